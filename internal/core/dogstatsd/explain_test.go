@@ -31,7 +31,7 @@ func TestExplain(t *testing.T) {
 		{"a plain counter", "hits:1|c", "name hits: the metric's name\nvalue 1: adds 1\ntype c: a count"},
 		{"a rate makes a count of more", "hits:3|c|@0.5",
 			"name hits: the metric's name\nvalue 3: adds 6 (3 at a rate of 0.5)\ntype c: a count\nrate @0.5: a sampling rate: each value stands for 2"},
-		{"packed values are told apart, empty ones passed over", "t:1::2|ms|#a:b,canary,x:",
+		{"packed values are separate, empty ones are skipped", "t:1::2|ms|#a:b,canary,x:",
 			"name t: the metric's name\nvalue 1: a measurement of 1\nvalue 2: a measurement of 2\ntype ms: a timing\n" +
 				"tag a:b: a tag: a = b\ntag canary: a bare tag: its value is true\ntag x:: a tag with an empty value: no label x"},
 		{"buckets are measurements", "t:h3,1.5,1;-7,2,3|nh|@0.5",

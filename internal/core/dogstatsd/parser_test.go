@@ -209,13 +209,13 @@ func TestBuckets(t *testing.T) {
 		{"a carriage return belongs to the line end", "a:h0,0,3|nh\r", "buckets a 0 0 3"},
 		{"no values", "a:h3,0,0|nh\na:h3,0,0;1,0|nh", "2 malformed no_value"},
 		{"nothing", "a:|nh", "1 malformed no_value"},
-		{"other fields are those of a distribution", "a:h0,0,3|nh|c:x|zz", "buckets a 0 0 3 container=x; 1 unknown"},
+		{"other fields as in a distribution", "a:h0,0,3|nh|c:x|zz", "buckets a 0 0 3 container=x; 1 unknown"},
 		{"a time", "a:h0,0,3|nh|T5", "1 malformed timestamp_type"},
 		{"beyond the largest number", "a:h0,1,0;1025,1|nh\na:h0,1,0;1024,1,1|nh\na:h0,1,0;999999999,1|nh\na:h0,1,0;9999999999,1|nh", "4 malformed bad_histogram"},
 		{"far below the smallest", "a:h0,1,0;-999999999,1|nh", "1 malformed bad_histogram"},
-		{"schemas that there are not", "a:h9,1,0;1,1|nh\na:h-5,1,0;1,1|nh\na:h,1,0;1,1|nh\na:h1.5,1,0;1,1|nh", "4 malformed bad_histogram"},
-		{"a sum that is none", "a:h0,nan,0;1,1|nh\na:h0,1e999,0;1,1|nh\na:h0,,0;1,1|nh", "3 malformed bad_histogram"},
-		{"counts that are none", "a:h0,1,-1;1,1|nh\na:h0,1,0;1,-1|nh\na:h0,1,0;1,inf|nh\na:h0,1,0;1,1,|nh\na:h0,1,x|nh", "5 malformed bad_histogram"},
+		{"schemas that do not exist", "a:h9,1,0;1,1|nh\na:h-5,1,0;1,1|nh\na:h,1,0;1,1|nh\na:h1.5,1,0;1,1|nh", "4 malformed bad_histogram"},
+		{"a sum that is not a number", "a:h0,nan,0;1,1|nh\na:h0,1e999,0;1,1|nh\na:h0,,0;1,1|nh", "3 malformed bad_histogram"},
+		{"counts that are not valid numbers", "a:h0,1,-1;1,1|nh\na:h0,1,0;1,-1|nh\na:h0,1,0;1,inf|nh\na:h0,1,0;1,1,|nh\na:h0,1,x|nh", "5 malformed bad_histogram"},
 		{"parts that are missing", "a:h0|nh\na:h0,1|nh\na:h0,1,1;|nh\na:h0,1,1;1|nh\na:h0,1,1;n|nh\na:0,1,1|nh", "6 malformed bad_histogram"},
 		{"a packed value", "a:h0,0,3:h0,0,3|nh\na:5|nh", "2 malformed bad_histogram"},
 	})
@@ -240,8 +240,8 @@ func TestRate(t *testing.T) {
 		{"0 would divide by zero", "a:1|c|@0", "1 malformed bad_rate"},
 		{"negative", "a:1|c|@-0.5", "1 malformed bad_rate"},
 		{"a value that counts for a billion", "a:1|c|@1e-9", "count a 1 @1e-09"},
-		{"a value that counts for more than anybody left out", "a:1|c|@9e-10\na:1|c|@1e-300", "2 malformed bad_rate"},
-		{"above 1 nobody can have sampled", "a:1|c|@1.5", "1 malformed bad_rate"},
+		{"a value that counts for more than a client can leave out", "a:1|c|@9e-10\na:1|c|@1e-300", "2 malformed bad_rate"},
+		{"a rate above 1 is impossible", "a:1|c|@1.5", "1 malformed bad_rate"},
 		{"a percentage is not guessed at", "a:1|c|@10", "1 malformed bad_rate"},
 		{"not a number", "a:1|c|@NaN\na:1|c|@inf\na:1|c|@\na:1|c|@half", "4 malformed bad_rate"},
 		{"so small that its inverse is infinite", "a:1|c|@5e-324", "1 malformed bad_rate"},
@@ -250,12 +250,12 @@ func TestRate(t *testing.T) {
 
 func TestTimestamp(t *testing.T) {
 	runRead(t, []readCase{
-		{"counts and gauges may say when (v1.3)", "a:1|c|T1656581400\na:1|g|T1656581400", "count a 1 time=1656581400; gauge a 1 time=1656581400"},
+		{"counts and gauges may have a time (v1.3)", "a:1|c|T1656581400\na:1|g|T1656581400", "count a 1 time=1656581400; gauge a 1 time=1656581400"},
 		{"below 1 is an error", "a:1|c|T0\na:1|c|T-5", "2 malformed bad_timestamp"},
 		{"not whole seconds", "a:1|c|T1.5\na:1|c|T\na:1|c|Tomorrow\na:1|c|T+5", "4 malformed bad_timestamp"},
 		{"the year 2255 is the last", "a:1|c|T9000000000\na:1|c|T9000000001\na:1|c|T99999999999999999999",
 			"count a 1 time=9000000000; 2 malformed bad_timestamp"},
-		{"milliseconds in place of seconds", "a:1|c|T1656581400000", "1 malformed bad_timestamp"},
+		{"milliseconds instead of seconds", "a:1|c|T1656581400000", "1 malformed bad_timestamp"},
 		{"other types have no time, as in the Agent", "a:1|ms|T1656581400\na:1|h|T1\na:1|d|T1\na:1|s|T1", "4 malformed timestamp_type"},
 	})
 }
@@ -282,22 +282,22 @@ func TestExemplar(t *testing.T) {
 	runRead(t, []readCase{
 		{"every kind of measurement may name the trace of one", "a:1|ms|x:ab,0.25,1656581400123\na:1|h|x:ab,1,2\na:1|d|x:ab,1,2\na:h0,0,3|nh|x:ab,1,2",
 			"timing a 1 x=ab,0.25,1656581400123; histogram a 1 x=ab,1,2; distribution a 1 x=ab,1,2; buckets a 0 0 3 x=ab,1,2"},
-		{"packed and sampled values too, of which it is but one", "a:1:2|d|@0.5|x:ab,2,9", "distribution a 1 2 @0.5 x=ab,2,9"},
+		{"packed and sampled values too; the exemplar is one of them", "a:1:2|d|@0.5|x:ab,2,9", "distribution a 1 2 @0.5 x=ab,2,9"},
 		{"beside other fields, in any order", "a:1|d|x:ab,1,2|#k:v|c:ci-1\nb:1|d|card:low|#k:v|x:ab,1,2\r", "distribution a 1 x=ab,1,2 #k:v container=1; distribution b 1 x=ab,1,2 #k:v card=low"},
 		{"of two the last wins", "a:1|d|x:ab,1,2|x:cd,3,1", "distribution a 1 x=cd,3,1"},
-		{"one that makes no sense costs only itself", "a:1|d|x:ab,1,2|x:|#k:v", "distribution a 1 x=ab,1,2 #k:v; 1 bad"},
-		{"an id is as long as one of W3C, or shorter", "a:1|d|x:" + id + ",1,2\na:1|d|x:F,1,2\na:1|d|x:" + id + "0,1,2\na:1|d|x:,1,2",
+		{"a senseless exemplar costs only itself", "a:1|d|x:ab,1,2|x:|#k:v", "distribution a 1 x=ab,1,2 #k:v; 1 bad"},
+		{"an id has at most W3C's length", "a:1|d|x:" + id + ",1,2\na:1|d|x:F,1,2\na:1|d|x:" + id + "0,1,2\na:1|d|x:,1,2",
 			"distribution a 1 x=" + id + ",1,2; distribution a 1 x=F,1,2; distribution a 1; distribution a 1; 2 bad"},
-		{"an id has hexadecimal digits alone", "a:1|d|x:0123456789abcdefABCDEF,1,2\na:1|d|x:0g,1,2\na:1|d|x:0G,1,2\na:1|d|x:0-1,1,2\na:1|d|x: 1,1,2\na:1|d|x:0@,1,2",
+		{"an id has only hexadecimal digits", "a:1|d|x:0123456789abcdefABCDEF,1,2\na:1|d|x:0g,1,2\na:1|d|x:0G,1,2\na:1|d|x:0-1,1,2\na:1|d|x: 1,1,2\na:1|d|x:0@,1,2",
 			"distribution a 1 x=0123456789abcdefABCDEF,1,2; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 5 bad"},
-		{"a value is a decimal number, as that of the line", "a:1|d|x:ab,-1.5e-3,2\na:1|d|x:ab,nan,2\na:1|d|x:ab,1e999,2\na:1|d|x:ab,,2\na:1|d|x:ab,0x1,2\na:1|d|x:ab",
+		{"the value is a decimal number, like the line's", "a:1|d|x:ab,-1.5e-3,2\na:1|d|x:ab,nan,2\na:1|d|x:ab,1e999,2\na:1|d|x:ab,,2\na:1|d|x:ab,0x1,2\na:1|d|x:ab",
 			"distribution a 1 x=ab,-0.0015,2; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 5 bad"},
 		{"a time is whole milliseconds up to the year 2255", "a:1|d|x:ab,1,9000000000000\na:1|d|x:ab,1,9000000000001\na:1|d|x:ab,1,0\na:1|d|x:ab,1,-1\na:1|d|x:ab,1,1.5\na:1|d|x:ab,1\na:1|d|x:ab,1,",
 			"distribution a 1 x=ab,1,9000000000000; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 6 bad"},
 		{"nothing follows the time", "a:1|d|x:ab,1,2,3", "distribution a 1; 1 bad"},
-		{"on other types it is a field that is not known", "a:1|c|x:ab,1,2\na:1|g|x:ab,1,2\na:1|s|x:ab,1,2\na:1|c|x:", "count a 1; gauge a 1; set a =1; count a 1; 4 unknown"},
+		{"on other types it is an unknown field", "a:1|c|x:ab,1,2\na:1|g|x:ab,1,2\na:1|s|x:ab,1,2\na:1|c|x:", "count a 1; gauge a 1; set a =1; count a 1; 4 unknown"},
 		{"fields that only begin like one", "a:1|d|x|xy:1|X:ab,1,2", "distribution a 1; 3 unknown"},
-		{"that of one line does not stay for the next", "a:1|d|x:ab,1,2\nb:2|d\nc:3|d|@0.5", "distribution a 1 x=ab,1,2; distribution b 2; distribution c 3 @0.5"},
+		{"an exemplar does not stay for the next line", "a:1|d|x:ab,1,2\nb:2|d\nc:3|d|@0.5", "distribution a 1 x=ab,1,2; distribution b 2; distribution c 3 @0.5"},
 		{"events and checks have none", "_e{1,1}:a|b|x:ab,1,2\n_sc|db|0|x:ab,1,2", `event "a" "b"; check db 0; 2 unknown`},
 	})
 }
@@ -333,7 +333,7 @@ func TestEvent(t *testing.T) {
 		{"a title longer than the line", "_e{9,4}:title|text", "1 malformed event_length"},
 		{"a text longer than the line", "_e{5,5}:title|text", "1 malformed event_length"},
 		{"a text shorter than it is", "_e{5,3}:title|text", "1 malformed event_length"},
-		{"lengths that are off but add up", "_e{4,5}:title|text", "1 malformed event_length"},
+		{"wrong lengths with the right sum", "_e{4,5}:title|text", "1 malformed event_length"},
 		{"no bar behind the title", "_e{5,0}:title", "1 malformed event_length"},
 		{"lengths beyond an int64", "_e{9223372036854775808,1}:a|b\n_e{1,9223372036854775808}:a|b\n_e{99999999999999999999,1}:a|b", "3 malformed event_length"},
 		{"negative lengths", "_e{-1,4}:a|b\n_e{1,-1}:a|b", "2 malformed event_header"},
@@ -344,7 +344,7 @@ func TestEvent(t *testing.T) {
 		{"a bad optional field costs only itself", "_e{1,1}:a|b|d:soon|p:high|t:panic|h:web1", `event "a" "b" host=web1; 3 bad`},
 		{"the last valid one wins", "_e{1,1}:a|b|d:1|d:2|d:x|t:error|t:oops", `event "a" "b" alert=error time=2; 2 bad`},
 		{"a time below 1 is bad", "_e{1,1}:a|b|d:0|d:-1", `event "a" "b"; 2 bad`},
-		{"so is one in milliseconds", "_e{1,1}:a|b|d:1656581400000", `event "a" "b"; 1 bad`},
+		{"a time in milliseconds is bad", "_e{1,1}:a|b|d:1656581400000", `event "a" "b"; 1 bad`},
 		{"unknown fields are counted", "_e{1,1}:a|b|m:x|@0.5||zz", `event "a" "b"; 4 unknown`},
 		{"a metric may begin with an underscore", "_e:1|c", "count _e 1"},
 	})
@@ -362,7 +362,7 @@ func TestCheck(t *testing.T) {
 		{"a status missing", "_sc|db\n_sc|db|\n_sc|db||0", "3 malformed check_status"},
 		{"a name missing", "_sc||0\n_sc|", "2 malformed empty_name"},
 		{"a bad optional field costs only itself", "_sc|db|0|d:soon|h:web1", "check db 0 host=web1; 1 bad"},
-		{"a time in milliseconds is one", "_sc|db|0|d:1656581400000", "check db 0; 1 bad"},
+		{"a time in milliseconds is bad", "_sc|db|0|d:1656581400000", "check db 0; 1 bad"},
 		{"unknown fields are counted", "_sc|db|0|zz:1|T5|", "check db 0; 3 unknown"},
 		{"a metric may begin like a check", "_scratch.bytes:1|c\n_sc:2|g", "count _scratch.bytes 1; gauge _sc 2"},
 	})
@@ -377,8 +377,8 @@ func TestLines(t *testing.T) {
 		{"only one carriage return belongs to the line end", "a:1|c|#k:v\r\r\n", "count a 1 #k:v\r"},
 		{"bad line spares its neighbours", "a:1|c\nb:oops|c\nc:3|g", "count a 1; gauge c 3; 1 malformed bad_value"},
 		{"kinds of line mix", "a:1|c\n_e{1,1}:a|b\n_sc|db|0\nb:x|s", `count a 1; event "a" "b"; check db 0; set b =x`},
-		{"an event cannot reach over its line", "_e{1,9}:a|b\nc:1|c|#x", "count c 1 #x; 1 malformed event_length"},
-		{"bytes that are not UTF-8 are not the parser's business", "a\xff:1|c|#\xfe", "count a\xff 1 #\xfe"},
+		{"an event cannot extend beyond its line", "_e{1,9}:a|b\nc:1|c|#x", "count c 1 #x; 1 malformed event_length"},
+		{"the parser accepts bytes that are not UTF-8", "a\xff:1|c|#\xfe", "count a\xff 1 #\xfe"},
 	})
 }
 
@@ -437,8 +437,8 @@ func TestTags(t *testing.T) {
 		name, in string
 		want     []string
 	}{
-		{"cut at commas alone", "a:b,c,d:e:f", []string{"a:b", "c", "d:e:f"}},
-		{"empty ones are passed over", ",a,,b,", []string{"a", "b"}},
+		{"cut only at commas", "a:b,c,d:e:f", []string{"a:b", "c", "d:e:f"}},
+		{"empty tags are skipped", ",a,,b,", []string{"a", "b"}},
 		{"spaces belong to the tag", " a , b", []string{" a ", " b"}},
 		{"nothing", "", nil},
 	} {
@@ -464,7 +464,7 @@ func TestParseExternal(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"all of it", "it-true,cn-web,pu-75a2", "true web 75a2"},
 		{"any order, any part", "pu-75a2,it-false", "false  75a2"},
-		{"unknown items are passed over", "xx-1,cn-web,", "false web "},
+		{"unknown items are skipped", "xx-1,cn-web,", "false web "},
 		{"a bad boolean is false", "it-maybe,cn-web", "false web "},
 		{"nothing", "", "false  "},
 	} {

@@ -299,7 +299,7 @@ func TestMisplacedFrame(t *testing.T) {
 	}
 	frames := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
 	one := len(frames) / 6
-	copy(frames[3*one:4*one], frames[one:2*one]) // the second in place of the fourth
+	copy(frames[3*one:4*one], frames[one:2*one]) // the second instead of the fourth
 	copy(frames[:one], frame(testMark, 1e6, &Frame{Payload: []byte("payload")}))
 	var got []uint32
 	for r, ok, err := q.Peek(); ok; r, ok, err = q.Peek() {

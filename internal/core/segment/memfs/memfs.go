@@ -1,5 +1,5 @@
-// Package memfs is a directory in memory for tests of what core/segment's logs do when disks fail,
-// processes are killed and machines lose power. Nothing but tests imports it.
+// Package memfs is a directory in memory. With it tests show what core/segment's logs do when disks
+// fail, processes are killed and machines lose power. Only tests import it.
 package memfs
 
 import (
@@ -20,28 +20,28 @@ var (
 	ErrNoSpace  = errors.New("no space left on device")
 )
 
-// FS is a directory that can fail, and that can say what a crash would leave of it. Its fields
-// are for tests to read and change while nothing else uses it.
+// FS is a directory that can fail, and that knows what a crash would leave of it. Tests may read
+// and change its fields while nothing else uses it.
 type FS struct {
 	Files   map[string]*File
-	Durable map[string]*File // the names as SyncDir saw them last
-	Handles int              // that are open
+	Durable map[string]*File // the names at the last SyncDir
+	Handles int              // open files
 
 	Space int                         // bytes that can still be written
 	Short bool                        // the next write ends early without an error
-	Fail  func(op, name string) error // asked before each operation
+	Fail  func(op, name string) error // called before each operation
 
 	mu sync.Mutex
 }
 
-// File is what a directory knows of a file.
+// File is a file of a directory.
 type File struct {
 	Data   []byte
 	Synced int  // bytes that survive a power loss
-	lost   bool // a Sync failed: as in a kernel, a later one succeeds and saves nothing
+	lost   bool // a Sync failed: as in a kernel, later ones succeed but save nothing
 }
 
-// Plenty is the space of a new directory, and no limit to tests.
+// Plenty is the space of a new directory, more than tests use.
 const Plenty = 1 << 40
 
 // New returns an empty directory.
@@ -61,7 +61,7 @@ func From(dir iofs.FS) (*FS, error) {
 	return m, err
 }
 
-// Crash returns what the death of the process leaves: all that was written.
+// Crash returns the directory after the death of the process: all that was written.
 func (m *FS) Crash() *FS {
 	c := New()
 	for name, f := range m.Files {
@@ -75,11 +75,11 @@ func (m *FS) Crash() *FS {
 	return c
 }
 
-// PowerLoss returns what is left when the machine dies: the synced names, with
-// the synced bytes and any number of those written since.
+// PowerLoss returns the directory after the death of the machine: the synced names, with the
+// synced bytes and any number of bytes written since.
 func (m *FS) PowerLoss(rng *rand.Rand) *FS {
 	c := New()
-	for _, name := range slices.Sorted(maps.Keys(m.Durable)) { // so that a seed gives the same run again
+	for _, name := range slices.Sorted(maps.Keys(m.Durable)) { // so that a seed repeats its run
 		f := m.Durable[name]
 		keep := f.Synced + rng.IntN(len(f.Data)-f.Synced+1)
 		c.Files[name] = &File{Data: slices.Clone(f.Data[:keep]), Synced: keep}
@@ -107,7 +107,7 @@ func (m *FS) find(op, name string) (*File, error) {
 	return f, nil
 }
 
-// List returns the names, sorted, so that a seed gives the same run again.
+// List returns the names, sorted, so that a seed repeats its run.
 func (m *FS) List() ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
