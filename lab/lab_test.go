@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-var builtDir string // of what tests have built, for as long as they run
+var builtDir string // of for programs that the tests built, removed at the end
 
 func TestMain(m *testing.M) {
 	var err error

@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// thisMachine describes where the lab runs.
+// thisMachine describes the machine that the lab runs on.
 func thisMachine() (report.Machine, error) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -48,7 +48,7 @@ func thisMachine() (report.Machine, error) {
 	}, nil
 }
 
-// cpuModel is the name that /proc/cpuinfo gives; not every architecture has one.
+// cpuModel returns the name in /proc/cpuinfo; not every architecture has one.
 func cpuModel(info string) string {
 	for line := range strings.Lines(info) {
 		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
@@ -62,7 +62,7 @@ func cpuModel(info string) string {
 // ticks.
 type processors struct {
 	all    uint64
-	worked uint64 // for processes and the kernel, interrupts not among them: those serve the load
+	worked uint64 // for processes and the kernel, without interrupts, which serve the load
 	stolen uint64
 }
 
@@ -73,7 +73,7 @@ func readProcessors(stat string) (p processors, err error) {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return p, fmt.Errorf("/proc/stat: begins with %.80q, not with the times of all processors", line)
 	}
-	for i, text := range fields[1:9] { // what follows, of guests, is in the first two
+	for i, text := range fields[1:9] { // the fields after these, of guests, are included in the first two
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			return p, fmt.Errorf("/proc/stat: %w", err)
@@ -89,7 +89,7 @@ func readProcessors(stat string) (p processors, err error) {
 	return p, nil
 }
 
-// stolenBy is the part of the time since before that others had.
+// stolenBy returns the share of the time since before that other machines had.
 func (p processors) stolenBy(before processors) float64 {
 	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may step back
 		return 0

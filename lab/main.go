@@ -1,16 +1,16 @@
-// Lab measures what receiving metrics costs, on this machine and in one run: bare
-// receivers that only count, which are the kernel's price, Freshet, and other
-// servers. docs/performance.md says how, and holds what it found.
+// Lab measures what receiving metrics costs, on this machine and in one run: bare receivers
+// that only count, which is the kernel's price, Freshet, and other servers.
+// docs/performance.md has the method and the results.
 //
-// The files, from the top; each uses names of those below it alone:
+// The files, from the top; each uses only names of files below it:
 //
-//	main.go         flags, and what is done with the results
+//	main.go         flags, and the output of the results
 //	dashboards.go   writes while dashboards are refreshed
 //	lab.go          which parts are measured, one after the other
 //	cost.go         the cost of a load to each receiver
 //	workload.go     the loads that receivers are compared under
 //	rate.go         the highest rate without loss
-//	idle.go         what a receiver spends while nobody sends
+//	idle.go         what an idle receiver spends
 //	scale.go        large numbers of contexts
 //	fresh.go        how fresh answers are
 //	techniques.go   Go benchmarks of the ways to do one thing
@@ -19,13 +19,13 @@
 //	sending.go      a load on its way
 //	panels.go       the queries of dashboards
 //	remotewrite.go  databases, and what they spend on remote write
-//	peer.go         servers of others, built once
+//	peer.go         other servers, built once
 //	limit.go        bare receivers
-//	disturbed.go    whether something else ran on the machine meanwhile
+//	disturbed.go    whether other processes disturbed a measurement
 //	machine.go      the machine
 //	clock.go        what a process has used
 //	freshet.go      our receivers
-//	steps.go        what is under way, shown
+//	steps.go        steps and their progress
 //	receiver.go     what a receiver is
 package main
 
@@ -47,7 +47,7 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// Where things are, from the repository's directory, in which the lab runs.
+// Paths from the repository's directory, where the lab runs.
 const (
 	pageFile    = "docs/performance.md"
 	resultsFile = "docs/performance/results.json"
@@ -82,10 +82,10 @@ func main() {
 	}
 }
 
-// pageRuns is how many runs the page's medians are of, at least.
+// pageRuns is the least number of runs for the page's medians.
 const pageRuns = 5
 
-// errUsage is a mistake on the command line, which has been told.
+// errUsage is a mistake on the command line that has been reported.
 var errUsage = errors.New("usage")
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -103,8 +103,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.peerRuns, "peer-runs", 1, "how often each other server is measured, for 10 s each")
 	flags.BoolVar(&noPeers, "no-peers", false, "leave out other servers")
 	flags.BoolVar(&quick, "quick", false, "3 runs of what matters most, about five minutes")
-	flags.BoolVar(&o.noisy, "noisy", false, "measure no run again because others took too much of the processors, and say that they did")
-	flags.StringVar(&o.freshet, "freshet", "", "measure this `program`; without it, what this tree builds")
+	flags.BoolVar(&o.noisy, "noisy", false, "do not repeat runs that other processes disturbed; report the disturbance")
+	flags.StringVar(&o.freshet, "freshet", "", "measure this `program`; default: built from this tree")
 	flags.BoolVar(&write, "write", false, "write "+pageFile+", its plots and its results")
 	flags.BoolVar(&render, "render", false, "measure nothing, and write the page from "+resultsFile)
 	if err := flags.Parse(args); err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// What is committed of the page, its plots and its results belongs together:
-// `go run -C lab . -render`.
+// The committed page, plots and results match: `go run -C lab . -render`.
 func TestCommittedPage(t *testing.T) {
 	t.Chdir("..")
 	results, err := report.Read(resultsFile)
@@ -37,7 +36,7 @@ func TestCommittedPage(t *testing.T) {
 	}
 	for _, file := range files {
 		if _, shown := plots[filepath.Base(file)]; !shown {
-			t.Errorf("%s is a plot of a load that the results do not have: delete it", file)
+			t.Errorf("%s is a plot of a load that is not in the results: delete it", file)
 		}
 	}
 }

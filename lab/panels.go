@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// panel is a query that a dashboard asks each time it is refreshed.
+// panel is a query of a dashboard, sent at each refresh.
 type panel struct {
 	query string
 	span  time.Duration // until now
 	step  time.Duration
 }
 
-// What Grafana asks for in a panel of 700 pixels: no more points than that, and no step
-// below the interval of the samples.
+// Grafana's limits for a panel of 700 pixels: no more points than that, and no step below the
+// interval of the samples.
 const (
 	shortSpan, shortStep = time.Hour, 15 * time.Second
 	longSpan, longStep   = 6 * time.Hour, 30 * time.Second
 )
 
-// panels are those of a dashboard about one handler of a service, whose series remoteload
-// makes.
+// panels returns the panels of a dashboard about one handler of a service. remoteload makes
+// its series.
 func panels(job, handler string) []panel {
 	all, one := fmt.Sprintf("{job=%q}", job), fmt.Sprintf("{job=%q,handler=%q}", job, handler)
 	return []panel{
@@ -42,19 +42,19 @@ func panels(job, handler string) []panel {
 	}
 }
 
-// handlers are those of remoteload's series.
+// handlers returns the handlers of remoteload's series.
 func handlers() []string {
 	return []string{"/api/v1/cart", "/api/v1/cart/items", "/api/v1/checkout", "/api/v1/products/{id}", "/healthz"}
 }
 
 const (
-	// browserConnections are as many as browsers open to one server.
+	// browserConnections is how many connections a browser opens to one server.
 	browserConnections = 6
 	// queryPatience is how long Grafana waits for an answer.
 	queryPatience = 30 * time.Second
 )
 
-// dashboard is one in a browser, which is refreshed now and then.
+// dashboard is a dashboard open in a browser, refreshed at an interval.
 type dashboard struct {
 	client *http.Client
 	url    string // of the query
@@ -62,8 +62,8 @@ type dashboard struct {
 	phase  time.Duration // of its first refresh
 }
 
-// dashboards are so many, which nobody has opened at the same moment. Those of one seed
-// refresh at the same times.
+// dashboards returns n dashboards that refresh at different times. The same seed gives the
+// same times.
 func dashboards(n int, url, job string, every time.Duration, seed uint64) (all []*dashboard) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range n {
@@ -77,10 +77,10 @@ func dashboards(n int, url, job string, every time.Duration, seed uint64) (all [
 	return all
 }
 
-// answered is what became of queries.
+// answered counts the answers to queries.
 type answered struct {
 	mu      sync.Mutex
-	took    []float64 // ms, of those with an answer
+	took    []float64 // ms, of the queries with an answer
 	refused uint64    // by an answer that asks for another try or another query
 	failed  uint64    // in any other way
 	empty   uint64    // answers without a series
@@ -88,8 +88,8 @@ type answered struct {
 	why     string    // the first that was refused, failed or empty
 }
 
-// refresh refreshes a dashboard from begun on, until the end, and counts what was due from
-// the time of counting on. It returns when all is answered.
+// refresh refreshes a dashboard from begun until the end, and counts the refreshes that are
+// due from counting on. It returns when all queries are answered.
 func (d *dashboard) refresh(ctx context.Context, begun time.Time, every, counting, end time.Duration, to *answered) error {
 	defer d.client.CloseIdleConnections()
 	for due := d.phase; due < end; due += every {
@@ -141,8 +141,8 @@ func (a *answered) count(p panel, took time.Duration, empty bool, status int, er
 	}
 }
 
-// ask asks as Grafana does: times are multiples of the step, so that a series keeps its
-// points from one refresh to the next.
+// ask sends a query as Grafana does: times are multiples of the step, so that a series keeps
+// its points between refreshes.
 func (d *dashboard) ask(ctx context.Context, p panel, now time.Time) (empty bool, status int, err error) {
 	end := now.Truncate(p.step)
 	form := url.Values{"query": {p.query}, "step": {strconv.FormatFloat(p.step.Seconds(), 'f', -1, 64)},

@@ -11,11 +11,11 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// peersDir keeps peers that were built, across runs.
+// peersDir keeps the built peers between runs.
 const peersDir = ".cache/peers"
 
-// buildPeers makes receivers of the peers, and builds those that are not built,
-// which takes minutes each. One that cannot be built is left out.
+// buildPeers makes receivers of the peers, and builds the missing ones, which takes minutes
+// each. A peer that cannot be built is left out.
 func (l *lab) buildPeers(ctx context.Context) error {
 	var steps []step
 	for _, p := range peers.All() {

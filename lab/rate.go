@@ -14,25 +14,25 @@ import (
 
 const (
 	rateRuns  = 3           // searches for each receiver
-	tryTime   = time.Second // at each rate: a full receive buffer is a small part of what is sent
+	tryTime   = time.Second // at each rate; a full receive buffer is only a small part of that
 	searching = 15 * time.Second
 
 	ratePrecision = 0.05 // of the rate
 	rateTries     = 4    // at a rate that the sender does not reach
-	rateLeast     = 1000 // metrics a second: below it nobody looks
+	rateLeast     = 1000 // metrics a second; the search ends there
 )
 
-// tried is what came of sending at a rate.
+// tried is the result of sending at a rate.
 type tried struct {
 	reached float64 // metrics a second
 	lost    bool
 }
 
-// highest looks for the highest rate without loss, and says whether it is the
-// sender's limit, which it is if nothing was lost at any. It first sends as fast as it goes, which is the rate 0, and then
-// halves what is between a rate without loss and one with it. A rate must fail
-// twice by a loss, or four times because it was not reached, which is then the sender's
-// limit: other processes cost packets and time, too.
+// highest searches for the highest rate without loss. It first sends as fast as possible,
+// which is rate 0, and then halves the interval between a rate without loss and one with it.
+// sender reports that the sender was the limit: nothing was lost at any rate. Since other
+// processes cost packets and time, too, a rate fails only after two losses, or after four
+// tries in which the sender did not reach it, which is then the sender's limit.
 func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
 	flatOut, err := try(0)
 	if err != nil || !flatOut.lost {
@@ -64,8 +64,7 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 	return rate, false, nil
 }
 
-// rateSteps search with packed datagrams; receivers have one core, the sender the
-// others.
+// rateSteps searches with packed datagrams. Receivers have one core, the sender the others.
 func (l *lab) rateSteps() (steps []step) {
 	receivers := []receiver{bareReceiver(l.bare, recvfrom), collectorReceiver(l.freshet)}
 	runs := rateRuns
@@ -116,7 +115,7 @@ func searchRate(ctx context.Context, r receiver) (rate float64, sender bool, err
 	return rate, sender, err
 }
 
-// halfRate is half of the highest rate of the collector, as the table has it.
+// halfRate returns half of the collector's highest rate in the table.
 func (l *lab) halfRate() float64 {
 	for _, r := range l.results.Rates {
 		if r.Name == collectorName {

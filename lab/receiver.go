@@ -15,31 +15,31 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// The networks that the lab sends by.
+// The networks that the lab sends on.
 const (
 	udp      = "udp"
 	unixgram = "unixgram"
 )
 
-// receiver is a program to measure.
+// receiver is a program to be measured.
 type receiver struct {
 	name      string
 	group     report.Group
-	flush     time.Duration // its period: what is measured are whole ones
+	flush     time.Duration // its period; whole periods are measured
 	segmented bool          // the sender hands the kernel many datagrams as one
-	unixgram  bool          // it listens there, too
-	aside     bool          // it is there to look at, and belongs to no goal
+	unixgram  bool          // it also listens on a Unix datagram socket
+	aside     bool          // measured for information, not for a goal
 	stores    bool          // it makes series in a store, with the first tile
-	around    time.Duration // about: to start, to have counted, to stop
+	around    time.Duration // about how long it takes to start, to finish counting, and to stop
 	start     func(ctx context.Context, dir string, on cpus) (*running, error)
 }
 
-// interval is how long to measure it: whole flushes, and a time at least.
+// interval returns how long to measure it: whole flushes, and at least for atLeast.
 func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atLeast, r.flush) }
 
-// warmUp is for how long the load goes on before it is measured: every context has
-// been sent, has got its name at the first flush of a second's window, and what
-// grows with that has grown. A bare receiver grows by nothing.
+// warmUp returns how long the load runs before measuring: every context has been sent and has
+// got its name at the first flush of a window, and tables have grown to their size. A bare
+// receiver has nothing that grows.
 func (r receiver) warmUp() time.Duration {
 	if r.stores {
 		return firstTile
@@ -47,11 +47,10 @@ func (r receiver) warmUp() time.Duration {
 	return time.Second + min(r.flush, time.Second)
 }
 
-// firstTile is when tiles of 10 s have been stored for the first time: they close 2 s
-// after their end.
+// firstTile is when the first tiles of 10 s have been stored: they close 2 s after their end.
 const firstTile = 13 * time.Second
 
-// with runs a receiver in a directory of its own for as long as do does.
+// with runs a receiver in its own directory until do returns.
 func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) error {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
@@ -68,7 +67,7 @@ func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) 
 	return nil
 }
 
-// running is a receiver that runs.
+// running is a running receiver.
 type running struct {
 	pid       int
 	addresses map[string]string // by network
@@ -77,11 +76,11 @@ type running struct {
 	allocated func(context.Context) (objects uint64, err error) // nil if it does not say
 }
 
-// counted is what a receiver says that it received since it began: metrics, or
-// datagrams if it does not look into them.
+// counted is what a receiver has received since its start by its own counters: metrics, or
+// datagrams if it does not parse them.
 type counted struct{ metrics, datagrams uint64 }
 
-// metricsOf is how many metrics of what was sent a receiver counted since before.
+// metricsOf returns how many of the sent metrics a receiver counted since before.
 func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 	datagrams := c.datagrams - before.datagrams
 	switch {
@@ -93,9 +92,8 @@ func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 	return uint64(float64(sent.Metrics) * float64(datagrams) / float64(sent.Packets))
 }
 
-// settle asks a receiver until it has counted all that was sent since before, or
-// nothing more for as long as patience lasts. It returns how many metrics it did
-// count.
+// settle asks a receiver until it has counted everything sent since before, or has counted
+// nothing more for as long as patience. It returns the number of counted metrics.
 func (p *running) settle(ctx context.Context, before counted, sent load.Totals, patience time.Duration) (metrics uint64, err error) {
 	const pause = 50 * time.Millisecond
 	changed := time.Now()
@@ -126,11 +124,11 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cpus are the cores that a process may use; nil are all.
+// cpus are the cores that a process may use; nil means all.
 type cpus []int
 
-// start starts a command on its cores. A child inherits the cores of the thread
-// that starts it, so that a Go program counts them, too, before its first line.
+// start starts a command on its cores. A child inherits the cores of the thread that starts
+// it, so a Go program sees only these from its first line on.
 func (on cpus) start(cmd *exec.Cmd) error {
 	cmd.Env = on.environment()
 	restore, err := on.pin()
@@ -140,8 +138,8 @@ func (on cpus) start(cmd *exec.Cmd) error {
 	return errors.Join(cmd.Start(), restore())
 }
 
-// pin keeps the calling goroutine on a thread that has these cores alone, until
-// the function that it returns is called.
+// pin keeps the calling goroutine on a thread that may use only these cores, until restore is
+// called.
 func (on cpus) pin() (restore func() error, err error) {
 	if on == nil {
 		return func() error { return nil }, nil
@@ -165,7 +163,7 @@ func (on cpus) pin() (restore func() error, err error) {
 	}, nil
 }
 
-// environment tells Go programs how many cores there are.
+// environment returns the setting that tells Go programs the number of cores.
 func (on cpus) environment() []string {
 	environment := os.Environ()
 	if on != nil {

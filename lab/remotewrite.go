@@ -27,28 +27,28 @@ const (
 	writeConnections = 2
 	quickWriteRuns   = 2
 
-	// afterwards is how long a database is left alone before its CPU time is read: what it
-	// puts off is a part of the price.
+	// afterwards is how long a database is left alone before its CPU time is read: work that
+	// it postpones is part of the price.
 	afterwards = 500 * time.Millisecond
 
-	// manySeries are as many as show in a process' memory, which is larger or smaller by
-	// 20 MB for other reasons.
+	// manySeries are enough to show in a process' memory, which varies by 20 MB for other
+	// reasons.
 	manySeries = 100_000
 
-	// writeEnds is how long ago the last samples were: some show nothing of the last
-	// seconds.
+	// writeEnds is the age of the last samples: some databases hide the last seconds from
+	// queries.
 	writeEnds = time.Minute
 )
 
-// writeWorkload is requests that databases are compared under.
+// writeWorkload is a kind of requests under which databases are compared.
 type writeWorkload struct {
 	report.WriteLoad
 	version int
 	takes   time.Duration // about, with the first peer, which takes longest
 }
 
-// writeWorkloads are those of the page, each long enough for several collections of
-// garbage, and all together for five runs in as many minutes.
+// writeWorkloads returns the page's workloads. Each lasts for several garbage collections, and
+// all together take five runs in as many minutes.
 func writeWorkloads() []writeWorkload {
 	return []writeWorkload{
 		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request", Series: 100_000, Batch: 2000, Rounds: 30,
@@ -64,21 +64,22 @@ func writeWorkloads() []writeWorkload {
 type database struct {
 	name     string
 	group    report.Group
-	version2 bool // it understands it
+	version2 bool // understands version 2.0
 	start    func(ctx context.Context, dir string) (*runningDatabase, error)
 }
 
-// runningDatabase is one that runs.
+// runningDatabase is a running database.
 type runningDatabase struct {
 	pid   int
 	url   string                      // of its API
-	flush func(context.Context) error // returns once what is acknowledged is found
+	flush func(context.Context) error // returns once queries find everything acknowledged
 	stop  func() error
 
-	probed func(context.Context) (probes, error) // what Freshet's own probes found; nil of others
+	probed func(context.Context) (probes, error) // results of Freshet's own probes; nil for other databases
 }
 
-// databases are the peers, the one to compare with first, and ours, which may have settings.
+// databases returns the peers, beginning with the base of comparison, and ours, with the
+// settings.
 func (l *lab) databases(settings ...string) (all []database) {
 	for _, p := range l.tsdbs {
 		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2,
@@ -100,7 +101,8 @@ func (l *lab) databases(settings ...string) (all []database) {
 	return append(all, ours)
 }
 
-// buildDatabases builds the peers that are not built. One that cannot be built is left out.
+// buildDatabases builds the peers that are not built yet. A peer that cannot be built is left
+// out.
 func (l *lab) buildDatabases(ctx context.Context) error {
 	var steps []step
 	for _, p := range peerstsdb.All() {
@@ -126,7 +128,7 @@ func (l *lab) buildDatabases(ctx context.Context) error {
 		steps = append(steps, step{what: fmt.Sprintf("build %s %s, this once; -no-peers does without", p.Name, p.Version), takes: 3 * time.Minute, do: do})
 	}
 	err := l.progress.run(ctx, steps)
-	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) }) // however they were built
+	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) }) // whatever the order of building
 	return err
 }
 
@@ -134,8 +136,8 @@ func indexOf(p peerstsdb.Peer) int {
 	return slices.IndexFunc(peerstsdb.All(), func(q peerstsdb.Peer) bool { return q.Name == p.Name })
 }
 
-// remoteWriteSteps measure the databases in turns, so that whatever else the machine does
-// meets all alike.
+// remoteWriteSteps measures the databases in turns, so that other work on the machine affects
+// all alike.
 func (l *lab) remoteWriteSteps() (steps []step) {
 	part := &report.RemoteWrite{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion()}
 	for _, p := range l.tsdbs {
@@ -157,12 +159,12 @@ func (l *lab) remoteWriteSteps() (steps []step) {
 	return steps
 }
 
-// ourVersion is that of Freshet alone.
+// ourVersion returns Freshet's version alone.
 func (l *lab) ourVersion() []report.Version {
 	return slices.DeleteFunc(slices.Clone(l.results.Versions), func(v report.Version) bool { return v.Name != "Freshet" })
 }
 
-// writeSteps are one run of each database under a load.
+// writeSteps returns one run of each database under a load.
 func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, databases []database) (steps []step) {
 	var base float64 // of the first peer in this run; 0 if it failed
 	for i, d := range databases {
@@ -200,11 +202,11 @@ func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, dat
 	return steps
 }
 
-// writeMeasurement is what one run of a database under a load gave.
+// writeMeasurement is the result of one run of a database under a load.
 type writeMeasurement struct {
-	seconds, newMicros  float64 // of CPU: a million samples of known series; a series that is new, besides its sample
+	seconds, newMicros  float64 // of CPU: for a million samples of known series; for a new series, without its sample
 	p50, p99            time.Duration
-	resident            []float64 // bytes a series, more than when it was empty; none of few series
+	resident            []float64 // bytes a series, beyond the empty database; none for few series
 	perSecond           float64   // samples
 	acknowledged, found uint64
 }
@@ -221,7 +223,7 @@ func (m writeMeasurement) addTo(c *report.WriteCost) {
 	c.Found += m.found
 }
 
-// measure starts a database, sends it the load, asks it for what it acknowledged, and stops
+// measure starts a database, sends it the load, queries the acknowledged samples, and stops
 // it.
 func (w writeWorkload) measure(ctx context.Context, d database) (m writeMeasurement, err error) {
 	dir, err := os.MkdirTemp("", "lab")
@@ -244,7 +246,7 @@ func (w writeWorkload) measure(ctx context.Context, d database) (m writeMeasurem
 	return m, nil
 }
 
-// config is of requests whose samples end a moment ago.
+// config returns requests whose samples end a moment ago.
 func (w writeWorkload) config() remoteload.Config {
 	c := remoteload.Standard()
 	c.Version, c.Series, c.Batch = w.version, w.Series, w.Batch
@@ -293,7 +295,7 @@ func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traff
 	return err
 }
 
-// write sends rounds, and returns what they cost.
+// write sends rounds, and returns their cost.
 func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer, rounds int) (r loadgen.WriterResult, cost time.Duration, err error) {
 	before, err := report.CPUTime(p.pid)
 	if err != nil {
@@ -309,8 +311,8 @@ func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer, rounds i
 	return r, after - before, err
 }
 
-// find is how many samples of a load's rounds queries find. It is an error if they are not
-// of all series.
+// find returns how many samples of a load's rounds queries find. Finding only some of the
+// series is an error.
 func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds int) (samples uint64, err error) {
 	var series uint64
 	for _, name := range remoteload.Names() {
@@ -329,9 +331,10 @@ func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds 
 	return samples, nil
 }
 
-// query is the value of an expression at a time in Unix milliseconds; 0 if there is none.
+// query returns the value of an expression at a time in Unix milliseconds, or 0 if there is
+// none.
 func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uint64, error) {
-	// nocache: VictoriaMetrics would take another time.
+	// nocache: otherwise VictoriaMetrics would change the time.
 	params := url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at)/1000, 'f', 3, 64)}, "nocache": {"1"}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?"+params.Encode(), nil)
 	if err != nil {
@@ -360,7 +363,7 @@ func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uin
 	value, _ := found.Data.Result[0].Value[1].(string)
 	v, err := strconv.ParseFloat(value, 64)
 	if err != nil {
-		return 0, fmt.Errorf("query %s: answered %.80q, which is no number", expr, value)
+		return 0, fmt.Errorf("query %s: the answer %.80q is not a number", expr, value)
 	}
 	return uint64(v), nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// One short run of either version: Freshet in the place of the peer, too, which gives what
-// to compare with, one that does not understand version 2, and one that does not start.
-// Whatever was acknowledged is found.
+// One short run of either version, with Freshet, Freshet in the place of the peer, as the base
+// of comparison, a database that does not understand version 2, and one that does not start.
+// Everything acknowledged is found.
 func TestRemoteWriteRun(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]
@@ -60,7 +60,7 @@ func TestRemoteWriteRun(t *testing.T) {
 	}
 }
 
-// The loads of the page are some that can be made.
+// The loads of the page are valid.
 func TestWriteWorkloads(t *testing.T) {
 	for _, w := range writeWorkloads() {
 		c := w.config()

@@ -14,7 +14,7 @@ import (
 const (
 	manyContexts = 1_000_000
 	manyRate     = 500e3            // metrics a second: each context comes every two seconds
-	manyTime     = 10 * time.Second // of that: the tables have found their size
+	manyTime     = 10 * time.Second // at that rate, until the tables have their size
 	flushTime    = 10 * time.Second
 
 	stormContexts = 100e3 // new ones a second
@@ -29,7 +29,7 @@ func (l *lab) stormTime() time.Duration {
 	return stormTime
 }
 
-// scaleSteps need the highest rate.
+// scaleSteps needs the highest rate.
 func (l *lab) scaleSteps() []step {
 	return []step{
 		{what: "a million contexts", takes: manyTime + flushTime + 8*time.Second, do: l.million},
@@ -37,9 +37,9 @@ func (l *lab) scaleSteps() []step {
 	}
 }
 
-// million fills a collector without limits with a million contexts of counters and
-// gauges, sees what they take, and then sends more, of which each second's window
-// has to be flushed beside.
+// million fills a collector without limits with a million contexts of counters and gauges,
+// measures its memory, and then sends more load, beside which each second's window has to be
+// flushed.
 func (l *lab) million(ctx context.Context) error {
 	c := load.Standard()
 	c.Contexts, c.Kinds = manyContexts, load.Mix{load.Counter: 1, load.Gauge: 1}
@@ -64,7 +64,7 @@ func (l *lab) million(ctx context.Context) error {
 	}, "--limits-max-series", "0", "--limits-max-series-per-metric", "0", "--limits-max-new-series-per-minute", "0")
 }
 
-// storm sends new contexts to a collector with the limits that it has by itself.
+// storm sends new contexts to a collector with default limits.
 func (l *lab) storm(ctx context.Context) error {
 	c, rate := load.Standard(), l.halfRate()
 	c.NewShare = min(stormContexts/rate, load.MaxNewShare)
@@ -78,7 +78,7 @@ func (l *lab) storm(ctx context.Context) error {
 	})
 }
 
-// withFreshet runs a server for as long as do does.
+// withFreshet runs a server until do returns.
 func (l *lab) withFreshet(ctx context.Context, role string, do func(*freshet) error, settings ...string) error {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
@@ -92,21 +92,21 @@ func (l *lab) withFreshet(ctx context.Context, role string, do func(*freshet) er
 	return errors.Join(do(f), f.stop())
 }
 
-// memory is what the server takes: resident as it is, and the heap that is in use
-// after a collection.
+// memory returns the server's memory: resident at the moment, and the heap in use after a
+// collection.
 func (f *freshet) memory(ctx context.Context) (residentBytes, heap float64, err error) {
 	now, err := resident(f.cmd.Process.Pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	if _, err := f.get(ctx, "/debug/pprof/heap?gc=1", nil); err != nil { // which collects
+	if _, err := f.get(ctx, "/debug/pprof/heap?gc=1", nil); err != nil { // this runs a collection
 		return 0, 0, err
 	}
 	figures, err := f.process(ctx)
 	return float64(now), float64(figures.HeapLiveBytes), err
 }
 
-// withstand sends and reads in the ledger what became of it.
+// withstand sends a load and reads its fate in the ledger.
 func (f *freshet) withstand(ctx context.Context, traffic *load.Load, rate float64, d time.Duration) (*report.Storm, error) {
 	before, err := f.books(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 type sending struct {
 	*loadgen.Client
 	cancel context.CancelFunc
-	done   chan struct{} // closed when Run has returned; then the rest is set
+	done   chan struct{} // closed when Run has returned; then the fields below are set
 	result loadgen.Result
 	err    error
 }
@@ -21,13 +21,13 @@ type sending struct {
 // road is how a load gets to a receiver.
 type road struct {
 	network   string
-	segmented bool // the kernel is handed many datagrams as one
+	segmented bool // the kernel gets many datagrams as one
 	on        cpus // of the thread that sends
 }
 
-// send begins to send at a rate, until it is ended or the pace's duration is over.
-// The pace is even, since bursts would spare a receiver that blocks its wake-ups;
-// but datagrams that are handed over as one are a burst.
+// send starts sending at a rate, until end is called or the pace's duration is over. The pace
+// is even, since bursts would save a blocking receiver some wake-ups; but segmented datagrams
+// are a burst.
 func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (*sending, error) {
 	sender, err := loadgen.Open(loadgen.Config{Network: by.network, Address: p.addresses[by.network], GSO: by.segmented})
 	if err != nil {
@@ -49,7 +49,7 @@ func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loa
 	return s, nil
 }
 
-// over reports whether sending has ended, which it does by itself after an error.
+// over reports whether sending has ended, as it does after an error.
 func (s *sending) over() bool {
 	select {
 	case <-s.done:
@@ -59,21 +59,21 @@ func (s *sending) over() bool {
 	}
 }
 
-// wait returns what was sent once the pace's duration is over.
+// wait returns the result once the pace's duration is over.
 func (s *sending) wait() (loadgen.Result, error) {
 	<-s.done
 	s.cancel()
 	return s.result, errors.Join(s.err, s.Close())
 }
 
-// end ends it and returns what was sent.
+// end stops sending and returns the result.
 func (s *sending) end() (loadgen.Result, error) {
 	s.cancel()
 	return s.wait()
 }
 
-// sendFor sends for a while and returns what was sent, and how many metrics of it
-// the receiver counted.
+// sendFor sends for a while. It returns the result, and how many of its metrics the receiver
+// counted.
 func sendFor(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (loadgen.Result, uint64, error) {
 	before, err := p.received(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// step is one thing to do, small enough that a person sees the lab get on.
+// step is one thing to do, small enough for a person to see progress.
 type step struct {
 	what  string
 	takes time.Duration // about
@@ -18,14 +18,14 @@ type step struct {
 
 const signalGrace = 200 * time.Millisecond
 
-// progress tells a person what the lab does.
+// progress shows a person what the lab is doing.
 type progress struct {
 	out  io.Writer
 	line *terminal.Line // nil if out is no terminal
 }
 
-// run does steps in their order, and says before each what it is and how long all
-// that is left takes. It ends at the first that fails or is interrupted.
+// run does the steps in order. Before each it shows what it is and how long the rest takes. It
+// ends at the first step that fails or is interrupted.
 func (p progress) run(ctx context.Context, steps []step) error {
 	all, begun := total(steps), time.Now()
 	for i, s := range steps {
@@ -33,7 +33,7 @@ func (p progress) run(ctx context.Context, steps []step) error {
 		p.show(fmt.Sprintf("[%d/%d, %s left] %s", i+1, len(steps), minutes(corrected(left, all-left, time.Since(begun))), s.what))
 		err := s.do(ctx)
 		if err != nil {
-			// A terminal's Ctrl-C meets receivers, too, and theirs may be seen first.
+			// Ctrl-C also reaches the receivers, and their errors may come first.
 			_ = wait(ctx, signalGrace)
 		}
 		switch {
@@ -56,8 +56,8 @@ func total(steps []step) (takes time.Duration) {
 	return takes
 }
 
-// corrected is what is left, if it goes on as fast as what is done did: estimates are
-// those of a quiet machine.
+// corrected scales the estimate of the remaining time by the speed so far: estimates hold for
+// a quiet machine.
 func corrected(left, done, took time.Duration) time.Duration {
 	const enough = 30 * time.Second // to judge by
 	if done < enough {
@@ -66,7 +66,7 @@ func corrected(left, done, took time.Duration) time.Duration {
 	return time.Duration(float64(left) * float64(took) / float64(done))
 }
 
-// show says what is being done, in the place of what was.
+// show replaces the line that says what is being done.
 func (p progress) show(text string) {
 	if p.line == nil {
 		fmt.Fprintln(p.out, text)
@@ -75,7 +75,7 @@ func (p progress) show(text string) {
 	p.line.Draw(text)
 }
 
-// note says what is to be read afterwards, too.
+// note prints a line that stays.
 func (p progress) note(text string) {
 	p.line.Clear()
 	fmt.Fprintln(p.out, text)

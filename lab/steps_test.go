@@ -25,9 +25,9 @@ func TestStepsSayWhichFailed(t *testing.T) {
 	}
 }
 
-// Whatever a step makes of it that its receiver was killed: it was interrupted.
+// An interruption is reported as one, whatever the step returns after its receiver was killed.
 func TestStepsSayThatTheyWereInterrupted(t *testing.T) {
-	for what, err := range map[string]error{"a step that fails by it": errors.New("connection refused"), "a step that ends well": nil} {
+	for what, err := range map[string]error{"a step that then fails": errors.New("connection refused"), "a step that ends well": nil} {
 		ctx, cancel := context.WithCancel(t.Context())
 		got := progress{out: io.Discard}.run(ctx, []step{
 			{what: "measure", do: func(context.Context) error { cancel(); return err }},
@@ -51,7 +51,7 @@ func TestTimeLeft(t *testing.T) {
 	}
 }
 
-// Mistakes are told before anything is built or measured.
+// Mistakes on the command line are reported before anything is built or measured.
 func TestMistakesOnTheCommandLine(t *testing.T) {
 	t.Chdir("..")
 	for args, want := range map[string]string{

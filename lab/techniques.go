@@ -18,10 +18,10 @@ import (
 // techniquesPart is its name in -only.
 const techniquesPart = "techniques"
 
-// techniqueRounds is how many the page's medians and intervals are of.
+// techniqueRounds is the number of rounds for the page's medians and intervals.
 const techniqueRounds = 11
 
-// techniqueSteps run lab/dogstatsd6, lab/cortex, lab/m3pool and lab/clients.
+// techniqueSteps runs lab/dogstatsd6, lab/cortex, lab/m3pool and lab/clients.
 func (l *lab) techniqueSteps() []step {
 	t := &report.Techniques{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		OthersAtMost: othersAtMost, RepeatsAtMost: repeatsAtMost}
@@ -41,9 +41,9 @@ func (l *lab) techniqueSteps() []step {
 	}
 }
 
-// benchmarkStep runs the Go benchmarks of a package below lab, of which there are so many that match and
-// each takes so long, or twice that with what is around it. In each round each benchmark has
-// one turn, so that whatever else the machine does meets all alike.
+// benchmarkStep runs the matching Go benchmarks of a package below lab. each is the time of
+// one benchmark, which is about doubled by the work around it. In each round each benchmark
+// has one turn, so that other work on the machine affects all alike.
 func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration, rounds int, results *report.Benchmarks) step {
 	return step{
 		what:  what + ", as Go benchmarks",
@@ -72,8 +72,8 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, ben
 	}
 }
 
-// benchmarkRound runs each benchmark once. It returns also what others had of the
-// processors meanwhile.
+// benchmarkRound runs each benchmark once. It also returns the share of the processors that
+// others took meanwhile.
 func benchmarkRound(ctx context.Context, program, pattern string, each time.Duration) (round []report.Technique, others float64, err error) {
 	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem", "-test.benchtime", each.String(), "-test.timeout", "30m")
 	before, err := usedUntilNow()
@@ -98,8 +98,8 @@ var (
 	benchmarkUnit = regexp.MustCompile(`([\d.e+]+) (\S+)`)
 )
 
-// parseBenchmarks reads what `go test -bench -benchmem` prints, where the name of a
-// benchmark is its group and the technique; repetitions belong together.
+// parseBenchmarks reads the output of `go test -bench -benchmem`. A benchmark's name is its
+// group and technique; repetitions are put together.
 func parseBenchmarks(out string) (all []report.Technique) {
 	for line := range strings.Lines(out) {
 		found := benchmarkLine.FindStringSubmatch(strings.TrimSpace(line))
@@ -114,7 +114,7 @@ func parseBenchmarks(out string) (all []report.Technique) {
 		}
 		t := &all[at]
 		for _, figure := range benchmarkUnit.FindAllStringSubmatch(found[3], -1) {
-			value, _ := strconv.ParseFloat(figure[1], 64) // 0 for what the expression lets through
+			value, _ := strconv.ParseFloat(figure[1], 64) // 0 for text that the expression lets through by mistake
 			switch figure[2] {
 			case "ns/op":
 				t.Nanoseconds = append(t.Nanoseconds, value)
@@ -134,5 +134,5 @@ func parseBenchmarks(out string) (all []report.Technique) {
 	return all
 }
 
-// words are those of a benchmark's name, where they cannot have spaces.
+// words returns a benchmark's name with the spaces that Go does not allow in it.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -5,24 +5,24 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// workload is a load that receivers are compared under.
+// workload is a load under which receivers are compared.
 type workload struct {
 	report.Load
 	network string
 	traffic *load.Load // rendered once
-	bare    []string   // methods of lab/limit, first the one to compare with
-	peers   bool       // other servers get it, too, which takes them long
+	bare    []string   // methods of lab/limit, beginning with the base of comparison
+	peers   bool       // also for other servers, which takes long
 }
 
-// What clients fill with metrics, in bytes: an Ethernet frame, and a datagram of a
-// Unix socket.
+// Sizes of packets that clients fill, in bytes: an Ethernet frame, and a datagram of a Unix
+// socket.
 const (
 	frame = 1432
 	local = 8192
 )
 
-// workloads are those of the page. The goals are ratios to the first bare receiver
-// of the same run.
+// workloads returns the page's loads. The goals are ratios to the first bare receiver of the
+// same run.
 func workloads() ([]*workload, error) {
 	all := []*workload{
 		{Load: report.Load{ID: "udp-1-40k", Name: "UDP, 1 metric a packet, 40,000 a second", Packed: 1, Rate: 40e3, Contexts: 1000, Goal: 1.0},

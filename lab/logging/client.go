@@ -18,12 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connections to each server. Far more than wait for an answer at a time, unless the server
-// hangs; then requests wait for one, and their latency shows it.
+// connections to each server. They are far more than wait for an answer at a time, unless the
+// server hangs. Then requests wait for a connection, and their latency shows it.
 const connections = 64
 
-// client has the connections to a server. It speaks just enough HTTP: net/http's would take
-// a third of the processors that the server could have.
+// client has the connections to a server. It speaks just enough HTTP: net/http's client would
+// take a third of the processors that the server could have.
 type client struct {
 	address string
 	idle    chan *connection
@@ -51,7 +51,7 @@ func (c *client) close() {
 	}
 }
 
-// do sends one request on a connection and reads the answer, within so long.
+// do sends one request on a connection and reads the answer, within a time limit.
 func (c *client) do(conn **connection, within time.Duration) error {
 	if *conn == nil {
 		made, err := net.Dial("tcp", c.address)
@@ -99,8 +99,7 @@ func (c *connection) answer() error {
 	return err
 }
 
-// closedLoop has as many requests under way as half of the connections, and returns how
-// many were answered in a second.
+// closedLoop keeps half of the connections busy, and returns the answers per second.
 func (c *client) closedLoop(length time.Duration) (float64, error) {
 	var answered atomic.Int64
 	var clients sync.WaitGroup
@@ -127,19 +126,19 @@ func (c *client) closedLoop(length time.Duration) (float64, error) {
 	return float64(answered.Load()) / length.Seconds(), nil
 }
 
-// slice is what an open loop found.
+// slice is the result of an open loop.
 type slice struct {
 	p50, p99   time.Duration
-	behind     time.Duration // 99 % were sent so soon after they were due, by us
+	behind     time.Duration // 99th percentile of how late we sent requests
 	sent       int
 	unanswered int // within the slice and the patience after it
 }
 
-// patience is how long answers are waited for after the end of a slice.
+// patience is how long the client waits for answers after the end of a slice.
 const patience = time.Second
 
-// openLoop sends requests at a rate, each when it is due, and measures each from then on.
-// One without an answer has the latency that it had reached.
+// openLoop sends requests at a rate, each when it is due, and measures each from then on. A
+// request without an answer counts with the latency up to the end.
 func (c *client) openLoop(rate float64, length time.Duration) slice {
 	n := int(rate * length.Seconds())
 	latencies := make([]time.Duration, n)
@@ -171,15 +170,15 @@ func (c *client) openLoop(rate float64, length time.Duration) slice {
 			}
 		})
 	}
-	// The clock has a thread of its own that sleeps in the kernel: Go's timers are up to a
-	// millisecond late when nothing else happens, which would be most of what we measure.
+	// The clock has a thread of its own that sleeps in the kernel: in an idle process Go's
+	// timers are up to a millisecond late, which would be most of the measured latency.
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // nanoseconds; without it 50,000
 	for i := range n {
 		due := begun.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 		for wait := time.Until(due); wait > 0; wait = time.Until(due) {
 			at := unix.NsecToTimespec(int64(wait))
-			_ = unix.Nanosleep(&at, nil) // again if it was interrupted
+			_ = unix.Nanosleep(&at, nil) // sleep again if it was interrupted
 		}
 		queue <- request{i, due}
 	}

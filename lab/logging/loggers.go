@@ -13,26 +13,26 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// logger writes the three lines of a request, each in the way its makers recommend for
-// where it matters.
+// logger writes the three lines of a request, each in the way that the logger's authors
+// recommend for hot paths.
 type logger interface {
 	received(method, path, origin, destination string)
 	found(routes int, cheapest string, cached bool)
 	done(status, bytes int, took time.Duration)
 }
 
-// names are the loggers, the one to compare with first. Each has the form that it
-// writes by default: logrus and slog text, zap and zerolog JSON.
+// names are the loggers, beginning with the base of comparison. Each writes its default form:
+// logrus and slog text, zap and zerolog JSON.
 var names = []string{none, again, "logrus", "logrus, no lock", "zap", "zerolog", "slog", ring, ringAll}
 
 const (
 	none    = "no log"
 	again   = "no log, again"
-	ring    = "slogring"      // as it is by default: ten of each message a second
+	ring    = "slogring"      // with its defaults: ten of each message a second
 	ringAll = "slogring, all" // nothing suppressed
 )
 
-// goals are those that are compared by turns.
+// goals are the loggers that are compared by turns.
 var goals = []string{none, again, ring, ringAll}
 
 func newLogger(name string, out *os.File) (logger, *slogring.Handler) {

@@ -20,17 +20,17 @@ import (
 	"time"
 )
 
-// plan says how much is measured.
+// plan is how much to measure.
 type plan struct {
 	rounds int
 	slice  time.Duration // of an open loop
 	closed int           // closed loops with each logger and output, as long as a slice
 	pairs  int           // of slogring and no log, for the goals
-	turn   time.Duration // of one of a pair
-	goals  bool          // only what the goals need
+	turn   time.Duration // of each half of a pair
+	goals  bool          // measure only the goals
 }
 
-// pipeRate is what the slow pipe takes: less than the lines of half a core's requests.
+// pipeRate is the rate of the slow pipe: less than the lines of half a core's requests.
 const pipeRate = 256 << 10 // bytes a second
 
 // output is where the lines go.
@@ -40,13 +40,13 @@ type output struct {
 	open  func(dir, logger string) (*sink, error)
 }
 
-// sink is an output that is open, and what arrives there.
+// sink is an open output, and the lines that arrive there.
 type sink struct {
 	file  *os.File                      // for the server
-	read  func() (io.ReadCloser, error) // all that was written, until now or the end; nil if it cannot be read
-	hurry func()                        // has a slow pipe read all
+	read  func() (io.ReadCloser, error) // reads everything written, until now or the end; nil if it cannot be read
+	hurry func()                        // lets a slow pipe be read at full speed
 
-	unread *os.File // of a blocked pipe: closed, it would fail and not block
+	unread *os.File // the reading end of a blocked pipe: if it were closed, writes would fail
 }
 
 var outputs = []output{
@@ -62,14 +62,14 @@ var outputs = []output{
 		return &sink{file: f, read: func() (io.ReadCloser, error) { return os.Open(f.Name()) }}, nil
 	}},
 	{fmt.Sprintf("pipe of %d KiB/s", pipeRate>>10), names, func(string, string) (*sink, error) { return newPipe() }},
-	// Everything else would hang for ever.
+	// The other loggers would hang for ever.
 	{"blocked pipe", goals, func(string, string) (*sink, error) {
 		r, w, err := os.Pipe()
 		return &sink{file: w, unread: r}, err
 	}},
 }
 
-// newPipe is read slowly until it is hurried.
+// newPipe returns a pipe that is read slowly until hurry is called.
 func newPipe() (*sink, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -94,7 +94,7 @@ func newPipe() (*sink, error) {
 		file:  w,
 		hurry: func() { hurried.Store(true) },
 		read: func() (io.ReadCloser, error) {
-			<-done // when both ends that write are closed
+			<-done // when both writing ends are closed
 			return io.NopCloser(&all), r.Close()
 		},
 	}, nil
@@ -110,22 +110,22 @@ type server struct {
 	result *result
 }
 
-// result is what was measured of a server, of each round unless it says otherwise.
+// result is what was measured of a server, for each round unless noted.
 type result struct {
 	output, name string
 	throughput   []float64 // requests a second, of each closed loop
 	p50, p99     []float64 // milliseconds
-	ratio        []float64 // of p99 to no log's in the same round
+	ratio        []float64 // p99 to the p99 without a log in the same round
 	pairs        []float64 // the same, by turns
 	cpu          []float64 // microseconds of processor a request
 	inLog        []float64 // microseconds a request in calls of the logger
 	waited       []float64 // milliseconds that goroutines waited for a sync.Mutex, a second
-	behind       []float64 // milliseconds that the client was late itself, p99
+	behind       []float64 // milliseconds that the client itself was late, p99
 	unanswered   int       // of all
 	sent         int
-	gc           float64 // share of the server's processor time, of all its life
+	gc           float64 // share of the server's processor time, over its whole life
 	counts       counts  // at the end
-	exact        string  // whether the counts are, and of what
+	exact        string  // whether the counts are exact, and which ones
 }
 
 func start(o output, name, dir string) (*server, error) {
@@ -159,7 +159,7 @@ func start(o output, name, dir string) (*server, error) {
 	return s, nil
 }
 
-// stop ends the process and all that it has of ours.
+// stop ends the process and closes its connections and files.
 func (s *server) stop() error {
 	if s.client != nil {
 		s.client.close()
@@ -208,7 +208,7 @@ func (s *server) open(rate float64, length time.Duration) error {
 	return nil
 }
 
-// end takes the last counts, ends the server and reads its output.
+// end takes the last counts, stops the server and reads its output.
 func (s *server) end() (err error) {
 	if s.sink.hurry != nil {
 		s.sink.hurry()
@@ -226,7 +226,7 @@ func (s *server) end() (err error) {
 	return err
 }
 
-// check compares a slogring's counts with the calls that were made and the lines there are.
+// check compares slogring's counts with the calls and with the lines in the output.
 func (s *server) check(c counts) (string, error) {
 	st := c.Stats
 	if st.Handled() != linesARequest*c.Requests {
@@ -254,7 +254,7 @@ func (s *server) check(c counts) (string, error) {
 		}
 	}
 	if lines != st.Written || suppressed != st.Suppressed || lost != st.Lost.Sum() || st.Cut+st.Failed+st.Waiting > 0 {
-		return fmt.Sprintf("NO: %d lines, %d suppressed and %d lost are said: %+v", lines, suppressed, lost, *st), scanner.Err()
+		return fmt.Sprintf("NO: %d lines, %d reported as suppressed and %d as lost: %+v", lines, suppressed, lost, *st), scanner.Err()
 	}
 	return "yes, and so are the lines", scanner.Err()
 }
@@ -266,7 +266,8 @@ func number(line, key string) uint64 {
 	return n
 }
 
-// measure measures all loggers with one output, at a rate; 0 finds it.
+// measure measures all loggers with one output, at a rate; with rate 0 it first finds the
+// rate.
 func measure(ctx context.Context, p plan, o output, dir string, rate *float64) (results []*result, err error) {
 	var servers []*server
 	defer func() {

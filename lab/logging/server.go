@@ -18,10 +18,10 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
-// linesARequest are those that the handler logs.
+// linesARequest is how many lines the handler logs for a request.
 const linesARequest = 3
 
-// counts are what a server says of itself, since its start.
+// counts are a server's own figures since its start.
 type counts struct {
 	Requests uint64
 	InLog    time.Duration // of all requests, in calls of the logger: formatting, waiting and writing
@@ -89,7 +89,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone
+	_, _ = w.Write(body) // fails if the client has gone
 	inLog += s.timed(func() { s.log.done(status, len(body), time.Since(begun)) })
 	s.requests.Add(1)
 	s.inLog.Add(int64(inLog))
@@ -136,13 +136,13 @@ func serve(name string, out *os.File) error {
 		if h != nil && r.URL.Query().Has("close") {
 			ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 			defer cancel()
-			_ = h.Close(ctx) // one has a blocked output; the counts tell
+			_ = h.Close(ctx) // the output may be blocked; the counts tell
 		}
-		_ = json.NewEncoder(w).Encode(s.counts(h)) // a client that has gone
+		_ = json.NewEncoder(w).Encode(s.counts(h)) // fails if the client has gone
 	})
 	fmt.Println(listener.Addr())
 	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1)) // whatever it is, it is over
+		_, _ = os.Stdin.Read(make([]byte, 1)) // data, end or error: stop
 		os.Exit(0)
 	}()
 	return http.Serve(listener, mux)

@@ -17,7 +17,7 @@ import (
 
 func median(values []float64) float64 { return report.Median(values) }
 
-// printMachine says where this is, and what of.
+// printMachine prints the machine and the versions.
 func printMachine(w io.Writer) error {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -52,7 +52,7 @@ func printMachine(w io.Writer) error {
 	return nil
 }
 
-// print writes the tables: medians, and behind them the least and the largest.
+// print prints the tables: medians, then the least and the largest.
 func print(out io.Writer, p plan, rate float64, results []*result) {
 	fmt.Fprintf(out, "\nOpen loop: %.0f requests/s of %d lines each, %d rounds of %v. Medians, and the least and largest.\n", rate, linesARequest, p.rounds, p.slice)
 	var w *tabwriter.Writer
@@ -70,7 +70,7 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 	}
 	w.Flush()
 
-	fmt.Fprintln(out, "\nslogring: what became of each record")
+	fmt.Fprintln(out, "\nslogring: the fate of each record")
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "output\tlogger\trecords\twritten\tsuppressed\tlost\tfailed\twaiting\texact")
 	for _, r := range results {
@@ -109,7 +109,7 @@ func spread(values []float64, digits int) string {
 	return fmt.Sprintf("%.*f (%.*f-%.*f)", digits, median(values), digits, slices.Min(values), digits, slices.Max(values))
 }
 
-// interval is the median and its interval.
+// interval returns the median and its interval.
 func interval(values []float64) string {
 	low, high := report.MedianInterval(values)
 	if math.IsInf(low, 0) {

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	workers = 64   // batches in work at the same time, whatever the technique
+	workers = 64   // batches in work at the same time, for every technique
 	burst   = 1024 // batches
 )
 
-// technique starts what does the work and returns how to push a batch to it, and how
-// to end it when nothing is left.
+// technique starts the goroutines, and returns how to push a batch to them, and how to end
+// them when no batch is left.
 type technique struct {
 	name   string
 	helper helper
@@ -30,12 +30,12 @@ var techniques = []technique{
 	{"ours", outOfLine, byPool},
 }
 
-// BenchmarkDeep: from the hands that push to a batch that is done, 33 calls deep.
+// BenchmarkDeep measures from the push to the finished batch, 33 calls deep.
 //
 // Bound for ours: 0 allocs/op, and less than a hundredth of a stack growth a batch.
 func BenchmarkDeep(b *testing.B) { benchmark(b, deepWork) }
 
-// BenchmarkShallow: the same work, as benchmarks are that show nothing.
+// BenchmarkShallow measures the same work without depth, as in benchmarks that show nothing.
 func BenchmarkShallow(b *testing.B) { benchmark(b, shallowWork) }
 
 func benchmark(b *testing.B, of func(helper) work) {
@@ -63,7 +63,7 @@ func benchmark(b *testing.B, of func(helper) work) {
 	}
 }
 
-// Whatever the technique and the depth, all of the work is done, once.
+// With every technique and depth, all of the work is done once.
 func TestTechniques(t *testing.T) {
 	for _, tt := range techniques {
 		for _, do := range []work{deepWork(tt.helper), shallowWork(tt.helper)} {
@@ -81,8 +81,8 @@ func TestTechniques(t *testing.T) {
 	}
 }
 
-// The part of the table that is the same on every machine: deep batches grow a stack if each
-// has a goroutine of its own, twice with the regression, and hardly ever if not.
+// The part of the table that is the same on every machine: with a goroutine for each batch,
+// deep batches grow a stack once, with the regression twice; with a pool hardly ever.
 func TestGrowths(t *testing.T) {
 	const n = 20 * burst
 	for i, want := range []struct{ least, most float64 }{{1.5, 2}, {.75, 1}, {0, .05}, {0, .05}} {
@@ -99,7 +99,7 @@ func TestGrowths(t *testing.T) {
 	}
 }
 
-// byGoroutines is the version that hurt: each batch has a goroutine, which holds a
+// byGoroutines is the version with the problem: each batch has a goroutine, which holds a
 // token.
 func byGoroutines(do func(uint64)) (push func(uint64), stop func()) {
 	tokens := make(chan struct{}, workers)
@@ -112,8 +112,7 @@ func byGoroutines(do func(uint64)) (push func(uint64), stop func()) {
 	}, func() {}
 }
 
-// byChannel is the pool that one writes at first: goroutines that live for ever share
-// a channel.
+// byChannel is the obvious pool: goroutines that live for ever share a channel.
 func byChannel(do func(uint64)) (push func(uint64), stop func()) {
 	batches := make(chan uint64, burst)
 	var all sync.WaitGroup
@@ -182,7 +181,7 @@ func (r *round) push(i int) {
 
 func (r *round) wait() { r.left.Wait() }
 
-// sum is what n batches come to.
+// sum returns the expected result of n batches.
 func sum(do work, n int) (total uint64) {
 	for batch := range uint64(min(n, burst)) {
 		result, _ := do(batch)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// profile is a CPU profile of the process, 100 samples for each second of CPU.
+// profile is a CPU profile of the process, with 100 samples for each second of CPU.
 type profile struct {
 	tb   testing.TB
 	file *os.File
@@ -33,8 +33,8 @@ func startProfile(tb testing.TB) profile {
 // Showing nodes accounting for 0, 0% of 420ms total
 var accounting = regexp.MustCompile(`(?m)^Showing nodes accounting for .*, ([\d.]+)% of`)
 
-// growthPercent ends the profile and returns the part of its samples in which the
-// runtime grew a stack.
+// growthPercent ends the profile and returns the share of its samples in which the runtime
+// grew a stack.
 func (p profile) growthPercent() float64 {
 	p.tb.Helper()
 	pprof.StopCPUProfile()
@@ -57,7 +57,7 @@ func (p profile) growthPercent() float64 {
 	return percent
 }
 
-// cpuTime is the nanoseconds of CPU that the process has used.
+// cpuTime returns the nanoseconds of CPU that the process has used.
 func cpuTime() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -9,9 +9,9 @@ import (
 // calls is how deep the work is.
 const calls = 33
 
-// stack watches the stack that it lies on: when that is copied, so is the watch, which
-// then finds itself at another address. It must not escape to the heap, so that it is
-// never handed to a function that the compiler does not know.
+// stack watches the stack that it lies on: when the stack is copied, the watch moves with it
+// and finds itself at another address. It must not escape to the heap, so it is never passed
+// to a function that the compiler does not know.
 type stack struct {
 	at      uintptr // address of the watch itself
 	growths uint64
@@ -27,11 +27,12 @@ func (s *stack) look(deepest uintptr) {
 	s.bytes = max(s.bytes, at-deepest)
 }
 
-// work stands for what is done with a batch: it returns what it computed of x, and what
-// became of the stack meanwhile.
+// work stands for the processing of a batch: it returns its result for x, and what happened to
+// the stack.
 type work func(x uint64) (result uint64, seen stack)
 
-// deepWork is work as in a write path, calls within calls, the last of which calls a helper.
+// deepWork returns work like a write path: calls within calls, the last of which calls a
+// helper.
 func deepWork(h helper) work {
 	return func(x uint64) (uint64, stack) {
 		var s stack
@@ -41,7 +42,7 @@ func deepWork(h helper) work {
 	}
 }
 
-// shallowWork is the same work as in a benchmark, one call after the other.
+// shallowWork returns the same work as in a benchmark, one call after the other.
 func shallowWork(h helper) work {
 	return func(x uint64) (uint64, stack) {
 		var s stack
@@ -53,16 +54,16 @@ func shallowWork(h helper) work {
 	}
 }
 
-// helper says how the helper at the end of the write path is compiled.
+// helper is how the helper at the end of the write path is compiled.
 type helper bool
 
 const (
 	inlined   helper = false
-	outOfLine helper = true // the regression: it has a stack frame of its own
+	outOfLine helper = true // the regression: it has its own stack frame
 )
 
-// call needs 80 bytes of stack, and goes on with the calls that are left: 33 of them
-// fit in a stack of 4 KiB. It grows the stack before its first line, so that none goes unseen.
+// call needs 80 bytes of stack, and makes the remaining calls: 33 of them fit into a stack of
+// 4 KiB. It grows the stack before its first line, so no growth goes unseen.
 //
 //go:noinline
 func call(s *stack, x uint64, left int, h helper) uint64 {
@@ -82,7 +83,7 @@ func call(s *stack, x uint64, left int, h helper) uint64 {
 	return x
 }
 
-// clone returns what it is given. Its frame of 0.5 KiB is what does not fit in 4 KiB any more.
+// clone returns its argument. Its frame of 0.5 KiB is what no longer fits into 4 KiB.
 //
 //go:noinline
 func clone(s *stack, x uint64) uint64 {
@@ -92,11 +93,11 @@ func clone(s *stack, x uint64) uint64 {
 	return local[x>>58]
 }
 
-// What is measured happens. Deep work makes a new goroutine grow its stack of 2 KiB once, and
-// twice with the regression. It grows none that has done such work before. Shallow work
-// has room in any.
+// The watch is right. Deep work makes a new goroutine grow its stack of 2 KiB once, and twice
+// with the regression. It does not grow the stack of a goroutine that has done such work
+// before. Shallow work fits into any stack.
 func TestStack(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would shrink stacks
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // collections would shrink stacks
 	for _, c := range []struct {
 		name    string
 		do      work

@@ -1,9 +1,9 @@
-// Package peerstsdb builds and runs other databases that take Prometheus remote write, so
-// that the lab can measure them beside Freshet under the same requests: from Go's module
-// proxy, in versions pinned here. What a peer stored is asked of it in PromQL.
+// Package peerstsdb builds and runs other databases that take Prometheus remote write, so that
+// the lab can measure them beside Freshet with the same requests. They come from Go's module
+// proxy, in versions pinned here. PromQL queries find what a peer stored.
 //
-// Each peer has a file here with all that is set for it, and a folder with the Go module
-// that pins it, so that Freshet's depends on none of them.
+// Each peer has a file here with all of its settings, and a folder with the Go module that
+// pins it, so that Freshet's module depends on none of them.
 package peerstsdb
 
 import (
@@ -25,7 +25,7 @@ import (
 
 // Peer is a database to compare with.
 type Peer struct {
-	Name     string // as people spell it
+	Name     string // the usual spelling
 	Version  string // of the Go module
 	Version2 bool   // it understands remote write 2.0
 
@@ -34,13 +34,13 @@ type Peer struct {
 	flags   []string // of go build
 	cgo     bool     // it is released with C code
 	command func(place) ([]string, error)
-	flush   string // path of a request after which everything acknowledged is found; empty if it is at once
+	flush   string // path of a request that makes everything acknowledged visible to queries; empty if it is at once
 }
 
-// All returns every peer, the one to compare with first.
+// All returns every peer, beginning with the base of comparison.
 func All() []Peer { return []Peer{prometheus, victoriaMetrics} }
 
-// program is where a peer is built below the cache directory.
+// program returns the path of the built peer below the cache directory.
 func (p *Peer) program(dir string) string {
 	return filepath.Join(dir, p.folder+"-"+p.Version, filepath.Base(p.pkg))
 }
@@ -72,14 +72,14 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// source is the folder of this package. The nested modules are not of ours, so their files
-// cannot be embedded.
+// source returns the folder of this package. Nested modules are not part of ours, so their
+// files cannot be embedded.
 func source() (string, error) {
 	root, err := repository.Dir()
 	return filepath.Join(root, "lab/peers-tsdb"), err
 }
 
-// place is what a peer is given to run with.
+// place is what a peer gets to run with.
 type place struct {
 	program string
 	dir     string // for its files
@@ -87,18 +87,18 @@ type place struct {
 }
 
 const (
-	startLimit = 30 * time.Second // on a machine that does other things
+	startLimit = 30 * time.Second // on a busy machine
 	stopLimit  = 20 * time.Second // some flush once more
 	pause      = 20 * time.Millisecond
 )
 
-// Running is a peer that runs.
+// Running is a running peer.
 type Running struct {
 	PID int
 	URL string // of its HTTP API, as http://127.0.0.1:1234
 
 	peer  *Peer
-	log   string // path of what it prints
+	log   string // path of its output
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
 }
@@ -150,7 +150,7 @@ func (p *Peer) start(cache, dir string) (*Running, error) {
 	r.PID = r.cmd.Process.Pid
 	go func() {
 		defer close(r.ended)
-		_ = r.cmd.Wait() // ended by Stop, or noticed by who asks it next
+		_ = r.cmd.Wait() // ended by Stop, or noticed at the next request
 	}()
 	return r, nil
 }
@@ -174,7 +174,7 @@ func (r *Running) ready(ctx context.Context) error {
 	}
 }
 
-// Flush returns once everything acknowledged is found by queries.
+// Flush returns once queries find everything acknowledged.
 func (r *Running) Flush(ctx context.Context) error {
 	if r.peer.flush == "" {
 		return nil
@@ -212,7 +212,7 @@ func (r *Running) Stop() error {
 	}
 }
 
-// lastWords are the last lines that the peer printed.
+// lastWords returns the last lines that the peer printed.
 func (r *Running) lastWords() string {
 	const most = 10
 	text, _ := os.ReadFile(r.log)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is said to be measured is what the modules pin.
+// The versions on the page are the pinned ones.
 func TestVersions(t *testing.T) {
 	for _, p := range All() {
 		text, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
@@ -21,7 +21,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Each peer is told where to listen and where to have its files.
+// Each peer is told its address and the directory of its files.
 func TestCommands(t *testing.T) {
 	for _, p := range All() {
 		at := place{program: "/program", dir: t.TempDir(), address: "127.0.0.1:18428"}
@@ -41,17 +41,17 @@ func TestStartOfWhatIsNotBuilt(t *testing.T) {
 		t.Error("is built in an empty directory")
 	}
 	if _, err := p.Start(t.Context(), t.TempDir(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "start Prometheus v0.315.0") {
-		t.Errorf("started what is not built: %v", err)
+		t.Errorf("started a peer that is not built: %v", err)
 	}
 }
 
-// The reason why a peer does not start is in what it printed.
+// The error contains the peer's output if it does not start.
 func TestStartTellsLastWords(t *testing.T) {
 	p := Peer{Name: "it", Version: "v1", command: func(place) ([]string, error) {
 		return []string{"sh", "-c", "echo no such setting; exit 3"}, nil
 	}}
 	_, err := p.Start(t.Context(), t.TempDir(), t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such setting") {
-		t.Errorf("the error does not tell why: %v", err)
+		t.Errorf("the error does not say why: %v", err)
 	}
 }

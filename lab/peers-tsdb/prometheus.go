@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// prometheus is built without what finds targets to scrape, of which there are none here.
+// prometheus is built without service discovery: there is nothing to scrape here.
 var prometheus = Peer{
 	Name: "Prometheus", Version: "v0.315.0", Version2: true,
 	folder: "prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", flags: []string{"-tags", "remove_all_sd"},

@@ -2,8 +2,7 @@ package peerstsdb
 
 import "path/filepath"
 
-// victoriaMetrics is the single-node version, built with the zstd in C that its releases
-// have.
+// victoriaMetrics is the single-node version, built with zstd in C, like its releases.
 var victoriaMetrics = Peer{
 	Name: "VictoriaMetrics", Version: "v1.150.0",
 	folder: "victoriametrics", pkg: "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics", cgo: true,
@@ -11,5 +10,5 @@ var victoriaMetrics = Peer{
 		return []string{at.program, "-storageDataPath=" + filepath.Join(at.dir, "data"), "-httpListenAddr=" + at.address,
 			"-loggerLevel=WARN"}, nil
 	},
-	flush: "/internal/force_flush", // else what came in the last second is not found
+	flush: "/internal/force_flush", // else queries miss the samples of the last second
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// goModule builds a package with the versions and sums of the module that lies in
-// the folder of the peer's name.
+// goModule builds a package with the versions and sums of the module in the peer's folder.
 func goModule(pkg string, tags ...string) func(context.Context, *Peer, string, io.Writer) error {
 	return func(ctx context.Context, p *Peer, home string, out io.Writer) error {
 		folder, err := source()
@@ -27,8 +26,8 @@ func goModule(pkg string, tags ...string) func(context.Context, *Peer, string, i
 	}
 }
 
-// source is the folder of this package. The nested modules are not of ours, so
-// their files cannot be embedded.
+// source returns the folder of this package. Nested modules are not part of ours, so their
+// files cannot be embedded.
 func source() (string, error) {
 	root, err := repository.Dir()
 	return filepath.Join(root, "lab/peers"), err

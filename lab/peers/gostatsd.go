@@ -15,8 +15,8 @@ var gostatsd = Peer{
 	plan:    planGostatsd,
 }
 
-// planGostatsd runs it on UDP alone: it has one address, which may be a path
-// instead. It asks for no receive buffer, whatever is set.
+// planGostatsd runs it on UDP alone: it has one address, which may be a path in place of UDP.
+// It never asks for a receive buffer.
 func planGostatsd(at place) (plan, error) {
 	return plan{
 		command: []string{
@@ -24,8 +24,8 @@ func planGostatsd(at place) (plan, error) {
 			"--metrics-addr=" + at.udp,
 			"--backends=null",
 			"--flush-interval=" + Flush.String(), // its default is 1s
-			// Its counters go to the log, for us to read; by default they would go to the
-			// backend, where nobody could.
+			// Send its counters to the log, for us to read. By default they go to the backend,
+			// which discards them.
 			"--statser-type=logging",
 			"--json",
 		},
@@ -39,14 +39,14 @@ func planGostatsd(at place) (plan, error) {
 	}, nil
 }
 
-// gostatsdReceived reads what each flush reports in the log: the lines parsed since
-// the flush before, and the bad lines since the start. Distributions, which it does
-// not know, are bad lines.
+// gostatsdReceived reads the log's report of each flush: the lines parsed since the flush
+// before, and the bad lines since the start. It does not know distributions, so they are bad
+// lines.
 func gostatsdReceived(log []byte) (Received, error) {
 	var good, bad uint64
 	for line := range bytes.Lines(log) {
 		if !bytes.HasPrefix(line, []byte("{")) || !bytes.HasSuffix(line, []byte("}\n")) {
-			continue // not ours, or not whole yet
+			continue // another line, or not complete yet
 		}
 		var report struct {
 			Name  string

@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// otelcol is the OpenTelemetry Collector with the receiver of StatsD from its
-// contributions, which the version is of.
+// otelcol is the OpenTelemetry Collector with the StatsD receiver of its contributions; the
+// version is theirs.
 var otelcol = Peer{
 	Name: "otelcol", Version: "v0.160.0", Language: "Go", Tags: true, Unixgram: true,
 	program: "otelcol",
@@ -15,8 +15,8 @@ var otelcol = Peer{
 	plan:    planOtelcol,
 }
 
-// Its default for timers passes every single value on. A histogram aggregates, as
-// the others do. The receive buffer can be set for Unix sockets alone.
+// Its default for timers passes every value on. A histogram aggregates, as the others do. The
+// receive buffer can be set for Unix sockets only.
 const otelcolConfig = `
 receivers:
   statsd: &statsd
@@ -65,9 +65,9 @@ func planOtelcol(at place) (plan, error) {
 	}, err
 }
 
-// otelcolReceived is exact to 99 lines of either kind, good and bad: it counts the
-// good ones by the hundred, and one of the bad for each hundred. Sets, which it
-// does not know, are bad lines.
+// otelcolReceived is exact to 99 lines of either kind, good and bad: it counts good lines by
+// the hundred, and one bad line for each hundred. It does not know sets, so they are bad
+// lines.
 func otelcolReceived(page []byte) (Received, error) {
 	const name = "otelcol_receiver_received_statsd_metrics"
 	good, err := counter(page, name, `parse_success="true"`)

@@ -1,11 +1,11 @@
-// Package peers builds and runs other servers of metrics by StatsD's protocol, so
-// that the lab can measure them beside Freshet under the same load: from a package
-// registry, in versions pinned here, each with a backend that discards and a flush
-// every 10 seconds. What a peer received is what its own counters say.
+// Package peers builds and runs other StatsD servers, so that the lab can measure them beside
+// Freshet under the same load. They come from a package registry, in versions pinned here,
+// each with a backend that discards and a flush every 10 seconds. A peer's own counters say
+// what it received.
 //
-// Each peer has a file here with all that is set for it, and a folder with what
-// pins it: a Go module of its own, so that Freshet's depends on none of them, or a
-// package.json. How often to send and what to make of the figures is the lab's.
+// Each peer has a file here with all of its settings, and a folder that pins it: a Go module
+// of its own, so that Freshet's depends on none of them, or a package.json. The lab decides
+// how often to send, and reads the figures.
 package peers
 
 import (
@@ -19,12 +19,12 @@ import (
 	"time"
 )
 
-// Flush is how often each peer hands what it has aggregated to its backend.
+// Flush is the interval at which each peer flushes to its backend.
 const Flush = 10 * time.Second
 
-// receiveBuffer is what each peer asks for as the receive buffer of its socket, in
-// bytes, if it lets us: as much as Freshet. The kernel grants no more than
-// net.core.rmem_max, and net.core.rmem_default to those that do not ask.
+// receiveBuffer is the socket's receive buffer that each peer asks for, in bytes, if it has a
+// setting: as much as Freshet. The kernel grants at most net.core.rmem_max, and
+// net.core.rmem_default to peers that do not ask.
 const receiveBuffer = 4 << 20
 
 // Peer is a server to compare with.
@@ -35,7 +35,7 @@ type Peer struct {
 	Tags     bool // it understands the tags of DogStatsD
 	Unixgram bool // it listens on a Unix datagram socket as well as on UDP
 
-	program string // what the build makes, below the peer's directory
+	program string // the built program, below the peer's directory
 	build   func(ctx context.Context, p *Peer, home string, out io.Writer) error
 	plan    func(place) (plan, error)
 }
@@ -45,7 +45,7 @@ func All() []Peer {
 	return []Peer{statsdExporter, gostatsd, telegraf, veneur, otelcol, statsd}
 }
 
-// home is where a peer is built below the cache directory.
+// home returns the peer's directory below the cache directory.
 func (p *Peer) home(dir string) string { return filepath.Join(dir, p.Name+"-"+p.Version) }
 
 // Built reports whether this version was built below dir.
@@ -54,9 +54,9 @@ func (p *Peer) Built(dir string) bool {
 	return err == nil
 }
 
-// Build downloads and compiles the peer below dir, with the clients of its
-// registry, whose output goes to out. It takes a second where nothing changed, and
-// up to a few minutes and 2 GiB of module and build caches the first time.
+// Build downloads and compiles the peer below dir, with the client of its registry, whose
+// output goes to out. It takes a second if nothing changed, and up to a few minutes and 2 GiB
+// of module and build caches the first time.
 func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	home, err := filepath.Abs(p.home(dir))
 	if err != nil {
@@ -71,19 +71,19 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// Received is what a peer says that it received since its start: metrics, that is
+// Received is what a peer has received since its start by its own counters: metrics, that is
 // lines, or datagrams if it does not count lines.
 type Received struct {
 	Metrics, Datagrams uint64
 }
 
-// place is what a peer is given to run with.
+// place is what a peer gets to run with.
 type place struct {
-	program  string // what was built
-	dir      string // for files, its own
+	program  string // the built program
+	dir      string // for its own files
 	udp      string // host:port to receive at
 	unixgram string // path to receive at
-	admin    string // host:port that is free in TCP, to ask the peer at
+	admin    string // free TCP host:port, for requests to the peer
 }
 
 // plan is how a peer runs in its place.
@@ -93,9 +93,8 @@ type plan struct {
 	beside   func(context.Context) // runs as long as the peer does; may be nil
 }
 
-// Start starts the peer that was built below dir, and returns once it listens. The
-// process begins in the caller's thread, so it has the cores that the caller
-// pinned that thread to.
+// Start starts the peer that was built below dir, and returns once it listens. The process
+// starts on the caller's thread, so it gets the cores that the caller pinned that thread to.
 func (p *Peer) Start(ctx context.Context, dir string) (*Running, error) {
 	if !p.Built(dir) {
 		return nil, fmt.Errorf("start %s: version %s is not built in %s", p.Name, p.Version, dir)
@@ -143,8 +142,8 @@ func (at place) write(name, text string) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// read returns what the peer wrote into one of its own files so far, nothing if it
-// has not begun.
+// read returns what the peer has written into one of its files so far; nothing if the file
+// does not exist yet.
 func (at place) read(name string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(at.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {

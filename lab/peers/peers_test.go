@@ -66,7 +66,7 @@ func send(t *testing.T, address string, packets, perPacket int) {
 	}
 }
 
-// await asks until as much was received as is wanted, or a flush should have told.
+// await asks until the peer has received enough, or a flush should have reported it.
 func await(t *testing.T, r *Running, want Received) (got Received) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Flush)
@@ -87,22 +87,22 @@ func await(t *testing.T, r *Running, want Received) (got Received) {
 func TestStartOfWhatIsNotBuilt(t *testing.T) {
 	p := veneur
 	if _, err := p.Start(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not built") {
-		t.Errorf("started what is not built: %v", err)
+		t.Errorf("started a peer that is not built: %v", err)
 	}
 }
 
-// The reason why a peer does not start is in what it printed.
+// The error contains the peer's output if it does not start.
 func TestStartTellsLastWords(t *testing.T) {
 	p := Peer{plan: func(place) (plan, error) {
 		return plan{command: []string{"sh", "-c", "echo no such setting; exit 3"}}, nil
 	}}
 	_, err := p.start(t.Context(), "")
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such setting") {
-		t.Errorf("the error does not tell why: %v", err)
+		t.Errorf("the error does not say why: %v", err)
 	}
 }
 
-// Each peer is told where to receive, and to flush as often as the others.
+// Each peer is told where to receive, and flushes as often as the others.
 func TestPlans(t *testing.T) {
 	for _, p := range All() {
 		t.Run(p.Name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What runs beside it ends with it, at once here.
+			// The function beside it ends with it; here at once.
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			if plan.beside != nil {
@@ -148,7 +148,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// What is said to be measured is what the lock files pin.
+// The versions on the page are the pinned ones.
 func TestVersions(t *testing.T) {
 	for _, p := range All() {
 		file, pinned := filepath.Join(p.Name, "go.mod"), " "+p.Version
@@ -174,7 +174,7 @@ func sample(t *testing.T, name string) []byte {
 	return text
 }
 
-// The samples are what the versions that they are named after gave.
+// The samples are real output of the versions in their names.
 func TestCounters(t *testing.T) {
 	exporter := func(page []byte) (Received, error) {
 		n, err := counter(page, statsdExporterLines, "")
@@ -213,11 +213,11 @@ func TestAnswersOfStatsd(t *testing.T) {
 		}
 	}
 	if answer, err := statsdAnswer(answers); err == nil {
-		t.Errorf("read an answer that was cut: %q", answer)
+		t.Errorf("accepted an answer that was cut: %q", answer)
 	}
 }
 
-// Telegraf may be writing while we read.
+// Telegraf may write while we read.
 func TestUnfinishedLineOfTelegraf(t *testing.T) {
 	whole := "internal_statsd udp_packets_dropped=2i,udp_packets_received=12i 1\n"
 	for text, want := range map[string]Received{

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	startLimit  = 30 * time.Second // on a machine that does other things
-	answerLimit = 10 * time.Second // of a peer that is asked; it may have a backlog
+	startLimit  = 30 * time.Second // on a busy machine
+	answerLimit = 10 * time.Second // for an answer; the peer may have a backlog
 	stopLimit   = 10 * time.Second // some flush once more
 	pause       = 20 * time.Millisecond
 )
 
-// logFile has what a peer prints, in its directory.
+// logFile holds the peer's output, in its directory.
 const logFile = "log"
 
-// Running is a peer that runs.
+// Running is a running peer.
 type Running struct {
 	UDP      string // host:port that it receives at
 	Unixgram string // path that it receives at, too, or nothing
@@ -35,7 +35,7 @@ type Running struct {
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when the process has ended
 	cancel context.CancelFunc
-	beside chan struct{} // closed when what runs beside it has ended
+	beside chan struct{} // closed when the function beside it has ended
 }
 
 // run starts the process and waits until it receives.
@@ -54,9 +54,9 @@ func run(ctx context.Context, at place, plan plan) (*Running, error) {
 		ended: make(chan struct{}), beside: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
-		_ = cmd.Wait() // ended by Stop, or noticed by what asks it next
+		_ = cmd.Wait() // ended by Stop, or noticed at the next request
 	}()
-	// What runs beside the peer lives until Stop, whatever becomes of ctx.
+	// The function beside the peer lives until Stop, whatever happens to ctx.
 	var alive context.Context
 	alive, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -72,7 +72,7 @@ func run(ctx context.Context, at place, plan plan) (*Running, error) {
 	return r, nil
 }
 
-// ready waits until the peer listens and can be asked.
+// ready waits until the peer listens and answers.
 func (r *Running) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("did not listen within %v", startLimit))
 	defer cancel()
@@ -96,8 +96,8 @@ func (r *Running) ready(ctx context.Context) error {
 	}
 }
 
-// bound reports whether somebody listens at the peer's addresses. A datagram to
-// find out would be counted.
+// bound reports whether a socket is bound to the peer's addresses. A datagram to find out
+// would be counted.
 func (r *Running) bound() (bool, error) {
 	if r.Unixgram != "" {
 		if _, err := os.Stat(r.Unixgram); err != nil {
@@ -117,8 +117,8 @@ func (r *Running) bound() (bool, error) {
 	return bytes.Contains(table, fmt.Appendf(nil, ":%04X 00000000:0000 ", number)), err
 }
 
-// Received returns what the peer's counters say by now. Those that report at each
-// flush are late by up to a Flush.
+// Received returns what the peer's counters say now. Counters that are reported at each flush
+// are up to a Flush late.
 func (r *Running) Received(ctx context.Context) (Received, error) {
 	select {
 	case <-r.ended:
@@ -147,7 +147,7 @@ func (r *Running) end() (err error) {
 	return err
 }
 
-// lastWords are the last lines that the peer printed.
+// lastWords returns the last lines that the peer printed.
 func (r *Running) lastWords() string {
 	const most = 10
 	text, _ := r.at.read(logFile)

@@ -30,9 +30,9 @@ func scrape(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// counter is the sum of a counter's series on a page that have a label, written as
-// `name="value"`, or of all if it is empty. A counter that nothing has moved yet
-// may be missing.
+// counter returns the sum of a counter's series on a page that have a label, written as
+// `name="value"`, or of all if label is empty. A counter that was never incremented may be
+// missing.
 func counter(page []byte, name, label string) (sum uint64, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(page))
 	for lines.Scan() {

@@ -26,8 +26,8 @@ var statsd = Peer{
 //go:embed statsd
 var statsdFiles embed.FS
 
-// buildStatsd installs what package-lock.json names, without the optional packages:
-// they are for syslog, Windows and relaying.
+// buildStatsd installs the packages in package-lock.json, without the optional ones: these are
+// for syslog, Windows and relaying.
 func buildStatsd(ctx context.Context, _ *Peer, home string, out io.Writer) error {
 	for _, name := range []string{"package.json", "package-lock.json"} {
 		text, err := statsdFiles.ReadFile("statsd/" + name)
@@ -43,7 +43,7 @@ func buildStatsd(ctx context.Context, _ *Peer, home string, out io.Writer) error
 	return cmd.Run()
 }
 
-// planStatsd asks for no receive buffer: there is no setting for it.
+// planStatsd asks for no receive buffer, since there is no setting for it.
 func planStatsd(at place) (plan, error) {
 	discard, err := statsdFiles.ReadFile("statsd/discard.js")
 	if err != nil {
@@ -77,9 +77,9 @@ func planStatsd(at place) (plan, error) {
 	}, err
 }
 
-// askStatsd asks at the management port. The counters there are of the flush that
-// comes, and our backend keeps the sum of those before: in this order, a flush
-// between the two answers makes the sum too small, for once, never too large.
+// askStatsd asks at the management port. Its counters are of the current flush, and our
+// backend keeps the sum of the earlier ones. In this order, a flush between the two answers
+// makes the sum too small once, never too large.
 func askStatsd(ctx context.Context, address string) (Received, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -108,7 +108,7 @@ func askStatsd(ctx context.Context, address string) (Received, error) {
 	return sum, nil
 }
 
-// statsdAnswer reads up to the line that ends an answer.
+// statsdAnswer reads up to the last line of an answer.
 func statsdAnswer(lines *bufio.Scanner) (string, error) {
 	var answer strings.Builder
 	for lines.Scan() {

@@ -13,8 +13,8 @@ var statsdExporter = Peer{
 	plan:    planStatsdExporter,
 }
 
-// Timers as histograms, as Prometheus advises: its default, a summary of each
-// series, costs more.
+// Timers become histograms, as Prometheus advises. Its default, a summary for each series,
+// costs more.
 const statsdExporterMapping = `
 defaults:
   observer_type: histogram
@@ -47,7 +47,7 @@ func planStatsdExporter(at place) (plan, error) {
 	}, err
 }
 
-// scrapeEvery is the Prometheus of a peer that keeps everything to be scraped: its
+// scrapeEvery takes the place of Prometheus for a peer that waits to be scraped: that is its
 // flush.
 func scrapeEvery(ctx context.Context, period time.Duration, page string) {
 	tick := time.NewTicker(period)
@@ -55,7 +55,7 @@ func scrapeEvery(ctx context.Context, period time.Duration, page string) {
 	for {
 		select {
 		case <-tick.C:
-			_, _ = scrape(ctx, page) // whether the peer is well, Received tells
+			_, _ = scrape(ctx, page) // Received tells whether the peer is well
 		case <-ctx.Done():
 			return
 		}

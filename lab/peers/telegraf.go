@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// telegraf is built with the plugins that it needs here and no others, as its own
-// build tags allow: all 300 take many minutes and a gigabyte of modules.
+// telegraf is built only with the plugins that it needs here, by its own build tags: all 300
+// take many minutes and a gigabyte of modules.
 var telegraf = Peer{
 	Name: "telegraf", Version: "v1.37.2", Language: "Go", Tags: true,
 	program: "telegraf",
@@ -66,8 +66,8 @@ var (
 	telegrafDropped = regexp.MustCompile(`[ ,]udp_packets_dropped=(\d+)i`)
 )
 
-// telegrafReceived reads the last whole line. Telegraf counts the datagrams that it
-// read, and those that it then had no room for, not the lines in them.
+// telegrafReceived reads the last complete line. Telegraf counts datagrams, and those for
+// which it had no room, but not the lines in them.
 func telegrafReceived(lines []byte) (Received, error) {
 	lines = lines[:bytes.LastIndexByte(lines, '\n')+1]
 	if len(lines) == 0 {

@@ -16,8 +16,8 @@ var veneur = Peer{
 	plan:    planVeneur,
 }
 
-// Without sinks, what is flushed is computed and discarded. Readers and workers
-// are as in its example but for the 96 workers, which are for many cores.
+// Without sinks, flushed values are computed and discarded. Readers and workers are as in its
+// example, but for the 96 workers, which are for many cores.
 const veneurConfig = `
 statsd_listen_addresses:
   - udp://%[1]s
@@ -32,7 +32,7 @@ stats_address: %[6]s
 `
 
 func planVeneur(at place) (plan, error) {
-	// It sends its counters to a server of StatsD: to us.
+	// It sends its counters to a StatsD server: to us.
 	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		return plan{}, err
@@ -60,8 +60,8 @@ func planVeneur(at place) (plan, error) {
 	}, err
 }
 
-// veneurReceived sums the metrics that a packet of its counters says to be
-// processed since the flush before.
+// veneurReceived sums the processed metrics that a packet of its counters reports for one
+// flush.
 func veneurReceived(packet []byte) (sum uint64) {
 	for line := range bytes.SplitSeq(packet, []byte("\n")) {
 		value, ok := bytes.CutPrefix(line, []byte("veneur.worker.metrics_processed_total:"))

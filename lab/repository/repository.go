@@ -1,5 +1,5 @@
 // Package repository finds the directory of Freshet's repository. The lab runs there, from
-// wherever below it is started: `go run -C lab .` starts it in a directory of its own.
+// wherever below it is started: `go run -C lab .` starts it in lab.
 package repository
 
 import (
@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Dir is the first directory, from the current one upward, that has the sources of Freshet.
+// Dir returns the first directory, from the current one upward, that has Freshet's sources.
 func Dir() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
@@ -24,7 +24,7 @@ func Dir() (string, error) {
 	}
 }
 
-// Enter makes it the current directory.
+// Enter changes to the repository's directory.
 func Enter() error {
 	dir, err := Dir()
 	if err != nil {
