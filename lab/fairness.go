@@ -80,7 +80,7 @@ func (l *lab) fairnessSteps() (steps []step) {
 // and while it does not.
 func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPlan) error {
 	settings := filepath.Join(l.dir, "fairness.yaml")
-	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ningest: {tenants: {%s: {rate: %d}}}\n", oneTenant, oneLimit)
+	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ndistributor: {tenants: {%s: {rate: %d}}}\n", oneTenant, oneLimit)
 	if err := os.WriteFile(settings, []byte(text), 0o644); err != nil {
 		return err
 	}
