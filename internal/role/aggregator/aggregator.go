@@ -18,8 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Aggregator is the role's state. The shards belong to Run, but for short looks
-// at open tiles.
+// Aggregator is the role's state. The shards belong to Run, but for short reads of open tiles.
 type Aggregator struct {
 	config     settings.Aggregator
 	maxPending int64
@@ -34,31 +33,31 @@ type Aggregator struct {
 
 	shards  [series.Shards]shard
 	stamp   atomic.Int64 // Unix ms, end of the last complete window
-	looked  atomic.Int64 // Unix ms, when Run last looked at a clock that it believes
+	looked  atomic.Int64 // Unix ms of the last clock reading that Run believed
 	wall    *clock
 	pushes  chan *push
-	held    *push       // the first that waits; nil for none
-	written chan *write // came back from the stores
+	held    *push       // the first waiting push, or nil
+	written chan *write // writes that came back from the stores
 	halts   chan struct{}
 	ended   chan struct{}   // closed when Run returns
-	writes  context.Context // of all writes, until Run returns
+	writes  context.Context // the context of all writes, until Run returns
 
-	backlogs map[string]*backlog // by tenant, of those that wait for a store
-	full     int                 // of them have no room for more
+	backlogs map[string]*backlog // by tenant; only tenants that wait for a store
+	full     int                 // backlogs without room for more
 
 	mu      sync.Mutex
-	pending map[string]Pending // of backlogs, for those who ask
+	pending map[string]Pending // of backlogs, for other goroutines
 
 	frames     []journal.Frame // scratch of one Append
 	boundaries []byte          // scratch, payloads of frames
 	checkpoint *checkpoint     // being written, or nil
-	lastSaved  time.Time       // when the last checkpoint was begun
+	lastSaved  time.Time       // when the last checkpoint began
 }
 
-// Options is what an aggregator is made of. All fields are needed but Watch.
+// Options are the parts of an aggregator. All fields but Watch are required.
 type Options struct {
 	Config     settings.Aggregator
-	MaxPending int64 // bytes that may wait for the stores of one tenant; beyond, its new windows are refused
+	MaxPending int64 // bytes that may wait for a tenant's stores; beyond that its new windows are refused
 	Log        Journal
 	Writer     Writer
 	Ledger     Ledger
@@ -70,9 +69,8 @@ type Options struct {
 
 // Writer stores the samples of closed tiles.
 type Writer interface {
-	// WriteTiles stores samples of one width. After an error none counts as stored, and
-	// they are written again. The same samples may be written again and are then
-	// the same.
+	// WriteTiles stores samples of one width. After an error none counts as stored, and the
+	// caller writes the same samples again; that must be harmless.
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 }
 
@@ -114,10 +112,9 @@ func New(o Options) (*Aggregator, error) {
 	return a, nil
 }
 
-// Run counts what is pushed and closes what is due until ctx is done, then
-// checkpoints the tiles still open: a tile is written once, whole, by whoever
-// runs next. Those who push must have stopped before. What a store has taken hold of and
-// does not give back may still run when Run returns: a write that hangs.
+// Run counts what is pushed and closes tiles that are due until ctx is done. Then it
+// checkpoints the open tiles: each tile is written once, whole, by the next process. Pushes
+// must have stopped before. A write that hangs in a store may still run when Run returns.
 func (a *Aggregator) Run(ctx context.Context) error {
 	defer close(a.ended)
 	var stopWrites func()
@@ -163,8 +160,8 @@ func (a *Aggregator) look() (now time.Time, believed bool) {
 	return now, believed
 }
 
-// Halt ends all that Run does, until its context ends: what is journalled by then is
-// what a process that takes over will find, and the ledger agrees with it.
+// Halt stops everything that Run does, until its context ends. A process that takes over finds
+// what is journalled by then, and the ledger agrees with it.
 func (a *Aggregator) Halt() {
 	select {
 	case a.halts <- struct{}{}:

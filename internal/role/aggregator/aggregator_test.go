@@ -31,8 +31,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// store remembers what was written, as a TSDB would, and refuses what would
-// change it.
+// store keeps what was written, as a TSDB would, and refuses to change it.
 type store struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -76,7 +75,7 @@ func (s *store) setBroken(broken bool) {
 	s.broken = broken
 }
 
-// values are the samples of a counter in the 10s store, in the order of time.
+// values returns a counter's samples in the 10s store, in order of time.
 func (s *store) values(name string) (times []int64, values []float64) {
 	return s.valuesOf("default", name)
 }
@@ -139,7 +138,7 @@ func startFrom(t *testing.T, log Journal, w Writer, now func() time.Time, change
 	return p
 }
 
-// terminate ends the process in order.
+// terminate ends the process in the regular way.
 func (p *process) terminate() {
 	p.t.Helper()
 	p.stop()
@@ -158,13 +157,13 @@ func (p *process) countIn(second time.Time, name string, n float64) error {
 	return p.Push(p.t.Context(), []batch.Batch{p.batch(second, name, n)})
 }
 
-// batch is n of a counter in the window of a second.
+// batch returns an increment of a counter by n, in the window of a second.
 func (p *process) batch(second time.Time, name string, n float64) batch.Batch {
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
 	return p.batchOf(second, batch.Increment{Key: key, Samples: 1, Value: n})
 }
 
-// batchOf is one increment in the window of a second.
+// batchOf returns one increment in the window of a second.
 func (p *process) batchOf(second time.Time, inc batch.Increment) batch.Batch {
 	shard := series.Shard("default", inc.Key)
 	sequence++
@@ -219,8 +218,8 @@ func TestTilesReachTheStore(t *testing.T) {
 	})
 }
 
-// SIGTERM and start again, every few seconds: no tile is short, none is written
-// with two values, and the total is exact.
+// SIGTERM and a new start, every few seconds: every tile is whole, none is written with two
+// values, and the total is exact.
 func TestRestartsKeepTotals(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
@@ -249,9 +248,8 @@ func TestRestartsKeepTotals(t *testing.T) {
 	}
 }
 
-// kill ends the process as kill -9 would and returns a directory with what it had
-// written by then. What its goroutines still do reaches neither that directory
-// nor the store.
+// kill ends the process as kill -9 would, and returns a directory with what it had written by
+// then. Its goroutines that still run reach neither that directory nor the store.
 func (p *process) kill(dir string) (image string) {
 	p.t.Helper()
 	synctest.Wait()
@@ -292,8 +290,8 @@ func TestAStoreThatIsDownLosesNothing(t *testing.T) {
 	})
 }
 
-// While the clock is not believed, windows wait. If whoever pushes one cannot, as at the
-// end of a process, it counts all the same.
+// While the clock is not believed, windows wait. If the caller of a push cannot wait, as at
+// the end of a process, its window counts all the same.
 func TestAWindowThatCannotWaitCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -316,7 +314,7 @@ func TestAWindowThatCannotWaitCounts(t *testing.T) {
 	})
 }
 
-// Queries look at sets while a checkpoint sorts them: the race detector watches.
+// Queries read sets while a checkpoint sorts them; for the race detector.
 func TestCheckpointsAndQueriesOfSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -360,8 +358,8 @@ func TestCheckpointsAndQueriesOfSets(t *testing.T) {
 	})
 }
 
-// A gauge that its sender stamped is written once and not repeated; kill -9 before
-// it is stored must not lose it.
+// A gauge with its sender's timestamp is written once and not repeated. kill -9 before it is
+// stored must not lose it.
 func TestAStampedGaugeSurvivesKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -372,7 +370,7 @@ func TestAStampedGaugeSurvivesKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.setBroken(true)
-		time.Sleep(20 * time.Second) // its tile is closed, and the store does not take it
+		time.Sleep(20 * time.Second) // its tile is closed, and the store refuses it
 		dir = p.kill(dir)
 		s.setBroken(false)
 		p = start(t, dir, s, time.Now)
@@ -384,13 +382,13 @@ func TestAStampedGaugeSurvivesKill(t *testing.T) {
 	})
 }
 
-// A replay closes tiles by the times to live of their time, whatever the
-// configuration says today: else it would write other samples than were written.
+// A replay closes tiles by the times to live of that time, whatever the present configuration.
+// Otherwise it would write different samples.
 func TestReplayKeepsTheTimesToLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
 		p := start(t, dir, s, time.Now)
-		p.mustCount("other", 1) // keeps the journal from being empty
+		p.mustCount("other", 1) // so that the journal is not empty
 		time.Sleep(time.Second)
 		p.mustCount("a", 100)
 		time.Sleep(380 * time.Second) // a has expired, in both widths
@@ -407,8 +405,8 @@ func TestReplayKeepsTheTimesToLive(t *testing.T) {
 	})
 }
 
-// A replay takes gauges with a time of their own by the window that was in force when they
-// came: else it would lose one that was acknowledged, or store one that was dropped.
+// A replay judges gauges with their own time by the window that was in force when they came.
+// Otherwise it would lose an acknowledged one, or store a dropped one.
 func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	for _, c := range []struct {
 		was, is time.Duration
@@ -430,8 +428,8 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 				push(7 * time.Minute)
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
-				// What is in force changes with the shard's next boundary, so that this one
-				// is judged as the first, and by a second replay, too.
+				// A new setting takes effect at the shard's next boundary. So this gauge is
+				// judged like the first, by a second replay, too.
 				push(6 * time.Minute)
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
@@ -445,7 +443,7 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	}
 }
 
-// A batch that comes again counts once, and is counted as that.
+// A repeated batch counts once, and appears in the metric of repeats.
 func TestRepeatedBatchesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -504,7 +502,7 @@ func TestClockJumps(t *testing.T) {
 					switch {
 					case value.IsStaleNaN(v):
 						continue
-					case v < last: // it came back after its time to live
+					case v < last: // the series came back after its time to live
 						resets++
 						total += v
 					default:
@@ -524,8 +522,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A clock that is a year fast for some seconds must not fill the stores with
-// tiles that lie ahead of everything to come.
+// A clock that is a year fast for some seconds must not fill the stores with tiles ahead of
+// everything that follows.
 func TestAShortLeapOfTheClockIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -569,7 +567,8 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if last := live[0].Points[len(live[0].Points)-1]; last.V != 3 {
 			t.Errorf("%+v", live[0].Points)
 		}
-		// Asked for the first second once the next one is complete, it says what it said then.
+		// A query for the first second, after the next one is complete, gives the same answer
+		// as before.
 		time.Sleep(time.Second)
 		if err := p.countIn(window.Add(time.Second), "a", 4); err != nil {
 			t.Fatal(err)
@@ -588,8 +587,8 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 	})
 }
 
-// The stamp of answers moves as windows are counted, or told to be empty, and with nothing
-// else: a stall is seen as their age. A clock that leaps takes it nowhere.
+// The stamp of answers moves only when windows are counted or reported as empty. A stall shows
+// as their age. A leaping clock does not move the stamp.
 func TestAStallIsSeenAsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -611,13 +610,13 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		}
 		told := window.UnixMilli() + 1000
 		p.Through(1, told)
-		for range 8 { // the collector stalls
+		for range 8 { // while the collector stalls
 			time.Sleep(time.Second)
 			if at := newest(); at != told || p.FoldedThrough("default") != told {
 				t.Fatalf("nothing was told since %d, and the answer is of %d", told, at)
 			}
 		}
-		for range 60 { // windows are empty
+		for range 60 { // while windows are empty
 			told = time.Now().UnixMilli()
 			p.Through(1, told)
 			if at := newest(); at != told {
@@ -636,8 +635,8 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 	})
 }
 
-// The first queries after a start see the open tiles of the process before: wider ones
-// hold all that a series is found by for up to a minute.
+// The first queries after a start see the open tiles of the process before. For up to a minute
+// a series may exist only in these.
 func TestRestoredTilesAnswerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, s := t.TempDir(), newStore(t)
@@ -655,8 +654,8 @@ func TestRestoredTilesAnswerAtOnce(t *testing.T) {
 	})
 }
 
-// A full disk under the journal refuses the window; the collector pushes it again
-// when there is space, and nothing is counted twice.
+// A full disk under the journal refuses the window. The collector pushes it again when there
+// is space, and nothing counts twice.
 func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -712,8 +711,8 @@ func (f *fullFile) Write(b []byte) (int, error) {
 	return f.Writer.Write(b)
 }
 
-// Halted, as before another program takes over, the aggregator changes nothing any
-// more, not even in the ledger; if nobody takes over it ends in order.
+// A halted aggregator, as before another program takes over, changes nothing any more, not
+// even the ledger. If no program takes over, it ends in the regular way.
 func TestHalt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -729,7 +728,7 @@ func TestHalt(t *testing.T) {
 			t.Errorf("%d writes after the halt", s.writes-before)
 		}
 		p.terminate()
-		p.Halt() // of one that has ended
+		p.Halt() // Halt after the end
 		p = start(t, dir, s, time.Now)
 		time.Sleep(30 * time.Second)
 		checkCounter(t, s, "a", 5)

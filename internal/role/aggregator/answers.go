@@ -9,16 +9,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// clockSlack is how far a window may end ahead of the clock that Run looked at last, a tick
-// ago and what the tick did.
+// clockSlack is how far a window may end ahead of Run's last clock reading, which is a tick
+// and its work old.
 const clockSlack = time.Second
 
-// Through says that a producer's windows are all counted that end at or before t, Unix
-// milliseconds. Open tiles are answered up to then: a producer, a push or Run itself that stalls
-// is seen as age of the answers, and never as a fresh time on old values. A gauge that nobody
-// touches is answered up to the present, since its empty windows are told of, too.
+// Through notes that all of a producer's windows that end at or before t, Unix milliseconds,
+// are counted. Open tiles answer up to then. So if a producer, a push or Run stalls, the
+// answers age; they never show old values at a fresh time. An untouched gauge is answered up
+// to the present, since empty windows are reported, too.
 //
-// There is one producer that pushes windows. With several the stamp is the least of theirs.
+// Only one producer pushes windows. With several the stamp would be the least of theirs.
 func (a *Aggregator) Through(_ uint64, t int64) {
 	a.raiseStamp(min(t, a.looked.Load()+clockSlack.Milliseconds()))
 }
@@ -32,9 +32,9 @@ func (a *Aggregator) raiseStamp(ms int64) {
 	}
 }
 
-// FoldedThrough is the time, Unix milliseconds, up to which all windows of a tenant that
-// were pushed are counted: what Live says of later times, nobody knows yet. While windows of the
-// tenant are refused it stays at the last one that was counted.
+// FoldedThrough returns the time, Unix milliseconds, up to which all pushed windows of a
+// tenant are counted. Live's answers for later times are incomplete. While windows of the
+// tenant are refused, it stays at the last one that was counted.
 func (a *Aggregator) FoldedThrough(tenant string) (ms int64) {
 	ms = a.stamp.Load()
 	a.mu.Lock()
@@ -45,8 +45,7 @@ func (a *Aggregator) FoldedThrough(tenant string) (ms int64) {
 	return ms
 }
 
-// Series yields the series that were restored. It is for those who start, before
-// Run.
+// Series yields the restored series. Call it at the start, before Run.
 func (a *Aggregator) Series() iter.Seq[tile.Held] {
 	return func(yield func(tile.Held) bool) {
 		for i := range a.shards {
@@ -68,7 +67,7 @@ func (a *Aggregator) Holds(tenant string, shard uint16, key []byte) bool {
 	return s.tiles.Holds(tenant, key)
 }
 
-// TenantSeries is how many series of a tenant have totals. It looks at all shards.
+// TenantSeries returns how many series of a tenant have totals. It visits all shards.
 func (a *Aggregator) TenantSeries(tenant string) (n int) {
 	for i := range a.shards {
 		s := &a.shards[i]
@@ -79,8 +78,8 @@ func (a *Aggregator) TenantSeries(tenant string) (n int) {
 	return n
 }
 
-// Live returns what the open tiles know of a tenant's series that match, between
-// mint and maxt, Unix milliseconds, inclusive.
+// Live returns the open tiles' points of a tenant's matching series, between mint and maxt,
+// Unix milliseconds, both included.
 func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
 	var out []tile.Live
 	stamp := a.FoldedThrough(tenant)
@@ -89,7 +88,7 @@ func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matcher
 		s.mu.Lock()
 		if maxt < s.tiles.Since(tenant)-a.reach() {
 			s.mu.Unlock()
-			continue // a query of the past needs nothing that is not stored
+			continue // stored samples are enough for a query of the past
 		}
 		found := s.tiles.Live(tenant, w, stamp, maxt, matchers)
 		s.mu.Unlock()
@@ -102,8 +101,8 @@ func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matcher
 	return out, nil
 }
 
-// reach is how far, in milliseconds, open points may lie before the boundary: the
-// zero of a new series at the start of its minute, and what senders stamped.
+// reach returns how far, in milliseconds, open points may lie before the boundary: the zero of
+// a new series at the start of its minute, and gauges with a sender's time.
 func (a *Aggregator) reach() int64 {
 	return a.config.TimedWindow.Milliseconds() + 2*tile.Width1m.Millis()
 }

@@ -8,70 +8,69 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// stalled is how long a write may take before nobody waits for it any more: neither
-// tiles that are to be made up for, nor the end of the process.
+// stalled is how long a write may take before nothing waits for it any more: neither the tiles
+// of a catch-up, nor the end of the process.
 const stalled = 5 * time.Second
 
-// backlog is what waits for the stores of one tenant, its closed tiles in the order in
-// which they were closed. A tenant has one write at a time, in a goroutine that ends with
-// it, so that a store that fails or hangs keeps none but its own samples waiting. It
-// belongs to Run.
+// backlog holds the closed tiles that wait for the stores of one tenant, in the order of
+// closing. A tenant has one write at a time, in its own goroutine, so that a store that fails
+// or hangs delays only its own samples. It belongs to Run.
 type backlog struct {
 	tenant  string
 	tiles   []closedTile
 	bytes   int64  // of them
-	samples uint64 // values on the wire that they stand for
+	samples uint64 // values on the wire in them
 
-	write    *write // on its way, or to be tried again at retryAt; nil for none
+	write    *write // under way, or to be retried at retryAt; nil for none
 	onItsWay bool
 	begun    time.Time // the last try of write
 	retryAt  time.Time
 	err      error     // of the last try; nil if it went well
-	since    time.Time // until when all was stored
-	saidAt   time.Time // when the log said so; zero if it has not since a try went well
+	since    time.Time // the time up to which everything was stored
+	saidAt   time.Time // time of the last log line; zero if none since the last success
 
 	full        bool  // there is no room for more: see Options.MaxPending
-	refused     bool  // a window was refused since it is full
+	refused     bool  // a window was refused because the backlog is full
 	refusedFrom int64 // Unix ms, the start of the first such window
 }
 
-// closedTile is a tile of a tenant that waits, and its shard.
+// closedTile is a waiting tile of a tenant, and its shard.
 type closedTile struct {
 	shard uint16
 	*tile.Waiting
 }
 
-// write is the first tiles of a backlog on their way to the stores. Once on its way it
-// belongs to the goroutine that writes.
+// write is the first tiles of a backlog on their way to the stores. While it is under way it
+// belongs to its goroutine.
 type write struct {
 	backlog *backlog
 	tenant  string
 	tiles   []closedTile
 	done    [tile.NumWidths]bool
-	written tile.Written // by the finest width, whose samples alone stand for values on the wire
+	written tile.Written // by the finest width, the only one that counts values on the wire
 	failure error        // of this try
 	took    time.Duration
 }
 
-// backlogOf returns the backlog of a tenant, new if need be.
+// backlogOf returns the backlog of a tenant, and makes one if there is none.
 func (a *Aggregator) backlogOf(tenant string) *backlog {
 	b := a.backlogs[tenant]
 	if b == nil {
 		b = &backlog{tenant: tenant, since: time.Now()}
 		a.backlogs[tenant] = b
-		a.metrics.writeErrors.WithLabelValues(tenant) // shown as 0 until there are some
+		a.metrics.writeErrors.WithLabelValues(tenant) // shown as 0 until there are errors
 	}
 	return b
 }
 
-// add puts a tile behind those that wait.
+// add appends a tile.
 func (b *backlog) add(shard uint16, w *tile.Waiting) {
 	b.tiles = append(b.tiles, closedTile{shard, w})
 	b.bytes += w.Bytes
 	b.samples += w.Raw
 }
 
-// reason says why what waits is not stored, nil if a store is at work.
+// reason returns why the tiles are not stored, or nil if a write is in progress.
 func (b *backlog) reason() error {
 	if b.err == nil && b.onItsWay && time.Since(b.begun) >= stalled {
 		return errStalled
@@ -79,21 +78,21 @@ func (b *backlog) reason() error {
 	return b.err
 }
 
-// errStalled says why samples wait when a write neither ends nor fails.
+// errStalled is the reason when a write neither ends nor fails.
 var errStalled = fmt.Errorf("a write has not come to an end for more than %v", stalled)
 
-// Pending is what waits for the stores of a tenant.
+// Pending is the summary of a tenant's backlog.
 type Pending struct {
 	Samples uint64 // values on the wire
 	Bytes   int64  // of memory, about
 	Since   int64  // Unix ms, end of the oldest tile that waits
-	Err     error  // why the stores did not take it, nil if they are at work
-	Refused bool   // there is no room for more: windows are refused
+	Err     error  // why the stores did not take it; nil if a write is in progress
+	Refused bool   // no room for more: windows are refused
 
 	refusedFrom int64
 }
 
-// Pending returns what waits for the stores, by tenant.
+// Pending returns the backlogs' summaries, by tenant.
 func (a *Aggregator) Pending() map[string]Pending {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +103,7 @@ func (a *Aggregator) Pending() map[string]Pending {
 	return all
 }
 
-// publish finds out whether there is room for more, and tells others what waits.
+// publish updates whether there is room for more, and the summary for other goroutines.
 func (a *Aggregator) publish(b *backlog) {
 	if full := b.bytes >= a.maxPending; full != b.full {
 		b.full = full
@@ -127,7 +126,7 @@ func (a *Aggregator) publish(b *backlog) {
 	a.pending[b.tenant] = p
 }
 
-// fullTenants are those for which no more may wait, sorted; nil for none.
+// fullTenants returns the tenants without room for more, sorted; nil for none.
 func (a *Aggregator) fullTenants() (names []string) {
 	if a.full == 0 {
 		return nil
@@ -141,7 +140,7 @@ func (a *Aggregator) fullTenants() (names []string) {
 	return names
 }
 
-// unstored is the end of each tenant's oldest tile that is not stored, Unix ms.
+// unstored returns the end of each tenant's oldest tile that is not stored, Unix ms.
 func (a *Aggregator) unstored() map[string]int64 {
 	oldest := map[string]int64{}
 	for i := range a.shards {

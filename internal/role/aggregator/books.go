@@ -5,18 +5,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Reasons in the ledger why samples are not stored; the store has reasons of its
-// own. docs/ledger.md explains them.
+// The aggregator's reasons in the ledger why samples are not stored; the store adds its own.
+// docs/ledger.md explains them.
 const (
-	reasonLateGauge = "late_gauge"     // of a closed tile: it has nothing to say any more
-	reasonTile      = "tile_refused"   // the sum would be beyond what a float holds, or does not fit the series
-	reasonPolicy    = "policy_changed" // in open tiles of a timer that has other buckets now
-	reasonRepeated  = "repeated"       // a sender's own delta of a time that was counted already
-	reasonDuplicate = "duplicate"      // stamped by its sender with a time that has another value
+	reasonLateGauge = "late_gauge"     // for a closed tile: the value is no longer of use
+	reasonTile      = "tile_refused"   // the sum would overflow, or the value does not fit the series
+	reasonPolicy    = "policy_changed" // in open tiles of a timer whose buckets have changed
+	reasonRepeated  = "repeated"       // a sender's delta for a time that is already counted
+	reasonDuplicate = "duplicate"      // stamped by its sender with a time that already has another value
 )
 
-// postFolded says what became of the samples of a window, by tenant. A batch that
-// came before has counted nothing, so that nothing is posted twice.
+// postFolded posts the fates of a window's samples, by tenant. A repeated batch counts
+// nothing, so nothing is posted twice.
 func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {
 	for tenant, f := range folded {
 		a.metrics.countFolded(f)
@@ -31,7 +31,7 @@ func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {
 	}
 }
 
-// postDuplicates takes stamped gauges that gave way to a tile out of the tiles.
+// postDuplicates moves stamped gauges that a tile replaced out of the state tiles.
 func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
 	for tenant, n := range byTenant {
 		a.metrics.duplicates.Add(float64(n))
@@ -39,8 +39,8 @@ func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
 	}
 }
 
-// postWritten takes what was stored out of the tiles: not before all of a write is,
-// since after a restart all of it is in them again.
+// postWritten moves stored samples out of the state tiles. It waits until a whole write is
+// stored, since after a restart all of the write is in tiles again.
 func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
 	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored.Raw + w.Repeated.Raw}}
 	for reason, n := range w.Refused {
@@ -49,8 +49,8 @@ func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
 	a.ledger.Post(tenant, transfers...)
 }
 
-// postRestored opens the books with what is in tiles after a restart. What the
-// journal repeated on the way there was posted by the process that wrote it.
+// postRestored opens the books with the samples in tiles after a restart. The process that
+// wrote the journal has posted the samples that the replay passed.
 func (a *Aggregator) postRestored() {
 	held := map[string]uint64{}
 	for i := range a.shards {

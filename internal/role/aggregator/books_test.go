@@ -22,8 +22,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Samples of a window that could not be synced are in tiles, whether or not the
-// collector has the time to push it again: they are posted once.
+// Samples of a window that could not be synced are in tiles, whether or not the collector has
+// time to push it again. They are posted once.
 func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, err := files.Open(t.TempDir())
@@ -75,7 +75,7 @@ func (f *unsyncableFile) Sync() error {
 	return f.Writer.Sync()
 }
 
-// choosy is a store that refuses the series named "old".
+// choosy is a store that refuses series named "old".
 type choosy struct{ *store }
 
 func (c choosy) WriteTiles(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (tile.Written, error) {
@@ -93,7 +93,7 @@ func (c choosy) WriteTiles(ctx context.Context, tenant string, w tile.Width, sam
 	return written, err
 }
 
-// books are those of a tenant.
+// books returns the books of a tenant.
 func (p *process) books(tenant string) ledger.Samples {
 	return p.ledger.(*ledger.Ledger).Books().Tenants[tenant].Samples
 }
@@ -116,8 +116,8 @@ func (p *process) pushAs(tenant string, second int64, inc batch.Increment) batch
 	return b
 }
 
-// randomIncrement is of any fate: stored, refused by the store, too late, too
-// large, replaced by a tile, dropped with its buckets.
+// randomIncrement may have any fate: stored, refused by the store, too late, too large,
+// replaced by a tile, dropped with its buckets.
 func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 	inc := batch.Increment{Samples: 1 + rng.Uint32N(5), At: second * 1e9}
 	kind, name, policy := series.Counter, "a", series.DefaultPolicy
@@ -146,8 +146,8 @@ func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 	return inc
 }
 
-// However a process ends and whatever the store does, no sample leaves the books,
-// and the next process opens them with what the last one had in tiles.
+// However a process ends and whatever the store does, no sample leaves the books, and the next
+// process opens them with the samples that the last one had in tiles.
 func TestBooksCloseThroughRestarts(t *testing.T) {
 	for _, how := range []string{"terminate", "kill"} {
 		for seed := range uint64(3) {
@@ -192,7 +192,7 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 		tenant := tenants[rng.IntN(2)]
 		b := p.pushAs(tenant, p.now().Unix(), inc)
 		sent += uint64(inc.Samples)
-		if i%7 == 0 { // the answer was lost, and the collector tries again
+		if i%7 == 0 { // the answer is lost, and the collector tries again
 			if err := p.Push(t.Context(), []batch.Batch{b}); err != nil {
 				t.Fatal(err)
 			}

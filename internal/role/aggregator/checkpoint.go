@@ -6,14 +6,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 )
 
-// checkpoint is the state of all shards while it is being written, some at each
-// tick.
+// checkpoint is a checkpoint in progress: the state of all shards, written some at each tick.
 type checkpoint struct {
 	journal.Checkpoint
 	left   []uint16 // shards that are not in it yet
 	buf    []byte
 	begun  time.Time
-	commit chan error // nil until all are in
+	commit chan error // nil until all shards are in
 }
 
 // A checkpoint is due when the journal has grown, or some time after the last.
@@ -22,7 +21,7 @@ const (
 	sectionsPerTick    = 80 // all 1,024 in 3.2 s
 )
 
-// saveSome goes on with the checkpoint, or begins one that is due.
+// saveSome continues the checkpoint, or begins one that is due.
 func (a *Aggregator) saveSome() {
 	now := a.now()
 	switch size := a.log.Size(); {
@@ -50,10 +49,10 @@ func (a *Aggregator) beginCheckpoint(now time.Time) {
 
 func (a *Aggregator) checkpointFailed(err error) {
 	a.metrics.checkpointErrors.Inc()
-	a.logger.Error("the journal keeps growing until a checkpoint succeeds", "error", err)
+	a.logger.Error("a checkpoint failed; the journal grows until one succeeds", "error", err)
 }
 
-// continueCheckpoint writes up to n shards, with what waits for their stores.
+// continueCheckpoint writes up to n shards, with their tiles that wait for stores.
 func (a *Aggregator) continueCheckpoint(n int) {
 	c := a.checkpoint
 	if c.commit != nil {
@@ -66,7 +65,7 @@ func (a *Aggregator) continueCheckpoint(n int) {
 	}
 	for _, number := range c.left[:min(n, len(c.left))] {
 		s := &a.shards[number]
-		s.mu.Lock() // sets are sorted for it, and may be looked at
+		s.mu.Lock() // saving sorts sets, which others may be reading
 		c.buf = s.tiles.AppendState(c.buf[:0])
 		s.mu.Unlock()
 		if err := c.Section(number, max(s.position, c.Base()), c.buf); err != nil {
@@ -78,7 +77,7 @@ func (a *Aggregator) continueCheckpoint(n int) {
 	if c.left = c.left[min(n, len(c.left)):]; len(c.left) > 0 {
 		return
 	}
-	// Syncing may take long, and holds nobody up here.
+	// Syncing may take long; in a goroutine it delays nothing here.
 	c.commit = make(chan error, 1)
 	go func() { c.commit <- c.Commit() }()
 }

@@ -5,28 +5,26 @@ import (
 	"time"
 )
 
-// tick is how often the aggregator looks for tiles that are due. Each look costs the
-// same whatever is due, and each flush a commit of the stores.
+// tick is the interval between checks for due tiles. A check costs the same whatever is due,
+// and each flush costs a commit of the stores.
 const tick = 250 * time.Millisecond
 
-// A wall clock that leaps ahead by more than maxLeap is not believed until it has
-// stayed there for patience. Tiles of a time that is not yet would make the
-// stores refuse the present, for as long as the leap was wide; meanwhile nothing
-// is lost, since windows wait and grow.
+// A wall clock that leaps ahead by more than maxLeap is not believed until it has stayed there
+// for patience. Tiles of the future would make the stores refuse the present, for as long as
+// the leap was wide. Meanwhile nothing is lost, since windows wait and grow.
 const (
 	maxLeap  = time.Minute
 	patience = 30 * time.Second
 )
 
-// clock tells a wall clock that was set from one that leapt by mistake, by the
-// time that passed on a clock that nobody sets. A machine that was asleep looks
-// the same, and has to wait, too.
+// clock tells a wall clock that was set from one that leapt by mistake, by comparing it with
+// the monotonic clock. A machine that was asleep looks the same, and has to wait, too.
 type clock struct {
 	now     func() time.Time
-	begun   time.Time // when it was made, on the clock that nobody sets
+	begun   time.Time // when it was made, on the monotonic clock
 	logger  *slog.Logger
-	offset  time.Duration // wall clock minus passed time, when last believed
-	suspect time.Duration // passed time at which it leapt, 0 if it did not
+	offset  time.Duration // wall clock minus monotonic time, when last believed
+	suspect time.Duration // monotonic time of the leap; 0 for none
 }
 
 func newClock(now func() time.Time, logger *slog.Logger) *clock {
@@ -39,8 +37,7 @@ func (c *clock) look() (now time.Time, believed bool) {
 	return now, c.believe(now, time.Since(c.begun))
 }
 
-// believe reports whether the wall clock can be believed after so much time has
-// passed.
+// believe reports whether the wall clock can be believed at a monotonic time since the start.
 func (c *clock) believe(wall time.Time, passed time.Duration) bool {
 	offset := time.Duration(wall.UnixNano()) - passed
 	leap := offset - c.offset

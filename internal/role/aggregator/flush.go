@@ -6,16 +6,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// flushDue closes the tiles that are due by a clock that is believed, one of each shard, and puts their samples behind
-// what waits for the stores of their tenants. A shard does not wait for a store that
-// takes nothing. The boundary is journalled first: replaying it gives the same samples again.
+// flushDue closes the tiles that are due by a believed clock, one of each shard, and appends
+// their samples to the backlogs of their tenants. A shard does not wait for a store that takes
+// nothing. The boundary is journalled first: replaying it gives the same samples again.
 func (a *Aggregator) flushDue() {
 	now, believed := a.look()
 	if !believed {
 		return
 	}
 	var shards []uint16
-	var boundaries []int64 // of each of them
+	var boundaries []int64 // one for each of them
 	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
 	storing := a.storing()
 	leaps := a.leaps(now)
@@ -27,8 +27,8 @@ func (a *Aggregator) flushDue() {
 		if leaps {
 			next = max(next, due)
 		}
-		// Tiles of a time when nothing ran are made one after the other, or all of them
-		// would be in memory at once.
+		// Make the tiles of a downtime one after the other: otherwise all of them would be in
+		// memory at once.
 		if t.Len() == 0 || next > due || next < due && storing {
 			continue
 		}
@@ -56,24 +56,24 @@ func (a *Aggregator) flushDue() {
 	a.writeDue()
 }
 
-// spread is the time over which the shards close the same tile, one after the
-// other, so that a flush of many series is no burst.
+// spread is the time over which the shards close the same tile, one after the other, so that a
+// flush of many series is not a burst.
 const spread = 4 * time.Second
 
-// dueBoundary is the end of the last tile that a shard must have closed at a time.
+// dueBoundary returns the end of the last tile that a shard must have closed at a time.
 func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 	offset := spread * time.Duration(shardNumber) / time.Duration(len(a.shards))
 	t := now.Add(-a.config.Lateness - offset).UnixMilli()
 	return t - t%tileMillis
 }
 
-// leapMillis is how far shards must be behind to leap. Until then they repeat their totals
-// as always: PromQL looks back as far.
+// leapMillis is how far shards must be behind to leap. Before that they repeat their totals as
+// usual: PromQL looks back as far.
 const leapMillis = 5 * 60_000
 
-// leaps reports whether the shards go on at the present, over the tiles of a time when
-// nothing ran: some are far behind, and all of them rest. As long as one does not, it has
-// samples of that time for the stores, which would refuse them behind those of the present.
+// leaps reports whether the shards skip the tiles of a downtime and go on at the present: some
+// are far behind, and all of them rest. While one does not rest, it has samples of that time
+// for the stores, which would refuse them after samples of the present.
 func (a *Aggregator) leaps(now time.Time) bool {
 	far := false
 	for i := range a.shards {
@@ -86,8 +86,8 @@ func (a *Aggregator) leaps(now time.Time) bool {
 	return far
 }
 
-// behind reports whether a shard has so many tiles to close that a window of now
-// might lie ahead of those that can be open.
+// behind reports whether a shard has so many tiles to close that a window of now might lie
+// ahead of all open ones.
 func (a *Aggregator) behind(now time.Time) bool {
 	oldest := now.UnixMilli() - (tile.MaxAhead-1)*tileMillis
 	for i := range a.shards {

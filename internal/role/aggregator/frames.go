@@ -16,12 +16,12 @@ const (
 	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
 )
 
-// boundaryFrame says that the tile up to boundary is closed, by which times to live, how
-// old a gauge with a time of its own may be from then on, and which tenants were full: a
-// replay must do the same under another configuration, and whatever its stores do. The
-// payload, varints of Unix ms and ms and then names, lies in a.boundaries until its next use.
-// Only shards with up/down counters have a frame with the time to live of these, which
-// programs from before them cannot replay.
+// boundaryFrame returns the frame that closes the tile up to boundary. It holds the times to
+// live that apply, how old a gauge with its own time may be from then on, and the full
+// tenants: a replay must do the same under another configuration, and whatever its stores do.
+// The payload, varints of Unix ms and ms and then names, lies in a.boundaries until its next
+// use. Only shards with up/down counters have a frame with a time to live for these; programs
+// from before them cannot replay it.
 func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
@@ -39,8 +39,8 @@ func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []st
 	return journal.Frame{Shard: shardNumber, Type: frameType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
 }
 
-// parseBoundary reads the payload of a boundary frame. Those of older programs end
-// before the timed window, which they took from the configuration, and name no tenant.
+// parseBoundary reads the payload of a boundary frame. Frames of older programs end before the
+// timed window, which then came from the configuration, and name no tenant.
 func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
 	payload := f.Payload
@@ -74,8 +74,9 @@ func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile
 	return boundary, config, boundary%tileMillis == 0
 }
 
-// storedFrame says that a tenant's stores have all of a shard up to boundary. The payload,
-// a varint of Unix ms and the tenant's name, lies in a.boundaries until its next use.
+// storedFrame returns the frame that marks everything of a tenant in a shard, up to boundary,
+// as stored. The payload, a varint of Unix ms and the tenant's name, lies in a.boundaries
+// until its next use.
 func (a *Aggregator) storedFrame(shard uint16, tenant string, boundary int64) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = append(binary.AppendVarint(a.boundaries, boundary), tenant...)

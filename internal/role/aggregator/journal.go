@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Journal is where the aggregator keeps what it must not lose. Each method promises what the one
-// of journal.Log does.
+// Journal keeps what the aggregator must not lose. Each method promises the same as the method
+// of journal.Log.
 type Journal interface {
 	Load(fn func(shard uint16, pos journal.Position, payload []byte) error) error
 	Replay(fn func(pos journal.Position, f journal.Frame) error) error
@@ -35,7 +35,7 @@ func (a *Aggregator) append(frames []journal.Frame) error {
 	return nil
 }
 
-// syncLoop forces the journal to the disk once a second.
+// syncLoop syncs the journal to the disk once a second.
 func (a *Aggregator) syncLoop(ctx context.Context) {
 	if a.config.Fsync != settings.FsyncInterval {
 		return
@@ -47,7 +47,7 @@ func (a *Aggregator) syncLoop(ctx context.Context) {
 		case <-ticker.C:
 			if err := a.log.Sync(); err != nil {
 				a.metrics.journalErrors.Inc()
-				a.logger.Error("what was journalled in the last second would not survive a power loss", "error", err)
+				a.logger.Error("the journal cannot be synced: its last second would not survive a power loss", "error", err)
 			}
 		case <-ctx.Done():
 			return

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 )
 
-// memory is another journal than ours: it keeps in memory what was appended, as a log that
-// other machines hold would look from here.
+// memory is another implementation of Journal: it keeps frames in memory, like a log that
+// other machines hold.
 type memory struct {
 	mu       sync.Mutex
 	frames   []journal.Frame
@@ -68,7 +68,7 @@ func (m *memory) BeginCheckpoint() (journal.Checkpoint, error) {
 	return &memoryCheckpoint{m, journal.Position(m.Size()), map[uint16]memorySection{}}, nil
 }
 
-// kill returns what a process finds that comes after this one's death.
+// kill returns the journal that the next process finds after this one's death.
 func (m *memory) kill() *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,8 +97,8 @@ func (c *memoryCheckpoint) Commit() error {
 
 func (c *memoryCheckpoint) Abort() {}
 
-// The aggregator asks no more of its journal than Journal says: on one that is no file it
-// restarts, in order and killed, with every total.
+// The aggregator needs only what Journal promises: with one that is not a file it keeps every
+// total through regular restarts and kills.
 func TestAnotherJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := newStore(t), &memory{}

@@ -25,8 +25,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// partly is a store of which one tenant's part is broken: writes of some widths fail, or
-// hang until it is mended.
+// partly is a store whose part for one tenant is broken: writes of some widths fail, or hang
+// until it is mended.
 type partly struct {
 	*store
 	tenant string
@@ -58,14 +58,14 @@ func (p *partly) WriteTiles(ctx context.Context, tenant string, w tile.Width, sa
 		if !hangs {
 			return tile.Written{}, errors.New("open tsdb/b/10s: not a directory")
 		}
-		<-mended // whatever ctx says
+		<-mended // even after ctx is done
 	}
 	return p.store.WriteTiles(ctx, tenant, w, samples)
 }
 
 var bothWidths = []tile.Width{tile.Width10s, tile.Width1m}
 
-// countOf pushes n to counter a of tenants, in one push and the window of this second.
+// countOf pushes n to counter a of tenants, in one push, in the window of this second.
 func (p *process) countOf(n float64, tenants ...string) error {
 	return p.Push(p.t.Context(), p.countsOf(n, tenants...))
 }
@@ -87,8 +87,8 @@ func (p *process) countsOf(n float64, tenants ...string) []batch.Batch {
 	return batches
 }
 
-// One tenant's store fails, hangs, or takes one width of two: the tiles of another are
-// stored in time, windows do not wait, and when it is mended nothing is missing.
+// One tenant's store fails, hangs, or takes only one width: another tenant's tiles are stored
+// in time, windows do not wait, and after the repair nothing is missing.
 func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 	for _, how := range []struct {
 		name   string
@@ -124,7 +124,8 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 						t.Fatalf("second %d: what waits is not answered: %v, %v", second, live, err)
 					}
 				}
-				// What waits is long past, and still in no store that is asked for it.
+				// The waiting samples are long past, and in no store yet; Live must return
+				// them.
 				if live, err := p.Live("b", tile.Width1m, 0, began.Add(time.Minute).UnixMilli(), nil); err != nil || len(live) != 1 {
 					t.Errorf("of the first minute is answered: %v, %v", live, err)
 				}
@@ -151,8 +152,9 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// When as much waits as may, the tenant's new windows are refused, by name, and others of the
-// same push count. What comes again counts already. Nothing that was acknowledged is lost.
+// At the limit of waiting samples the tenant's new windows are refused, by name, and other
+// tenants of the same push count. Repeats count already. Nothing that was acknowledged is
+// lost.
 func TestAtItsBoundATenantIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{store: newStore(t), tenant: "b", widths: bothWidths}
@@ -179,7 +181,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 			time.Sleep(time.Second)
 			p.Through(1, time.Now().UnixMilli())
 		}
-		// The stamp of the tenant's answers stays at the last window that was counted.
+		// The stamp of the tenant's answers stays at the last counted window.
 		if through, want := p.FoldedThrough("b"), began.Add(time.Duration(acknowledged)*time.Second).UnixMilli(); through != want {
 			t.Errorf("its answers claim to be %d ms ahead of what was counted", through-want)
 		}
@@ -189,7 +191,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 		if acknowledged < 60 || refused < 60 || !p.Pending()["b"].Refused || p.Pending()["b"].Err == nil {
 			t.Fatalf("%d acknowledged, %d refused: %+v", acknowledged, refused, p.Pending())
 		}
-		// Its first window is pushed again: it counts already, and is no loss.
+		// Its first window is pushed again: it counts already, and is not lost.
 		if err := p.Push(t.Context(), first); err != nil {
 			t.Errorf("a window that counts already was refused: %v", err)
 		}
@@ -199,7 +201,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 			t.Errorf("mended, and not taken: %v", err)
 		}
 		if through := p.FoldedThrough("b"); through < time.Now().Add(-6*time.Second).UnixMilli() {
-			t.Error("mended, and its answers stay old")
+			t.Error("after the repair its answers stay old")
 		}
 		time.Sleep(30 * time.Second)
 		checkCounterOf(t, s.store, "default", "a", 601)
@@ -210,8 +212,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 	})
 }
 
-// At its bound what waits grows no more, though the tenant's gauges live for a day, and a
-// replay comes to the same. When the store is mended the gauges are repeated again.
+// At the limit a backlog does not grow, though the tenant's gauges live for a day, and a
+// replay does the same. After the repair the gauges are repeated again.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
@@ -224,7 +226,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		waits := func() int64 {
 			t.Helper()
 			bytes := p.Pending()["b"].Bytes
-			if bytes < 2000 || bytes > 2200 { // a tile's samples more, at most
+			if bytes < 2000 || bytes > 2200 { // at most a tile's samples more
 				t.Fatalf("%d bytes wait", bytes)
 			}
 			return bytes
@@ -251,9 +253,9 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	})
 }
 
-// However the process ends while a tenant's store is broken, and however often: what was
-// acknowledged is stored once it is mended, each increment once. Meanwhile checkpoints
-// succeed, so that the journal does not grow without end.
+// However and however often the process ends while a tenant's store is broken, acknowledged
+// increments are stored once after the repair. Checkpoints succeed meanwhile, so the journal
+// does not grow without end.
 func TestWhatWaitsSurvives(t *testing.T) {
 	for _, how := range []string{"terminate", "kill", "kill after a checkpoint"} {
 		t.Run(how, func(t *testing.T) {
@@ -305,7 +307,7 @@ func TestWhatWaitsSurvives(t *testing.T) {
 	}
 }
 
-// checkSum asserts how much counter a has counted in all, through its resets.
+// checkSum checks the total increase of counter a, across its resets.
 func checkSum(t *testing.T, s *store, tenant string, want float64) {
 	t.Helper()
 	sum, last := 0.0, 0.0
@@ -326,7 +328,7 @@ func checkSum(t *testing.T, s *store, tenant string, want float64) {
 	}
 }
 
-// The end of a process does not wait for a write that hangs, and what hangs is in the
+// The end of a process does not wait for a write that hangs. Its samples are in the
 // checkpoint.
 func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -353,9 +355,8 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 	})
 }
 
-// A store that takes less than it is given never has all of it, though each write goes
-// well. Tiles of a time when nothing ran do not wait for it: it is given more meanwhile, so
-// that every tenant would wait for ever.
+// A slow store never catches up, though each write succeeds. Tiles of a downtime do not wait
+// for it: it would get new samples meanwhile, and every tenant would wait for ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: newMetrics(prometheus.NewRegistry())}
@@ -372,8 +373,8 @@ func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	})
 }
 
-// Journals of older programs say of a boundary that its samples are stored without a
-// tenant: then all have them.
+// A journal of an older program marks samples as stored without a tenant: then all tenants'
+// are.
 func TestJournalsOfOlderProgramsAreReplayed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		t.Run(fmt.Sprint("stored=", stored), func(t *testing.T) {
@@ -423,8 +424,8 @@ func replayOld(t *testing.T, stored bool) {
 	p.terminate()
 }
 
-// Two tenants have series in one shard. That one's stores have a tile says nothing of the
-// other's, after a replay either.
+// Two tenants have series in one shard. A stored tile of one says nothing about the other's,
+// after a replay either.
 func TestStoredIsOfOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()

@@ -23,11 +23,11 @@ type push struct {
 	done    chan error
 }
 
-// Push journals the batches of one window and counts them. When it returns nil
-// they survive the death of the process. After a batch.FullError those of the tenants
-// that it names are refused, and all others count. After an error other than that and
-// batch.ErrUnsynced none of them counts; they should be pushed again after any but
-// batch.ErrRefused. The batches may be used again afterwards.
+// Push journals the batches of one window and counts them. When it returns nil they survive
+// the death of the process. After a batch.FullError the batches of the tenants that it names
+// are refused, and all others count. After any other error but batch.ErrUnsynced none counts.
+// The caller should push them again after any error but batch.ErrRefused. It may reuse the
+// batches afterwards.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	p := &push{ctx: ctx, batches: batches, trip: stage.FromContext(ctx), done: make(chan error, 1)}
 	select {
@@ -35,12 +35,12 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// Only Run knows whether it counts: to give up here could count it twice.
+	// Only Run knows whether it counts: giving up here could count it twice.
 	return <-p.done
 }
 
-// line returns where the next push comes from and, while one is held, where its caller gives up.
-// One is held at a time; those behind it wait in Push.
+// line returns the channel of the next push, and, while one is held, the channel that tells
+// when its caller gives up. One push is held at a time; those behind it wait in Push.
 func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	if a.held != nil {
 		return nil, a.held.ctx.Done()
@@ -49,15 +49,16 @@ func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 }
 
 // countHeld counts a push whose caller cannot wait any longer, as at the end of a process. The
-// window may lie ahead of the open tiles: its samples then join the last of them, which is better
-// than to lose them.
+// window may lie ahead of the open tiles: its samples then join the last of them, which is
+// better than losing them.
 func (a *Aggregator) countHeld() {
 	p := a.held
 	a.held = nil
 	a.count([]*push{p}, a.now())
 }
 
-// countWaiting counts what waits, once the clock is believed and the tiles before it are closed.
+// countWaiting counts the waiting pushes, once the clock is believed and earlier tiles are
+// closed.
 func (a *Aggregator) countWaiting() {
 	if a.held == nil {
 		return
@@ -67,12 +68,11 @@ func (a *Aggregator) countWaiting() {
 	}
 }
 
-// appendBytes is how much of what waits is journalled at once: the share of one push in the cost of
-// an append is small by then, and the first of them waits for little more than its own bytes.
+// appendBytes bounds the bytes that are journalled at once. At this size the cost of an append
+// is small for each push, and the first push waits for little more than its own bytes.
 const appendBytes = 1 << 20
 
-// waiting returns the push that is held and those that wait behind it, in their order and up to
-// appendBytes.
+// waiting returns the held push and those behind it, in order, up to appendBytes.
 func (a *Aggregator) waiting() []*push {
 	pushes, size := []*push{a.held}, a.held.bytes()
 	a.held = nil
@@ -94,7 +94,7 @@ func (p *push) bytes() (n int) {
 	return n
 }
 
-// count journals pushes and counts them, and answers each. They share one append and, where each
+// count journals pushes, counts them, and answers each. They share one append and, if each
 // acknowledgement waits for the disk, one fsync: group commit.
 func (a *Aggregator) count(pushes []*push, now time.Time) {
 	read := make([]*push, 0, len(pushes))
@@ -111,7 +111,7 @@ func (a *Aggregator) count(pushes []*push, now time.Time) {
 	}
 }
 
-// countTogether counts pushes that can be read.
+// countTogether counts readable pushes.
 func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
 	for _, p := range pushes {
@@ -120,7 +120,7 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 		a.frame(admitted, now)
 	}
 	if err := a.append(a.frames); err != nil && len(pushes) > 1 {
-		// One of them may be at fault, such as one that is too large: each gets its own answer.
+		// One push may be at fault, for example too large: give each its own answer.
 		for i := range pushes {
 			a.countTogether(pushes[i:i+1], now)
 		}
@@ -140,9 +140,9 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 	a.answer(pushes)
 }
 
-// frame adds the frames of a window to a.frames. An empty shard closed no tiles while it had nothing
-// to close: its boundary comes first. The first frame of a shard is one too, since a replay begins
-// there.
+// frame adds the frames of a window to a.frames. An empty shard has closed no tiles since it
+// became empty, so its boundary comes first. The first frame of a shard is also a boundary,
+// since a replay begins there.
 func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 	for _, b := range batches {
 		s := &a.shards[b.Shard]
@@ -156,7 +156,7 @@ func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 	}
 }
 
-// fold counts what was journalled, and posts it.
+// fold counts journalled frames, and posts them in the ledger.
 func (a *Aggregator) fold(frames []journal.Frame) {
 	folded := map[string]*tile.Folded{}
 	for _, f := range frames {
@@ -179,7 +179,7 @@ func (a *Aggregator) fold(frames []journal.Frame) {
 	a.postFolded(folded)
 }
 
-// answer tells each push what became of it, once the disk has what must be there.
+// answer tells each push its outcome, after any sync that the outcome requires.
 func (a *Aggregator) answer(pushes []*push) {
 	seen := a.now()
 	for _, p := range pushes {
@@ -207,8 +207,8 @@ func (a *Aggregator) answer(pushes []*push) {
 	}
 }
 
-// readable refuses batches of a newer version before they are journalled: what cannot be
-// read would be counted nowhere.
+// readable refuses batches of a newer version before they are journalled: unreadable samples
+// would be counted nowhere.
 func readable(batches []batch.Batch) error {
 	for _, b := range batches {
 		if _, err := batch.ParseHeader(b.Bytes); errors.Is(err, batch.ErrNewer) {
@@ -218,14 +218,14 @@ func readable(batches []batch.Batch) error {
 	return nil
 }
 
-// refusal is what admit did not let in.
+// refusal is what admit kept out.
 type refusal struct {
 	samples map[string]uint64 // by tenant
 	cause   error
 }
 
-// admit returns the batches but those of tenants whose stores take nothing, and for which as
-// much waits as may. What comes again counts already, and is let in.
+// admit returns the batches without those of tenants whose backlog is full. Repeats count
+// already, and are let in.
 func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r refusal) {
 	if a.full == 0 {
 		return batches, r
@@ -251,7 +251,7 @@ func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r ref
 	return admitted, r
 }
 
-// err is nil if all were let in.
+// err returns the error for the caller, or nil if everything was let in.
 func (r *refusal) err() error {
 	if r.samples == nil {
 		return nil

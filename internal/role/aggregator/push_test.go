@@ -26,13 +26,13 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// gate is a journal that an append can be held up in, so that pushes wait behind it.
+// gate is a journal that can hold up an append, so that pushes wait behind it.
 type gate struct {
 	Journal
 
 	mu      sync.Mutex
 	opened  chan struct{} // appends wait for it; nil if they need not
-	appends [][]uint64    // of each append with batches, their sequences
+	appends [][]uint64    // the sequences of the batches in each append
 	syncs   int
 }
 
@@ -63,7 +63,7 @@ func (g *gate) Sync() error {
 	return g.Journal.Sync()
 }
 
-// shut has appends wait, and forgets those before.
+// shut makes appends wait, and forgets earlier ones.
 func (g *gate) shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,8 +92,8 @@ func startGated(t *testing.T, w Writer, change func(*Options)) (*process, *gate)
 	return startFrom(t, g, w, time.Now, change), g
 }
 
-// pushTogether pushes all while the append of the first is held up, in their order, and returns
-// the answers.
+// pushTogether pushes all, in order, while the append of the first is held up, and returns the
+// answers.
 func (p *process) pushTogether(g *gate, all [][]batch.Batch) []error {
 	answers := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -107,8 +107,8 @@ func (p *process) pushTogether(g *gate, all [][]batch.Batch) []error {
 	return answers
 }
 
-// All pushes that wait are one append in their order, and one fsync where each acknowledgement waits
-// for it.
+// All waiting pushes go into one append, in order, and share one fsync if each acknowledgement
+// waits for it.
 func TestWhatWaitsIsOneAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -137,14 +137,15 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 	})
 }
 
-// However much waits, an append is bounded: the first of many waits for no more than that.
+// However many pushes wait, an append is bounded: the first of them waits for no more than
+// that.
 func TestAnAppendIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g := startGated(t, newStore(t), func(*Options) {})
 		var all [][]batch.Batch
 		for range 20 {
 			b := p.batch(time.Now(), "a", 1)
-			b.Bytes = append(b.Bytes, make([]byte, appendBytes/4)...) // damaged, which nobody looks at before it is journalled
+			b.Bytes = append(b.Bytes, make([]byte, appendBytes/4)...) // damaged, which is not checked before it is journalled
 			all = append(all, []batch.Batch{b})
 		}
 		p.pushTogether(g, all)
@@ -160,9 +161,9 @@ func TestAnAppendIsBounded(t *testing.T) {
 	})
 }
 
-// Pushes that share an append get the answers, and come to the books and the stores, as if each
-// had one: a tenant that is full, a repeat, a newer version, a batch that is damaged or too large
-// are nobody else's business.
+// Pushes that share an append have the same answers, books and stored samples as pushes with
+// one each. A full tenant, a repeat, a newer version, a damaged or too large batch affects no
+// other push.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -191,7 +192,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 	}
 }
 
-// playPushes pushes what the seed says and returns all that is seen of it.
+// playPushes pushes what the seed decides and returns everything observable.
 func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all [][]batch.Batch) []error) (seen string, fates map[string]int) {
 	fates = map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
@@ -257,7 +258,7 @@ func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all []
 		}
 		s.mend()
 		time.Sleep(time.Minute)
-		p.terminate() // nobody writes to the store any more
+		p.terminate() // so that the store is no longer written
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
 		for _, key := range slices.Sorted(maps.Keys(s.byKey)) {
@@ -268,8 +269,8 @@ func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all []
 	return seen, fates
 }
 
-// Producers push at the same time, each its next window once the last one is safe. Where each
-// acknowledgement waits for the disk they share its fsyncs; where none does, one append for many
+// Concurrent producers each push the next window once the last one is safe. If each
+// acknowledgement waits for the disk, they share fsyncs; if none does, one append for many
 // costs nothing. Bound: at most half an append a push, with 64 producers and fsync: commit.
 func BenchmarkPush(b *testing.B) {
 	for _, fsync := range []string{settings.FsyncInterval, settings.FsyncCommit} {
@@ -334,7 +335,7 @@ func benchmarkPush(b *testing.B, fsync string, producers int) {
 	}
 }
 
-// appends counts those of a journal.
+// appends counts the appends of a journal.
 type appends struct {
 	Journal
 	n atomic.Int64
@@ -345,7 +346,7 @@ func (a *appends) Append(frames []journal.Frame) (journal.Position, error) {
 	return a.Journal.Append(frames)
 }
 
-// nowhere is a store that takes all.
+// nowhere is a store that accepts everything.
 type nowhere struct{}
 
 func (nowhere) WriteTiles(_ context.Context, _ string, _ tile.Width, _ []tile.Sample) (w tile.Written, err error) {

@@ -10,15 +10,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// restore brings the shards to where the journal ends.
+// restore brings the shards to the end of the journal.
 func (a *Aggregator) restore() error {
 	err := a.log.Load(func(number uint16, pos journal.Position, payload []byte) error {
 		s, err := tile.ParseState(&a.tiles, payload)
 		if err != nil {
-			// Its checksum is right, so it was written like that: a bug. A server that
-			// does not start would cost the other shards, too.
+			// Its checksum is right, so it was written like this: a bug. Refusing to start
+			// would cost the other shards, too.
 			a.metrics.damaged.Inc()
-			a.logger.Error("BUG: the state of a shard cannot be read; it begins anew", "shard", number, "error", err)
+			a.logger.Error("BUG: the state of a shard cannot be read; the shard starts empty", "shard", number, "error", err)
 			return nil
 		}
 		a.shards[number].tiles, a.shards[number].position = s, pos
@@ -36,7 +36,7 @@ func (a *Aggregator) restore() error {
 		if s.tiles == nil {
 			s.tiles = tile.New(&a.tiles, a.dueBoundary(i, now))
 		} else {
-			// Queries may come before the first window, and ask for what was restored.
+			// Queries may come before the first window, and ask for the restored tiles.
 			a.raiseStamp(min(max(s.tiles.Closed(), s.tiles.LastSeen()), now.UnixMilli()))
 		}
 	}
@@ -44,10 +44,9 @@ func (a *Aggregator) restore() error {
 	return nil
 }
 
-// replay does again what Run did with a frame. Samples of closed tiles wait if nothing
-// says that they were stored; Run then writes them again.
-// Where frames are missing, since the disk was damaged, it makes the best of
-// what is left: a start must never fail for it.
+// replay repeats what Run did with a frame. Samples of closed tiles wait unless a frame says
+// that they are stored; Run then writes them again. If frames are missing because the disk was
+// damaged, it makes the best of the rest: a start must never fail for it.
 func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	s := &a.shards[f.Shard]
 	s.position = pos
@@ -100,15 +99,15 @@ func (a *Aggregator) replayBoundary(s *shard, f journal.Frame) {
 			return
 		}
 		next := s.tiles.Closed() + tileMillis
-		if s.tiles.Rests() { // as flushDue does
+		if s.tiles.Rests() { // like flushDue
 			next = boundary
 		}
 		s.tiles.Close(next, &config)
 	}
 }
 
-// replayStored takes what was stored out of what waits. Older programs wrote no payload,
-// once the stores of all tenants had their samples of the last boundary.
+// replayStored removes stored samples from the backlog. Older programs wrote no payload, once
+// the stores of all tenants had the samples up to the last boundary.
 func (a *Aggregator) replayStored(s *shard, payload []byte) {
 	if s.tiles == nil {
 		return
@@ -119,7 +118,7 @@ func (a *Aggregator) replayStored(s *shard, payload []byte) {
 	}
 	boundary, n := binary.Varint(payload)
 	if n <= 0 {
-		a.logger.Error("a frame of what was stored is damaged", "payload", payload)
+		a.logger.Error("a frame of stored samples is damaged", "payload", payload)
 		return
 	}
 	s.tiles.Stored(string(payload[n:]), boundary)

@@ -5,9 +5,8 @@ import "time"
 // stopTime bounds the wait for the stores at the end.
 const stopTime = 10 * time.Second
 
-// stop lets the writes that are on their way finish and checkpoints everything, so that
-// the next start has nothing to replay. What the stores have not taken by then is in the
-// checkpoint.
+// stop lets writes under way finish and checkpoints everything, so that the next start has
+// nothing to replay. Samples that are not stored by then are in the checkpoint.
 func (a *Aggregator) stop() error {
 	a.abandonCheckpoint()
 	a.finishWrites()
@@ -24,7 +23,7 @@ func (a *Aggregator) stop() error {
 	return a.log.Close()
 }
 
-// abandonCheckpoint ends the one that is being written.
+// abandonCheckpoint ends the checkpoint in progress.
 func (a *Aggregator) abandonCheckpoint() {
 	switch c := a.checkpoint; {
 	case c == nil:
@@ -36,7 +35,7 @@ func (a *Aggregator) abandonCheckpoint() {
 	}
 }
 
-// finishWrites waits for the writes that are on their way, but not for those that hang.
+// finishWrites waits for the writes under way, but not for hanging ones.
 func (a *Aggregator) finishWrites() {
 	deadline := time.After(stopTime)
 	check := time.NewTicker(tick)

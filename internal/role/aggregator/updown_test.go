@@ -31,7 +31,7 @@ func (p *process) mustAdd(name string, n float64) {
 	}
 }
 
-// last is the newest sample of a series in the store of 10 s.
+// last returns the newest sample of a series in the store of 10 s.
 func (s *store) last(t *testing.T, name string) float64 {
 	t.Helper()
 	_, values := s.values(name)
@@ -41,8 +41,8 @@ func (s *store) last(t *testing.T, name string) float64 {
 	return values[len(values)-1]
 }
 
-// What was acknowledged is in the total, no more and no less, through kill -9, checkpoints,
-// pushes that come again, and silences that are longer than counters live.
+// A total has exactly the acknowledged increments, through kill -9, checkpoints, repeated
+// pushes, and silences that are longer than counters live.
 func TestUpDownTotalsSurvive(t *testing.T) {
 	for seed := range uint64(2) {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestUpDownTotalsSurvive(t *testing.T) {
 	}
 }
 
-// A replay goes by the time to live that was in force: the same journal gives the same
-// samples under another configuration.
+// A replay uses the time to live that was in force: the same journal gives the same samples
+// under another configuration.
 func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
 	for _, c := range []struct {
 		was, is time.Duration
@@ -120,8 +120,8 @@ func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
 	}
 }
 
-// A server that was away for a month has its totals at once. It used to make a tile for
-// every ten seconds of that month before it took anything.
+// A server that was away for a month has its totals at once. It used to make a tile for every
+// ten seconds of that month before it accepted anything.
 func TestALongSilenceIsNoWork(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestALongSilenceIsNoWork(t *testing.T) {
 	}
 }
 
-// checkCounterEnds asserts that a counter was stored up to its total, and then ended.
+// checkCounterEnds checks that a counter was stored up to its total, and then ended.
 func checkCounterEnds(t *testing.T, s *store, name string, total float64) {
 	t.Helper()
 	_, values := s.values(name)
@@ -176,7 +176,7 @@ func checkCounterEnds(t *testing.T, s *store, name string, total float64) {
 	}
 }
 
-// A batch of a newer version is refused for good, by what it has that is not known, so
+// A batch of a newer version is refused permanently, with the unknown part in the error, so
 // that the collector counts it. Nothing of it is journalled.
 func TestABatchOfANewerVersionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestABatchOfANewerVersionIsRefused(t *testing.T) {
 	})
 }
 
-// A journal that a newer version wrote stops the start: to go on would lose what is in it.
+// A journal of a newer version stops the start: going on would lose its contents.
 func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	var a Aggregator
 	b := (&process{}).batch(time.Unix(1_800_000_000, 0), "a", 1)
@@ -206,7 +206,7 @@ func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	}
 }
 
-// Shards without up/down counters write boundaries that a program from before them reads.
+// Boundaries of shards without up/down counters are readable for older programs.
 func TestBoundariesWithoutUpDowns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, t.TempDir(), newStore(t), time.Now)
@@ -227,7 +227,7 @@ func TestBoundariesWithoutUpDowns(t *testing.T) {
 	})
 }
 
-// A replay leaps where the process did: it makes one tile of the time when nothing ran.
+// A replay leaps where the process did: it makes one tile of the downtime.
 func TestAReplayLeaps(t *testing.T) {
 	a := Aggregator{tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
 	key := upDownKey("open")

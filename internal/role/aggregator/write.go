@@ -13,15 +13,15 @@ const (
 	// retryPause is how long a tenant waits after a store refused a write.
 	retryPause = time.Second
 
-	// complaint is how often the log says that a tenant's store takes nothing. A try fails
-	// each second, and many tenants may have a store on one broken disk.
+	// complaint is the interval at which the log repeats that a tenant's store takes nothing.
+	// A try fails each second, and many tenants may have stores on one broken disk.
 	complaint = time.Minute
 
-	// portionSamples bounds a write: what waited long goes in several, of 7 MB each.
+	// portionSamples bounds a write: a long backlog goes in several, of 7 MB each.
 	portionSamples = 128 << 10
 )
 
-// resume takes up what the last process may not have stored.
+// resume takes up the writes that the last process may not have finished.
 func (a *Aggregator) resume() {
 	var all []closedTile
 	for i := range a.shards {
@@ -36,8 +36,8 @@ func (a *Aggregator) resume() {
 	a.writeDue()
 }
 
-// writeDue begins a write for each tenant that has something to write, is not writing and
-// does not pause.
+// writeDue begins a write for each tenant that has tiles to write, is not writing and does not
+// pause.
 func (a *Aggregator) writeDue() {
 	for _, b := range a.backlogs {
 		if !b.onItsWay && !time.Now().Before(b.retryAt) {
@@ -51,7 +51,7 @@ func (a *Aggregator) writeDue() {
 	}
 }
 
-// portion is the first tiles, at least one, up to portionSamples.
+// portion returns the first tiles, at least one, up to portionSamples.
 func (b *backlog) portion() []closedTile {
 	n, samples := 0, 0
 	for n < len(b.tiles) && (n == 0 || samples < portionSamples) {
@@ -63,8 +63,8 @@ func (b *backlog) portion() []closedTile {
 	return b.tiles[:n:n]
 }
 
-// storing reports whether a store is at work that neither failed nor hangs, nor is slower
-// than what it is given: one that never has it all would hold up everybody's tiles.
+// storing reports whether a write is in progress in a store that neither fails, hangs, nor
+// lags behind its input: a store that never catches up would hold up the tiles of all tenants.
 func (a *Aggregator) storing() bool {
 	for _, b := range a.backlogs {
 		if b.onItsWay && b.err == nil && time.Since(b.since) < stalled {
@@ -120,7 +120,7 @@ func (a *Aggregator) store(w *write, width tile.Width) error {
 	return nil
 }
 
-// settle is called with a write that came back.
+// settle handles a write that came back.
 func (a *Aggregator) settle(w *write) {
 	b := w.backlog
 	b.onItsWay, b.err = false, w.failure
@@ -148,7 +148,7 @@ func (a *Aggregator) settle(w *write) {
 		b.bytes -= t.Bytes
 		b.samples -= t.Raw
 	}
-	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // and lets go of what is stored
+	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // and frees the stored tiles
 	a.postWritten(b.tenant, &w.written)
 	if len(b.tiles) == 0 {
 		delete(a.backlogs, b.tenant)
@@ -156,8 +156,8 @@ func (a *Aggregator) settle(w *write) {
 	a.publish(b)
 }
 
-// journalStored says up to which tile the stores of a tenant have each shard of a write.
-// Without that nothing is lost: after a restart the same samples are written again.
+// journalStored journals up to which tile the stores of a tenant have each shard of a write.
+// If it fails nothing is lost: after a restart the same samples are written again.
 func (a *Aggregator) journalStored(w *write) {
 	newest := map[uint16]int64{}
 	for _, t := range w.tiles {
@@ -168,6 +168,6 @@ func (a *Aggregator) journalStored(w *write) {
 		a.frames = append(a.frames, a.storedFrame(shard, w.tenant, boundary))
 	}
 	if err := a.append(a.frames); err != nil {
-		a.logger.Warn("the journal does not know that samples were stored", "tenant", w.tenant, "error", err)
+		a.logger.Warn("stored samples could not be noted in the journal; a restart stores them again", "tenant", w.tenant, "error", err)
 	}
 }
