@@ -95,7 +95,7 @@ func (m *moment) dropping() (all []dropping) {
 	for _, l := range m.grown(dropsMetric) {
 		name := l.labels["listener"]
 		d := dropping{listener: name, kernel: l.value, granted: granted[name].value, wanted: wanted[name].value}
-		if strings.HasPrefix(name, "unixgram:") { // over UDP, clients see only errors of an earlier datagram
+		if strings.HasPrefix(name, "unixgram:") { // over UDP, a client only sees that no server listened
 			d.clients = clients[name].value
 			_, d.shortQueue = short[name]
 		}

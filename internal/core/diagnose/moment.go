@@ -51,7 +51,7 @@ func readMoment(f *record.File) *moment {
 	m.part(record.Growth, maxText, func(text []byte) error { return json.Unmarshal(text, &m.growing) })
 	m.part(record.Queries, maxText, func(text []byte) error { return json.Unmarshal(text, &m.queries) })
 	m.part(record.Requests, maxText, func(text []byte) error { return json.Unmarshal(text, &m.sent) })
-	for _, younger := range []string{record.Stores, record.Growth, record.Queries, record.Requests} { // added after the first records
+	for _, younger := range []string{record.Stores, record.Growth, record.Queries, record.Requests} { // newer files
 		if _, err := f.ReadUpTo(younger, 0); errors.Is(err, fs.ErrNotExist) {
 			delete(m.missing, younger)
 		}

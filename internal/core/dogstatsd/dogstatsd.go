@@ -63,7 +63,7 @@ type Metric struct {
 	Type     Type
 	Name     []byte
 	Tags     []byte    // raw, between '#' and the next field; nil or empty for none
-	Values   []float64 // finite; at least one, except for sets. Of Buckets: the sum, then for each bucket a value in it and its count
+	Values   []float64 // finite; at least one, except for sets. Of Buckets: the sum, then pairs of a value and its count
 	Set      []byte    // a set's raw value, may contain ':'
 	Rate     float64   // MinRate to 1; 1 if absent or not applicable
 	Time     int64     // Unix seconds of |T, 0 if absent

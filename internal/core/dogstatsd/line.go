@@ -117,8 +117,8 @@ func notDigits(w uint64) uint64 {
 	return (w + 0x7676767676767676 | w) & 0x8080808080808080
 }
 
-// eightDigits returns the number that eight digits make: first pairs, then groups of four, then
-// all.
+// eightDigits returns the number that eight digits make: first pairs of digits,
+// then all four pairs.
 func eightDigits(w uint64) uint64 {
 	w = w*10 + w>>8
 	return (w&0x000000FF000000FF*(100+1000000<<32) + w>>16&0x000000FF000000FF*(1+10000<<32)) >> 32

@@ -178,7 +178,7 @@ func (q *Queue) drop() {
 		q.done = upTo
 		_ = q.save() // the next save is a new attempt
 	}
-	_ = q.fs.Remove(segmentFormat.Name(q.segments[0].first)) // otherwise removed after the next start, when Peek has passed it
+	_ = q.fs.Remove(segmentFormat.Name(q.segments[0].first)) // else Peek removes it after a restart
 	q.segments = q.segments[1:]
 }
 

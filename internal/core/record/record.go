@@ -72,7 +72,7 @@ type CPUQuota struct {
 	Cores     float64 `json:"cores"`  // processors, on average
 	Periods   Values  `json:"periods"`
 	Throttled Values  `json:"throttled_periods"` // in which the quota was used up
-	Stood     Values  `json:"throttled_seconds"` // in which threads stood still because of it, of all processors together
+	Stood     Values  `json:"throttled_seconds"` // in which threads stood still for it, all processors together
 }
 
 // BrokenStore is a store that cannot be opened, or broke while it was open.

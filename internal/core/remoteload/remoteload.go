@@ -13,7 +13,7 @@ import (
 // Config describes the requests.
 type Config struct {
 	Seed    uint64
-	Name    string // value of the label "job"; if empty, it is made from the seed and the first time, so that no other load has it
+	Name    string // value of the label "job"; empty for a unique one, of the seed and the first time
 	Version int    // of remote write: 1 or 2
 	Series  int    // at a time, 1 to MaxSeries; each has one sample per round
 	Labels  int    // per series, MinLabels to MaxLabels, including the name

@@ -59,7 +59,7 @@ type Sample struct {
 	T      int64                     // Unix milliseconds
 	V      float64                   // value.StaleNaN marks the end of a series
 	H      *histogram.FloatHistogram // instead of V; never changed once handed out
-	Raw    uint64                    // values on the wire that it stands for; each value is in one sample of the finest width
+	Raw    uint64                    // values on the wire; each is in one sample of the finest width
 	Timed  bool                      // the sender chose T (|T), so two of them may differ
 
 	Exemplar *batch.Exemplar // of the tile of the finest width, or nil; never changed once handed out

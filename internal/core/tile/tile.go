@@ -263,7 +263,7 @@ func (s *Shard) count(e *entry, n int) {
 // Closed counts the fates of the samples of closed tiles.
 type Closed struct {
 	Samples    uint64            // on the wire, in the tiles
-	Duplicates map[string]uint64 // on the wire, by tenant: their timestamp is the end of a tile, which has a sample already
+	Duplicates map[string]uint64 // on the wire, by tenant: at the end of a tile, which has its own sample
 	Waiting    []*Waiting        // samples to store, one Waiting per tenant that has any
 }
 

@@ -38,7 +38,7 @@ type Written struct {
 	Refused  [NumReasons]Count // for good, by Reason
 
 	Exemplars        int // of stored or repeated samples: new, or already there
-	ExemplarsNotKept int // of such samples: store.exemplars is 0, or the time is ahead of the clock or long before the newest exemplar of the series
+	ExemplarsNotKept int // of such samples: store.exemplars is 0, or the time is ahead of the clock or too old
 }
 
 // NoTenant reports whether all samples were refused because their tenant has no store.
