@@ -102,7 +102,7 @@ func TestBackupRefuses(t *testing.T) {
 	if err := errors.Join(os.Rename(sender, filepath.Join(parent, "sender")), os.Symlink(filepath.Join(parent, "sender"), sender)); err != nil {
 		t.Fatal(err)
 	}
-	mustFail(t, "is no regular file", "restore", whole, "--data-dir", filepath.Join(parent, "new"))
+	mustFail(t, "is not a regular file", "restore", whole, "--data-dir", filepath.Join(parent, "new"))
 	if err := os.Rename(filepath.Join(parent, "sender"), sender); err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func TestTail(t *testing.T) {
 	if took := time.Since(begun); took > 8*time.Second {
 		t.Errorf("stopped after %v", took)
 	}
-	if err := wanted.cmd.Wait(); err == nil || !strings.Contains(wanted.notes.String(), "the server ended it") {
+	if err := wanted.cmd.Wait(); err == nil || !strings.Contains(wanted.notes.String(), "the server ended the stream") {
 		t.Errorf("%v, %q", err, &wanted.notes)
 	}
 }

@@ -1,6 +1,6 @@
 // Package answer declares what a server tells the commands that ask it: the data of its JSON
-// answers, and the small files in its data directory. Server and commands both import it, so
-// that each shape is declared once. It has types and names, and computes nothing.
+// answers, and the small files in its data directory. Server and commands both import it, so that
+// each shape is declared once. It has types and names, and computes nothing.
 //
 // The names of fields in JSON stay: scripts read them.
 package answer
@@ -9,22 +9,22 @@ import "syscall"
 
 // Files in the data directory by which programs find and watch a server.
 const (
-	DefaultDataDir  = "./data"         // where it is unless the configuration says otherwise
+	DefaultDataDir  = "./data"         // default; the configuration may name another
 	ListeningFile   = "listening.json" // a Listening
 	RestartFile     = "restart.json"   // a Restart
-	OperatorSocket  = "operator.sock"  // Unix socket for operators: who may open the file may operate
+	OperatorSocket  = "operator.sock"  // Unix socket for operators: a user who may open the file may operate
 	PackagedDataDir = "/var/lib/freshet"
 )
 
-// By these signals a server is asked to reload and to restart. Whatever it is doing, from its
-// first line to its last, it must not die of them.
+// These signals ask a server to reload and to restart. They must never kill it, whatever it is
+// doing.
 const (
 	ReloadSignal  = syscall.SIGHUP
 	RestartSignal = syscall.SIGUSR2
 )
 
-// Listening is what a started server tells programs, since ports may have been chosen by the
-// kernel. Paths are absolute, for a program that runs in another directory.
+// Listening is what a started server tells programs, since the kernel may have chosen ports. Paths
+// are absolute, for programs that run in another directory.
 type Listening struct {
 	PID               int    `json:"pid"`
 	Operator          string `json:"operator,omitempty"` // path of operator.sock

@@ -2,8 +2,8 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/lib/conf"
 
-// Difference is what a configuration file would change: POST /api/v1/status/diff.
+// Difference says what a configuration file would change: POST /api/v1/status/diff.
 type Difference struct {
 	Changes  []conf.Change `json:"changes"`
-	Problems []string      `json:"problems"` // with the file; then there are no changes
+	Problems []string      `json:"problems"` // of the file; then there are no changes
 }

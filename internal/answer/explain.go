@@ -2,7 +2,7 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
-// Explained is what becomes of a datagram: /api/v1/status/explain.
+// Explained says what becomes of a datagram: /api/v1/status/explain.
 type Explained struct {
 	Tenant   string          `json:"tenant"`
 	Arrives  []string        `json:"arrives"` // the sockets of the tenant; empty without a server
@@ -10,21 +10,21 @@ type Explained struct {
 	Warnings []string        `json:"warnings,omitempty"`
 }
 
-// ExplainedLine is what becomes of one line.
+// ExplainedLine says what becomes of one line.
 type ExplainedLine struct {
 	Line       string            `json:"line"`
 	WellFormed bool              `json:"well_formed"`
 	Type       string            `json:"type"` // metric, event or check
 	Fields     []dogstatsd.Field `json:"fields"`
 	Fault      *ExplainedFault   `json:"fault,omitempty"`
-	Becomes    *Becomes          `json:"becomes,omitempty"` // of what is well-formed
+	Becomes    *Becomes          `json:"becomes,omitempty"` // of a well-formed line
 	Warnings   []string          `json:"warnings,omitempty"`
 }
 
-// ExplainedFault is what is wrong with a malformed line.
+// ExplainedFault says what is wrong with a malformed line.
 type ExplainedFault struct {
-	Reason   string `json:"reason"` // as metrics spell it
-	At       int    `json:"at"`     // the byte, from 0
+	Reason   string `json:"reason"` // spelled as in metrics
+	At       int    `json:"at"`     // byte, from 0
 	Expected string `json:"expected"`
 }
 
@@ -37,7 +37,7 @@ type Becomes struct {
 	Name    string            `json:"name,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Query   string            `json:"query,omitempty"` // the series, to paste into a query
-	Combine string            `json:"combine"`         // how values become one
+	Combine string            `json:"combine"`         // how its values are combined
 	Shard   *uint16           `json:"shard,omitempty"`
 	Stores  []string          `json:"stores,omitempty"`
 	Limits  []string          `json:"limits,omitempty"`

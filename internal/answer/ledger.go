@@ -5,24 +5,24 @@ import "github.com/freshet-io/freshet/internal/core/ledger"
 // Ledger is the books of a tenant: GET /api/v1/status/ledger.
 type Ledger struct {
 	Name     string `json:"tenant"`
-	Started  int64  `json:"started_ms"`  // Unix ms, when the process did, and the books with it
+	Started  int64  `json:"started_ms"`  // Unix ms, when the process and its books started
 	Boundary int64  `json:"boundary_ms"` // Unix ms, end of the last window; 0 before the first
-	Probing  bool   `json:"probing"`     // the server sends itself a datagram each second, which counts as any other
+	Probing  bool   `json:"probing"`     // the server sends itself a datagram each second, which counts like any other
 	ledger.Tenant
 	Waiting  *Waiting  `json:"waiting,omitempty"`
 	Previous *Previous `json:"previous,omitempty"`
 }
 
-// Waiting is the samples in tiles that are closed and that a store has not taken.
+// Waiting counts the samples in closed tiles that no store has taken yet.
 type Waiting struct {
 	Samples uint64 `json:"samples"`
 	Bytes   int64  `json:"bytes"`
 	Since   int64  `json:"since_ms"` // Unix ms, end of the oldest tile
-	Error   string `json:"error"`    // why the store takes nothing, empty if it is at work
+	Error   string `json:"error"`    // why the store takes nothing; empty while it works
 	Refused bool   `json:"refused"`  // store.pending is reached: new samples are refused
 }
 
-// Previous is the books of the process before.
+// Previous is the books of the previous process.
 type Previous struct {
 	Written int64 `json:"written_ms"` // Unix ms
 	Final   bool  `json:"final"`

@@ -1,7 +1,7 @@
 package answer
 
-// Process is what a process costs: GET /api/v1/status/process. Totals are since it started,
-// those of the operating system since before a restart in place.
+// Process is what a process costs: GET /api/v1/status/process. Totals count from its start; the
+// operating system's totals count from before a restart in place.
 type Process struct {
 	PID           int       `json:"pid"`
 	UptimeSeconds float64   `json:"uptime_seconds"`

@@ -2,30 +2,30 @@ package answer
 
 import "time"
 
-// A snapshot is a directory with the files of a data directory, laid out in the
-// same way, and ManifestName. docs/operations.md says what is in it.
+// A snapshot is a directory with the files of a data directory in the same layout, and
+// ManifestName. docs/operations.md describes its content.
 const (
 	ManifestName   = "snapshot.json"
 	SnapshotFormat = 1
 )
 
-// Manifest says what a snapshot is made of, so that a restore misses nothing.
+// Manifest lists what a snapshot is made of, so that a restore misses nothing.
 type Manifest struct {
 	Format  int              `json:"format"`
 	Created time.Time        `json:"created"`
-	Freshet string           `json:"freshet"` // version that made it
+	Freshet string           `json:"freshet"` // version that made the snapshot
 	Files   map[string]int64 `json:"files"`   // bytes of each, by its path
 }
 
-// SnapshotStep is one line of the answer to a request for a snapshot. The last
-// one has Path or Error.
+// SnapshotStep is one line of the answer to a request for a snapshot. The last one has Path or
+// Error.
 type SnapshotStep struct {
 	Tenant  string  `json:"tenant,omitempty"`
 	Store   string  `json:"store,omitempty"`
 	Blocks  int     `json:"blocks,omitempty"`
 	File    string  `json:"file,omitempty"` // journal, events.db, names.db
 	Name    string  `json:"name,omitempty"`
-	Path    string  `json:"path,omitempty"` // of the whole snapshot, where the server runs
+	Path    string  `json:"path,omitempty"` // of the whole snapshot, on the server's machine
 	Bytes   int64   `json:"bytes,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
 	Error   string  `json:"error,omitempty"`

@@ -1,6 +1,6 @@
-// Package bench is the command bench: it sends a load that is known exactly to a server, asks
-// the server for its books and its cost, and reports both. The loads are made by core/load and
-// core/remoteload, and sent by adapter/loadgen.
+// Package bench is the command bench: it sends a precisely known load to a server, asks the server
+// for its books and its cost, and reports both. core/load and core/remoteload make the loads,
+// adapter/loadgen sends them.
 //
 // The files, from the top:
 //

@@ -7,16 +7,16 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// wholeRate writes a rate without a fraction.
+// wholeRate formats a rate without decimals.
 func wholeRate(rate float64) string { return terminal.Thousands(uint64(math.Round(rate))) }
 
-// decimals writes a figure with so many digits behind the point.
+// decimals returns a function that formats a figure with n decimals.
 func decimals(n int) func(float64) string {
 	return func(v float64) string { return strconv.FormatFloat(v, 'f', n, 64) }
 }
 
-// megabytes writes bytes.
+// megabytes formats bytes as MB.
 func megabytes(v float64) string { return decimals(1)(v / 1e6) }
 
-// reachedShare is the part of the rate that was asked for below which the sender was the limit.
+// reachedShare: a sender that reached a smaller share of the requested rate was the limit.
 const reachedShare = 0.97

@@ -22,14 +22,14 @@ func newDogStatsDCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dogstatsd [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving DogStatsD",
-		Long: `Starts a receiver of its own, this program as serve --role collector in a temporary
+		Long: `Starts its own receiver, this program as serve --role collector in a temporary
 directory, sends it a load, and prints the CPU time that a metric cost the receiver,
-by its own rusage, while the load went on. It knows exactly what it sent: the
-receiver's books (freshet ledger) must account for every packet and every sample, or
-it exits with 1. With --server it measures a server that runs on this machine, to
-which nobody else should be sending.
+by its own rusage, during the load. It knows exactly what it sent: the receiver's books
+(freshet ledger) must account for every packet and every sample, or it exits with 1.
+With --server it measures a server that runs on this machine, to which no other program
+should be sending.
 
-Cost depends on the rate: a figure means something together with its rate alone.`,
+Cost depends on the rate: a figure without its rate means nothing.`,
 		Example: `  freshet bench dogstatsd
   freshet bench dogstatsd --metrics-per-packet 1 --rate 40000
   freshet bench dogstatsd --contexts 10000 --runs 5
@@ -43,22 +43,22 @@ Cost depends on the rate: a figure means something together with its rate alone.
 	b := packetBench{load: load.Standard(), pace: pace{rate: 120_000}}
 	flags := cmd.Flags()
 	b.loadFlags(flags)
-	flags.Func("rate", "send this `number` of metrics a second, or max for as fast as it goes (default 120000)", b.setRate)
+	flags.Func("rate", "send this `number` of metrics a second, or max for as fast as possible (default 120000)", b.setRate)
 	duration := command.DurationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up of 1s (default 8s)")
-	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times and give medians")
+	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times and print medians")
 	flags.BoolVar(&b.findMax, "find-max", false, "find the highest rate without loss, in steps of 2s each, or of --duration")
-	flags.StringVar(&b.to, "to", "udp", "send this `way`, udp or unixgram; of a --server also udp://HOST:PORT or unixgram:PATH")
-	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT), so that sending costs less")
+	flags.StringVar(&b.to, "to", "udp", "send this `way`: udp or unixgram, or with --server also udp://HOST:PORT or unixgram:PATH")
+	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT), which makes sending cheaper")
 	flags.IntVar(&b.sender.Sources, "sources", 1, "send from this `number` of sockets; several readers need several")
-	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop what a full Unix socket refuses, as most clients do, and do not wait")
-	flags.StringVar(&b.server.Address, "server", "", "measure the server that has this `address`, and start none")
+	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop packets when a Unix socket is full, as most clients do, instead of waiting")
+	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address` instead of starting one")
 	b.server.CredentialFlags(flags)
-	flags.StringVar(&b.role, "role", settings.RoleCollector, "`role` of the receiver that is started: collector or all")
-	flags.BoolVar(&b.pin, "pin", false, "give the receiver that is started one core (GOMAXPROCS=1), and the sender another")
+	flags.StringVar(&b.role, "role", settings.RoleCollector, "`role` of the started receiver: collector or all")
+	flags.BoolVar(&b.pin, "pin", false, "give the started receiver one core (GOMAXPROCS=1), and the sender another")
 	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-			return fmt.Errorf("%s takes flags alone, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
+			return fmt.Errorf("%s takes only flags, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
 		}
 		b.serveFlags, b.pace.duration = args, *duration
 		if b.findMax && !flags.Changed("duration") {
@@ -79,16 +79,16 @@ Cost depends on the rate: a figure means something together with its rate alone.
 }
 
 func (b *packetBench) loadFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&b.load.Contexts, "contexts", b.load.Contexts, "send this `number` of distinct names with tags")
-	flags.Func("kinds", "`weights` of the metrics' kinds (default "+b.load.Kinds.String()+")", func(text string) (err error) {
+	flags.IntVar(&b.load.Contexts, "contexts", b.load.Contexts, "send this `number` of distinct contexts (names with tags)")
+	flags.Func("kinds", "`weights` of the kinds of metrics (default "+b.load.Kinds.String()+")", func(text string) (err error) {
 		b.load.Kinds, err = load.ParseMix(text)
 		return err
 	})
 	flags.IntVar(&b.load.Tags, "tags", b.load.Tags, "give each metric this `number` of tags; with 4 it takes 100 bytes")
 	flags.IntVar(&b.load.MetricsPerPacket, "metrics-per-packet", 0, "put this `number` of metrics into a packet; 0 for as many as fit")
-	flags.IntVar(&b.load.PacketSize, "packet-size", 0, "fill packets of this many `bytes` (default 1432 by udp, 8192 by unixgram)")
-	flags.Float64Var(&b.newContexts, "new-contexts", 0, "send this `number` of metrics a second with a context that comes only once")
-	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that the load is made from: the same bytes for the same seed")
+	flags.IntVar(&b.load.PacketSize, "packet-size", 0, "make packets of at most this many `bytes` (default 1432 with udp, 8192 with unixgram)")
+	flags.Float64Var(&b.newContexts, "new-contexts", 0, "send this `number` of metrics a second with a context that occurs only once")
+	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that seeds the load: the same seed gives the same bytes")
 }
 
 func (b *packetBench) setRate(text string) error {
@@ -104,7 +104,7 @@ func (b *packetBench) setRate(text string) error {
 	return nil
 }
 
-// check refuses what does not go together, and completes the load.
+// check refuses flags that contradict each other, and completes the load.
 func (b *packetBench) check(flags *pflag.FlagSet) error {
 	network, _, err := b.target()
 	if err != nil {
@@ -114,25 +114,25 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	case b.runs < 1 || b.runs > 1000:
 		return fmt.Errorf("--runs = %d: must be 1 to 1000", b.runs)
 	case b.findMax && b.runs > 1:
-		return errors.New("--find-max and --runs: only one of them can be")
+		return errors.New("--find-max and --runs: give only one of them")
 	case b.findMax && flags.Changed("rate"):
-		return errors.New("--find-max and --rate: only one of them can be; --find-max looks for the rate")
+		return errors.New("--find-max and --rate: give only one of them; --find-max looks for the rate")
 	case b.sender.Sources < 1 || b.sender.Sources > 1000:
 		return fmt.Errorf("--sources = %d: must be 1 to 1000", b.sender.Sources)
 	case b.sender.GSO && network != "udp":
-		return errors.New("--gso: is for udp alone")
+		return errors.New("--gso: works with udp only")
 	case b.sender.DropRefused && network != "unixgram":
-		return errors.New("--drop-refused: is for unixgram alone; by udp nothing is refused")
+		return errors.New("--drop-refused: works with unixgram only; udp refuses nothing")
 	case b.pace.duration < shortestMeasurement:
 		return fmt.Errorf("--duration = %v: must be %v or more", b.pace.duration, shortestMeasurement)
 	case b.role != settings.RoleAll && b.role != settings.RoleCollector:
 		return fmt.Errorf("--role = %s: must be collector or all", b.role)
 	case b.server.Address != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
-		return errors.New("--server: --pin, --role and flags behind -- are for a receiver that is started")
+		return errors.New("--server: --pin, --role and flags after -- are for a started receiver")
 	case !(b.newContexts >= 0):
 		return fmt.Errorf("--new-contexts = %g: must be 0 or more a second", b.newContexts)
 	case b.newContexts > 0 && (b.findMax || b.pace.rate == 0):
-		return errors.New("--new-contexts: needs a --rate, of which they are a part")
+		return errors.New("--new-contexts: needs a --rate, since they are part of it")
 	case b.newContexts > load.MaxNewShare*b.pace.rate && b.pace.rate > 0:
 		return fmt.Errorf("--new-contexts = %.0f: must be %.0f or less of --rate %.0f", b.newContexts, load.MaxNewShare*b.pace.rate, b.pace.rate)
 	}
@@ -153,35 +153,35 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	}
 	metrics := b.pace.rate * b.pace.duration.Seconds()
 	if per := b.load.PerPacket(); b.pace.rate > 0 && metrics < float64(fewestPackets*per) {
-		return fmt.Errorf("--rate = %g: is %.0f metrics in %v, and %d packets of %d are the least; choose a higher rate, a longer --duration or a smaller --metrics-per-packet",
+		return fmt.Errorf("--rate = %g: gives %.0f metrics in %v; at least %d packets of %d are needed; choose a higher rate, a longer --duration or a smaller --metrics-per-packet",
 			b.pace.rate, metrics, b.pace.duration, fewestPackets, per)
 	}
 	return nil
 }
 
-// What is shorter, or has fewer packets, is no measurement: bench looks at the clock
-// every 50 ms.
+// A shorter run, or one with fewer packets, is not a measurement: bench looks at the clock every 50
+// ms.
 const (
 	shortestMeasurement = 100 * time.Millisecond
 	fewestPackets       = 10
 )
 
-// target reads --to; the address may be left to the server.
+// target reads --to. The address may be left to the server.
 func (b *packetBench) target() (network, address string, err error) {
 	if b.to == "udp" || b.to == "unixgram" {
 		return b.to, "", nil
 	}
 	network, address, err = loadgen.ParseTarget(b.to)
 	if err != nil || network == "unix" {
-		return "", "", fmt.Errorf("--to = %s: is none of udp, unixgram, udp://HOST:PORT and unixgram:PATH", b.to)
+		return "", "", fmt.Errorf("--to = %s: must be udp, unixgram, udp://HOST:PORT or unixgram:PATH", b.to)
 	}
 	if b.server.Address == "" {
-		return "", "", fmt.Errorf("--to = %s: is an address, so name its server by --server, whose books are to be read", b.to)
+		return "", "", fmt.Errorf("--to = %s: is an address; name its server with --server, whose books are read", b.to)
 	}
 	return network, address, nil
 }
 
-// run measures and prints what came of it.
+// run measures and prints the result.
 func (b *packetBench) run(ctx context.Context) (err error) {
 	traffic, err := load.New(b.load)
 	if err != nil {
@@ -219,8 +219,7 @@ func (b *packetBench) run(ctx context.Context) (err error) {
 	return b.printRuns(r, runs)
 }
 
-// openReceiver starts a server or finds the one that runs, and tells the sender
-// where it listens.
+// openReceiver starts a server, or finds the one that runs, and tells the sender its address.
 func (b *packetBench) openReceiver(ctx context.Context) (r *receiver, err error) {
 	r = &receiver{server: b.server}
 	if b.server.Address == "" {
@@ -237,9 +236,9 @@ func (b *packetBench) openReceiver(ctx context.Context) (r *receiver, err error)
 		l := figures.Listening
 		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
 		if b.sender.Address == "" {
-			err = fmt.Errorf("--server = %s: listens on no %s for the tenant of that address; name a socket by --to", r.server, b.sender.Network)
+			err = fmt.Errorf("--server = %s: has no %s socket for the tenant of that address; name a socket with --to", r.server, b.sender.Network)
 			if b.server.Address == "" {
-				err = fmt.Errorf("flags behind --: the receiver listens on no %s", b.sender.Network)
+				err = fmt.Errorf("flags after --: the receiver has no %s socket", b.sender.Network)
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// packetRun is one run: what was sent, what the receiver's books say of it, and what
-// it cost while the load went on. The names of the fields in JSON stay.
+// packetRun is one run: what was sent, what the receiver's books say about it, and what it cost
+// meanwhile. The names of the fields in JSON stay.
 type packetRun struct {
 	SentPackets          uint64            `json:"sent_packets"`
 	SentBytes            uint64            `json:"sent_bytes"` // of payload
@@ -21,7 +21,7 @@ type packetRun struct {
 	SentByKind           map[string]uint64 `json:"sent_samples_by_kind"`
 	CounterSum           uint64            `json:"sent_counter_increments"` // their sum
 	NewContexts          uint64            `json:"sent_new_contexts"`
-	RefusedTimes         uint64            `json:"sender_refused_times"` // a Unix socket was full
+	RefusedTimes         uint64            `json:"sender_refused_times"` // how often a Unix socket was full
 	SenderDropped        uint64            `json:"sender_dropped_packets"`
 	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // in those packets
 	SenderCPUUser        float64           `json:"sender_cpu_user_us_per_metric"`
@@ -32,17 +32,17 @@ type packetRun struct {
 	KernelDroppedPackets uint64            `json:"kernel_dropped_packets"`
 	OversizedPackets     uint64            `json:"oversized_packets"`
 	LostSamples          uint64            `json:"lost_samples"`              // in those packets
-	FoldedSamples        uint64            `json:"received_folded_samples"`   // by a limit, into the overflow series of their metric
+	FoldedSamples        uint64            `json:"received_folded_samples"`   // by a limit, into the overflow series of the metric
 	NotKept              map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
 
 	Cost packetCost `json:"measured"`
 }
 
-// packetCost is what the receiver cost while the load went on, warm-up excluded.
+// packetCost is what the receiver cost during the load, without the warm-up.
 type packetCost struct {
 	Seconds          float64 `json:"seconds"`
 	SentPerSecond    float64 `json:"sent_metrics_per_second"`
-	CPUMicros        float64 `json:"cpu_us_per_metric"` // that was received, as all that follow
+	CPUMicros        float64 `json:"cpu_us_per_metric"` // per received metric, like all that follow
 	CPUUserMicros    float64 `json:"cpu_user_us_per_metric"`
 	CPUSystemMicros  float64 `json:"cpu_system_us_per_metric"`
 	CPUPercent       float64 `json:"cpu_percent_of_a_core"`
@@ -55,7 +55,7 @@ type packetCost struct {
 	HeapLiveBytes    float64 `json:"heap_live_bytes"`
 }
 
-// newPacketRun has what the sender knows of a run.
+// newPacketRun returns what the sender knows about a run.
 func newPacketRun(sent loadgen.Result) packetRun {
 	r := packetRun{
 		SentPackets: sent.Sent.Packets, SentBytes: sent.Sent.Bytes, SentSamples: sent.Sent.Metrics, SentByKind: map[string]uint64{},
@@ -70,16 +70,16 @@ func newPacketRun(sent loadgen.Result) packetRun {
 	return r
 }
 
-// Books close at the end of a window, a second long. A receiver that is still busy
-// with what its buffer holds shows that by books that change.
+// Books are complete at the end of a window, a second long. Books that still change show that a
+// receiver is busy with what its buffer holds.
 const (
 	settleInterval = 50 * time.Millisecond
 	settleLimit    = 10 * time.Second // without a change
-	settleMost     = time.Minute      // with changes: somebody else sends
+	settleMost     = time.Minute      // with changes: another sender is active
 )
 
-// settle returns the books once they account for all packets that were sent, or
-// have stopped to change without doing so, or go on to.
+// settle returns the books once they account for all sent packets, once they have stopped changing,
+// or at the latest after settleMost.
 func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r packetRun) (answer.Ledger, error) {
 	ticker := time.NewTicker(settleInterval)
 	defer ticker.Stop()
@@ -106,15 +106,15 @@ func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r 
 	}
 }
 
-// errUnexplained means that packets are gone of which the receiver has no count.
+// errUnexplained means that packets are missing which the receiver has not counted.
 var errUnexplained = errors.New("packets are unexplained")
 
-// enter takes from the books what became of the run, whose packets have perPacket
-// metrics, or fewer where the load begins anew. It is an error if they do not
-// account for each packet and each sample.
+// enter takes from the books what became of the run, whose packets have perPacket metrics, or fewer
+// at the end of the load. It returns an error if the books do not account for each packet and each
+// sample.
 func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	if before.Started != after.Started {
-		return errors.New("the receiver was restarted during the measurement: its books begin anew")
+		return errors.New("the receiver was restarted during the measurement: its books started again")
 	}
 	d := after.Datagrams
 	r.ReceivedPackets = d.Read - before.Datagrams.Read
@@ -127,15 +127,15 @@ func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 
 	lost := r.KernelDroppedPackets + r.OversizedPackets
 	booked := r.ReceivedPackets + lost
-	books := fmt.Sprintf("of %d packets with %d samples it booked %d read with %d samples, %d dropped by the kernel, %d oversized",
+	books := fmt.Sprintf("of %d packets with %d samples the books have %d read with %d samples, %d dropped by the kernel, %d oversized",
 		r.SentPackets, r.SentSamples, r.ReceivedPackets, r.ReceivedSamples, r.KernelDroppedPackets, r.OversizedPackets)
 	switch {
 	case booked > r.SentPackets || r.ReceivedSamples > r.SentSamples:
-		return fmt.Errorf("the books do not close: %s; does anybody else send to it?", books)
+		return fmt.Errorf("the books do not close: %s; does another program send to it?", books)
 	case booked < r.SentPackets:
 		err := fmt.Errorf("the books do not close: %s; %d %w", books, r.SentPackets-booked, errUnexplained)
 		if r.KernelDroppedPackets > 0 {
-			err = fmt.Errorf("%w; of a receiver with UDP_GRO the kernel counts several that it drops as one", err)
+			err = fmt.Errorf("%w; with UDP_GRO on the receiver, the kernel counts several dropped packets as one", err)
 		}
 		return err
 	case r.LostSamples < lost || r.LostSamples > lost*perPacket:
@@ -146,13 +146,13 @@ func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	return nil
 }
 
-// enterNotKept notes why samples that were received are not kept: limits, say.
+// enterNotKept notes why received samples were not kept, such as a limit.
 func (r *packetRun) enterNotKept(before, after ledger.Samples) {
 	r.NotKept = map[string]uint64{}
 	was := before.Lost()
 	for i, state := range after.Lost() {
 		if state.Account == ledger.Discarded {
-			continue // all are, by a collector alone
+			continue // a collector alone discards all
 		}
 		for reason, n := range state.Reasons {
 			if more := n - was[i].Reasons[reason]; more > 0 {

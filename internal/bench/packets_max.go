@@ -13,7 +13,7 @@ import (
 
 // packetMax is the highest rate without loss.
 type packetMax struct {
-	Rate     float64    `json:"highest_rate_without_loss_metrics_per_second"` // that was reached; 0: none was found
+	Rate     float64    `json:"highest_rate_without_loss_metrics_per_second"` // reached; 0: none was found
 	Loss     float64    `json:"lowest_rate_with_loss_metrics_per_second"`     // 0: nothing was lost
 	LimitIs  string     `json:"limit"`                                        // receiver or sender
 	Steps    []maxStep  `json:"steps"`
@@ -21,9 +21,9 @@ type packetMax struct {
 	LossCost packetCost `json:"measured_at_lowest_rate_with_loss"`
 }
 
-// maxStep is one rate that was tried.
+// maxStep is a rate that was tried.
 type maxStep struct {
-	Asked float64   `json:"asked_metrics_per_second"` // 0 for as fast as it goes
+	Asked float64   `json:"asked_metrics_per_second"` // 0 for as fast as possible
 	Run   packetRun `json:"run"`
 }
 
@@ -31,12 +31,11 @@ func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.Sender
 
 const (
 	maxPrecision = 0.03 // of the rate: less is the noise of most machines
-	busyCore     = 80   // percent: a receiver that loses while it uses less was not given more
+	busyCore     = 80   // percent: a receiver that loses packets below this did not get the processor
 )
 
-// findMax tries to send as fast as it goes, which tells how far up it makes sense to
-// look, and then halves what is between a rate without loss and one with loss. A
-// rate must lose twice: other processes cost packets, too.
+// findMax sends as fast as possible, which bounds the search, and then bisects between a rate
+// without loss and one with loss. A rate must lose twice: other processes cost packets, too.
 func (m *packetMeasurement) findMax(ctx context.Context) (packetMax, error) {
 	var found packetMax
 	high, err := m.try(ctx, &found, 0)
@@ -70,15 +69,15 @@ func (m *packetMeasurement) findMax(ctx context.Context) (packetMax, error) {
 	return found, nil
 }
 
-// try sends at a rate and notes what came of it.
+// try sends at a rate and notes the result.
 func (m *packetMeasurement) try(ctx context.Context, found *packetMax, rate float64) (maxStep, error) {
-	m.title = "as fast as it goes"
+	m.title = "as fast as possible"
 	if rate > 0 {
 		m.title = fmt.Sprintf("%s metrics/s (%s without loss so far)", wholeRate(rate), wholeRate(found.Rate))
 	}
 	run, err := m.run(ctx, pace{rate, m.pace.duration})
 	if errors.Is(err, errUnexplained) && run.KernelDroppedPackets > 0 {
-		err = nil // how many were lost does not matter here
+		err = nil // the number of lost packets does not matter here
 	}
 	if err != nil {
 		return maxStep{}, err
@@ -91,7 +90,7 @@ func (m *packetMeasurement) try(ctx context.Context, found *packetMax, rate floa
 	return step, nil
 }
 
-// printMax prints what was found.
+// printMax prints the result.
 func (b *packetBench) printMax(found packetMax, err error) error {
 	if err != nil {
 		return err
@@ -121,23 +120,23 @@ func (b *packetBench) printMax(found packetMax, err error) error {
 	return err
 }
 
-// String says what was found to a person.
+// String describes the result for people.
 func (m packetMax) String() string {
 	switch {
 	case m.LimitIs == "sender" && m.Loss > 0:
-		return fmt.Sprintf("Highest rate without loss: between %s and %s metrics/s. The sender did not reach what lies between: other processes had its core.",
+		return fmt.Sprintf("Highest rate without loss: between %s and %s metrics/s. The sender did not reach the rates between them: other processes used its core.",
 			wholeRate(m.Rate), wholeRate(m.Loss))
 	case m.LimitIs == "sender":
 		return fmt.Sprintf("Highest rate without loss: over %s metrics/s. The sender is the limit: it could not send more.", wholeRate(m.Rate))
 	case m.Loss == 0:
 		return fmt.Sprintf("Highest rate without loss: %s metrics/s. The receiver is the limit: it made the sender wait.", wholeRate(m.Rate))
 	case m.Rate == 0:
-		return fmt.Sprintf("No rate without loss was found: it loses at %s metrics/s, too.", wholeRate(m.Loss))
+		return fmt.Sprintf("No rate without loss was found: even %s metrics/s lose some.", wholeRate(m.Loss))
 	}
 	text := fmt.Sprintf("Highest rate without loss: %s metrics/s, for %v. The receiver is the limit: it lost at %s.",
 		wholeRate(m.Rate), time.Duration(m.CostThen.Seconds*1e9).Round(time.Second), wholeRate(m.Loss))
 	if used := m.LossCost.CPUPercent; used < busyCore {
-		text += fmt.Sprintf("\nIt had used %.0f %% of a core by then: its receive buffer is short, or other processes had its core.", used)
+		text += fmt.Sprintf("\nIt had used %.0f %% of a core by then: its receive buffer is too small, or other processes used its core.", used)
 	}
 	return text
 }

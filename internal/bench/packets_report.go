@@ -11,12 +11,12 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
-// packetLoad is what was sent, and to whom.
+// packetLoad is what was sent, and to which receiver.
 type packetLoad struct {
 	Build            string  `json:"build"`
-	Receiver         string  `json:"receiver"` // role of the one that was started, or its address
+	Receiver         string  `json:"receiver"` // role of the started one, or its address
 	Network          string  `json:"network"`
-	RatePerSecond    float64 `json:"asked_metrics_per_second"` // 0 for as fast as it goes, and where rates are looked for
+	RatePerSecond    float64 `json:"asked_metrics_per_second"` // 0 for as fast as possible, and for --find-max
 	Contexts         int     `json:"contexts"`
 	NewPerSecond     float64 `json:"new_contexts_per_second"`
 	Kinds            string  `json:"kinds"`
@@ -81,8 +81,7 @@ func spreadOf(runs []packetRun, figure func(packetCost) float64) spread {
 	return spread{(all[(n-1)/2] + all[n/2]) / 2, all[0], all[n-1]}
 }
 
-// packetFigures are those that vary from run to run, as they are called in JSON and
-// by people.
+// packetFigures are the figures that vary from run to run, with their names in JSON and for people.
 var packetFigures = []struct {
 	key, name string
 	of        func(packetCost) float64
@@ -100,7 +99,7 @@ var packetFigures = []struct {
 	{"heap_live_bytes", "live heap, MB", func(c packetCost) float64 { return c.HeapLiveBytes }, megabytes},
 }
 
-// printRuns prints what came of the runs.
+// printRuns prints the results of the runs.
 func (b *packetBench) printRuns(r *receiver, runs []packetRun) error {
 	b.line.Clear()
 	if b.asJSON {
@@ -133,7 +132,7 @@ func (b *packetBench) printRuns(r *receiver, runs []packetRun) error {
 	return err
 }
 
-// bookRows are what was sent and what became of it, all runs together.
+// bookRows are what was sent and what became of it, for all runs together.
 func bookRows(runs []packetRun) [][]string {
 	var sum packetRun
 	for _, r := range runs {
@@ -158,7 +157,7 @@ func bookRows(runs []packetRun) [][]string {
 		rows = append(rows, []string{"longer than max_packet", terminal.Thousands(sum.OversizedPackets), "", ""})
 	}
 	if sum.FoldedSamples > 0 {
-		rows = append(rows, []string{"received, and folded by a limit", "", terminal.Thousands(sum.FoldedSamples), terminal.Share(sum.FoldedSamples, sum.SentSamples)})
+		rows = append(rows, []string{"received, but folded by a limit", "", terminal.Thousands(sum.FoldedSamples), terminal.Share(sum.FoldedSamples, sum.SentSamples)})
 	}
 	if sum.SenderDropped > 0 {
 		rows = append(rows, []string{"not sent: the socket was full", terminal.Thousands(sum.SenderDropped), terminal.Thousands(sum.SenderDroppedSamples), ""})
@@ -166,7 +165,7 @@ func bookRows(runs []packetRun) [][]string {
 	return rows
 }
 
-// writeNotKept lists why samples that were received are not kept.
+// writeNotKept lists why received samples are not kept.
 func writeNotKept(w io.Writer, runs []packetRun) {
 	sum := map[string]uint64{}
 	for _, r := range runs {
@@ -175,11 +174,11 @@ func writeNotKept(w io.Writer, runs []packetRun) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(sum)) {
-		fmt.Fprintf(w, "of those received, %s samples are %s\n", terminal.Thousands(sum[reason]), terminal.Printable(reason))
+		fmt.Fprintf(w, "%s of the received samples are %s\n", terminal.Thousands(sum[reason]), terminal.Printable(reason))
 	}
 }
 
-// hint says what to try where the result is not what was asked for.
+// hint says what to try if the result is not what was asked for.
 func (b *packetBench) hint(r *receiver, runs []packetRun) string {
 	var text strings.Builder
 	var dropped, refused uint64
@@ -191,11 +190,11 @@ func (b *packetBench) hint(r *receiver, runs []packetRun) string {
 		fmt.Fprintf(&text, "\nThe socket was full %s times, and the sender waited for room.\n", terminal.Thousands(refused))
 	}
 	if dropped > 0 {
-		text.WriteString("\nThe kernel dropped what found no room in the receive buffer; --find-max looks for the limit.\n")
+		text.WriteString("\nThe kernel dropped packets because the receive buffer was full; --find-max looks for the limit.\n")
 	}
 	reached := spreadOf(runs, func(c packetCost) float64 { return c.SentPerSecond }).Median
 	if reached < reachedShare*b.pace.rate && refused == 0 {
-		fmt.Fprintf(&text, "\nThe sender did not reach %s metrics/s: other processes had its core, or it could not send more.\n", wholeRate(b.pace.rate))
+		fmt.Fprintf(&text, "\nThe sender did not reach %s metrics/s: other processes used its core, or it could not send more.\n", wholeRate(b.pace.rate))
 	}
 	if dropped+refused > 0 {
 		for _, warning := range r.warnings(b.sender.Network) {

@@ -16,16 +16,16 @@ import (
 // packetBench is a measurement of one server.
 type packetBench struct {
 	load        load.Config
-	newContexts float64 // a second
+	newContexts float64 // per second
 	pace        pace
 	runs        int
 	findMax     bool
 
 	to         string
 	sender     loadgen.Config
-	server     apiclient.Server // to measure; without an address to start one
-	role       string           // of the one that is started, as the next two
-	serveFlags []string         // for it
+	server     apiclient.Server // to measure; without an address one is started
+	role       string           // of the started server, like the next two
+	serveFlags []string         // for the started server
 	pin        bool
 
 	asJSON bool
@@ -33,19 +33,19 @@ type packetBench struct {
 	line   *terminal.Line
 }
 
-// pace is how fast metrics are sent, and for how long they are measured.
+// pace is how fast metrics are sent, and how long they are measured.
 type pace struct {
-	rate     float64 // a second; 0 for as fast as it goes
+	rate     float64 // per second; 0 for as fast as possible
 	duration time.Duration
 }
 
-// packetMeasurement runs a load against a receiver, as often as is wanted.
+// packetMeasurement runs a load against a receiver, as often as needed.
 type packetMeasurement struct {
 	*packetBench
 	receiver *receiver
 	sender   *loadgen.Client
 	traffic  *load.Load
-	title    string // of what is being done, for the line that shows progress
+	title    string // of the present step, for the progress line
 }
 
 // moment is a state of sender and receiver.
@@ -60,19 +60,19 @@ func (m *packetMeasurement) now(ctx context.Context) (moment, error) {
 	return moment{time.Now(), m.sender.Progress(), figures}, err
 }
 
-// warmUp is how long a load lasts before it is measured: connections, the first
-// windows and the receiver's guess of the rate take a while.
+// warmUp is how long a load runs before it is measured: connections, the first windows and the
+// receiver's guess of the rate take a while.
 const warmUp = time.Second
 
-// A receiver has much to do for a context that is new to it. More of them than few
-// come at a moderate rate at first, so that none is lost, and what is measured is
-// the cost of those that are known.
+// A new context costs a receiver much more than a known one. A load with many contexts therefore
+// sends each of them first, at a moderate rate: none is lost, and the measurement shows the cost of
+// known contexts.
 const (
 	fewContexts  = 10_000
 	introduction = 100_000 // metrics a second
 )
 
-// introduce sends each context once, if they are many.
+// introduce sends each context once, if there are many.
 func (m *packetMeasurement) introduce(ctx context.Context, p pace) error {
 	if m.load.Contexts <= fewContexts {
 		return nil
@@ -89,7 +89,7 @@ func (m *packetMeasurement) introduce(ctx context.Context, p pace) error {
 	return err
 }
 
-// run sends the load, measures while it goes on, and closes the books over it.
+// run sends the load, measures meanwhile, and checks the books afterwards.
 func (m *packetMeasurement) run(ctx context.Context, p pace) (packetRun, error) {
 	var from, to moment
 	r, err := m.sendWhile(ctx, p.rate, func(ended chan sendingEnd) (err error) {
@@ -97,21 +97,21 @@ func (m *packetMeasurement) run(ctx context.Context, p pace) (packetRun, error) 
 		return err
 	})
 	if err == nil && from.sent.Metrics == to.sent.Metrics {
-		err = errors.New("nothing was sent while it was measured: other processes had the sender's core, or the receiver has stopped reading")
+		err = errors.New("nothing was sent during the measurement: other processes used the sender's core, or the receiver has stopped reading")
 	}
 	r.Cost = costBetween(from, to, float64(r.ReceivedSamples)/float64(max(1, r.SentSamples)))
 	return r, err
 }
 
-// sendWhile sends the load until watch returns, and closes the books over it.
+// sendWhile sends the load until watch returns, and checks the books afterwards.
 func (m *packetMeasurement) sendWhile(ctx context.Context, rate float64, watch func(ended chan sendingEnd) error) (packetRun, error) {
 	before, err := m.receiver.books(ctx)
 	if err != nil {
 		return packetRun{}, err
 	}
 	if before.Probing {
-		return packetRun{}, fmt.Errorf("%s sends itself a probe each second, and its books cannot tell it from what is sent here: "+
-			"start it with --self-probe=false, or leave --server out, to measure a receiver of our own", m.receiver.server)
+		return packetRun{}, fmt.Errorf("%s sends itself a probe each second, and its books cannot tell the probe from the load: "+
+			"start it with --self-probe=false, or leave out --server to measure a started receiver", m.receiver.server)
 	}
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
@@ -144,7 +144,7 @@ type sendingEnd struct {
 func (m *packetMeasurement) send(ctx context.Context, rate float64, ended chan<- sendingEnd) {
 	var end sendingEnd
 	send := func() (err error) {
-		// Bursts would spare a receiver wakings; what goes as one message is a burst.
+		// Bursts would wake a receiver less often. Packets sent in one message are a burst.
 		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: rate, Even: !m.packetBench.sender.GSO})
 		return err
 	}
@@ -158,8 +158,8 @@ func (m *packetMeasurement) send(ctx context.Context, rate float64, ended chan<-
 	ended <- end
 }
 
-// observe waits for the warm-up, and then for the time that is measured, whose begin
-// and end it returns.
+// observe waits for the warm-up and the measured time, and returns the moments at the beginning and
+// end of the latter.
 func (m *packetMeasurement) observe(ctx context.Context, d time.Duration, ended chan sendingEnd) (from, to moment, err error) {
 	passed := func(since time.Time, d time.Duration) func() bool {
 		return func() bool { return time.Since(since) >= d }
@@ -177,7 +177,7 @@ func (m *packetMeasurement) observe(ctx context.Context, d time.Duration, ended 
 	return from, to, err
 }
 
-// until waits for done and shows how far the load has come.
+// until waits for done and shows the progress of the load.
 func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, doing string, done func() bool) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -200,8 +200,8 @@ func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, do
 
 func (m *packetMeasurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
 
-// costBetween is what the receiver cost between two moments, for each metric that it
-// received: the given share of those that were sent.
+// costBetween returns what the receiver cost between two moments per received metric. received is
+// the share of the sent metrics that it received.
 func costBetween(a, b moment, received float64) packetCost {
 	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
 	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds

@@ -22,23 +22,23 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 		"--metrics-per-packet 15":              "15 metrics a packet with 4 tags take 1514 bytes: the packet has 1432",
 		"--duration 1":                         "1",
 		"--runs 0":                             "--runs = 0: must be 1 to 1000",
-		"--find-max --runs 2":                  "--find-max and --runs: only one of them can be",
+		"--find-max --runs 2":                  "--find-max and --runs: give only one of them",
 		"--find-max --rate 10":                 "--find-max looks for the rate",
-		"--to unixgram --gso":                  "--gso: is for udp alone",
-		"--to tcp":                             "--to = tcp: is none of udp, unixgram, udp://HOST:PORT and unixgram:PATH",
-		"--to unix:/run/s":                     "--to = unix:/run/s: is none of",
-		"--to udp://127.0.0.1:8125":            "name its server by --server",
+		"--to unixgram --gso":                  "--gso: works with udp only",
+		"--to tcp":                             "--to = tcp: must be udp, unixgram, udp://HOST:PORT or unixgram:PATH",
+		"--to unix:/run/s":                     "--to = unix:/run/s: must be udp,",
+		"--to udp://127.0.0.1:8125":            "name its server with --server",
 		"--role store":                         "--role = store: must be collector or all",
-		"--server http://127.0.0.1:1 --pin":    "are for a receiver that is started",
-		"--server http://127.0.0.1:1 -- --x":   "are for a receiver that is started",
+		"--server http://127.0.0.1:1 --pin":    "are for a started receiver",
+		"--server http://127.0.0.1:1 -- --x":   "are for a started receiver",
 		"--new-contexts 10 --rate max":         "--new-contexts: needs a --rate",
 		"--new-contexts 100000 --rate 100000":  "--new-contexts = 100000: must be 95000 or less of --rate 100000",
 		"--new-contexts NaN":                   "--new-contexts = NaN: must be 0 or more",
 		"--duration 1ms":                       "--duration = 1ms: must be 100ms or more",
-		"--duration 1s --rate 1":               "--rate = 1: is 1 metrics in 1s, and 10 packets of 14 are the least",
-		"--drop-refused":                       "--drop-refused: is for unixgram alone",
+		"--duration 1s --rate 1":               "--rate = 1: gives 1 metrics in 1s; at least 10 packets of 14 are needed",
+		"--drop-refused":                       "--drop-refused: works with unixgram only",
 		"-- --role all":                        "--role: goes before --",
-		"-- --data-dir=x":                      "--data-dir: is not for a receiver that is started",
+		"-- --data-dir=x":                      "--data-dir: is not for a started receiver",
 		"--sources 0":                          "--sources = 0: must be 1 to 1000",
 		"now":                                  "flags for the receiver follow --",
 		"now -- --dogstatsd-readers 2":         "flags for the receiver follow --",
@@ -61,7 +61,7 @@ func TestBenchNeedsItsServer(t *testing.T) {
 	}
 }
 
-// The books close over what was sent, or say why not.
+// The books account for what was sent, or bench says why not.
 func TestBenchEntersTheBooks(t *testing.T) {
 	const perPacket = 14
 	sent := packetRun{SentPackets: 100, SentSamples: 1393} // the last packet was short
@@ -75,20 +75,20 @@ func TestBenchEntersTheBooks(t *testing.T) {
 		change func(*answer.Ledger)
 		want   string
 	}{
-		"all came":                      {after: books(100, 0, 1393)},
-		"the kernel dropped two":        {after: books(98, 2, 1365)},
-		"one of them the short one":     {after: books(98, 2, 1372)},
-		"all were dropped":              {after: books(0, 100, 0)},
-		"a packet is missing":           {after: books(99, 0, 1379), want: "1 packets are unexplained"},
-		"drops that count for several":  {after: books(95, 1, 1330), want: "counts several that it drops as one"},
-		"a sample is missing":           {after: books(100, 0, 1392), want: "a packet has at most 14 samples"},
-		"more is missing than dropped":  {after: books(99, 1, 1378), want: "a packet has at most 14 samples"},
-		"less is missing than dropped":  {after: books(98, 2, 1392), want: "a packet has at most 14 samples"},
-		"another one sends, too":        {after: books(101, 0, 1400), want: "does anybody else send to it?"},
-		"another one's empty packet":    {after: books(101, 0, 1393), want: "does anybody else send to it?"},
-		"another one's samples":         {after: books(100, 0, 1394), want: "does anybody else send to it?"},
-		"the receiver loses one inside": {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Samples.Difference = 1 }, want: "1 samples are in no state"},
-		"the receiver began anew":       {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Started = 1 }, want: "restarted"},
+		"all came":                       {after: books(100, 0, 1393)},
+		"the kernel dropped two":         {after: books(98, 2, 1365)},
+		"one of them the short one":      {after: books(98, 2, 1372)},
+		"all were dropped":               {after: books(0, 100, 0)},
+		"a packet is missing":            {after: books(99, 0, 1379), want: "1 packets are unexplained"},
+		"drops that count for several":   {after: books(95, 1, 1330), want: "counts several dropped packets as one"},
+		"a sample is missing":            {after: books(100, 0, 1392), want: "a packet has at most 14 samples"},
+		"more is missing than dropped":   {after: books(99, 1, 1378), want: "a packet has at most 14 samples"},
+		"less is missing than dropped":   {after: books(98, 2, 1392), want: "a packet has at most 14 samples"},
+		"another program sends, too":     {after: books(101, 0, 1400), want: "does another program send to it?"},
+		"another program's empty packet": {after: books(101, 0, 1393), want: "does another program send to it?"},
+		"another program's samples":      {after: books(100, 0, 1394), want: "does another program send to it?"},
+		"the receiver loses one inside":  {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Samples.Difference = 1 }, want: "1 samples are in no state"},
+		"the receiver was restarted":     {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Started = 1 }, want: "restarted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sent
@@ -106,8 +106,8 @@ func TestBenchEntersTheBooks(t *testing.T) {
 	}
 }
 
-// What a receiver took and did not keep is named; that a collector alone keeps
-// nothing is no news.
+// Samples that a receiver took and did not keep are named. That a collector alone keeps nothing is
+// not worth a line.
 func TestBenchNamesWhatIsNotKept(t *testing.T) {
 	var r packetRun
 	r.enterNotKept(
@@ -118,7 +118,7 @@ func TestBenchNamesWhatIsNotKept(t *testing.T) {
 	}
 }
 
-// The settings of a server on this machine are not those of the receiver.
+// The settings of other servers on this machine do not apply to the receiver.
 func TestReceiverEnvironment(t *testing.T) {
 	all := []string{"PATH=/bin", "FRESHET_DATA_DIR=/var/lib/freshet", "GOMAXPROCS=8", "FRESHET_SERVER=x"}
 	if got := receiverEnvironment(all, false); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=8"}) {
@@ -129,7 +129,7 @@ func TestReceiverEnvironment(t *testing.T) {
 	}
 }
 
-// A receiver's warnings of the sockets that were used are for the person who asked.
+// A receiver's warnings about the sockets in use are shown to the user.
 func TestReceiverWarnings(t *testing.T) {
 	r := receiver{dir: t.TempDir(), cmd: &exec.Cmd{}}
 	const log = `time=1 level=WARN msg="nothing is stored"
@@ -158,15 +158,15 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Who was the limit is said honestly.
+// The report says whether sender or receiver was the limit.
 func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 	for want, found := range map[string]packetMax{
-		"over 3,000,000 metrics/s. The sender is the limit":                            {Rate: 3e6, LimitIs: "sender"},
-		"6,000,000 metrics/s. The receiver is the limit: it made the sender wait":      {Rate: 6e6, LimitIs: "receiver"},
-		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: packetCost{Seconds: 2.01}, LossCost: packetCost{CPUPercent: 99}},
-		"It had used 40 % of a core by then":                                           {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: packetCost{CPUPercent: 40}},
-		"No rate without loss was found: it loses at 1,000 metrics/s, too":             {Loss: 1000, LimitIs: "receiver"},
-		"between 2,500,000 and 5,000,000 metrics/s. The sender did not reach what":     {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
+		"over 3,000,000 metrics/s. The sender is the limit":                             {Rate: 3e6, LimitIs: "sender"},
+		"6,000,000 metrics/s. The receiver is the limit: it made the sender wait":       {Rate: 6e6, LimitIs: "receiver"},
+		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000":  {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: packetCost{Seconds: 2.01}, LossCost: packetCost{CPUPercent: 99}},
+		"It had used 40 % of a core by then":                                            {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: packetCost{CPUPercent: 40}},
+		"No rate without loss was found: even 1,000 metrics/s lose some":                {Loss: 1000, LimitIs: "receiver"},
+		"between 2,500,000 and 5,000,000 metrics/s. The sender did not reach the rates": {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
 	} {
 		if got := found.String(); !strings.Contains(got, want) {
 			t.Errorf("%s, not %s", got, want)
@@ -174,7 +174,7 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 	}
 }
 
-// What the sender dropped is counted in packets and in samples.
+// Samples that the sender dropped are counted in packets and in samples.
 func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
 	rows := bookRows([]packetRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243}})
 	if got := rows[len(rows)-1]; !slices.Equal(got, []string{"not sent: the socket was full", "3", "243", ""}) {

@@ -27,12 +27,12 @@ import (
 // receiver is the server that is measured.
 type receiver struct {
 	server apiclient.Server
-	role   string // unknown of one that runs already
+	role   string // unknown for a server that already runs
 
-	// Of one that was started.
-	dir    string // removed with all that is in it
+	// Only for a started server.
+	dir    string // removed at the end, with its content
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has ended
+	exited chan struct{} // closed when the process has ended
 }
 
 // startLimit is how long a receiver with an empty directory may take to start.
@@ -60,14 +60,14 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 	r.cmd.Env = receiverEnvironment(os.Environ(), pin)
 	r.cmd.Stderr = log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:   true,            // an interrupt at the terminal is for us: we stop it
-		Pdeathsig: syscall.SIGKILL, // and it does not outlive us
+		Setpgid:   true,            // an interrupt at the terminal is for us: we stop the receiver
+		Pdeathsig: syscall.SIGKILL, // it must not outlive us
 	}
 	if err := r.start(pin); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a receiver: %w", err), os.RemoveAll(dir))
 	}
 	go func() {
-		_ = r.cmd.Wait() // how it ended is seen from its state
+		_ = r.cmd.Wait() // its state tells how it ended
 		close(r.exited)
 	}()
 	if err := r.awaitReady(ctx); err != nil {
@@ -80,7 +80,7 @@ func (r *receiver) path(elements ...string) string {
 	return filepath.Join(append([]string{r.dir}, elements...)...)
 }
 
-// said is what the receiver has said on standard error.
+// said returns what the receiver wrote to standard error.
 func (r *receiver) said() string {
 	text, err := os.ReadFile(r.path("log"))
 	if err != nil {
@@ -89,8 +89,8 @@ func (r *receiver) said() string {
 	return strings.TrimSpace(string(text))
 }
 
-// warnings are what the receiver has said of its sockets of a network: how the
-// kernel's settings will cost packets, and how to mend them.
+// warnings returns the receiver's warnings about its sockets of a network: how the kernel's
+// settings will cost packets, and how to fix them.
 func (r *receiver) warnings(network string) (all []string) {
 	if r.cmd == nil {
 		return nil
@@ -103,7 +103,7 @@ func (r *receiver) warnings(network string) (all []string) {
 	return all
 }
 
-// receiverEnvironment leaves out the settings of other servers of ours.
+// receiverEnvironment leaves out the settings of other servers.
 func receiverEnvironment(all []string, pin bool) (kept []string) {
 	for _, v := range all {
 		if !strings.HasPrefix(v, "FRESHET_") && !(pin && strings.HasPrefix(v, "GOMAXPROCS=")) {
@@ -116,8 +116,8 @@ func receiverEnvironment(all []string, pin bool) (kept []string) {
 	return kept
 }
 
-// start starts the process, on one core if pin is set: it inherits the cores of the
-// thread that starts it.
+// start starts the process, on one core if pin is set: a process inherits the cores of the thread
+// that starts it.
 func (r *receiver) start(pin bool) error {
 	if !pin {
 		return r.cmd.Start()
@@ -129,7 +129,7 @@ func (r *receiver) start(pin bool) error {
 	return onCore(cores[len(cores)-1], r.cmd.Start)
 }
 
-// allowedCores are those that this process may use, two or more.
+// allowedCores returns the cores that this process may use, at least two.
 func allowedCores() (cores []int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -141,13 +141,13 @@ func allowedCores() (cores []int, err error) {
 		}
 	}
 	if len(cores) < 2 {
-		return nil, errors.New("--pin takes two cores, and there is one")
+		return nil, errors.New("--pin needs two cores, and there is one")
 	}
 	return cores, nil
 }
 
-// onCore does something on one core. The thread gets its cores back and goes on: the
-// end of a thread would be the end of the receiver that it has started (Pdeathsig).
+// onCore calls do on one core. The thread gets its cores back and lives on: the end of the thread
+// would end the receiver that it has started (Pdeathsig).
 func onCore(core int, do func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -188,7 +188,7 @@ func (r *receiver) awaitReady(ctx context.Context) error {
 			if r.cmd.ProcessState.ExitCode() == command.Usage {
 				return conf.Mistake(fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", "")))
 			}
-			return errors.New("start a receiver: it has ended") // stop tells how
+			return errors.New("start a receiver: it has ended") // stop tells how it ended
 		case <-ctx.Done():
 			return fmt.Errorf("start a receiver: %w", errors.Join(context.Cause(ctx), err))
 		}
@@ -211,18 +211,18 @@ func (r *receiver) stop() error {
 		<-r.exited
 	}
 	var err error
-	if state := r.cmd.ProcessState; !state.Success() && state.ExitCode() != command.Usage { // of which was told
+	if state := r.cmd.ProcessState; !state.Success() && state.ExitCode() != command.Usage { // reported already
 		err = fmt.Errorf("the receiver ended with %v, and said:\n%s", state, r.said())
 	}
 	return errors.Join(err, os.RemoveAll(r.dir))
 }
 
-// figures are what the receiver has cost so far.
+// figures returns the receiver's cost so far.
 func (r *receiver) figures(ctx context.Context) (p answer.Process, err error) {
 	return p, r.ask(ctx, "/api/v1/status/process", &p)
 }
 
-// books are what the receiver has counted so far.
+// books returns the receiver's counts so far.
 func (r *receiver) books(ctx context.Context) (b answer.Ledger, err error) {
 	return b, r.ask(ctx, "/api/v1/status/ledger", &b)
 }
@@ -238,9 +238,9 @@ func (r *receiver) ask(ctx context.Context, path string, data any) error {
 	return nil
 }
 
-// untilHangup returns a context that the end of the terminal ends. A reader of the
-// output who has gone makes writing fail and no longer ends the process at once. So
-// either way the receiver is stopped and its directory removed.
+// untilHangup returns a context that also ends when the terminal goes away. If the reader of the
+// output is gone, writing fails, but the process is no longer killed at once. Either way the
+// receiver is stopped and its directory removed.
 func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	closedPipe := make(chan os.Signal, 1)
 	signal.Notify(closedPipe, syscall.SIGPIPE)
@@ -251,7 +251,7 @@ func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// checkServeFlags refuses flags of the receiver that are bench's own to set.
+// checkServeFlags refuses receiver flags that only bench may set.
 func checkServeFlags(flags []string) error {
 	for _, f := range flags {
 		name, _, _ := strings.Cut(f, "=")
@@ -259,7 +259,7 @@ func checkServeFlags(flags []string) error {
 		case "--role":
 			return errors.New("--role: goes before --")
 		case "--config", "--data-dir", "--http-listen":
-			return fmt.Errorf("%s: is not for a receiver that is started; start a server with it, and measure that with --server", name)
+			return fmt.Errorf("%s: is not for a started receiver; start a server with it, and measure that with --server", name)
 		}
 	}
 	return nil

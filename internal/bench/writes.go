@@ -19,16 +19,16 @@ func newRemoteWriteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remote-write [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving and storing remote write",
-		Long: `Starts a receiver of its own, this program as serve in a temporary directory, sends it
+		Long: `Starts its own receiver, this program as serve in a temporary directory, sends it
 requests of Prometheus remote write, and prints the CPU time that a sample and a new
 series cost the receiver, by its own rusage. It counts what was acknowledged, and then
-asks the receiver for all of it in PromQL: if a sample or a series is missing, it exits
-with 1. With --server it measures a server that runs on this machine, to which nobody
-else should be sending.
+queries all of it in PromQL: if a sample or a series is missing, it exits with 1. With
+--server it measures a server that runs on this machine, to which no other program
+should be sending.
 
-Each series has one sample a round. The first round, in which all of them are new, is
-measured by itself. The samples' times are --interval apart and end about now, however
-fast they are sent; with --live they are of the moment at which they are sent.`,
+Each series has one sample a round. The first round, in which all series are new, is
+measured separately. The samples' times are --interval apart and end about now, however
+fast they are sent; with --live they are the times of sending.`,
 		Example: `  freshet bench remote-write
   freshet bench remote-write --version 2 --series 1000000 --rounds 10 -- --distributor-max-series 0
   freshet bench remote-write --series 10000 --batch 100 --duration 10s
@@ -38,19 +38,19 @@ fast they are sent; with --live they are of the moment at which they are sent.`,
 	b := writeBench{load: remoteload.Standard()}
 	flags := cmd.Flags()
 	b.loadFlags(flags)
-	interval := command.DurationFlag(flags, "interval", 15*time.Second, "put the samples of a series this `duration` apart (default 15s)")
-	flags.Func("rate", "send this `number` of samples a second, or max for as fast as it goes (default max)", b.setRate)
-	flags.IntVar(&b.rounds, "rounds", defaultRounds, "send this `number` of samples of each series; 0 for as many as --duration has room for")
-	duration := command.DurationFlag(flags, "duration", 0, "send for this `duration`, and any number of rounds unless --rounds is given")
+	interval := command.DurationFlag(flags, "interval", 15*time.Second, "space the samples of a series by this `duration` (default 15s)")
+	flags.Func("rate", "send this `number` of samples a second, or max for as fast as possible (default max)", b.setRate)
+	flags.IntVar(&b.rounds, "rounds", defaultRounds, "send this `number` of samples of each series; 0 for as many as fit into --duration")
+	duration := command.DurationFlag(flags, "duration", 0, "send for this `duration`, with any number of rounds unless --rounds is given")
 	flags.BoolVar(&b.live, "live", false, "send each round at the time of its samples, --interval apart")
-	flags.IntVar(&b.writer.Connections, "connections", 2, "have this `number` of requests under way")
-	flags.StringVar(&b.server.Address, "server", "", "measure the server that has this `address`, and start none")
+	flags.IntVar(&b.writer.Connections, "connections", 2, "send this `number` of requests at once")
+	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address` instead of starting one")
 	b.server.CredentialFlags(flags)
-	flags.StringVar(&b.tenant, "tenant", "", "`name` for the header X-Scope-OrgID, if the server believes it")
+	flags.StringVar(&b.tenant, "tenant", "", "`name` for the header X-Scope-OrgID, if the server trusts it")
 	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-			return fmt.Errorf("%s takes flags alone, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
+			return fmt.Errorf("%s takes only flags, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
 		}
 		b.serveFlags, b.duration, b.load.Interval = args, *duration, interval.Milliseconds()
 		if b.duration > 0 && !flags.Changed("rounds") {
@@ -70,17 +70,17 @@ fast they are sent; with --live they are of the moment at which they are sent.`,
 	return cmd
 }
 
-// defaultRounds are enough for the runtime to collect garbage several times, and fewer
-// than the 120 samples after which a chunk of a series is full.
+// defaultRounds is enough for the runtime to collect garbage several times, and less than the 120
+// samples that fill a chunk of a series.
 const defaultRounds = 60
 
 func (b *writeBench) loadFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&b.load.Version, "version", b.load.Version, "write in this `version` of the protocol, 1 or 2")
+	flags.IntVar(&b.load.Version, "version", b.load.Version, "use this `version` of the protocol, 1 or 2")
 	flags.IntVar(&b.load.Series, "series", b.load.Series, "send this `number` of series")
 	flags.IntVar(&b.load.Labels, "labels", b.load.Labels, "give each series this `number` of labels")
 	flags.IntVar(&b.load.Batch, "batch", b.load.Batch, "put this `number` of samples into a request")
-	flags.Float64Var(&b.load.NewShare, "new-share", 0, "replace this `share` of the series, 0 to 1, by new ones from round to round")
-	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that the values are made from")
+	flags.Float64Var(&b.load.NewShare, "new-share", 0, "replace this `share` of the series, 0 to 1, with new ones in each round")
+	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that seeds the values")
 }
 
 func (b *writeBench) setRate(text string) error {
@@ -97,26 +97,26 @@ func (b *writeBench) setRate(text string) error {
 }
 
 const (
-	// fastest is more samples a second than anybody takes: their times must have room.
+	// fastest is more samples a second than any server takes: the samples' times need room.
 	fastest = 5e6
 
 	// longestSpan is how old the first sample may be. Servers keep 40 days.
 	longestSpan = 30 * 24 * time.Hour
 )
 
-// check refuses what does not go together, and completes the load.
+// check refuses flags that contradict each other, and completes the load.
 func (b *writeBench) check() error {
 	switch {
 	case b.rounds < 0 || b.rounds == 1:
-		return fmt.Errorf("--rounds = %d: must be 2 or more, since series are new in the first, or 0 with a --duration", b.rounds)
+		return fmt.Errorf("--rounds = %d: must be 2 or more, since all series are new in the first, or 0 with a --duration", b.rounds)
 	case b.duration < 0 || b.rounds == 0 && b.duration == 0:
 		return errors.New("--rounds = 0: needs a --duration")
 	case b.writer.Connections < 1 || b.writer.Connections > 1000:
 		return fmt.Errorf("--connections = %d: must be 1 to 1000", b.writer.Connections)
 	case b.live && b.rate > 0:
-		return errors.New("--live and --rate: only one of them can be; --live sends all series each --interval")
+		return errors.New("--live and --rate: give only one of them; --live sends all series each --interval")
 	case b.server.Address != "" && len(b.serveFlags) > 0:
-		return errors.New("--server: flags behind -- are for a receiver that is started")
+		return errors.New("--server: flags after -- are for a started receiver")
 	}
 	if err := checkServeFlags(b.serveFlags); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (b *writeBench) check() error {
 		b.rounds = min(fit, 2+int(rate*b.duration.Seconds()/float64(b.load.Series)))
 	}
 	if b.rounds > fit {
-		return fmt.Errorf("--rounds = %d: reach back more than %v if they are %v apart; choose a shorter --interval", b.rounds, longestSpan, b.interval())
+		return fmt.Errorf("--rounds = %d: the rounds reach back more than %v if they are %v apart; choose a shorter --interval", b.rounds, longestSpan, b.interval())
 	}
 	b.load.Begin -= int64(b.rounds) * b.load.Interval
 	return nil

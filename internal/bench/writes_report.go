@@ -10,15 +10,15 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// writeLoad is what was sent, and to whom.
+// writeLoad is what was sent, and to which receiver.
 type writeLoad struct {
 	Build           string  `json:"build"`
-	Receiver        string  `json:"receiver"` // that was started, or its address
+	Receiver        string  `json:"receiver"` // role of the started one, or its address
 	Version         int     `json:"remote_write_version"`
 	Series          int     `json:"series"`
 	Labels          int     `json:"labels"`
 	Batch           int     `json:"samples_per_request"`
-	RatePerSecond   float64 `json:"asked_samples_per_second"` // 0 for as fast as it goes
+	RatePerSecond   float64 `json:"asked_samples_per_second"` // 0 for as fast as possible
 	IntervalSeconds float64 `json:"interval_seconds"`
 	Live            bool    `json:"live"`
 	NewShare        float64 `json:"new_series_share_per_round"`
@@ -50,7 +50,7 @@ func (b *writeBench) headline() string {
 	return text
 }
 
-// writeFigures are what the cost is, for people.
+// writeFigures are the cost's figures for people.
 var writeFigures = []struct {
 	name string
 	of   func(writeCost) float64
@@ -75,7 +75,7 @@ var writeFigures = []struct {
 	{"sender's CPU, s a million samples", func(c writeCost) float64 { return c.SenderCPUSeconds }, decimals(3)},
 }
 
-// print prints what came of a run.
+// print prints the result of a run.
 func (b *writeBench) print(r writeRun) error {
 	b.line.Clear()
 	if b.asJSON {
@@ -96,10 +96,10 @@ func (b *writeBench) print(r writeRun) error {
 		return err
 	}
 	if r.Refused != "" {
-		fmt.Fprintf(&text, "of some the receiver said: %s\n", terminal.Printable(r.Refused))
+		fmt.Fprintf(&text, "the receiver refused some: %s\n", terminal.Printable(r.Refused))
 	}
 	if r.Retries > 0 {
-		fmt.Fprintf(&text, "requests were sent again %s times\n", terminal.Thousands(r.Retries))
+		fmt.Fprintf(&text, "requests were retried %s times\n", terminal.Thousands(r.Retries))
 	}
 	text.WriteByte('\n')
 	rows = [][]string{{fmt.Sprintf("cost over %.1f s, %d rounds of %s requests, %d bytes each", r.Cost.Seconds, r.Rounds-1,
@@ -111,7 +111,7 @@ func (b *writeBench) print(r writeRun) error {
 		return err
 	}
 	if reached := r.Cost.SamplesPerSecond; reached < reachedShare*b.rate {
-		fmt.Fprintf(&text, "\nThe receiver did not take %s samples/s over %d connections.\n", wholeRate(b.rate), b.writer.Connections)
+		fmt.Fprintf(&text, "\nThe receiver did not accept %s samples/s over %d connections.\n", wholeRate(b.rate), b.writer.Connections)
 	}
 	_, err := io.WriteString(b.view.Out, text.String())
 	return err

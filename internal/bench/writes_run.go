@@ -22,32 +22,32 @@ import (
 // writeBench is a measurement of one server by remote write.
 type writeBench struct {
 	load     remoteload.Config
-	rate     float64 // samples a second; 0 for as fast as it goes
-	rounds   int     // 0 for as many as duration has room for
+	rate     float64 // samples a second; 0 for as fast as possible
+	rounds   int     // 0 for as many as fit into duration
 	duration time.Duration
 	live     bool
 
 	writer     loadgen.WriterConfig
-	server     apiclient.Server // to measure; without an address to start one
+	server     apiclient.Server // to measure; without an address one is started
 	tenant     string
-	serveFlags []string // for the one that is started
+	serveFlags []string // for the started server
 
 	asJSON bool
 	view   terminal.View
 	line   *terminal.Line
 }
 
-// writeRun is what was sent, what became of it, and what it cost. The names of the fields
-// in JSON stay.
+// writeRun is what was sent, what became of it, and what it cost. The names of the fields in JSON
+// stay.
 type writeRun struct {
-	Rounds         int    `json:"rounds"` // that were begun
+	Rounds         int    `json:"rounds"` // begun
 	SentRequests   uint64 `json:"sent_requests"`
 	SentSamples    uint64 `json:"sent_samples"`
 	SentSeries     uint64 `json:"sent_series"`
 	SentBytes      uint64 `json:"sent_bytes"` // compressed
 	SentRawBytes   uint64 `json:"sent_bytes_decompressed"`
 	WrittenSamples uint64 `json:"acknowledged_samples"`
-	Refused        string `json:"refused,omitempty"` // what the receiver said of the first samples that it did not write
+	Refused        string `json:"refused,omitempty"` // the receiver's answer for the first samples that it did not write
 	Retries        uint64 `json:"retries"`
 	FoundSamples   uint64 `json:"found_samples"` // by a query afterwards
 	FoundSeries    uint64 `json:"found_series"`
@@ -55,15 +55,15 @@ type writeRun struct {
 	Cost writeCost `json:"measured"`
 }
 
-// writeCost is what the receiver cost in all rounds but the first, in which each series is
-// new, unless it says otherwise.
+// writeCost is what the receiver cost in all rounds but the first, in which each series is new.
+// Fields that cover other rounds say so.
 type writeCost struct {
 	Seconds           float64 `json:"seconds"`
 	SamplesPerSecond  float64 `json:"acknowledged_samples_per_second"`
 	CPUSeconds        float64 `json:"cpu_seconds_per_million_samples"`
 	CPUUserSeconds    float64 `json:"cpu_user_seconds_per_million_samples"`
 	CPUSystemSeconds  float64 `json:"cpu_system_seconds_per_million_samples"`
-	NewSeriesMicros   float64 `json:"cpu_us_per_new_series"` // more than for a sample of a known one; by all rounds
+	NewSeriesMicros   float64 `json:"cpu_us_per_new_series"` // on top of a sample of a known one; of all rounds
 	CPUPercent        float64 `json:"cpu_percent_of_a_core"`
 	GCPercent         float64 `json:"gc_percent_of_cpu"`
 	Allocations       float64 `json:"allocations_per_sample"`
@@ -72,13 +72,13 @@ type writeCost struct {
 	P90               float64 `json:"acknowledged_p90_ms"`
 	P99               float64 `json:"acknowledged_p99_ms"`
 	Max               float64 `json:"acknowledged_max_ms"`
-	ResidentPerSeries float64 `json:"resident_bytes_per_series"` // at the end, more than before the first round
+	ResidentPerSeries float64 `json:"resident_bytes_per_series"` // at the end, minus the bytes before the first round
 	ResidentBytes     float64 `json:"resident_bytes"`
 	HeapLiveBytes     float64 `json:"heap_live_bytes"`
 	SenderCPUSeconds  float64 `json:"sender_cpu_seconds_per_million_samples"`
 }
 
-// run measures, asks for what was stored, and prints what came of it.
+// run measures, queries what was stored, and prints the result.
 func (b *writeBench) run(ctx context.Context) (err error) {
 	b.line.Draw("rendering " + terminal.Thousands(uint64(b.load.Series)) + " series")
 	defer b.line.Clear()
@@ -109,7 +109,7 @@ func (b *writeBench) run(ctx context.Context) (err error) {
 	return b.print(r)
 }
 
-// aim makes what goes to the server what it takes.
+// aim gives requests to the server the headers, TLS and tenant that it needs.
 func (b *writeBench) aim(server apiclient.Server) error {
 	b.writer.URL, b.writer.Header = strings.TrimSuffix(apiclient.WithScheme(server.Address), "/")+"/api/v1/write", http.Header{}
 	token, err := server.Token()
@@ -161,14 +161,14 @@ func (m *writeMeasurement) run(ctx context.Context) (r writeRun, err error) {
 		return r, err
 	}
 	if before.PID != after.PID {
-		return r, errors.New("the receiver was restarted during the measurement: its figures begin anew")
+		return r, errors.New("the receiver was restarted during the measurement: its figures started again")
 	}
 	if rest.Sent.Samples == 0 {
 		return r, errors.New("nothing was sent after the first round: choose a longer --duration or a higher --rate")
 	}
 	r = newWriteRun(m.sender.Rounds(), first, rest)
 	r.Cost = writeCostOf(first, rest, before, introduced, after)
-	m.line.Draw("asking for what is stored")
+	m.line.Draw("querying what is stored")
 	return r, m.prove(ctx, &r)
 }
 
@@ -189,7 +189,7 @@ func newWriteRun(rounds int, runs ...loadgen.WriterResult) (r writeRun) {
 	return r
 }
 
-// send goes on with the load and shows how far it has come.
+// send continues the load and shows its progress.
 func (m *writeMeasurement) send(ctx context.Context, doing string, pace loadgen.WriterPace) (loadgen.WriterResult, error) {
 	ended := make(chan struct{})
 	var result loadgen.WriterResult
@@ -198,7 +198,7 @@ func (m *writeMeasurement) send(ctx context.Context, doing string, pace loadgen.
 		defer close(ended)
 		result, err = m.sender.Run(ctx, pace)
 	}()
-	of := "" // how many rounds, if that is what ends it
+	of := "" // of how many rounds, if their number ends the load
 	if m.duration == 0 {
 		of = fmt.Sprintf(" of %d", m.rounds)
 	}
@@ -216,8 +216,8 @@ func (m *writeMeasurement) send(ctx context.Context, doing string, pace loadgen.
 	}
 }
 
-// writeCostOf is what the receiver cost between three moments: before the first round,
-// after it, and after the rest.
+// writeCostOf returns what the receiver cost between three moments: before the first round, after
+// it, and after the rest.
 func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after answer.Process) writeCost {
 	cpu := func(a, b answer.Process) float64 {
 		return b.CPUUserSeconds - a.CPUUserSeconds + b.CPUSystemSeconds - a.CPUSystemSeconds
@@ -244,8 +244,8 @@ func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after ans
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// costOfNew is what a series costs that is new, in seconds, besides its sample: two parts
-// of a load with different shares of them are two equations.
+// costOfNew returns the cost of a new series in seconds, without its sample: two parts of a load
+// with different shares of new series are two equations.
 func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Totals, restCost float64) float64 {
 	of := func(t remoteload.Totals) (share, perSample float64) {
 		return float64(t.NewSeries) / float64(t.Samples), 1 / float64(t.Samples)
@@ -253,16 +253,15 @@ func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Total
 	share, one := of(first)
 	restShare, restOne := of(rest)
 	if share == restShare {
-		return 0 // each round has new series alone: they cannot be told apart
+		return 0 // each round has only new series: the two costs cannot be told apart
 	}
 	return (firstCost*one - restCost*restOne) / (share - restShare)
 }
 
-// prove asks the server for what it acknowledged. All of it must be there, and nothing
-// else.
+// prove queries the server for what it acknowledged. All of it must be there, and nothing else.
 func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 	selector := fmt.Sprintf("job=%q", m.load.Job())
-	for _, name := range remoteload.Names() { // which count_over_time takes away
+	for _, name := range remoteload.Names() { // count_over_time removes the name
 		counts := fmt.Sprintf("count_over_time(%s{%s}[%dms])", name, selector, int64(r.Rounds)*m.load.Interval)
 		samples, err := m.count(ctx, "sum("+counts+")", r.Rounds)
 		if err != nil {
@@ -276,15 +275,15 @@ func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 		r.FoundSeries += series
 	}
 	if r.FoundSamples != r.WrittenSamples {
-		return fmt.Errorf("%s samples are acknowledged, and %s are found by count_over_time({%s}[...])", terminal.Thousands(r.WrittenSamples), terminal.Thousands(r.FoundSamples), selector)
+		return fmt.Errorf("%s samples were acknowledged, but %s are found by count_over_time({%s}[...])", terminal.Thousands(r.WrittenSamples), terminal.Thousands(r.FoundSamples), selector)
 	}
 	if r.WrittenSamples == r.SentSamples && r.FoundSeries != r.SentSeries {
-		return fmt.Errorf("all samples of %s series are acknowledged, and %s are found by count_over_time({%s}[...])", terminal.Thousands(r.SentSeries), terminal.Thousands(r.FoundSeries), selector)
+		return fmt.Errorf("all samples of %s series were acknowledged, but %s are found by count_over_time({%s}[...])", terminal.Thousands(r.SentSeries), terminal.Thousands(r.FoundSeries), selector)
 	}
 	return nil
 }
 
-// count is the value of an expression at the time of the last of some rounds.
+// count returns the value of an expression at the time of the last of some rounds.
 func (m *writeMeasurement) count(ctx context.Context, expr string, rounds int) (uint64, error) {
 	at := float64(m.load.Time(rounds-1)) / 1000
 	var found struct {
@@ -300,7 +299,7 @@ func (m *writeMeasurement) count(ctx context.Context, expr string, rounds int) (
 	text, _ := found.Result[0].Value[1].(string)
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return 0, fmt.Errorf("query %s: answered %.80q, which is no number", expr, text)
+		return 0, fmt.Errorf("query %s: answered %.80q, which is not a number", expr, text)
 	}
 	return uint64(v), nil
 }
@@ -309,7 +308,7 @@ func (m *writeMeasurement) figures(ctx context.Context) (p answer.Process, err e
 	return p, m.ask(ctx, "/api/v1/status/process", nil, &p)
 }
 
-// ask is for the tenant who writes.
+// ask asks on behalf of the tenant that writes.
 func (m *writeMeasurement) ask(ctx context.Context, path string, params url.Values, data any) error {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()

@@ -25,12 +25,12 @@ func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
 		"--rate fast":                         "is not a rate; write a number of samples a second, or max",
 		"--rounds 1":                          "--rounds = 1: must be 2 or more",
 		"--rounds 0":                          "--rounds = 0: needs a --duration",
-		"--rounds 200000":                     "--rounds = 200000: reach back more than 720h0m0s if they are 15s apart; choose a shorter --interval",
+		"--rounds 200000":                     "--rounds = 200000: the rounds reach back more than 720h0m0s if they are 15s apart; choose a shorter --interval",
 		"--connections 0":                     "--connections = 0: must be 1 to 1000",
 		"--interval 0s":                       "is too short; write at least 1ms",
-		"--live --rate 10":                    "--live and --rate: only one of them can be",
-		"--server http://127.0.0.1:1 -- --x":  "are for a receiver that is started",
-		"-- --data-dir=x":                     "--data-dir: is not for a receiver that is started",
+		"--live --rate 10":                    "--live and --rate: give only one of them",
+		"--server http://127.0.0.1:1 -- --x":  "are for a started receiver",
+		"-- --data-dir=x":                     "--data-dir: is not for a started receiver",
 		"now":                                 "flags for the receiver follow --",
 		"--duration 1":                        "1",
 		"--server http://127.0.0.1:1 --batch": "flag needs an argument: --batch",
@@ -49,8 +49,8 @@ func TestBenchRemoteWriteNeedsItsServer(t *testing.T) {
 	}
 }
 
-// The samples end about now, so that a server takes them, whatever decides how many there
-// are; those that are sent live begin now.
+// The samples end about now, so that a server accepts them, whatever decides their number. Samples
+// that are sent live begin now.
 func TestBenchRemoteWriteTimes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*writeBench)
@@ -82,8 +82,7 @@ func TestBenchRemoteWriteTimes(t *testing.T) {
 	}
 }
 
-// A new series costs 5 us and a sample 1 us: whatever part of the rest is new, that is
-// found.
+// A new series costs 5 us and a sample 1 us: that is found whatever share of the rest is new.
 func TestCostOfNewSeries(t *testing.T) {
 	part := func(samples, news uint64) (remoteload.Totals, float64) {
 		return remoteload.Totals{Samples: samples, NewSeries: news}, float64(samples)*1e-6 + float64(news)*5e-6
@@ -92,16 +91,16 @@ func TestCostOfNewSeries(t *testing.T) {
 	for _, news := range []uint64{0, 100, 9000} {
 		rest, restCost := part(10_000, news)
 		if got := costOfNew(first, firstCost, rest, restCost); math.Abs(got-5e-6) > 1e-9 {
-			t.Errorf("with %d new ones later: %g", news, got)
+			t.Errorf("with %d new series later: %g", news, got)
 		}
 	}
 	rest, restCost := part(10_000, 10_000)
 	if got := costOfNew(first, firstCost, rest, restCost); got != 0 {
-		t.Errorf("where all are new there is nothing to tell them by: %g", got)
+		t.Errorf("with only new series there is nothing to tell them by: %g", got)
 	}
 }
 
-// What is acknowledged must be found, all of it and nothing else.
+// Everything acknowledged must be found, and nothing else.
 func TestBenchRemoteWriteProves(t *testing.T) {
 	names := uint64(len(remoteload.Names()))
 	for name, c := range map[string]struct {
@@ -109,13 +108,13 @@ func TestBenchRemoteWriteProves(t *testing.T) {
 		samples, series uint64 // found of each name
 		want            string
 	}{
-		"all is there":                      {60 * names, 60, 10, ""},
-		"a sample is missing":               {60 * names, 59, 10, fmt.Sprintf("%d samples are acknowledged, and %d are found", 60*names, 59*names)},
-		"one is there that nobody wrote":    {60 * names, 61, 10, "are found"},
-		"a series is missing":               {60 * names, 60, 9, fmt.Sprintf("all samples of %d series are acknowledged, and %d are found", 10*names, 9*names)},
-		"what was refused need not be":      {50 * names, 50, 9, ""},
-		"nothing is found":                  {60 * names, 0, 0, "and 0 are found"},
-		"what was refused is there all the": {50 * names, 60, 10, "are found"},
+		"all is there":                           {60 * names, 60, 10, ""},
+		"a sample is missing":                    {60 * names, 59, 10, fmt.Sprintf("%d samples were acknowledged, but %d are found", 60*names, 59*names)},
+		"a sample is there that was not written": {60 * names, 61, 10, "are found"},
+		"a series is missing":                    {60 * names, 60, 9, fmt.Sprintf("all samples of %d series were acknowledged, but %d are found", 10*names, 9*names)},
+		"refused samples need not be there":      {50 * names, 50, 9, ""},
+		"nothing is found":                       {60 * names, 0, 0, "but 0 are found"},
+		"refused samples are there anyway":       {50 * names, 60, 10, "are found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

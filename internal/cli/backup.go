@@ -25,11 +25,11 @@ func newBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup [DIR]",
 		Short: "Take a snapshot of the running server",
-		Long: `Asks the server on this machine for a snapshot of all that it has stored, counted
-and been told, while it goes on. The snapshot is a directory below snapshots/ in the
-data directory; its blocks are hard links, which take space only once the server
+		Long: `Asks the server on this machine for a snapshot of everything that it has stored and
+counted, while it goes on running. The snapshot is a directory below snapshots/ in the
+data directory. Its blocks are hard links, which take space only once the server
 deletes its own. With DIR, the snapshot is moved there, or copied if DIR is on
-another disk; DIR must not exist yet. freshet restore makes a data directory of it.`,
+another disk; DIR must not exist yet. freshet restore turns it into a data directory.`,
 		Example: `  freshet backup                                 into the data directory
   freshet backup /backup/freshet-monday          and to another disk
   freshet backup --json | jq -r 'select(.path).path'`,
@@ -71,21 +71,21 @@ func (b *backup) run(ctx context.Context) error {
 	return b.tell(whole)
 }
 
-// checkTarget finds what is wrong with DIR before the server does its work.
+// checkTarget finds problems with DIR before the server does its work.
 func (b *backup) checkTarget() error {
 	if b.to == "" {
 		return nil
 	}
 	if _, err := os.Lstat(b.to); err == nil {
-		return fmt.Errorf("%s exists already; name a directory that does not, such as %s-2", b.to, b.to)
+		return fmt.Errorf("%s exists already; name a directory that does not exist, such as %s-2", b.to, b.to)
 	}
 	if parent, err := os.Stat(filepath.Dir(b.to)); err != nil || !parent.IsDir() {
-		return fmt.Errorf("%s is no directory; make it first", filepath.Dir(b.to))
+		return fmt.Errorf("%s is not a directory; create it first", filepath.Dir(b.to))
 	}
 	return nil
 }
 
-// request has the server make a snapshot, tells its steps and returns the last.
+// request has the server make a snapshot, prints its steps and returns the last one.
 func (b *backup) request(ctx context.Context) (whole answer.SnapshotStep, err error) {
 	resp, err := b.server.Post(ctx, "/api/v1/admin/snapshot", nil, nil)
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *backup) request(ctx context.Context) (whole answer.SnapshotStep, err er
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		var step answer.SnapshotStep
 		if err := json.Unmarshal(lines.Bytes(), &step); err != nil {
-			return whole, fmt.Errorf("%s answered %.80q, which is no step of a snapshot", b.server, lines.Text())
+			return whole, fmt.Errorf("%s answered %.80q, which is not a step of a snapshot", b.server, lines.Text())
 		}
 		switch {
 		case step.Error != "":
@@ -131,11 +131,11 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 	return err
 }
 
-// moveTree moves a directory to where there is none, which on another disk means
-// to copy it. It is there whole or not at all.
+// moveTree moves a directory to a path that does not exist yet; to another disk it copies. The
+// target is whole or absent.
 func moveTree(from, to string) error {
 	if _, err := os.Stat(from); err != nil {
-		return fmt.Errorf("it cannot be seen from here, as on another machine or in a container: %w", cause(err))
+		return fmt.Errorf("it is not visible from here; the server may run on another machine or in a container: %w", cause(err))
 	}
 	err := os.Rename(from, to)
 	if !errors.Is(err, syscall.EXDEV) {
@@ -145,7 +145,7 @@ func moveTree(from, to string) error {
 	if err != nil {
 		return cause(err)
 	}
-	defer os.RemoveAll(temp) // nothing, once it has its name
+	defer os.RemoveAll(temp) // a no-op once it has its final name
 	if err := files.CopyTree(from, temp); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func moveTree(from, to string) error {
 	return errors.Join(files.SyncDir(filepath.Dir(to)), os.RemoveAll(from))
 }
 
-// cause is what the kernel said, without the paths, which the caller names.
+// cause returns the kernel's error without the paths, which the caller names.
 func cause(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno

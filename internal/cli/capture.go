@@ -26,8 +26,8 @@ func newCaptureCommand() *cobra.Command {
 		Short: "Write what arrives to a file, byte for byte",
 		Long: `Asks a server on this machine for the datagrams that arrive and writes them to a
 file, with their times and senders, until it is interrupted. freshet replay sends
-them again. The file is named after the time if no name is given; - is standard
-output. It holds whatever applications put into names and tags.`,
+them again. Without a name, the file is named after the time; - is standard output.
+The file contains whatever applications put into names and tags.`,
 		Example: `  freshet capture                                   until Ctrl-C
   freshet capture bug.capture --duration 30s
   freshet capture - --datagrams 1000 | zstd > bug.capture.zst
@@ -35,9 +35,9 @@ output. It holds whatever applications put into names and tags.`,
 		Args: command.Words(0, 1, "freshet capture, or freshet capture bug.capture"),
 	}
 	server := apiclient.Flags(cmd.Flags())
-	duration := command.DurationFlag(cmd.Flags(), "duration", 0, "end after this `duration` (default not before it is interrupted)")
-	datagrams := cmd.Flags().Uint64("datagrams", 0, "end after this `number` of datagrams (default any)")
-	listener := cmd.Flags().String("listener", "", "only what comes to this socket, `NETWORK://ADDRESS` as in /metrics")
+	duration := command.DurationFlag(cmd.Flags(), "duration", 0, "end after this `duration` (default when interrupted)")
+	datagrams := cmd.Flags().Uint64("datagrams", 0, "end after this `number` of datagrams (default no limit)")
+	listener := cmd.Flags().String("listener", "", "only what arrives at this socket, `NETWORK://ADDRESS` as in /metrics")
 	asJSON := cmd.Flags().Bool("json", false, "print the summary as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := capturing{most: *datagrams, begun: time.Now(), notes: cmd.ErrOrStderr()}
@@ -71,28 +71,28 @@ output. It holds whatever applications put into names and tags.`,
 	return cmd
 }
 
-// captured is what a capture has so far.
+// captured is the progress of a capture.
 type captured struct {
 	File      string  `json:"file"`
 	Seconds   float64 `json:"seconds"`
 	Datagrams uint64  `json:"datagrams"`
-	Bytes     uint64  `json:"bytes"` // in them
+	Bytes     uint64  `json:"bytes"` // of the datagrams
 	Missed    uint64  `json:"missed"`
 }
 
 func (c captured) String() string {
 	text := fmt.Sprintf("%d datagrams, %d bytes in %.1fs (%.0f/s)", c.Datagrams, c.Bytes, c.Seconds, float64(c.Datagrams)/max(c.Seconds, 0.001))
 	if c.Missed > 0 {
-		text += fmt.Sprintf("; %d more were missed, for the server was asked too slowly", c.Missed)
+		text += fmt.Sprintf("; %d more were missed, since this command read too slowly", c.Missed)
 	}
 	return text
 }
 
-// capturing copies a server's stream into a file, record by record, so that the
-// file ends with a whole one.
+// capturing copies a server's stream into a file, record by record, so that the file ends with a
+// whole record.
 type capturing struct {
 	captured
-	most  uint64 // datagrams; 0 for any number
+	most  uint64 // datagrams; 0 for no limit
 	begun time.Time
 	notes io.Writer
 }
@@ -119,7 +119,7 @@ func (c *capturing) run(ctx context.Context, server apiclient.Server, params url
 	} else {
 		created, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // it holds raw data
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%s is there already; remove it, or name another file", c.File)
+			return fmt.Errorf("%s exists already; remove it, or name another file", c.File)
 		}
 		if err != nil {
 			return fmt.Errorf("create the file: %w", err)
@@ -133,7 +133,7 @@ func (c *capturing) run(ctx context.Context, server apiclient.Server, params url
 	return err
 }
 
-// copy writes what it reads until ctx is done, or there is enough.
+// copy writes what it reads until ctx is done, or it has enough.
 func (c *capturing) copy(ctx context.Context, from *bufio.Reader, to io.Writer) error {
 	buffer := bufio.NewWriterSize(to, 1<<20)
 	reader, writer := capture.NewReader(from), capture.NewWriter(buffer)
@@ -153,7 +153,7 @@ func (c *capturing) copy(ctx context.Context, from *bufio.Reader, to io.Writer) 
 		c.Datagrams++
 		c.Bytes += uint64(len(d.Data))
 		err = writer.Write(&d)
-		if err == nil && from.Buffered() == 0 { // a wait follows: what is there must outlive this process
+		if err == nil && from.Buffered() == 0 { // a wait follows: data read so far must outlive this process
 			err = buffer.Flush()
 		}
 		if live && time.Since(drawn) > time.Second {

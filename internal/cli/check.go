@@ -20,11 +20,11 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Check configuration files",
-		Long: `Reads configuration files as serve does, each for itself, and says that they are
-fine or all that is wrong. - is standard input. As for serve, FRESHET_ variables of
-the environment win over a file; those that are nearly one of a key are pointed out.
+		Long: `Reads configuration files as serve does, each on its own, and lists all problems,
+or says that a file is fine. - is standard input. As for serve, FRESHET_ environment
+variables override a file; misspelt ones are pointed out.
 
-It exits with 0 if all files are fine, and else with 2.`,
+It exits with 0 if all files are fine, and with 2 otherwise.`,
 		Example: `  freshet check /etc/freshet.yaml
   freshet check --json environments/*.yaml
   freshet config --server prod:7125 | freshet check -`,
@@ -59,7 +59,7 @@ It exits with 0 if all files are fine, and else with 2.`,
 	return cmd
 }
 
-// checkedFile is what check has to say of a file.
+// checkedFile is the result of checking a file.
 type checkedFile struct {
 	File     string   `json:"file"`
 	OK       bool     `json:"ok"`
@@ -93,8 +93,7 @@ func socketsOf(c settings.Config) int {
 	return n
 }
 
-// readConfigFile returns the text of a file, of standard input for -, and the
-// name that problems give it.
+// readConfigFile returns the text of a file, or of standard input for -, and its name for problems.
 func readConfigFile(file string, stdin io.Reader) (name string, text []byte, err error) {
 	if file == "-" {
 		text, err = io.ReadAll(stdin)
@@ -112,7 +111,7 @@ func (c checkedFile) print(out, notes io.Writer) error {
 		_, err := fmt.Fprintf(out, "%s: ok: %d DogStatsD sockets, %d rules\n", c.File, c.Sockets, c.Rules)
 		return err
 	}
-	if _, err := fmt.Fprintf(notes, "%s: %d to put right:\n", c.File, len(c.Problems)); err != nil {
+	if _, err := fmt.Fprintf(notes, "%s: %d to fix:\n", c.File, len(c.Problems)); err != nil {
 		return err
 	}
 	for _, p := range c.Problems {

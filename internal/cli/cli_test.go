@@ -20,11 +20,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// asCommand in the environment makes the test binary the freshet command, for
-// tests that need one as a file.
+// asCommand in the environment turns the test binary into the freshet command, for tests that need
+// one as a file.
 const asCommand = "FRESHET_TEST_AS_COMMAND"
 
-// TestMain fixes the reader's time zone, which the output is for.
+// TestMain fixes the time zone, since the output uses the reader's.
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
@@ -59,7 +59,7 @@ func freshet(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), notes.String()
 }
 
-// answering starts a server that gives body to every request, and keeps those.
+// answering starts a server that answers every request with body, and records the requests.
 func answering(t *testing.T, status int, body string) (server string, asked func() *url.URL) {
 	t.Helper()
 	requests := make(chan *url.URL, 1)
@@ -80,7 +80,7 @@ func answering(t *testing.T, status int, body string) (server string, asked func
 	}
 }
 
-// recorded is an answer of Prometheus' own API.
+// recorded returns a recorded answer of Prometheus' own API.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "adapter", "terminal", "testdata", "answers", name+".json"))
@@ -95,7 +95,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, newRoot(), args, stdout, stderr)
 }
 
-// newRoot has all commands; those of other packages do nothing here.
+// newRoot returns the root with all commands; those of other packages do nothing here.
 func newRoot() *cobra.Command {
 	return NewRoot(&cobra.Command{Use: "serve"}, &cobra.Command{Use: "bench"})
 }

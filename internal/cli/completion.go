@@ -19,8 +19,8 @@ import (
 func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script by which a shell completes freshet commands",
-		Long: `Prints a script for a shell, which then completes commands, flags and, if a server
+		Short: "Print a script that makes a shell complete freshet commands",
+		Long: `Prints a script that makes a shell complete commands, flags and, if a server
 answers, the names of metrics.`,
 		Example: `  source <(freshet completion bash)                       in this bash
   freshet completion bash > /etc/bash_completion.d/freshet
@@ -30,7 +30,7 @@ answers, the names of metrics.`,
 			if len(args) == 1 && slices.Contains(cmd.ValidArgs, args[0]) {
 				return nil
 			}
-			return fmt.Errorf("completion takes the name of one shell, bash, zsh or fish; got %q", strings.Join(args, " "))
+			return fmt.Errorf("completion takes the name of one shell: bash, zsh or fish; got %q", strings.Join(args, " "))
 		},
 		ValidArgs:             []string{"bash", "zsh", "fish"},
 		DisableFlagsInUseLine: true,
@@ -71,13 +71,13 @@ __freshet_init_completion()
 `
 
 const (
-	// completeTimeout is how long a person waits at a key for names.
+	// completeTimeout is how long a user waits for names after pressing the key.
 	completeTimeout = 300 * time.Millisecond
 	maxCompletions  = 200
 )
 
-// completeMetric completes the name of a metric that the server knows, or nothing
-// if it does not say so at once.
+// completeMetric completes the name of a metric that the server knows, or nothing if it does not
+// answer at once.
 func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const noFiles = cobra.ShellCompDirectiveNoFileComp
@@ -87,7 +87,7 @@ func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
 		params := url.Values{"limit": {fmt.Sprint(maxCompletions)}}
-		if prefix != "" { // everything matches nothing: a selector may not be empty
+		if prefix != "" { // a selector may not be empty, and an empty prefix matches everything
 			params.Set("match[]", fmt.Sprintf("{__name__=~%q}", regexp.QuoteMeta(prefix)+".*"))
 		}
 		_, a, err := server.Ask(ctx, "/api/v1/label/__name__/values", params)
@@ -98,6 +98,6 @@ func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 		if err := json.Unmarshal(a.Data, &found); err != nil {
 			return nil, noFiles
 		}
-		return found, noFiles | cobra.ShellCompDirectiveNoSpace // an expression goes on
+		return found, noFiles | cobra.ShellCompDirectiveNoSpace // an expression continues
 	}
 }

@@ -25,7 +25,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// A real bash loads the script and completes by it.
+// A real bash loads the script and completes with it.
 func TestCompletionInBash(t *testing.T) {
 	bin := t.TempDir()
 	command := fmt.Sprintf("#!/bin/sh\n%s=1 exec %s \"$@\"\n", asCommand, os.Args[0])
@@ -48,7 +48,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 		"completion f":                           "fish",
 		"query --ra":                             "--range",
 		"query --server=" + server + " pa":       "page_size page_views",
-		"query --server=http://127.0.0.1:1 some": "", // nobody there: nothing, at once
+		"query --server=http://127.0.0.1:1 some": "", // no server: nothing, at once
 	} {
 		cmd := exec.CommandContext(t.Context(), "bash", "--norc", "-c", complete, "bash", line)
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
@@ -59,7 +59,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 	}
 }
 
-// metrics answers for the names of metrics that begin with pa.
+// metrics starts a server that answers for names of metrics that begin with pa.
 func metrics(t *testing.T, names string) (server string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,13 +20,13 @@ func newConfigCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the configuration in force, with comments",
 		Long: `Prints the configuration that serve would run with, given the same file, flags and
-environment: each key below its help, with what it was set by. Keys that nobody has
-set are commented out, so that what differs is seen at once. What it prints is a
-configuration file that says the same, with all secrets: a good one to start with.
+environment: each key with its help, and with what set it. Keys that nothing has set
+are commented out, so that the others stand out. The output is a configuration file
+with the same meaning, secrets included: a good one to start with.
 
-With --server it asks a running server instead, for what is in force there after
-its reloads. Then other flags and the environment of this shell count for nothing.
-It shows no secrets: values of forward.backends[].headers, users and queries of URLs.`,
+With --server it asks a running server for the configuration in force there, reloads
+included. Other flags and the environment of this shell then have no effect. Secrets
+are hidden: values of forward.backends[].headers, users and queries of URLs.`,
 		Example: `  freshet config > freshet.yaml                       all keys with their defaults
   freshet config --config /etc/freshet.yaml
   freshet config --config /etc/freshet.yaml --json | jq '.[] | select(.set_by != "default")'
@@ -35,7 +35,7 @@ It shows no secrets: values of forward.backends[].headers, users and queries of 
 	}
 	from := settings.NewSource(cmd.Flags())
 	server := apiclient.Flags(cmd.Flags())
-	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each key; of a server its answer as it came")
+	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each key; with --server its answer unchanged")
 	reference := cmd.Flags().Bool("reference", false, "print the lists of docs/configuration.md")
 	_ = cmd.Flags().MarkHidden("reference") // it exists
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +59,7 @@ It shows no secrets: values of forward.backends[].headers, users and queries of 
 	return cmd
 }
 
-// writeServerConfig prints what is in force in a running server.
+// writeServerConfig prints the configuration in force in a running server.
 func writeServerConfig(cmd *cobra.Command, server apiclient.Server, asJSON bool) error {
 	body, a, err := server.Ask(cmd.Context(), "/api/v1/status/config", nil)
 	if err != nil {
@@ -78,11 +78,10 @@ func writeServerConfig(cmd *cobra.Command, server apiclient.Server, asJSON bool)
 	return err
 }
 
-// topSection is the name that the manual gives to keys outside of all sections.
+// topSection is the manual's name for keys outside of all sections.
 const topSection = "process"
 
-// writeReference prints a list of keys for each section. docs/configuration.md
-// has them between the marks in which they stand.
+// writeReference prints a list of keys for each section, between marks as in docs/configuration.md.
 func writeReference(w io.Writer, keys []conf.Key) error {
 	var b strings.Builder
 	current := ""
@@ -105,9 +104,9 @@ func writeReference(w io.Writer, keys []conf.Key) error {
 	return err
 }
 
-// writeKey prints one entry of the list; keys of elements stand below their list.
+// writeKey prints one entry of the list. Keys of elements are below their list.
 func writeKey(b *strings.Builder, k conf.Key) {
-	if k.Default == "" { // of an element
+	if k.Default == "" { // a key of an element
 		fmt.Fprintf(b, "  - `%s` (%s): %s\n", k.Path, k.Type, inMarkdown(k.Help))
 		return
 	}
@@ -124,7 +123,7 @@ func writeKey(b *strings.Builder, k conf.Key) {
 	}
 }
 
-// inMarkdown keeps what Markdown would read otherwise.
+// inMarkdown escapes what Markdown would interpret.
 var markdown = strings.NewReplacer("*", `\*`, "_", `\_`, "|", `\|`, "<", "&lt;", "[", `\[`)
 
 func inMarkdown(text string) string { return markdown.Replace(text) }

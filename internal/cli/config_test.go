@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// rich has something in each section, and what is hard to write back.
+// rich has something in each section, including values that are hard to write back.
 const rich = `
 data_dir: /var/lib/freshet
 log_level: debug
@@ -42,7 +42,7 @@ store: {retention: {10s: 3d}}
 query: {timeout: 1m30s}
 `
 
-// writeFile returns the path of a file with the text.
+// writeFile writes text to a file and returns its path.
 func writeFile(t testing.TB, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What `freshet config` prints gives the same configuration, however it was given.
+// The output of `freshet config` gives the same configuration, whatever set it.
 func TestConfigCanBeLoadedAgain(t *testing.T) {
 	for name, text := range map[string]string{"defaults": "", "all sections": rich} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestConfigJSON(t *testing.T) {
 	}
 }
 
-// It is shown in place of what the flags of this shell would give.
+// The server's configuration is shown instead of what this shell's flags would give.
 func TestConfigOfAServer(t *testing.T) {
 	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)
 	code, stdout, stderr := freshet(t, "config", "--server", server, "--drain", "5s")
@@ -138,7 +138,7 @@ func TestConfigOfAServer(t *testing.T) {
 	}
 }
 
-// Each key of the reference is one that Markdown shows as it is.
+// Each key in the reference appears unchanged in rendered Markdown.
 func TestWriteReference(t *testing.T) {
 	var b strings.Builder
 	if err := writeReference(&b, settings.Schema().Keys()); err != nil {

@@ -16,15 +16,15 @@ import (
 func newConvertCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert statsd_exporter FILE",
-		Short: "Make a configuration of another program's",
+		Short: "Convert another program's configuration",
 		Long: `Reads a mapping file of Prometheus' statsd_exporter and writes a configuration
-file under which the same line gets the same name and labels. What has no
-equivalent, or changes its meaning, is said on standard error, and in the file
-where it stands, behind the word ATTENTION. - is standard input.
+file under which the same line gets the same name and labels. Whatever has no
+equivalent, or changes its meaning, is listed on standard error, and marked in the
+file with the word ATTENTION. - is standard input.
 
-It exits with 0 if there is nothing of that kind, and else with 1; the
-configuration is written in both cases. With 2 nothing was written, since the file
-cannot be read.`,
+It exits with 0 if nothing of that kind was found, and with 1 otherwise; the
+configuration is written in both cases. It exits with 2 if the file cannot be read;
+then nothing is written.`,
 		Example: `  freshet convert statsd_exporter statsd_mapping.yml > freshet.yaml
   freshet explain 'shop.cart.200.requests:1|c' --config freshet.yaml`,
 		ValidArgs: []string{"statsd_exporter"},
@@ -35,7 +35,7 @@ cannot be read.`,
 			return nil
 		},
 	}
-	asJSON := cmd.Flags().Bool("json", false, "print the configuration and what is to be looked at as JSON")
+	asJSON := cmd.Flags().Bool("json", false, "print the configuration and the notes as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file := args[1]
 		var text []byte
@@ -72,7 +72,7 @@ cannot be read.`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", where, n.Text)
 		}
 		if len(c.Notes) > 0 {
-			return fmt.Errorf("convert %s: not all is as before, see above: %d to look at; the configuration is written", file, len(c.Notes))
+			return fmt.Errorf("convert %s: not everything is equivalent, see above: %d notes; the configuration is written", file, len(c.Notes))
 		}
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// What is converted is a configuration of this program, and says by its exit code
-// whether everything is as before.
+// The output is a configuration of this program, and the exit code says whether everything is
+// equivalent.
 func TestConvert(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -58,7 +58,7 @@ func TestConvert(t *testing.T) {
 	root.SetIn(strings.NewReader("mappings:\n- {match: a.*, name: b}\n"))
 	root.SetOut(&out)
 	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "name: 'b'") {
-		t.Errorf("of standard input: %v\n%s", err, &out)
+		t.Errorf("from standard input: %v\n%s", err, &out)
 	}
 	if _, errs, code := shell(t, "convert", "graphite", "x"); code != command.Usage || !strings.Contains(errs, "statsd_exporter") {
 		t.Errorf("exit %d, %s", code, errs)

@@ -29,12 +29,12 @@ func newDiagnoseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose [flags] [FILE.zip]",
 		Short: "Say why a server is slow, with evidence",
-		Long: `Has a server make a record of itself, which takes some six seconds, and names what
-is likely wrong: growing stacks, garbage, a contended lock, too many goroutines, a CPU
-quota that is used up, no processor, queries that take it, a slow disk, datagrams that the
-kernel dropped, a store that cannot be opened, malformed lines, a flood of series, series
-that grow, or requests of next to nothing. It reads a record from a file, too, or one that
-the server kept when a stage was over its budget. docs/diagnose.md says how each cause is
+		Long: `Makes a server record itself, which takes about six seconds, and names what is likely
+wrong: growing stacks, garbage, a contended lock, too many goroutines, an exhausted CPU
+quota, no processor left, expensive queries, a slow disk, datagrams that the kernel
+dropped, a store that cannot be opened, malformed lines, a flood of series, growing
+series, or tiny requests. It can also read a record from a file, or one that the server
+kept when a stage was over its budget. docs/diagnose.md says how each cause is
 recognised, and what to do.`,
 		Example: `  freshet diagnose
   freshet diagnose --last                       the newest record that the server kept
@@ -62,7 +62,7 @@ recognised, and what to do.`,
 		case asked > 1:
 			return errors.New("diagnose reads one record; name a file, or give --record or --last")
 		case len(args) == 1 && d.save != "":
-			return errors.New("--save: the record is in a file already; copy that")
+			return errors.New("--save: the record is already in a file; copy that file")
 		}
 		return nil
 	}
@@ -92,10 +92,10 @@ type diagnosing struct {
 	raw    bool
 }
 
-// maxRecord is how much is read of a record, in bytes. Usual ones have 1 to 5 MB.
+// maxRecord bounds how much is read of a record, in bytes. Usual records have 1 to 5 MB.
 const maxRecord = 512 << 20
 
-// record gets the record that was asked for, a zip.
+// record gets the requested record, a zip.
 func (d *diagnosing) record(ctx context.Context, args []string) (text []byte, err error) {
 	if len(args) == 1 {
 		file, err := os.Open(args[0])
@@ -135,12 +135,12 @@ func (d *diagnosing) record(ctx context.Context, args []string) (text []byte, er
 func readRecord(from io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxRecord+1))
 	if err == nil && len(text) > maxRecord {
-		err = fmt.Errorf("the record has more than %d bytes, and is none of freshet's", maxRecord)
+		err = fmt.Errorf("the record has more than %d bytes, so it is not a record of freshet", maxRecord)
 	}
 	return text, err
 }
 
-// note says that the server has not kept a record.
+// note warns that the server has not kept a record.
 func (d *diagnosing) note(r record.Listed) {
 	if r.NotKept == "" {
 		return
@@ -152,7 +152,7 @@ func (d *diagnosing) note(r record.Listed) {
 	fmt.Fprintln(d.Notes, terminal.Printable(text))
 }
 
-// newest is the ID of the newest record that the server has.
+// newest returns the ID of the newest record that the server has.
 func (d *diagnosing) newest(ctx context.Context) (string, error) {
 	_, a, err := d.server.Ask(ctx, "/api/v1/status/records", nil)
 	if err != nil {
@@ -169,9 +169,9 @@ func (d *diagnosing) newest(ctx context.Context) (string, error) {
 	return all[0].ID, nil
 }
 
-// make has the server make a record, and says that it takes a while.
+// make has the server make a record, and says that this takes a while.
 func (d *diagnosing) make(ctx context.Context) (made record.Listed, err error) {
-	what := fmt.Sprintf("recording what the server does, which takes %.0f s and some more", record.Duration.Seconds())
+	what := fmt.Sprintf("recording what the server does, which takes a little more than %.0f s", record.Duration.Seconds())
 	line := terminal.NewLine(d.Notes)
 	if line == nil {
 		fmt.Fprintln(d.Notes, what)
@@ -219,8 +219,8 @@ func (d *diagnosing) show(text []byte) error {
 	return err
 }
 
-// page is a diagnosis as a person reads it. What comes from a record may be anything, and
-// must not steer the terminal.
+// page lays out a diagnosis for people. A record may contain anything, which must not steer the
+// terminal.
 func (d *diagnosing) page(found *diagnose.Diagnosis) string {
 	var b strings.Builder
 	line := func(colour, indent, text string) {
@@ -233,7 +233,7 @@ func (d *diagnosing) page(found *diagnose.Diagnosis) string {
 	r := found.Record
 	line(faint, "", fmt.Sprintf("record %s of %s, %.0f s: %s; %.1f of %d processors busy", r.ID, r.Began.Local().Format(time.DateTime), r.Seconds, r.Reason, r.Cores, r.GOMAXPROCS))
 	if len(found.Causes) == 0 {
-		line(green, "\n", "Nothing is wrong that a record shows.")
+		line(green, "\n", "The record shows nothing wrong.")
 	}
 	for i, c := range found.Causes {
 		colour := yellow
@@ -257,7 +257,7 @@ func (d *diagnosing) page(found *diagnose.Diagnosis) string {
 		line("", "  - ", text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(found.Missing)) {
-		line(yellow, "", fmt.Sprintf("not in the record: %s: %s", name, cmp.Or(found.Missing[name], "nobody says why")))
+		line(yellow, "", fmt.Sprintf("not in the record: %s: %s", name, cmp.Or(found.Missing[name], "for an unknown reason")))
 	}
 	return b.String()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// recordFile writes a record, which may come from anybody.
+// recordFile writes a record, as from an untrusted sender.
 func recordFile(t *testing.T, files map[string]string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -40,8 +40,7 @@ func recordFile(t *testing.T, files map[string]string) string {
 
 const recordSummary = `{"format":1,"id":"20261121T235756.730-queue","reason":"stage queue \u001b[31mtook 2s","began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2}`
 
-// A record that somebody sent says what its author wrote, and does not steer the terminal
-// with it.
+// A record from someone else shows its author's text without letting it steer the terminal.
 func TestDiagnoseFile(t *testing.T) {
 	file := recordFile(t, map[string]string{
 		record.Summary:      recordSummary,
@@ -77,7 +76,7 @@ func TestDiagnoseMistakes(t *testing.T) {
 		{"a.zip b.zip", "one record"},
 		{"a.zip --last", "one record"},
 		{"--record x --last", "one record"},
-		{notZip + " --save y.zip", "is in a file already"},
+		{notZip + " --save y.zip", "is already in a file"},
 		{notZip, "not a valid zip file"},
 		{filepath.Join(t.TempDir(), "none.zip"), "no such file"},
 		{recordFile(t, map[string]string{record.Summary: `{"format":2}`}), "format 2"},
@@ -90,7 +89,7 @@ func TestDiagnoseMistakes(t *testing.T) {
 	}
 }
 
-// Long work says so, also where it cannot draw its progress.
+// The command announces long work even if it cannot draw its progress.
 func TestDiagnoseSaysThatItRecords(t *testing.T) {
 	server, _ := answering(t, http.StatusForbidden, "not now")
 	if _, _, stderr := freshet(t, "diagnose", "--server", server); !strings.HasPrefix(stderr, "recording what the server does, which takes ") {
@@ -98,6 +97,6 @@ func TestDiagnoseSaysThatItRecords(t *testing.T) {
 	}
 	server, _ = answering(t, http.StatusForbidden, "not now")
 	if _, _, stderr := freshet(t, "diagnose", "--server", server, "--last"); strings.Contains(stderr, "recording") {
-		t.Errorf("nothing is recorded: %s", stderr)
+		t.Errorf("the announcement came though nothing is recorded: %s", stderr)
 	}
 }

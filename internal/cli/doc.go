@@ -1,12 +1,12 @@
-// Package cli is the commands but serve and bench: those that ask a server by HTTP, and those
-// that need none. It knows a server by its answers alone, and no role.
+// Package cli has all commands except serve and bench: those that ask a server over HTTP, and those
+// that need none. It knows a server only through its answers, and knows no role.
 //
-// The files, from the top; each uses names of those below it:
+// The files, from the top; each uses names only from those below it:
 //
 //	root.go        freshet, with its groups and help
 //	restart.go     replace a running server in place
 //	backup.go      take a snapshot of a running server
-//	restore.go     make a data directory of a snapshot
+//	restore.go     turn a snapshot into a data directory
 //	query.go       ask PromQL
 //	events.go      list events
 //	ledger.go      show the books
@@ -20,9 +20,9 @@
 //	diff.go        what a file would change on a running server
 //	check.go       check configuration files
 //	config.go      print the configuration in force
-//	convert.go     make a configuration of another program's
+//	convert.go     convert another program's configuration
 //	completion.go  scripts for shells
 //	version.go     which build this is
-//	stream.go      answers that go on until somebody leaves
+//	stream.go      answers that go on until the client leaves
 //	text.go        colours, sizes and times for people
 package cli

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// entry is one event of the server's event log, as its API writes it.
+// entry is one event of the server's event log, as in its API.
 type entry struct {
 	Time      float64  `json:"time"` // Unix seconds
 	Title     string   `json:"title"`
@@ -31,16 +31,16 @@ func newEventsCommand() *cobra.Command {
 		Use:   "events",
 		Short: "Print the events that applications have sent, oldest first",
 		Long: `Asks a server for the events that applications have sent and prints a table, oldest
-first. They are kept as long as events.retention says.`,
+first. The server keeps them for events.retention.`,
 		Example: `  freshet events --since 15m
   freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
 		Args: command.NoWords,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	since := command.DurationFlag(cmd.Flags(), "since", time.Hour, "print those of the last `duration`, like 15m or 2d (default 1h)")
-	text := cmd.Flags().String("text", "", "only those with this in their title or text")
-	tags := cmd.Flags().StringArray("tag", nil, "only those with this `tag`, such as env:prod; given again, with both")
-	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
+	since := command.DurationFlag(cmd.Flags(), "since", time.Hour, "print events of the last `duration`, like 15m or 2d (default 1h)")
+	text := cmd.Flags().String("text", "", "only events with this in their title or text")
+	tags := cmd.Flags().StringArray("tag", nil, "only events with this `tag`, such as env:prod; if repeated, with all")
+	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		now := time.Now()
 		params := url.Values{"start": {unixSeconds(now.Add(-*since))}, "end": {unixSeconds(now)}, "tag": *tags}
@@ -68,7 +68,7 @@ first. They are kept as long as events.retention says.`,
 	return cmd
 }
 
-// eventRows has a line for each event. The text comes last, since it may be long.
+// eventRows returns a line for each event. The text comes last, since it may be long.
 func eventRows(events []entry) [][]string {
 	slices.SortStableFunc(events, func(a, b entry) int { return cmp.Compare(a.Time, b.Time) })
 	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}

@@ -28,10 +28,10 @@ func newExplainCommand() *cobra.Command {
 		Use:   "explain 'LINE'",
 		Short: "Say what a datagram would become here, field by field",
 		Long: `Asks a server what a DogStatsD datagram would become there: what each field means,
-the rule that matches, the series, how values combine and where they are stored.
-Of a malformed line it shows the byte at which it goes wrong. Nothing is stored
-or changed. With --config it asks no server but goes by a file, and with
---offline by the defaults.
+the rule that matches, the series, how values are combined and where they are stored.
+For a malformed line it shows the byte at which it goes wrong. Nothing is stored or
+changed. With --config it uses a file instead of a server, and with --offline the
+defaults.
 
 LINE may have several lines, as a datagram may; - reads it from standard input.
 It exits with 1 if a line is malformed.`,
@@ -47,9 +47,9 @@ It exits with 1 if a line is malformed.`,
 		},
 	}
 	server := apiclient.Flags(cmd.Flags())
-	tenant := cmd.Flags().String("tenant", "", "`tenant` for whom it arrives (default that of the server's address)")
-	file := cmd.Flags().String("config", "", "go by this configuration `file`, and ask no server")
-	offline := cmd.Flags().Bool("offline", false, "go by the defaults, and ask no server")
+	tenant := cmd.Flags().String("tenant", "", "`tenant` that the datagram is for (default the tenant of the server's address)")
+	file := cmd.Flags().String("config", "", "use this configuration `file` instead of a server")
+	offline := cmd.Flags().Bool("offline", false, "use the defaults instead of a server")
 	asJSON := cmd.Flags().Bool("json", false, "print the answer as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		packet := []byte(args[0])
@@ -59,7 +59,7 @@ It exits with 1 if a line is malformed.`,
 				return fmt.Errorf("read the datagram from standard input: %w", err)
 			}
 			if len(packet) > explain.MaxBytes {
-				return fmt.Errorf("explain: standard input is longer than the %d bytes that can be explained at once; give it a part, as by head -n 1000", explain.MaxBytes)
+				return fmt.Errorf("explain: standard input is longer than the %d bytes that can be explained at once; give it a part, for example with head -n 1000", explain.MaxBytes)
 			}
 		}
 		var data []byte
@@ -71,7 +71,7 @@ It exits with 1 if a line is malformed.`,
 			a, err = askExplanation(cmd.Context(), *server, *tenant, packet)
 			data = a.Data
 			if err != nil {
-				err = fmt.Errorf("explain: %w; or go without it by --config FILE or --offline", err)
+				err = fmt.Errorf("explain: %w; or use no server, with --config FILE or --offline", err)
 			}
 		}
 		if err != nil {
@@ -91,7 +91,7 @@ It exits with 1 if a line is malformed.`,
 	return cmd
 }
 
-// askExplanation asks a server. The packet is the body: it may be longer than a URL.
+// askExplanation asks a server. The packet is the body, since it may be longer than a URL.
 func askExplanation(ctx context.Context, server apiclient.Server, tenant string, packet []byte) (apiclient.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
@@ -103,7 +103,7 @@ func askExplanation(ctx context.Context, server apiclient.Server, tenant string,
 	return a, err
 }
 
-// explainOffline goes by a file, or by the defaults if it has no name.
+// explainOffline uses a file, or the defaults if file is empty.
 func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
 	c, err := settings.Schema().Load(file, os.LookupEnv)
 	if err != nil {
@@ -119,7 +119,7 @@ func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
 	return json.Marshal(x.Explain(tenant, packet))
 }
 
-// malformed is the error of a datagram in which not everything is well-formed.
+// malformed returns the error of a datagram with malformed lines, or nil.
 func malformed(e *answer.Explained) error {
 	bad := 0
 	for _, l := range e.Lines {
@@ -133,8 +133,8 @@ func malformed(e *answer.Explained) error {
 	return fmt.Errorf("%d of %d lines malformed", bad, len(e.Lines))
 }
 
-// printExplained shows it to a person. packet is what was explained, since JSON keeps only
-// text of a line.
+// printExplained prints an explanation for people. packet is the input, since JSON keeps a line
+// only as text.
 func printExplained(v terminal.View, e *answer.Explained, packet []byte) error {
 	var b strings.Builder
 	next := 0
@@ -156,14 +156,14 @@ func printExplained(v terminal.View, e *answer.Explained, packet []byte) error {
 	return err
 }
 
-// What a terminal shows of an explanation.
+// Styles of an explanation on a terminal.
 const (
 	explainedField   = "\x1b[4m"
 	explainedFault   = "\x1b[31m"
 	explainedWarning = "\x1b[33m"
 )
 
-// marked is text in a style of the terminal, if it has any.
+// marked returns text in a style of the terminal, if styles are on.
 func marked(on bool, style, text string) string {
 	if !on {
 		return text
@@ -240,5 +240,5 @@ func printBecomes(b *strings.Builder, s *answer.Becomes) {
 	row("limits", strings.Join(s.Limits, "; "))
 }
 
-// printable is text of a server with what would steer the terminal made visible.
+// printable returns a server's text with control characters made visible.
 func printable(text string) string { return terminal.Show([]byte(text)).Text }

@@ -28,7 +28,7 @@ func shell(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// noHost is a configuration under which no series depends on the machine.
+// noHost is a configuration whose series do not depend on the machine.
 func noHost(t *testing.T, more string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -172,7 +172,7 @@ func TestExplainWithoutAServer(t *testing.T) {
 	}
 }
 
-// What is cut off would be reported as malformed.
+// Input that is cut off would be reported as malformed.
 func TestExplainOfTooMuch(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
@@ -189,7 +189,7 @@ func TestExplainOfTooMuch(t *testing.T) {
 	}
 }
 
-// A server is asked about the bytes as they are, however many there are.
+// A server receives the bytes unchanged, however many there are.
 func TestExplainAsksAServer(t *testing.T) {
 	line := strings.Repeat("a", 60_000) + "\x80:1|c"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -204,7 +204,7 @@ func TestExplainAsksAServer(t *testing.T) {
 	}
 }
 
-// FuzzExplainer: whatever is sent is explained, and can be shown.
+// FuzzExplainer: any input is explained, and can be shown.
 func FuzzExplainer(f *testing.F) {
 	f.Add([]byte("a\xff:1|c|@0.5|#x:\x1b[2J\nb:2|g\n_e{2,1}:é|b\r\n_sc|\x00|1"))
 	x, err := explain.New(settings.Default(), time.Unix(1_800_000_000, 0))

@@ -28,8 +28,8 @@ func newLedgerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ledger",
 		Short: "Show what became of every sample and datagram",
-		Long: `Asks a server for its books and prints them: what came since it started, and the
-one state that each sample and each datagram is in. The difference must be 0.
+		Long: `Asks a server for its books and prints them: what it received since it started, and
+the one state that each sample and each datagram is in. The difference must be 0.
 docs/ledger.md says what each state and reason means, and what to do about it.`,
 		Example: `  freshet ledger
   freshet ledger --watch
@@ -37,8 +37,8 @@ docs/ledger.md says what each state and reason means, and what to do about it.`,
 		Args: command.NoWords,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	watch := cmd.Flags().Bool("watch", false, "show them again each second, with rates, until interrupted")
-	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
+	watch := cmd.Flags().Bool("watch", false, "print the books again each second, with rates, until interrupted")
+	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l := ledgerView{View: terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), server: *server, raw: *raw, live: *watch}
 		if *watch {
@@ -51,24 +51,23 @@ docs/ledger.md says what each state and reason means, and what to do about it.`,
 	return cmd
 }
 
-// ledgerView shows the books of a server to a person.
+// ledgerView shows the books of a server to people.
 type ledgerView struct {
 	terminal.View
 	server apiclient.Server
 	raw    bool
-	live   bool             // one page after the other
-	screen *terminal.Screen // to show them on; nil if there is none
+	live   bool             // page after page
+	screen *terminal.Screen // to draw on; nil if the output is not a terminal
 	seen   []answer.Ledger  // the last few, for rates
 }
 
-// rateWindow is how many answers back rates look: tiles are stored in bursts, ten
-// seconds apart.
+// rateWindow is how many answers rates look back: tiles are stored in bursts, ten seconds apart.
 const rateWindow = 10
 
 func (l *ledgerView) watch(ctx context.Context) (err error) {
 	if err := l.show(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // it was interrupted
+			return nil // interrupted
 		}
 		return err
 	}
@@ -85,7 +84,7 @@ func (l *ledgerView) watch(ctx context.Context) (err error) {
 		select {
 		case <-ticker.C:
 			if err := l.show(ctx); err != nil && ctx.Err() == nil {
-				// It may be restarting, which is when one wants to watch.
+				// The server may be restarting, which is when users want to watch.
 				if err := l.draw(err.Error()); err != nil {
 					return err
 				}
@@ -120,7 +119,7 @@ func (l *ledgerView) show(ctx context.Context) error {
 		return err
 	}
 	if l.live && l.screen == nil {
-		text += "\n" // between one page and the next
+		text += "\n" // separates pages
 	}
 	return l.draw(strings.TrimSuffix(text, "\n"))
 }
@@ -134,7 +133,7 @@ func (l *ledgerView) draw(text string) error {
 	return err
 }
 
-// page is the books as a person reads them.
+// page lays out the books for people.
 func (l *ledgerView) page() (string, error) {
 	now := &l.seen[len(l.seen)-1]
 	t := ledgerTable{before: &l.seen[0], seconds: float64(now.Boundary-l.seen[0].Boundary) / 1000}
@@ -159,15 +158,15 @@ func (l *ledgerView) page() (string, error) {
 		out.WriteString(line)
 	}
 	if now.Samples.Difference != 0 {
-		fmt.Fprint(&out, "\nThe books do not close, which is a bug of ours: please report it with what freshet ledger --json says.\n")
+		fmt.Fprint(&out, "\nThe books do not close, which is a bug in Freshet: please report it with the output of freshet ledger --json.\n")
 	}
 	if n := now.Samples.Refused["negative"]; n > 0 {
-		fmt.Fprintf(&out, "\nOf those refused %s go below zero, where a counter cannot: a mapping rule with updown: true makes of it a gauge that adds up.\n", terminal.Thousands(n))
+		fmt.Fprintf(&out, "\nOf those refused, %s would have decreased a counter: a mapping rule with updown: true turns it into a gauge that adds up.\n", terminal.Thousands(n))
 	}
 	if w := now.Waiting; w != nil && w.Error != "" {
-		fmt.Fprintf(&out, "\nOf those in tiles %s wait for a store since %s: %s\n", terminal.Thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
+		fmt.Fprintf(&out, "\nOf those in tiles, %s wait for a store since %s: %s\n", terminal.Thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
 		if w.Refused {
-			fmt.Fprint(&out, "As much waits as store.pending allows: new samples are refused until the store takes what waits.\n")
+			fmt.Fprint(&out, "The limit store.pending is reached: new samples are refused until the store takes those that wait.\n")
 		}
 	}
 	if p := now.Previous; p != nil {
@@ -175,19 +174,19 @@ func (l *ledgerView) page() (string, error) {
 		if !p.Final {
 			kind = "last books, which are not final,"
 		}
-		fmt.Fprintf(&out, "\nThe process before: %s of %s with %s received, %s stored, %s in tiles, difference %d.\n", kind,
+		fmt.Fprintf(&out, "\nThe previous process: %s of %s with %s received, %s stored, %s in tiles, difference %d.\n", kind,
 			time.UnixMilli(p.Written).Format(time.DateTime), terminal.Thousands(p.Samples.Received), terminal.Thousands(p.Samples.Stored), terminal.Thousands(p.Samples.Tile), p.Samples.Difference)
 	}
 	return out.String(), nil
 }
 
-// ledgerTable is the rows of a page, each with a colour or none.
+// ledgerTable holds the rows of a page, each with a colour or none.
 type ledgerTable struct {
 	rows    [][]string
 	colours []string
 	before  *answer.Ledger // for rates
 	seconds float64        // since before; 0 if there are no rates
-	total   uint64         // of which shares are
+	total   uint64         // the base of shares
 }
 
 func (t *ledgerTable) add(colour string, cells ...string) {
@@ -198,7 +197,7 @@ func (t *ledgerTable) add(colour string, cells ...string) {
 	t.colours = append(t.colours, colour)
 }
 
-// count adds a row for a count that was lower before.
+// count adds a row for a count; was is its earlier value.
 func (t *ledgerTable) count(colour, name string, n, was uint64) {
 	rate := ""
 	if t.seconds > 0 {
@@ -272,8 +271,7 @@ func (t *ledgerTable) datagrams(now, was *ledger.DatagramBook) {
 	}
 }
 
-// clients lists what clients say of themselves, in their words. Most never say
-// most of it.
+// clients lists what clients report, in their words. Most clients report little of it.
 func (t *ledgerTable) clients(now, was map[string]float64) {
 	if len(now) == 0 {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// fill posts one sample or more to each state.
+// fill posts at least one sample to each state.
 func fill(l *ledger.Ledger) {
 	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1_000_020},
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "no_type", Samples: 15},
@@ -43,7 +43,7 @@ func bookServer(books *ledger.Ledger, previous *answer.Previous) *httptest.Serve
 	}))
 }
 
-// What a person sees is in the golden file.
+// The golden file shows what users see.
 func TestLedger(t *testing.T) {
 	books := ledger.New()
 	fill(books)
@@ -72,15 +72,15 @@ func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	defer web.Close()
 	for _, want := range []bool{false, true} {
 		code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
-		if code != command.OK || strings.Contains(stdout, "3 go below zero, where a counter cannot: a mapping rule with updown: true") != want {
+		if code != command.OK || strings.Contains(stdout, "3 would have decreased a counter: a mapping rule with updown: true") != want {
 			t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
 		}
 		books.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 3}, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "negative", Samples: 3})
 	}
 }
 
-// On a terminal losses and the verdict have colours, the next page lies over the
-// last one and says what happened between them.
+// On a terminal, losses and the verdict have colours, and each page replaces the last and says what
+// happened between them.
 func TestLedgerOnATerminal(t *testing.T) {
 	books := ledger.New()
 	fill(books)
@@ -101,7 +101,7 @@ func TestLedgerOnATerminal(t *testing.T) {
 	golden(t, "ledger-terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 }
 
-// To interrupt it is how one ends it, which is no failure.
+// Interrupting the command is the way to end it, not a failure.
 func TestLedgerWatchIsInterrupted(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
@@ -123,13 +123,13 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Of those in tiles 1,234 wait for a store since ", ": open tsdb/b/10s: not a directory\n", "as store.pending allows"} {
+	for _, want := range []string{"Of those in tiles, 1,234 wait for a store since ", ": open tsdb/b/10s: not a directory\n", "The limit store.pending is reached"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	l.seen[0].Waiting.Error = "" // it is at work, as each 10 s
+	l.seen[0].Waiting.Error = "" // it works, as every 10 s
 	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
-		t.Errorf("a store that is at work is told of\n%s", text)
+		t.Errorf("a working store is reported as waiting\n%s", text)
 	}
 }

@@ -21,7 +21,7 @@ import (
 type query struct {
 	server apiclient.Server
 	expr   string
-	raw    bool          // print the answer as it came
+	raw    bool          // print the answer unchanged
 	view   terminal.View // with the time to ask for
 }
 
@@ -45,10 +45,10 @@ values, bars for native histograms, a plot for a range of time.`,
 	}
 	server := apiclient.Flags(cmd.Flags())
 	cmd.ValidArgsFunction = completeMetric(server)
-	at := command.TimeFlag(cmd.Flags(), "time", "`instant` to ask for, or the end of the range, as Unix seconds or 2006-01-02T15:04:05Z (default now)")
+	at := command.TimeFlag(cmd.Flags(), "time", "`instant` to query, or the end of the range, as Unix seconds or 2006-01-02T15:04:05Z (default now)")
 	length := command.DurationFlag(cmd.Flags(), "range", 0, "draw the last `duration`, like 15m, 1h or 2d")
-	step := command.DurationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range, of which the last is at its end (default one point a column)")
-	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
+	step := command.DurationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range, the last of which is at its end (default one point per column)")
+	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		view.At, view.Length, view.Step = *at, *length, *step
@@ -95,12 +95,12 @@ func (q query) run(ctx context.Context) error {
 	return nil
 }
 
-// parseError is what Prometheus' API writes before what is wrong with a query: the line and
-// the column of its place, both from 1, the column in bytes.
+// parseError matches what Prometheus' API writes before a query's problem: line and column of the
+// place, both from 1, the column in bytes.
 var parseError = regexp.MustCompile(`(?:^|: )(\d+):(\d+): parse error: `)
 
-// pointed is an error of a query with the line that it is about, and a caret below the
-// place. An error that names no place is as it was, behind the query.
+// pointed adds to a query's error the line that it is about, with a caret below the place. An error
+// without a place only gets the query.
 func pointed(expr string, err error) error {
 	line, column, ok := placeIn(expr, err.Error())
 	if !ok {
@@ -110,8 +110,8 @@ func pointed(expr string, err error) error {
 	return fmt.Errorf("query: %w\n  %s\n  %s^", err, text.Text, strings.Repeat(" ", text.Column(column)))
 }
 
-// placeIn is the line of a query that a message is about, and the bytes before the place. At
-// the end of a query the place is behind its last byte.
+// placeIn returns the line of a query that a message is about, and the number of bytes before the
+// place. At the end of a query the place is after its last byte.
 func placeIn(expr, message string) (line string, column int, ok bool) {
 	found := parseError.FindStringSubmatch(message)
 	if found == nil {

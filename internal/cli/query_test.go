@@ -10,11 +10,11 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// The tests of internal/adapter/terminal show what each answer looks like. Each
-// golden file holds what a person sees: the output, then the notes.
+// The tests of internal/adapter/terminal show what each answer looks like. Each golden file holds
+// what users see: the output, then the notes.
 func TestQuery(t *testing.T) {
 	for _, tt := range []struct{ name, why string }{
-		{"info", "what the server remarks comes beside the output"},
+		{"info", "the server's notes do not go to the output"},
 		{"warning", "and what it warns of"},
 		{"range-one", "the range, its end and its step reach the plot"},
 	} {
@@ -112,7 +112,7 @@ func TestQueryErrors(t *testing.T) {
 			`freshet: query up: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis`,
 		},
 		{
-			"something else listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, command.Failure,
+			"another program listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, command.Failure,
 			"freshet: query up: ask SERVER: answered 404 Not Found, and not as a Prometheus API does; is it the address of a freshet server?",
 		},
 		{
@@ -120,7 +120,7 @@ func TestQueryErrors(t *testing.T) {
 			"freshet: query up: ask SERVER: answered 200 OK, and not as a Prometheus API does; is it the address of a freshet server?",
 		},
 		{
-			"a result that is no result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`, []string{"query", "up"}, command.Failure,
+			"an invalid result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`, []string{"query", "up"}, command.Failure,
 			"freshet: query up: show the answer: json: cannot unmarshal number into Go value of type struct { Metric model.Metric \"json:\\\"metric\\\"\"; Value model.SamplePair \"json:\\\"value\\\"\"; Histogram model.SampleHistogramPair \"json:\\\"histogram\\\"\" }",
 		},
 		{
@@ -132,7 +132,7 @@ func TestQueryErrors(t *testing.T) {
 			"freshet: query up: ask http://" + nobody + ": dial tcp " + nobody + ": connect: connection refused; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER",
 		},
 		{
-			"an address that is none", 0, "", []string{"query", "up", "--server", "a b"}, command.Usage,
+			"an invalid address", 0, "", []string{"query", "up", "--server", "a b"}, command.Usage,
 			"freshet: query up: --server = http://a b: is not an address; write it like http://127.0.0.1:7125",
 		},
 		{
@@ -166,7 +166,7 @@ func TestQueryErrors(t *testing.T) {
 	}
 }
 
-// A refusal is long since it names the way out, and is told to its end.
+// A refusal is long, since it says what to do, and is printed in full.
 func TestRefusalsAreToldWhole(t *testing.T) {
 	const wayOut = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with the token of an operator (http.operators_file)"
 	const why = "http.operator_loopback is off until the server is stopped and started, since a request came through a proxy (X-Forwarded-For), whose clients have a loopback address too; " + wayOut

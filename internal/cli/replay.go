@@ -24,10 +24,10 @@ func newReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Send a capture again, at any speed, or print it",
-		Long: `Sends the datagrams of a capture again, each at its time after the first, in the
-order in which they were captured. By UDP what the receiver has no time for is
-lost without a word, as ever; Unix sockets wait. - is standard input. It exits with
-1 if a datagram could not be sent, as when nothing listens on this machine.`,
+		Long: `Sends the datagrams of a capture again, in the order and with the intervals in which
+they were captured. UDP silently drops what the receiver is too busy to read, as always;
+Unix sockets wait. - is standard input. It exits with 1 if a datagram could not be sent,
+for example because nothing listens on this machine.`,
 		Example: `  freshet replay bug.capture
   freshet replay bug.capture --to unixgram:/run/freshet.sock --speed max
   freshet replay bug.capture --rate 10000 --loop 100
@@ -35,11 +35,11 @@ lost without a word, as ever; Unix sockets wait. - is standard input. It exits w
   zstd -dc bug.capture.zst | freshet replay - --speed 10`,
 	}
 	flags := cmd.Flags()
-	to := flags.String("to", loadgen.DefaultTarget, "send there: udp://HOST:PORT, unixgram:PATH or unix:PATH")
+	to := flags.String("to", loadgen.DefaultTarget, "send to this target: udp://HOST:PORT, unixgram:PATH or unix:PATH")
 	r := replay{speed: 1}
-	flags.Func("speed", "`times` as fast as it came, or max (default 1)", r.setSpeed)
-	flags.Float64Var(&r.rate, "rate", 0, "send this `number` of datagrams a second, whenever they came")
-	loops := flags.Int("loop", 1, "send it this `number` of times")
+	flags.Func("speed", "`times` the original speed, or max (default 1)", r.setSpeed)
+	flags.Float64Var(&r.rate, "rate", 0, "send this `number` of datagrams a second, whatever their times")
+	loops := flags.Int("loop", 1, "send the capture this `number` of times")
 	from := command.DurationFlag(flags, "from", 0, "begin this `duration` after the first datagram")
 	until := command.DurationFlag(flags, "until", 0, "end this `duration` after the first datagram")
 	lines := flags.Bool("print", false, "print the lines and send nothing")
@@ -54,9 +54,9 @@ lost without a word, as ever; Unix sockets wait. - is standard input. It exits w
 		case *loops < 1 || *loops > 1 && args[0] == "-":
 			return fmt.Errorf("--loop = %d: must be 1 or more, and 1 for standard input", *loops)
 		case flags.Changed("rate") && !(r.rate > 0 && r.rate <= 1e9):
-			return fmt.Errorf("--rate = %g: must be datagrams a second, above 0", r.rate)
+			return fmt.Errorf("--rate = %g: must be a number of datagrams a second above 0", r.rate)
 		case flags.Changed("rate") && flags.Changed("speed"):
-			return errors.New("--rate and --speed: only one of them can be; --rate sends at that rate whenever the datagrams came")
+			return errors.New("--rate and --speed: give only one of them; --rate ignores the times of the datagrams")
 		case *until > 0 && *until <= *from:
 			return fmt.Errorf("--until = %v: must be after --from, which is %v", *until, *from)
 		}
@@ -87,15 +87,15 @@ lost without a word, as ever; Unix sockets wait. - is standard input. It exits w
 	return cmd
 }
 
-// replayed is what became of a replay.
+// replayed is the result of a replay.
 type replayed struct {
 	Sent    uint64  `json:"sent"`
-	Bytes   uint64  `json:"bytes"`  // in those
+	Bytes   uint64  `json:"bytes"`  // of the sent ones
 	Errors  uint64  `json:"errors"` // datagrams that could not be sent
 	Seconds float64 `json:"seconds"`
 	Rate    float64 `json:"rate"`        // datagrams a second
 	Lag     float64 `json:"lag_seconds"` // how late the latest was
-	Missed  uint64  `json:"missed"`      // when it was captured
+	Missed  uint64  `json:"missed"`      // by the capture
 }
 
 func (r replayed) String() string {
@@ -109,15 +109,15 @@ func (r replayed) String() string {
 	return text
 }
 
-// replay is one capture on its way back.
+// replay is one capture that is sent again.
 type replay struct {
 	file        string
-	speed       float64 // 0 for as fast as it goes
-	rate        float64 // in its place, if not 0
+	speed       float64 // 0 for as fast as possible
+	rate        float64 // replaces speed, if not 0
 	from, until time.Duration
 	replayed
-	latest  uint64 // bytes in the datagram that was sent last
-	failure error  // the first
+	latest  uint64 // bytes of the last datagram sent
+	failure error  // the first one
 }
 
 func (r *replay) setSpeed(text string) error {
@@ -133,8 +133,8 @@ func (r *replay) setSpeed(text string) error {
 	return nil
 }
 
-// walk hands the wanted datagrams to each, with their time after the first of the
-// capture. One that is cut off ends there, which notes tells.
+// walk passes the selected datagrams to each, with their time after the first of the capture. It
+// ends at a datagram that is cut off, and notes that.
 func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture.Datagram, after time.Duration) error) error {
 	in := io.Reader(os.Stdin)
 	if r.file != "-" {
@@ -158,7 +158,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture
 			}
 			return nil
 		case errors.Is(err, capture.ErrCut):
-			_, err := fmt.Fprintln(notes, "note: the capture is cut off inside a datagram; what is before it is whole")
+			_, err := fmt.Fprintln(notes, "note: the capture is cut off inside a datagram; everything before it is whole")
 			return err
 		case err != nil:
 			return err
@@ -172,7 +172,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture
 			continue
 		}
 		if r.until > 0 && after >= r.until {
-			return nil // those of another socket that are earlier by a moment do not matter
+			return nil // datagrams of another socket that are slightly earlier do not matter
 		}
 		if err := each(&d, after-r.from); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture
 	return nil
 }
 
-// send sends the capture so many times.
+// send sends the capture loops times.
 func (r *replay) send(ctx context.Context, to string, loops int, view terminal.View) error {
 	target, err := loadgen.DialTarget(ctx, to)
 	if err != nil {
@@ -213,8 +213,7 @@ func (r *replay) send(ctx context.Context, to string, loops int, view terminal.V
 	return nil
 }
 
-// wait waits until a datagram is due, and notes how late it is. A round is one pass
-// of the capture.
+// wait waits until a datagram is due, and notes its delay. A round is one pass of the capture.
 func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after time.Duration) {
 	var due time.Time
 	switch {
@@ -236,11 +235,10 @@ func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after 
 	}
 }
 
-// sendOne counts a datagram as sent or not. Only an end of the connection ends the
-// replay.
+// sendOne counts a datagram as sent or not. Only the end of the connection ends the replay.
 func (r *replay) sendOne(ctx context.Context, t *loadgen.Target, data []byte) error {
 	err := t.Send(data)
-	if t.Refused(err) { // the one before; this one was not tried
+	if t.Refused(err) { // the previous one; this one was not tried
 		r.refused(err)
 		err = t.Send(data)
 	}
@@ -258,7 +256,7 @@ func (r *replay) sendOne(ctx context.Context, t *loadgen.Target, data []byte) er
 	return nil
 }
 
-// refused takes the datagram that was sent last for one that was not sent.
+// refused counts the last datagram as not sent.
 func (r *replay) refused(err error) {
 	if r.latest > 0 {
 		r.Sent--
@@ -275,7 +273,7 @@ func (r *replay) failed(err error) {
 	}
 }
 
-// print shows what is in the capture.
+// print prints the content of the capture.
 func (r *replay) print(ctx context.Context, view terminal.View, asJSON bool) error {
 	selector := tail.New(tail.Filter{}, nil)
 	err := r.walk(ctx, view.Notes, func(d *capture.Datagram, _ time.Duration) error {

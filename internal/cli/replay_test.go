@@ -37,7 +37,7 @@ func aCapture(t *testing.T) (file string, whole []byte) {
 	return file, b.Bytes()
 }
 
-// receiver is a socket to replay to, and what it gets.
+// receiver returns a socket to replay to, and its next datagram.
 func receiver(t *testing.T) (to string, next func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -53,7 +53,7 @@ func receiver(t *testing.T) (to string, next func() string) {
 		}
 		n, err := conn.Read(buf)
 		if err != nil {
-			return "" // nothing came
+			return "" // nothing arrived
 		}
 		return string(buf[:n])
 	}
@@ -68,9 +68,9 @@ func TestReplay(t *testing.T) {
 		took time.Duration // at least
 	}{
 		{"at ten times the speed", []string{"--speed", "10"}, "a,b,c", 100 * time.Millisecond},
-		{"as fast as it goes", []string{"--speed", "max"}, "a,b,c", 0},
-		{"at a rate, whenever they came", []string{"--rate", "20", "--loop", "2"}, "a,b,c,a,b,c", 200 * time.Millisecond},
-		{"a part, which begins at once", []string{"--from", "400ms", "--until", "900ms"}, "b", 0},
+		{"as fast as possible", []string{"--speed", "max"}, "a,b,c", 0},
+		{"at a rate, whatever their times", []string{"--rate", "20", "--loop", "2"}, "a,b,c,a,b,c", 200 * time.Millisecond},
+		{"a part, sent at once", []string{"--from", "400ms", "--until", "900ms"}, "b", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			to, next := receiver(t)
@@ -94,8 +94,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// By UDP the kernel says only at the next datagram that nobody had the one before,
-// and of the last one when it is asked. None of them was sent.
+// With UDP, the kernel reports only at the next datagram that the previous one had no receiver, and
+// for the last one when asked. None of them counts as sent.
 func TestReplayToNobody(t *testing.T) {
 	file, _ := aCapture(t)
 	gone, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -146,8 +146,8 @@ func TestReplayPrints(t *testing.T) {
 	}
 }
 
-// The mark is below the byte that is wrong, whatever stands before it, also when the
-// line came in JSON, which has text only.
+// The mark is below the wrong byte, whatever precedes it, even if the line came as JSON, which has
+// text only.
 func TestTailMarksTheByte(t *testing.T) {
 	for _, tt := range []struct{ line, shown, mark string }{
 		{"price:1,5|g", "price:1,5|g", "       ^ "},
@@ -185,8 +185,8 @@ func TestMistakesOfTaps(t *testing.T) {
 	}{
 		{[]string{"replay", file, "--speed", "0"}, command.Usage, "is not a speed; write a number above 0, or max"},
 		{[]string{"replay", "-", "--loop", "2"}, command.Usage, "--loop = 2: must be 1 or more, and 1 for standard input"},
-		{[]string{"replay", file, "--rate", "0"}, command.Usage, "--rate = 0: must be datagrams a second, above 0"},
-		{[]string{"replay", file, "--rate", "10", "--speed", "2"}, command.Usage, "--rate and --speed: only one of them can be"},
+		{[]string{"replay", file, "--rate", "0"}, command.Usage, "--rate = 0: must be a number of datagrams a second above 0"},
+		{[]string{"replay", file, "--rate", "10", "--speed", "2"}, command.Usage, "--rate and --speed: give only one of them"},
 		{[]string{"replay", file, "--from", "2s", "--until", "1s"}, command.Usage, "--until = 1s: must be after --from, which is 2s"},
 		{[]string{"replay", file, "--from", "2s", "--print"}, command.Failure, "--from = 2s: is after its last datagram; it lasts 1s"},
 		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, command.Usage, "--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
@@ -204,8 +204,7 @@ func TestMistakesOfTaps(t *testing.T) {
 	}
 }
 
-// A capture ends when there is enough, never writes over another, and tells what
-// the server missed.
+// A capture ends when it has enough, never overwrites a file, and reports what the server missed.
 func TestCapture(t *testing.T) {
 	_, whole := aCapture(t)
 	answering := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(whole) }))
@@ -222,11 +221,11 @@ func TestCapture(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if code, _, stderr := freshet(t, "capture", file, "--server", server); code != command.Failure || !strings.Contains(stderr, "is there already") {
+	if code, _, stderr := freshet(t, "capture", file, "--server", server); code != command.Failure || !strings.Contains(stderr, "exists already") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 	code, stdout, stderr = freshet(t, "capture", "-", "--json", "--server", server)
-	if code != command.Failure || stdout != string(whole) || !strings.Contains(stderr, "the server ended it") {
+	if code != command.Failure || stdout != string(whole) || !strings.Contains(stderr, "the server ended the stream") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }

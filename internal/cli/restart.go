@@ -22,11 +22,11 @@ func newRestartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restart",
 		Short: "Restart a server in place, without losing a datagram",
-		Long: `Has a running server replace itself by the program that lies at its path now, in
-the same process and with the same sockets: what is sent meanwhile waits in them.
-The server first has the new program check the configuration. If either is bad
-it goes on as before, and this command says why. docs/upgrade.md tells the rest.
-It sends SIGUSR2 to the process that has the data directory.`,
+		Long: `Makes a running server replace itself with the program now at its path, in the same
+process and with the same sockets: datagrams sent meanwhile wait in them. The server
+first has the new program check the configuration. If the program or the configuration
+is bad, the server goes on as before, and this command says why. docs/upgrade.md has
+the details. It sends SIGUSR2 to the process that has the data directory.`,
 		Example: `  freshet restart
   freshet restart --data-dir /var/lib/freshet
   freshet restart --json`,
@@ -37,7 +37,7 @@ It sends SIGUSR2 to the process that has the data directory.`,
 		preset = settings.Default().DataDir
 	}
 	dir := cmd.Flags().String("data-dir", preset, "`directory` of the server's data; also FRESHET_DATA_DIR")
-	raw := cmd.Flags().Bool("json", false, "print what came of it as JSON")
+	raw := cmd.Flags().Bool("json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		end, err := restart(cmd.Context(), *dir, func(s answer.Restart) {
@@ -55,13 +55,13 @@ It sends SIGUSR2 to the process that has the data directory.`,
 	return cmd
 }
 
-// progress is what a person reads.
+// progress describes a state for people.
 func progress(s answer.Restart) string {
 	switch s.State {
 	case answer.RestartChecking:
 		return fmt.Sprintf("process %d checks the program and the configuration", s.PID)
 	case answer.RestartStopping:
-		return "both are good; it ends its requests and journals its windows"
+		return "both are valid; it ends its requests and journals its windows"
 	case answer.RestartOpening:
 		return "the new program reads the sockets, and opens the stores"
 	case answer.RestartRefused:
@@ -75,12 +75,12 @@ func progress(s answer.Restart) string {
 const (
 	restartPoll = 20 * time.Millisecond
 
-	// signalTime is how long a server may take to notice the signal. One that
-	// knows nothing of restarts never does.
+	// signalTime is how long a server may take to notice the signal. A version that does not know
+	// restarts never does.
 	signalTime = 10 * time.Second
 
-	// holderTime is how long the data directory may be nobody's: between two
-	// images, of which another restart replaces one by the other.
+	// holderTime is how long the data directory may have no owner between two images, while another
+	// restart replaces one by the other.
 	holderTime = time.Second
 )
 
@@ -142,7 +142,7 @@ func findServer(ctx context.Context, dir string, tick <-chan time.Time) (*os.Pro
 func signalHint(err error) string {
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
-		return "; the server ended without a word, start it again"
+		return "; the server ended without an error; start it again"
 	case errors.Is(err, syscall.EPERM):
 		return "; be the server's user, or root"
 	}

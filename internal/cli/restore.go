@@ -27,13 +27,13 @@ import (
 func newRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore SNAPSHOT",
-		Short: "Make a data directory of a snapshot",
+		Short: "Turn a snapshot into a data directory",
 		Long: `Copies a snapshot of freshet backup into an empty directory, reads everything in it
-once, and leaves it ready for freshet serve --data-dir. The snapshot stays as it is.`,
+once, and leaves it ready for freshet serve --data-dir. The snapshot is not changed.`,
 		Example: `  freshet restore /backup/freshet-2026-11-21 --data-dir /var/lib/freshet
   freshet serve --data-dir /var/lib/freshet`,
 	}
-	dataDir := cmd.Flags().String("data-dir", "", "`directory` to restore to: empty, or not there yet (required)")
+	dataDir := cmd.Flags().String("data-dir", "", "`directory` to restore to: empty, or a new one (required)")
 	asJSON := cmd.Flags().Bool("json", false, "print what was restored as JSON")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		const right = "freshet restore SNAPSHOT --data-dir NEW"
@@ -55,10 +55,10 @@ once, and leaves it ready for freshet serve --data-dir. The snapshot stays as it
 	return cmd
 }
 
-// restored says what is in the new data directory.
+// restored says what the new data directory contains.
 type restored struct {
 	DataDir  string          `json:"data_dir"`
-	Created  time.Time       `json:"created"` // the snapshot
+	Created  time.Time       `json:"created"` // of the snapshot
 	Bytes    int64           `json:"bytes"`
 	Stores   []restoredStore `json:"stores"`
 	Frames   uint64          `json:"journal_frames"`
@@ -74,7 +74,7 @@ type restoredStore struct {
 
 func (r *restored) print(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: as of %s, %s, read and found whole\n", r.DataDir, r.Created.Format(time.RFC3339), size(r.Bytes))
+	fmt.Fprintf(&b, "%s: as of %s, %s, read and verified\n", r.DataDir, r.Created.Format(time.RFC3339), size(r.Bytes))
 	for _, s := range r.Stores {
 		fmt.Fprintf(&b, "  tsdb/%s/%s: %d blocks, %d samples\n", s.Tenant, s.Store, s.Blocks, s.Samples)
 	}
@@ -87,8 +87,8 @@ func (r *restored) print(out io.Writer) error {
 	return err
 }
 
-// restore fills dataDir. Its lock is held meanwhile, so that no server begins
-// there; after an error it is empty again.
+// restore fills dataDir. It holds the directory's lock meanwhile, so that no server starts there.
+// After an error the directory is empty again.
 func restore(ctx context.Context, from, dataDir string) (*restored, error) {
 	m, err := readManifest(from)
 	if err != nil {
@@ -126,7 +126,7 @@ func restore(ctx context.Context, from, dataDir string) (*restored, error) {
 	return done, files.SyncDir(dataDir)
 }
 
-// unfinished is the directory in a data directory where a restore works.
+// unfinished is the subdirectory of a data directory where a restore works.
 const unfinished = "restore-unfinished"
 
 func readManifest(dir string) (m answer.Manifest, err error) {
@@ -143,7 +143,7 @@ func readManifest(dir string) (m answer.Manifest, err error) {
 	return m, nil
 }
 
-// checkEmpty lets pass what a mount point and a lock have in them.
+// checkEmpty ignores what a mount point and a lock put there.
 func checkEmpty(dataDir string) error {
 	entries, err := os.ReadDir(dataDir)
 	if err != nil {
@@ -151,13 +151,13 @@ func checkEmpty(dataDir string) error {
 	}
 	for _, e := range entries {
 		if !slices.Contains([]string{"lock", "lost+found", unfinished}, e.Name()) {
-			return fmt.Errorf("%s is not empty: it has %s; restore to a new directory, or move what is there away", dataDir, e.Name())
+			return fmt.Errorf("%s is not empty: it has %s; restore to a new directory, or move its content away", dataDir, e.Name())
 		}
 	}
 	return nil
 }
 
-// copySnapshot copies every file that the snapshot was made with.
+// copySnapshot copies every file in the snapshot's manifest.
 func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done *restored) error {
 	for name, want := range m.Files {
 		if err := ctx.Err(); err != nil {
@@ -165,7 +165,7 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 		}
 		first, _, _ := strings.Cut(filepath.ToSlash(name), "/")
 		if !filepath.IsLocal(name) || !slices.Contains([]string{"tsdb", "journal", "events.db", "names.db", "sender"}, first) {
-			return fmt.Errorf("%s names %s, which no snapshot has", answer.ManifestName, name)
+			return fmt.Errorf("%s names %s, which does not belong in a snapshot", answer.ManifestName, name)
 		}
 		source, target := filepath.Join(from, name), filepath.Join(to, name)
 		info, err := os.Lstat(source)
@@ -173,7 +173,7 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 			return fmt.Errorf("it is not whole: %w", err)
 		}
 		if !info.Mode().IsRegular() { // a link may lead anywhere, and a pipe has no end
-			return fmt.Errorf("it is not whole: %s is no regular file", source)
+			return fmt.Errorf("it is not whole: %s is not a regular file", source)
 		}
 		if info.Size() != want {
 			return fmt.Errorf("it is not whole: %s has %d bytes, not %d", source, info.Size(), want)
@@ -189,7 +189,7 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 	return files.SyncDirs(to)
 }
 
-// verify reads everything once: a restore is the time to learn that it cannot be.
+// verify reads everything once: a restore is the time to learn of damage.
 func (r *restored) verify(ctx context.Context, dir string) error {
 	err := tsdb.Verify(ctx, dir, func(c tsdb.Content) {
 		r.Stores = append(r.Stores, restoredStore{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks, Samples: c.Samples})
@@ -204,7 +204,7 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	// Opening cuts off the frame that was being written when it was copied.
+	// Opening cuts off a frame that was being written while it was copied.
 	log, report, err := journal.Open(journalDir, journal.Options{})
 	if err != nil {
 		return err

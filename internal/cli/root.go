@@ -6,8 +6,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// NewRoot is the command freshet with all others below it. serve and bench come from packages
-// that this one does not know.
+// NewRoot returns the command freshet with all its subcommands. serve and bench come from packages
+// that this one does not import.
 func NewRoot(serve, bench *cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "freshet",
@@ -27,7 +27,7 @@ this machine's loopback, with its data in ./data.`,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		DisableFlagsInUseLine: true,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true // ours says less and leaves PowerShell out
+	root.CompletionOptions.DisableDefaultCmd = true // ours is shorter and leaves out PowerShell
 	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(), newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
@@ -48,22 +48,22 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	}
 }
 
-// newExitCodesTopic is a page of help, and no command.
+// newExitCodesTopic returns a help page that is not a command.
 func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
-		Short: "What the exit code of a command says",
-		Long: `  0  it is done
-  1  it could not be done; the last lines on standard error say why. Of diff and
-     convert: there is a difference
-  2  a mistake on the command line, such as PromQL that cannot be read, or in the
-     configuration: retrying cannot help
+		Short: "What the exit code of a command means",
+		Long: `  0  success
+  1  failure; the last lines on standard error say why. For diff and convert:
+     there is a difference
+  2  a mistake on the command line, such as invalid PromQL, or in the configuration:
+     retrying cannot help
 
-A server that is asked to stop by SIGINT or SIGTERM, and does so in order, ends with 0.`,
+A server that is stopped by SIGINT or SIGTERM, and stops in order, exits with 0.`,
 	}
 }
 
-// addHelp adds the command help, which refuses what it has no page for.
+// addHelp adds the command help, which refuses topics that have no page.
 func addHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})

@@ -12,14 +12,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/capture"
 )
 
-// each calls do now and at every interval, until it fails or ctx is done.
+// each calls do now and at every interval, until do fails or ctx is done.
 func each(ctx context.Context, interval time.Duration, do func() error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		if err := do(); err != nil {
 			if ctx.Err() != nil {
-				return nil // it was interrupted
+				return nil // interrupted
 			}
 			return err
 		}
@@ -31,13 +31,13 @@ func each(ctx context.Context, interval time.Duration, do func() error) error {
 	}
 }
 
-// ended is nil if a stream ended because nobody wants more of it.
+// ended returns nil if a stream ended because its reader has enough.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, capture.ErrCut) {
-		return errors.New("the server ended it; what it gave is there")
+		return errors.New("the server ended the stream; what arrived before is kept")
 	}
 	return err
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
-// readableRate is how many lines a second a terminal gets unless told otherwise.
+// readableRate is the default number of lines a second on a terminal.
 const readableRate = 100
 
-// noticePause is how often a person is told what was not shown.
+// noticePause is how often the user is told what was not shown.
 const noticePause = 5 * time.Second
 
 func newTailCommand() *cobra.Command {
@@ -32,10 +32,10 @@ func newTailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Show the lines that arrive now, and who sends them",
 		Long: `Asks a server on this machine for the lines that arrive and prints them until it is
-interrupted. Filters work in the server; * stands for any text and ? for a byte. A
-name is one that a client sends, such as page.views, or one that PromQL has, such as
-page_views. What is not shown, because it is too much or the server had no time, is
-said.`,
+interrupted. The server applies the filters; * stands for any text and ? for a byte. A
+name is one that a client sends, such as page.views, or one in PromQL, such as
+page_views. Lines that are left out, because there are too many or the server had no
+time, are counted and reported.`,
 		Example: `  freshet tail
   freshet tail --name 'page_*' --tag env:prod
   freshet tail --malformed                          and why
@@ -45,20 +45,20 @@ said.`,
 	server := apiclient.Flags(cmd.Flags())
 	flags := cmd.Flags()
 	name := flags.String("name", "", "only metrics, checks and events whose name, as sent or as stored, matches this `glob`")
-	tags := flags.StringArray("tag", nil, "only lines with a tag that matches this `glob`, as in env:prod*; given again, with both")
-	flags.String("sender", "", "only what this `address` or network sent by UDP")
-	flags.Int32("pid", 0, "only what this `process` sent by a Unix socket")
-	flags.Int32("uid", 0, "only what this `user` sent by a Unix socket")
-	flags.String("listener", "", "only what comes to this socket, `NETWORK://ADDRESS` as in /metrics")
+	tags := flags.StringArray("tag", nil, "only lines with a tag that matches this `glob`, as in env:prod*; if repeated, with all")
+	flags.String("sender", "", "only lines that this `address` or network sent by UDP")
+	flags.Int32("pid", 0, "only lines that this `process` sent by a Unix socket")
+	flags.Int32("uid", 0, "only lines that this `user` sent by a Unix socket")
+	flags.String("listener", "", "only lines that arrive at this socket, `NETWORK://ADDRESS` as in /metrics")
 	flags.Float64("sample", 1, "look at this `share` of the datagrams, chosen at random")
-	rate := flags.Int("max-rate", 0, fmt.Sprintf("`lines` a second at most, 0 for any number (default %d on a terminal)", readableRate))
-	malformed := flags.Bool("malformed", false, "only lines that cannot be read, and why")
+	rate := flags.Int("max-rate", 0, fmt.Sprintf("at most this many `lines` a second, 0 for no limit (default %d on a terminal)", readableRate))
+	malformed := flags.Bool("malformed", false, "only malformed lines, and why")
 	raw := flags.Bool("json", false, "print JSON, one line each")
 	params := url.Values{}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		params = url.Values{"name": {*name}, "tag": *tags, "malformed": {strconv.FormatBool(*malformed)}, "max_rate": {strconv.Itoa(*rate)}}
 		for _, key := range []string{"sender", "pid", "uid", "listener", "sample"} {
-			if flags.Changed(key) { // user 0 is somebody
+			if flags.Changed(key) { // user 0 is a user
 				params.Set(key, flags.Lookup(key).Value.String())
 			}
 		}
@@ -82,11 +82,11 @@ said.`,
 	return cmd
 }
 
-// tailView prints lines for a person, or for a program.
+// tailView prints lines for people, or for a program.
 type tailView struct {
 	terminal.View
 	raw     bool
-	unseen  answer.Tailed // not yet told
+	unseen  answer.Tailed // not yet reported
 	noticed time.Time
 }
 
@@ -110,7 +110,7 @@ func (t *tailView) run(ctx context.Context, server apiclient.Server, params url.
 	}
 }
 
-// wanted says which lines params let pass, for a person to whom none is shown.
+// wanted describes the filter in params, for a user who sees no line yet.
 func wanted(params url.Values) string {
 	var all []string
 	for _, key := range []string{"name", "tag", "sender", "pid", "uid", "listener"} {
@@ -144,7 +144,7 @@ func (t *tailView) show(got answer.Tailed) error {
 	return t.notice()
 }
 
-// notice says what was not shown since it was said last.
+// notice reports what was not shown since the last notice.
 func (t *tailView) notice() error {
 	t.noticed = time.Now()
 	var parts []string
@@ -162,8 +162,8 @@ func (t *tailView) notice() error {
 	return err
 }
 
-// writeLine prints the time, the sender and the line, and under a malformed one
-// what is wrong with it, and where.
+// writeLine prints the time, the sender and the line, and below a malformed line its problem and
+// the place.
 func writeLine(v terminal.View, l *tail.Line) error {
 	sender := l.Sender
 	if sender == "" {
@@ -180,7 +180,7 @@ func writeLine(v terminal.View, l *tail.Line) error {
 	if l.Malformed == "" {
 		b.WriteString(colourLine(v, l, shown.Text))
 	} else {
-		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // another version may count otherwise
+		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // another version may count differently
 		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, shown.Text), column, "", tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
 	}
 	b.WriteByte('\n')
@@ -191,7 +191,7 @@ func writeLine(v terminal.View, l *tail.Line) error {
 // colourLine paints the name, the type and the tags of text.
 func colourLine(v terminal.View, l *tail.Line, text string) string {
 	name, rest, ok := strings.Cut(text, ":")
-	if !v.Colour || !ok || name != l.Name { // checks and events
+	if !v.Colour || !ok || name != l.Name { // a check or an event
 		return text
 	}
 	rest, tags, tagged := strings.Cut(rest, "|#")

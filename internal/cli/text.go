@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// Colours, as a terminal is told them, and what ends each.
+// Colours as terminal codes, and the code that ends each.
 const (
 	red    = "\x1b[31m"
 	green  = "\x1b[32m"
@@ -18,7 +18,7 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// tint is text in a colour, where the view has colours.
+// tint returns text in a colour, if the view has colours.
 func tint(v terminal.View, colour, text string) string {
 	if !v.Colour {
 		return text
@@ -26,7 +26,7 @@ func tint(v terminal.View, colour, text string) string {
 	return colour + text + plain
 }
 
-// size writes bytes for people.
+// size formats bytes for people.
 func size(n int64) string {
 	for _, unit := range []struct {
 		bytes int64
@@ -39,7 +39,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// unixSeconds writes t as the API takes it.
+// unixSeconds formats t for the API.
 func unixSeconds(t time.Time) string {
 	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
 }

@@ -24,10 +24,10 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show the busiest metrics and senders, new series and large labels",
-		Long: `Asks a server what is busiest and shows it again each second, until it is
-interrupted; once, if it does not print to a terminal. The server counts only while
-somebody looks, so the first answer takes two seconds. Rates are those of the last
-ten seconds, as far as they were looked at. Metrics over a limit are red.`,
+		Long: `Asks a server what is busiest and shows it again each second until it is interrupted,
+or once if the output is not a terminal. The server counts only while a client asks, so
+the first answer takes two seconds. Rates cover the last ten seconds, or the part of
+them in which the server counted. Metrics over a limit are red.`,
 		Example: `  freshet top
   freshet top --once --limit 5
   freshet top --json --interval 10s             a line of JSON every ten seconds
@@ -35,9 +35,9 @@ ten seconds, as far as they were looked at. Metrics over a limit are red.`,
 	}
 	server := apiclient.Flags(cmd.Flags())
 	limit := cmd.Flags().Int("limit", top.DefaultRows, fmt.Sprintf("`rows` of each list, at most %d; a terminal shows what it has room for", top.MaxRows))
-	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "`duration` between two looks (default 1s)")
+	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "`duration` between two pages (default 1s)")
 	once := cmd.Flags().Bool("once", false, "look once")
-	raw := cmd.Flags().Bool("json", false, "print the server's answers as they came, a line each")
+	raw := cmd.Flags().Bool("json", false, "print the server's answers unchanged, one line each")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if _, err := top.ParseRows(strconv.Itoa(*limit)); err != nil {
 			return fmt.Errorf("--%w", err)
@@ -82,7 +82,7 @@ func (t topQuery) ask(ctx context.Context) (body []byte, top *answer.TopAll, err
 	return body, top, nil
 }
 
-// print prints an answer as it came.
+// print prints an answer unchanged.
 func (t topQuery) print(ctx context.Context, out io.Writer) error {
 	body, _, err := t.ask(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (t topQuery) print(ctx context.Context, out io.Writer) error {
 	return terminal.WriteJSON(out, body)
 }
 
-// show prints one page with all there is, on as many lines as it takes.
+// show prints one whole page, on as many lines as it takes.
 func (t topQuery) show(ctx context.Context, view terminal.View) error {
 	_, top, err := t.ask(ctx)
 	if err != nil {
@@ -105,8 +105,8 @@ func (t topQuery) show(ctx context.Context, view terminal.View) error {
 	return err
 }
 
-// live shows one page after the other. Once there was an answer it goes on without
-// one: the server may be restarting, which is when one wants to look.
+// live shows page after page. After the first answer it goes on without one: the server may be
+// restarting, which is when users want to watch.
 func (t topQuery) live(ctx context.Context, screen *terminal.Screen, interval time.Duration) (err error) {
 	_, last, err := t.ask(ctx)
 	if err != nil {

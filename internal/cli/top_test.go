@@ -27,8 +27,7 @@ func recordedTop(t *testing.T) (body string, top *answer.TopAll) {
 	return string(text), a.Data
 }
 
-// Piped, it prints everything once, without colours; what a person sees is in the
-// golden file.
+// Piped, it prints everything once, without colours. The golden file shows what users see.
 func TestTop(t *testing.T) {
 	body, _ := recordedTop(t)
 	server, asked := answering(t, http.StatusOK, body)
@@ -47,8 +46,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// In a window each list gets its part; nothing is wider or longer than the window
-// is, and what is over a limit is red.
+// In a window each list gets its part. Nothing is wider or longer than the window, and metrics over
+// a limit are red.
 func TestTopInWindows(t *testing.T) {
 	_, top := recordedTop(t)
 	for _, tt := range []struct {
@@ -104,7 +103,7 @@ func TestTopErrors(t *testing.T) {
 	}
 }
 
-// What is cut off fits in columns, not in characters.
+// A text is cut to fit columns, not characters.
 func TestShorten(t *testing.T) {
 	for _, tt := range []struct {
 		text    string

@@ -13,11 +13,11 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// topPage lays out what is busiest for a person.
+// topPage lays out what is busiest for people.
 type topPage struct {
-	columns, rows int // of the window; 0 for as many as it takes
+	columns, rows int // of the window; 0 for no limit
 	colour        bool
-	notice        string // above all else
+	notice        string // at the top
 }
 
 // topList is a list with its title.
@@ -28,7 +28,7 @@ type topList struct {
 	colour  string // of the rows
 }
 
-// lines are those of the page.
+// lines returns the lines of the page.
 func (p topPage) lines(top *answer.TopAll) []string {
 	lines := []string{p.paint(bold, p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
 		terminal.Printable(top.Tenant), time.Unix(top.End, 0).Format(time.TimeOnly), perSecond(top.Samples), perSecond(top.Datagrams),
@@ -47,15 +47,15 @@ func (p topPage) lines(top *answer.TopAll) []string {
 	return lines
 }
 
-// allot shares the lines of the window out: none gets more rows than it has, and
-// what one leaves is the others'.
+// allot shares the window's lines among the lists. A list that needs fewer leaves the rest to the
+// others.
 func (p topPage) allot(used int, lists []topList) []int {
 	rooms := make([]int, len(lists))
 	left := math.MaxInt
 	if p.rows > 0 {
 		left = p.rows - used
 	}
-	const around = 2 // lines: the one above, and the title
+	const around = 2 // the blank line above, and the title
 	for i, s := range lists {
 		if len(s.rows) > 0 && left > around {
 			rooms[i] = 1
@@ -81,7 +81,7 @@ func (p topPage) table(s topList) (lines []string) {
 		narrow(rows, s.numbers, p.columns)
 	}
 	var text bytes.Buffer
-	_ = terminal.WriteTable(&text, rows, s.numbers) // a buffer takes all
+	_ = terminal.WriteTable(&text, rows, s.numbers) // a buffer accepts everything
 	for line := range strings.Lines(text.String()) {
 		colour := s.colour
 		if len(lines) == 0 {
@@ -107,7 +107,7 @@ func (p topPage) cut(line string) string {
 	return shorten(line, p.columns)
 }
 
-// shorten leaves out the end of a text.
+// shorten cuts off the end of a text.
 func shorten(text string, columns int) string {
 	if terminal.Width(text) <= columns {
 		return text
@@ -121,8 +121,7 @@ func shorten(text string, columns int) string {
 	return text
 }
 
-// narrow shortens the cells of text so that a table fits, those of the widest
-// column first.
+// narrow shortens text cells until the table fits, starting with the widest column.
 func narrow(rows [][]string, numbers, columns int) {
 	widths := make([]int, len(rows[0]))
 	total := 2 * (len(widths) - 1)
@@ -144,7 +143,7 @@ func narrow(rows [][]string, numbers, columns int) {
 	}
 }
 
-// listsOf returns the lists of a page, what is wrong first.
+// listsOf returns the lists of a page, problems first.
 func listsOf(top *answer.TopAll) []topList {
 	over := topList{title: []string{"OVER A LIMIT", "limit", "label", "sender", "values", "samples"}, numbers: 2, colour: red}
 	for _, o := range top.Over {
@@ -188,7 +187,7 @@ func requestList(top *answer.TopAll) topList {
 	return s
 }
 
-// describeRequester is who sends requests, in a cell.
+// describeRequester formats a sender of requests for a cell.
 func describeRequester(r answer.TopRequester) string {
 	parts := []string{}
 	for _, text := range []string{r.Address, r.Agent} {
@@ -236,7 +235,7 @@ func others(n int) string {
 	return terminal.Thousands(uint64(n)) + " others"
 }
 
-// describeSender is a sender in a cell.
+// describeSender formats a sender for a cell.
 func describeSender(s answer.TopSender) string {
 	var parts []string
 	if s.Address != "" {
@@ -257,7 +256,7 @@ func describeSender(s answer.TopSender) string {
 	return strings.Join(parts, " ")
 }
 
-// perSecond writes a rate so that slow ones are seen, too.
+// perSecond formats a rate so that slow ones are visible, too.
 func perSecond(rate float64) string {
 	if rate < 100 {
 		return strconv.FormatFloat(rate, 'f', 1, 64)

@@ -15,8 +15,8 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print which build this is",
-		Long: `Prints the version, the commit that it was built from, and whether there were changes
-that no commit holds.`,
+		Long: `Prints the version, the commit that it was built from, and whether the tree had
+uncommitted changes.`,
 		Example: `  freshet version
   freshet version --json | jq -r .revision`,
 		Args: command.NoWords,
