@@ -71,7 +71,8 @@ func TestReadyMeansReady(t *testing.T) {
 		p.mustWrite(t, requestV2(now, 1, names...))
 	}
 	increment(t, p, "ready.counter", 3)
-	eventually(t, time.Minute, "all three stores of the tenant are open", func() error {
+	// The store of 1m opens with its first tile, which ends within a minute and is stored at most 6 s later.
+	eventually(t, 2*time.Minute, "all three stores of the tenant are open", func() error {
 		return p.expectOwn("freshet_store_open_databases", 3)
 	})
 	for _, stop := range []func(*process, *testing.T){(*process).kill, (*process).terminate} {
