@@ -110,7 +110,7 @@ func TestBadRequests(t *testing.T) {
 		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400, "store.out_of_order (30m", "1", `freshet_distributor_refused_total{reason="too_old"}`},
 		{"a long value", remoteWriteV1, pack(t, with(series("__name__", "a", "b", strings.Repeat("x", 51)), now, 1)), 429, "distributor.max_label_value allows 50", "1", `freshet_distributor_refused_total{reason="too_long_label"}`},
 		{"too many series", remoteWriteV2, pack(t, requestV2(now, 1, many...)), 429, `__name__="many18"`, "18", `freshet_distributor_refused_total{reason="too_many_series"}`},
-		{"another type", "text/plain", pack(t, requestV2(now, 1, "a")), 415, "is not taken", "0", `freshet_receive_unread_requests_total{reason="content_type"}`},
+		{"another type", "text/plain", pack(t, requestV2(now, 1, "a")), 415, "is not supported", "0", `freshet_receive_unread_requests_total{reason="content_type"}`},
 		{"not snappy", remoteWriteV2, []byte("{}"), 400, "not compressed with snappy", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
 		{"not protobuf", remoteWriteV2, snappy.Encode(nil, []byte("{}")), 400, "byte 0", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
 		{"a reference to nothing", remoteWriteV2, pack(t, &writev2.Request{Symbols: []string{""}, Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2}}}}), 400, "refers to symbol 1", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},

@@ -1,6 +1,6 @@
-// Package apiclient asks a Freshet server by its HTTP API, for the commands: it finds the
-// server of this machine, sends the user's token, and tells in words what went wrong. What an
-// answer means is the command's business.
+// Package apiclient sends the commands' requests to a Freshet server's HTTP API: it finds the
+// server of this machine, sends the user's token, and explains errors. The commands interpret
+// the answers.
 package apiclient
 
 import (
@@ -25,29 +25,29 @@ import (
 )
 
 const (
-	// DefaultServer is asked where no operator.sock is found.
+	// DefaultServer is used if no operator.sock is found.
 	DefaultServer = "http://127.0.0.1:7125"
 
-	// Timeout is longer than what a server gives to a query (2 min), so that its own error
+	// Timeout exceeds the server's limit for a query (2 min), so that the server's own error
 	// arrives.
 	Timeout = 150 * time.Second
 )
 
-// Variables in place of flags, for the commands that ask a server.
+// Environment variables for the flags of commands that send requests to a server.
 const (
 	ServerVariable = "FRESHET_SERVER"
-	TokenVariable  = "FRESHET_TOKEN" // the token itself: no flag, since other users see flags
+	TokenVariable  = "FRESHET_TOKEN" // the token itself; there is no such flag, because other users see flags
 	CAVariable     = "FRESHET_CA_FILE"
 )
 
-// Server is a server to ask, and what it takes to be answered.
+// Server is a server to send requests to, and the credentials.
 type Server struct {
 	Address   string // empty for the server of this machine
 	TokenFile string // empty for TokenVariable
 	CAFile    string // empty for the CAs of the system
 }
 
-// Flags adds --server and what goes with it to the flags of a command.
+// Flags adds --server and the related flags to a command.
 func Flags(flags *pflag.FlagSet) *Server {
 	s := new(Server)
 	flags.StringVar(&s.Address, "server", os.Getenv(ServerVariable), "`address` of the server to ask, HOST:PORT, a URL or unix:PATH of its operator.sock; also "+ServerVariable+
@@ -56,13 +56,13 @@ func Flags(flags *pflag.FlagSet) *Server {
 	return s
 }
 
-// CredentialFlags adds the flags by which client and server prove who they are.
+// CredentialFlags adds the flags for the token and the server's CA.
 func (s *Server) CredentialFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.TokenFile, "token-file", "", "`file` with the token of a tenant or an operator; or have the token in "+TokenVariable)
 	flags.StringVar(&s.CAFile, "ca-file", os.Getenv(CAVariable), "`file` with the CA of an https server; also "+CAVariable)
 }
 
-// String is the address without a password that may stand in it.
+// String returns the address without any password in it.
 func (s Server) String() string {
 	address := s.found().Address
 	if strings.HasPrefix(address, bySocket) {
@@ -71,7 +71,7 @@ func (s Server) String() string {
 	return conf.ShowURL(WithScheme(address))
 }
 
-// WithScheme is the URL of a server that is named by HOST:PORT.
+// WithScheme returns the URL of a server that is given as HOST:PORT.
 func WithScheme(address string) string {
 	if strings.Contains(address, "://") {
 		return address
@@ -91,7 +91,7 @@ func (s Server) Token() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// Client returns what sends requests.
+// Client returns the client for requests.
 func (s Server) Client() (*http.Client, error) {
 	if path, ok := strings.CutPrefix(s.Address, bySocket); ok {
 		return OverSocket(path), nil
@@ -105,27 +105,27 @@ func (s Server) Client() (*http.Client, error) {
 	}
 	cas := x509.NewCertPool()
 	if !cas.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--ca-file = %s: has no certificate; name a file in PEM form", s.CAFile)
+		return nil, fmt.Errorf("--ca-file = %s: has no certificate; give a file in PEM form", s.CAFile)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{RootCAs: cas}
-	transport.DisableKeepAlives = true // the next request has a client of its own
+	transport.DisableKeepAlives = true // the next request makes a new client
 	return &http.Client{Transport: transport}, nil
 }
 
-// Get begins to ask the server for path. The body must be closed.
+// Get requests path from the server. The caller closes the body.
 func (s Server) Get(ctx context.Context, path string, params url.Values) (*http.Response, error) {
 	return s.request(ctx, http.MethodGet, path, params, nil)
 }
 
-// Post sends a body, nil for none, to path. The answer may take as long as it needs; its body
-// must be closed.
+// Post sends a body, nil for none, to path. It waits for the answer without a time limit. The
+// caller closes the body.
 func (s Server) Post(ctx context.Context, path string, params url.Values, body io.Reader) (*http.Response, error) {
 	return s.request(ctx, http.MethodPost, path, params, body)
 }
 
-// Follow gets path, whose answer goes on until ctx is done or the server stops. The body must
-// be closed.
+// Follow gets path, whose answer goes on until ctx is done or the server stops. The caller
+// closes the body.
 func (s Server) Follow(ctx context.Context, path string, params url.Values) (io.ReadCloser, error) {
 	resp, err := s.Get(ctx, path, params)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s Server) Follow(ctx context.Context, path string, params url.Values) (io.
 	return nil, s.Refusal(resp)
 }
 
-// Ask gets path from the server and returns the body as it came, and its parts.
+// Ask gets path from the server and returns the raw body and the decoded answer.
 func (s Server) Ask(ctx context.Context, path string, params url.Values) ([]byte, Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -152,7 +152,7 @@ func (s Server) Ask(ctx context.Context, path string, params url.Values) ([]byte
 func (s Server) request(ctx context.Context, method, path string, params url.Values, body io.Reader) (*http.Response, error) {
 	s = s.found()
 	shown := strings.TrimSuffix(s.String(), "/")
-	base := "http://localhost" // operator.sock leads to one server
+	base := "http://localhost" // operator.sock leads to one server, whatever the host
 	if !strings.HasPrefix(s.Address, bySocket) {
 		base = strings.TrimSuffix(WithScheme(s.Address), "/")
 	}
@@ -175,7 +175,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 	if err != nil {
 		cause := err
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			cause = wrapped.Err // the whole URL is no help
+			cause = wrapped.Err // the whole URL does not help
 		}
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			return nil, fmt.Errorf("ask %s: %w; name the file with its CA by --ca-file or %s", shown, cause, CAVariable)
@@ -185,7 +185,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 	return resp, nil
 }
 
-// Answer is what a Prometheus API wraps around its data.
+// Answer is the envelope of a Prometheus API.
 type Answer struct {
 	Status    string          `json:"status"`
 	Data      json.RawMessage `json:"data"`
@@ -195,7 +195,7 @@ type Answer struct {
 	Infos     []string        `json:"infos"`
 }
 
-// Read reads what the server answered, and closes it.
+// Read reads the server's answer, and closes it.
 func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -205,7 +205,7 @@ func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
 		switch resp.StatusCode {
-		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden: // what stands in front of the API says why
+		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden: // a proxy or the access check gives the reason
 			return nil, Answer{}, mistake(resp, fmt.Errorf("ask %s: answered %s: %.600q", s, resp.Status, bytes.TrimSpace(body)))
 		}
 		return nil, Answer{}, fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?", s, resp.Status)
@@ -216,9 +216,9 @@ func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 	return body, a, nil
 }
 
-// Refusal is what the server said in place of what it was asked for.
+// Refusal returns the error of an answer that has no data.
 func (s Server) Refusal(resp *http.Response) error {
-	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the part that came is better than nothing
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a part is better than nothing
 	var a Answer
 	if json.Unmarshal(why, &a) == nil && a.Error != "" {
 		return a.failure(resp)
@@ -226,7 +226,7 @@ func (s Server) Refusal(resp *http.Response) error {
 	return mistake(resp, fmt.Errorf("ask %s: answered %s: %s", s, resp.Status, bytes.TrimSpace(why)))
 }
 
-// failure is what went wrong, in the server's words.
+// failure returns the server's error.
 func (a Answer) failure(resp *http.Response) error {
 	if a.ErrorType == "unauthorized" {
 		return fmt.Errorf("%s; have the token in a file and name it by --token-file, or in %s", a.Error, TokenVariable)
@@ -234,7 +234,7 @@ func (a Answer) failure(resp *http.Response) error {
 	return mistake(resp, fmt.Errorf("%s: %s", a.ErrorType, a.Error))
 }
 
-// mistake marks err as a mistake of the user if the server takes it for one.
+// mistake marks err as the user's mistake if the status says so.
 func mistake(resp *http.Response, err error) error {
 	if resp.StatusCode == http.StatusBadRequest {
 		return conf.Mistake(err)
@@ -242,7 +242,7 @@ func mistake(resp *http.Response, err error) error {
 	return err
 }
 
-// PrintNotes prints what the server had to say about its answer.
+// PrintNotes prints the server's remarks about its answer.
 func (a Answer) PrintNotes(w io.Writer) {
 	for _, text := range a.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", text)

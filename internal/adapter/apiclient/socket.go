@@ -16,7 +16,7 @@ import (
 // bySocket begins the address of an operator.sock.
 const bySocket = "unix:"
 
-// found has an address: where none is given, the one of the server of this machine.
+// found returns s with an address: if none is given, that is this machine's server.
 func (s Server) found() Server {
 	if s.Address != "" {
 		return s
@@ -28,10 +28,10 @@ func (s Server) found() Server {
 	return s
 }
 
-// operatorSocketHere is the socket of a server whose data directory is where servers of
-// this machine have it, empty if none answers or this user may not ask. The working
-// directory may be another's, who would get the token of a command: in it the data
-// directory and the socket must be this user's or root's.
+// operatorSocketHere returns the socket of a server with a usual data directory of this
+// machine, empty if none answers or this user has no access. Another user may own the working
+// directory and would get the command's token. So below it the data directory and the socket
+// must belong to this user or root.
 func operatorSocketHere() string {
 	named, here := os.Getenv("FRESHET_DATA_DIR"), answer.DefaultDataDir
 	for _, dir := range []string{named, here, answer.PackagedDataDir} {
@@ -42,7 +42,7 @@ func operatorSocketHere() string {
 			if path == "" || dir == here && dir != named && !trusted(os.Getuid(), dir, path) {
 				continue
 			}
-			if conn, err := net.Dial("unix", path); err == nil { // which refuses a path that is too long
+			if conn, err := net.Dial("unix", path); err == nil { // fails if the path is too long
 				_ = conn.Close()
 				return path
 			}
@@ -51,7 +51,8 @@ func operatorSocketHere() string {
 	return ""
 }
 
-// listening is what the server of a data directory has told, nothing if it cannot be read.
+// listening returns what the server of a data directory has written about its addresses, empty
+// if it cannot be read.
 func listening(dir string) (l answer.Listening) {
 	if text, err := os.ReadFile(filepath.Join(dir, answer.ListeningFile)); err == nil {
 		_ = json.Unmarshal(text, &l)
@@ -59,7 +60,7 @@ func listening(dir string) (l answer.Listening) {
 	return l
 }
 
-// trusted reports whether each of these files is a user's own or root's.
+// trusted reports whether each of these files belongs to a user or to root.
 func trusted(user int, paths ...string) bool {
 	return !slices.ContainsFunc(paths, func(path string) bool {
 		info, err := os.Stat(path)
@@ -71,12 +72,12 @@ func trusted(user int, paths ...string) bool {
 	})
 }
 
-// OverSocket is a client whose requests all go to a Unix socket.
+// OverSocket returns a client whose requests all go to a Unix socket.
 func OverSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
-		DisableKeepAlives: true, // the next request has a client of its own
+		DisableKeepAlives: true, // the next request makes a new client
 	}}
 }

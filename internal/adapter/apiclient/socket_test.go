@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// A command sends its token to a socket in ./data only where the directory and the socket are
-// this user's or root's: the working directory may be another's.
+// A command sends its token to a socket in ./data only if the directory and the socket belong
+// to this user or root: another user may own the working directory.
 func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 	t.Setenv("FRESHET_DATA_DIR", "")
 	dir := t.TempDir()
@@ -28,13 +28,13 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 		t.Fatalf("commands find %q, want their own socket", got)
 	}
 	user, other := os.Getuid(), os.Getuid()+1
-	if user == 0 { // whose files all trust
+	if user == 0 { // every user trusts root's files
 		for _, file := range []string{path, "data"} {
 			if err := os.Chown(file, other, -1); err != nil {
 				t.Fatal(err)
 			}
 			if got := operatorSocketHere(); got == path {
-				t.Errorf("commands trust it where %s is another's", file)
+				t.Errorf("commands trust the socket although another user owns %s", file)
 			}
 			if err := os.Chown(file, user, -1); err != nil {
 				t.Fatal(err)
@@ -44,10 +44,10 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 			t.Error("a user does not trust root")
 		}
 	} else if trusted(other, path) || !trusted(user, path) {
-		t.Error("a user trusts the files of another, or not their own")
+		t.Error("a user trusts another user's files, or not their own")
 	}
 	if trusted(user, path, "nothing") {
-		t.Error("a file that is not there is trusted")
+		t.Error("a missing file is trusted")
 	}
 	t.Setenv("FRESHET_DATA_DIR", "data")
 	if got := operatorSocketHere(); got != path {

@@ -235,8 +235,8 @@ func (b *Bound) room(peer netip.Addr) (reason string, gone *conn) {
 	return reason, gone
 }
 
-// idlest returns the connection that has been idle the longest among those for which of is
-// true, nil if all have a request. The caller holds b.mu. It takes 0.2 ms for 10,000
+// idlest returns the connection that has been idle the longest, among those that the filter of
+// accepts, nil if all have a request. The caller holds b.mu. It takes 0.2 ms for 10,000
 // connections.
 func (b *Bound) idlest(of func(*conn) bool) (found *conn) {
 	longest := int64(math.MaxInt64)

@@ -130,11 +130,11 @@ func TestTheIdlestMakesRoom(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if !all[0].asks() || !all[2].asks() { // 1, which never asked, is the idlest now
-			t.Error("a connection that is open is not answered")
+			t.Error("an open connection gets no answer")
 		}
 		for i := range 3 {
 			if more := l.dial(fmt.Sprintf("10.0.1.%d", i)); !more.asks() {
-				t.Error("a new connection is not answered")
+				t.Error("a new connection gets no answer")
 			}
 		}
 		for i, want := range []bool{true, false, true, false, false, true, true, true} {
@@ -169,7 +169,7 @@ func TestRequestsAreNotCutOff(t *testing.T) {
 			}
 		}
 		if c := l.dial("10.0.1.1"); !c.asks() {
-			t.Error("there is room, and a connection is not answered")
+			t.Error("there is room, but a connection gets no answer")
 		}
 	})
 }
@@ -251,7 +251,7 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 		l.dial("10.0.0.4")
 		b.expect(t, 15, 0, 0)
 		if !quiet.open() {
-			t.Error("a flood of idle connections closed that of another address")
+			t.Error("a flood of idle connections closed another address's connection")
 		}
 	})
 }

@@ -81,12 +81,12 @@ func TestQuery(t *testing.T) {
 		f    Filter
 		want []string
 	}{
-		{"newest first; those of one time by arrival; never another tenant's", all("a"),
+		{"newest first; events of one time by arrival; never another tenant's", all("a"),
 			[]string{"3000 third", "2000 later at the same time", "2000 Deploy", "1000 first"}},
-		{"a tenant who has none", all("c"), nil},
+		{"a tenant without events", all("c"), nil},
 		{"both ends belong to the range", Filter{Tenant: "a", Start: 1000, End: 2000},
 			[]string{"2000 later at the same time", "2000 Deploy", "1000 first"}},
-		{"a range between two", Filter{Tenant: "a", Start: 2001, End: 2999}, nil},
+		{"a range between two events", Filter{Tenant: "a", Start: 2001, End: 2999}, nil},
 		{"a range before all", Filter{Tenant: "a", Start: 0, End: 999}, nil},
 		{"the newest, if there are too many", Filter{Tenant: "a", End: 5000, Limit: 2},
 			[]string{"3000 third", "2000 later at the same time"}},

@@ -102,7 +102,7 @@ func TestKilled(t *testing.T) {
 		var next journal.Position = 1
 		if err := l.Replay(func(pos journal.Position, r journal.Frame) error {
 			if want := strings.Repeat("x", int(pos)%300) + strconv.Itoa(int(pos)); pos != next || string(r.Payload) != want {
-				return fmt.Errorf("frame %d of %d bytes in place of frame %d", pos, len(r.Payload), next)
+				return fmt.Errorf("got frame %d of %d bytes, want frame %d", pos, len(r.Payload), next)
 			}
 			next++
 			return nil

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool
-	SharedLater            bool // as its file tells
+	SharedLater            bool // by Shared, for its file
 }
 
 func tell() {

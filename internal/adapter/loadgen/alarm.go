@@ -27,7 +27,7 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// near: sleeps this short do not use Go's timers, and do not watch their context.
+// near is the longest wait without Go's timers. Such a short wait does not watch its context.
 const near = 2 * time.Millisecond
 
 // sleepUntil returns early, with an error, if ctx ends.

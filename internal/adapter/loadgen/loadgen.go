@@ -44,7 +44,7 @@ type Pace struct {
 	Rate     float64       // metrics a second; 0 for as fast as possible
 	Duration time.Duration // 0 for until the context ends
 
-	// Even sends each packet at its own time, for which the thread keeps a core busy. Otherwise
+	// Even sends each packet at its own time, which keeps a core busy. Otherwise
 	// packets go in bursts, about one a millisecond: a receiver that blocks for each packet then
 	// wakes up less often and takes half the CPU.
 	Even bool

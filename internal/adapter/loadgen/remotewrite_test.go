@@ -201,7 +201,7 @@ func TestRequestsAreSentAgain(t *testing.T) {
 					return c.answer(n, body, w)
 				case 5:
 					if waited := time.Since(at); !bytes.Equal(body, refused) || waited < c.atLeast {
-						t.Errorf("after %v came %d bytes, of which %t are as before", waited, len(body), bytes.Equal(body, refused))
+						t.Errorf("after %v came %d bytes, equal to the refused ones: %t", waited, len(body), bytes.Equal(body, refused))
 					}
 				}
 				return false
@@ -225,14 +225,14 @@ func TestAnswers(t *testing.T) {
 		want            uint64 // of 100 samples
 		fails           string
 	}{
-		"all is written":                 {version: 1, status: 204, written: "100", want: 100},
-		"version 1 need not say so":      {version: 1, status: 200, want: 100},
-		"version 2 must":                 {version: 2, status: 200, fails: "it does not understand version 2"},
-		"a part was dropped by a rule":   {version: 2, status: 204, written: "40", want: 40},
-		"a part can never be written":    {version: 1, status: 400, written: "99", want: 99},
-		"a limit":                        {version: 1, status: 429, written: "0", want: 0},
-		"a request that nobody can read": {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
-		"no such address":                {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
+		"all is written":               {version: 1, status: 204, written: "100", want: 100},
+		"version 1 need not say so":    {version: 1, status: 200, want: 100},
+		"version 2 must":               {version: 2, status: 200, fails: "it does not understand version 2"},
+		"a part was dropped by a rule": {version: 2, status: 204, written: "40", want: 40},
+		"a part can never be written":  {version: 1, status: 400, written: "99", want: 99},
+		"a limit":                      {version: 1, status: 429, written: "0", want: 0},
+		"an unreadable request":        {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
+		"no such address":              {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
 		"more is written than was sent, which must be wrong": {version: 1, status: 204, written: "101", fails: `the answer says that "101" of 100`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -391,7 +391,7 @@ func TestWriterNeedsAnAddress(t *testing.T) {
 func TestLatencies(t *testing.T) {
 	var l Latencies
 	if l.Quantile(.5) != 0 || l.Max() != 0 {
-		t.Error("none have a median")
+		t.Error("no latencies have a median")
 	}
 	for i := range 1000 {
 		l.add(time.Duration(i+1) * time.Millisecond)

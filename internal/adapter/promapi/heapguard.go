@@ -89,7 +89,7 @@ type watched struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	steps  uint64 // room in a list of the query's samples
-	spread bool   // whether it has count_values: each step may return other series
+	spread bool   // each step may return other series, because of count_values
 }
 
 // errHeap is the cause when the guard ends a query.
@@ -242,7 +242,7 @@ func (g *heapGuard) largest() (found *watched) {
 
 // heapFull returns the error of a query that the guard ended. No lane has more memory for it.
 func (s *lanes) heapFull() error {
-	return fmt.Errorf("%w, and of all queries this one may take most of it; queries should have %d MiB together (%s): ask for fewer series, a shorter range or a longer step, or give the process more memory",
+	return fmt.Errorf("%w, and this query may take most of it; all queries should share at most %d MiB (%s): ask for fewer series, a shorter range or a longer step, or give the process more memory",
 		errHeap, s.total>>20, s.of)
 }
 

@@ -121,7 +121,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 		}()
 		go func() {
 			ctx := tenant.NewContext(t.Context(), "freshet")
-			q, err := Own{s.options.Engine}.NewInstantQuery(ctx, s.options.Queryable, nil, `max_over_time(x[5m:1s])`, time.Unix(base, 0)) // larger than that of b
+			q, err := Own{s.options.Engine}.NewInstantQuery(ctx, s.options.Queryable, nil, `max_over_time(x[5m:1s])`, time.Unix(base, 0)) // larger than b's
 			if err != nil {
 				t.Error(err)
 				return
@@ -141,7 +141,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 			t.Errorf("%v failures were counted by memory, want 3", got)
 		}
 		if got := s.gathered(t, "freshet_query_wait_seconds", "long", ""); got != 1 {
-			t.Errorf("%v long queries began, want that of a", got)
+			t.Errorf("%v long queries began, want only a's", got)
 		}
 		unwatched(t, s)
 	})

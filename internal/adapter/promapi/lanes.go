@@ -62,7 +62,7 @@ const (
 	// shortTurn is how long a short query may run in its lane: some hundred series of a
 	// dashboard take less. Work of another tenant waits that long behind it, and no longer.
 	shortTurn = 100 * time.Millisecond
-	// longTurn is how long a query runs before it lets those of other tenants go on. A query
+	// longTurn is how long a query runs before it lets other tenants' queries go on. A query
 	// that takes less is as fast as alone; if ten tenants compete, each runs every tenth second.
 	longTurn = time.Second
 	// passTime is how much longer than its turn a query may take to reach the next series, where
@@ -172,7 +172,7 @@ func (s *lanes) tooMany(l *lane) error {
 	if l.inKey {
 		return &memoryError{fmt.Sprintf("the query needs too many samples: more than %d at once (query.max_samples); ask for fewer series, a shorter range or a longer step", l.maxSamples)}
 	}
-	return &memoryError{fmt.Sprintf("the query needs too many samples: more than the %d at once for which it has memory; %s", l.maxSamples, s.wayOut(l))}
+	return &memoryError{fmt.Sprintf("the query needs too many samples: it has memory for %d at once; %s", l.maxSamples, s.wayOut(l))}
 }
 
 // tooLarge returns the error of work whose series or answer take too much memory.
@@ -181,7 +181,7 @@ func (s *lanes) tooLarge(l *lane, what string) error {
 }
 
 func (s *lanes) wayOut(l *lane) string {
-	return fmt.Sprintf("queries have %d MiB together (%s), of which each has a part, and %s: ask for fewer series, a shorter range or a longer step, or raise query.max_memory",
+	return fmt.Sprintf("queries share %d MiB (%s), and %s: ask for fewer series, a shorter range or a longer step, or raise query.max_memory",
 		s.total>>20, s.of, l.atOnce)
 }
 

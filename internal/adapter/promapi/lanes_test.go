@@ -213,13 +213,13 @@ func TestQueryMemory(t *testing.T) {
 	}{
 		// Of 64 MiB a long query has 12: 393,216 samples, and 6 MiB for series.
 		{"all fits", memory(64 * mib), 100, ranged(1000), ""},
-		{"too many samples", memory(64 * mib), 400, ranged(1000), "more than the 393216 at once for which it has memory; queries have 64 MiB together (query.max_memory), of which each has a part, and 1 long queries run at once (query.max_concurrency): ask for fewer series"},
+		{"too many samples", memory(64 * mib), 400, ranged(1000), "it has memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at once (query.max_concurrency): ask for fewer series"},
 		{"too many of the setting", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000), "more than 1000 at once (query.max_samples)"},
 		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000), "the answer takes more than its share of 12 MiB"},
 		{"too many series", memory(64 * mib), 20_000, ranged(1), "the series and labels that the query reads take more than"},
 		{"a short query begins again as a long one", memory(64 * mib), 2000, ranged(50), ""},
-		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}), "the series and labels that the query reads take more than its share of 8 MiB; queries have 64 MiB together (query.max_memory), of which each has a part, and 2 requests for series, labels, exemplars or remote read run at once (by query.max_memory, at most 10)"},
-		{"of the machine, which is named", func(*Config, *Options) {}, 400_000, instant("x"), "queries have 2048 MiB together (a quarter of this test; query.max_memory overrides it)"},
+		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}), "the series and labels that the query reads take more than its share of 8 MiB; queries share 64 MiB (query.max_memory), and 2 requests for series, labels, exemplars or remote read run at once (by query.max_memory, at most 10)"},
+		{"of the machine, which is named", func(*Config, *Options) {}, 400_000, instant("x"), "queries share 2048 MiB (a quarter of this test; query.max_memory overrides it)"},
 	} {
 		s := newServer(fakeSeries(c.series, 0), c.change)
 		w := s.ask(c.r)

@@ -21,7 +21,7 @@ func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
 		seconds, err := strconv.ParseFloat(text, 64)
 		// The handlers read anything else as a date.
 		if err == nil && !(seconds >= float64(v1.MinTime.Unix()) && seconds <= float64(v1.MaxTime.Unix())) || outOfRange(err) {
-			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is no time: write Unix seconds from %d to %d, or a date like %s",
+			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is not a time: write Unix seconds from %d to %d, or a date like %s",
 				name, text, v1.MinTime.Unix(), v1.MaxTime.Unix(), time.RFC3339))
 			return true
 		}
@@ -29,7 +29,7 @@ func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
 	for _, name := range []string{"step", "timeout"} {
 		text := r.Form.Get(name)
 		if seconds, err := strconv.ParseFloat(text, 64); err == nil && math.IsNaN(seconds) || outOfRange(err) {
-			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is no duration: write seconds, or a duration like 30s", name, text))
+			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is not a duration: write seconds, or a duration like 30s", name, text))
 			return true
 		}
 	}

@@ -10,17 +10,17 @@
 //	routes.go      which paths are answered, and for whom
 //	promapi.go     API: Prometheus' handlers, and ours
 //	engine.go      queries within their limits
-//	parameters.go  numbers that nothing can be meant by
-//	status.go      what a server says of itself
+//	parameters.go  numbers without a sensible meaning are refused
+//	status.go      what a server says about itself
 //	federate.go    what another Prometheus scrapes from here
 //	metered.go     a storage whose readers pass their turn on
-//	heapguard.go   the query that takes most memory is ended in time
+//	heapguard.go   ends the query that takes most memory in time
 //	liverate.go    rates whose newest sample is live
 //	cost.go        what a query costs, for whom
 //	answer.go      an answer on its way, and refusals
-//	features.go    what Prometheus' handlers are told that there is, and is not
+//	features.go    which features this server has, for Prometheus' handlers
 //	turn.go        one piece of work in its lane
-//	lanes.go       who waits for whom
+//	lanes.go       queues, slots and memory of each kind of work
 //	config.go      limits
 package promapi
 

@@ -500,10 +500,10 @@ func TestSenselessParameters(t *testing.T) {
 		kind   string
 		text   string
 	}{
-		{"/query?query=1&time=NaN", 400, "bad_data", `invalid parameter "time": "NaN" is no time`},
-		{"/query?query=1&time=1e300", 400, "bad_data", `"1e300" is no time`},
-		{"/query?query=1&time=1e999", 400, "bad_data", `"1e999" is no time`},
-		{"/query?query=1&time=-Inf", 400, "bad_data", `"-Inf" is no time`},
+		{"/query?query=1&time=NaN", 400, "bad_data", `invalid parameter "time": "NaN" is not a time`},
+		{"/query?query=1&time=1e300", 400, "bad_data", `"1e300" is not a time`},
+		{"/query?query=1&time=1e999", 400, "bad_data", `"1e999" is not a time`},
+		{"/query?query=1&time=-Inf", 400, "bad_data", `"-Inf" is not a time`},
 		{"/query_range?query=1&start=NaN&end=10&step=1", 400, "bad_data", `invalid parameter "start"`},
 		{"/query_range?query=1&start=0&end=1e17&step=1", 400, "bad_data", `invalid parameter "end"`},
 		{"/query_range?query=1&start=0&end=10&step=NaN", 400, "bad_data", `invalid parameter "step"`},

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// register lists our routes. It leaves out those of Prometheus that write or administer, and
-// those that make no sense without scraping.
+// register lists our routes. It leaves out Prometheus' routes that write or administer, or make
+// no sense without scraping.
 func (a *api) register() {
 	form := []string{http.MethodGet, http.MethodPost}
 	get := []string{http.MethodGet}

@@ -77,10 +77,10 @@ func TestASuccessorTakesConnectionsThatWait(t *testing.T) {
 	write(t, before, frame("second"))
 	l = succeed(t, l, config, stop)
 	if got := r.got(); len(got) != 2 {
-		t.Errorf("%q: what was written before the end is not all handed over", got)
+		t.Errorf("%q: not everything written before the end was handed over", got)
 	}
 	if _, err := before.Write(frame("lost")); err == nil {
-		t.Error("a connection of before takes what nobody reads")
+		t.Error("an old connection takes data that nothing reads")
 	}
 	waiting := dial(t, l)
 	write(t, waiting, frame("third"))

@@ -25,17 +25,17 @@ func TestNapAfter(t *testing.T) {
 	}{
 		{"silence", 10 * time.Millisecond, 0, 0, buffer, 0},
 		{"a packet an hour", time.Hour, 1, short, buffer, 0},
-		{"600 a second: a waking for each is as cheap", 5 * time.Millisecond, 3, 3 * short, buffer, 0},
+		{"600 a second: a wake-up for each is as cheap", 5 * time.Millisecond, 3, 3 * short, buffer, 0},
 		{"800 a second", 5 * time.Millisecond, 4, 4 * short, buffer, longestNap},
 		{"40,000 a second", 5 * time.Millisecond, 200, 200 * short, buffer, longestNap},
 		{"40,000 a second, read one by one until now", 25 * time.Microsecond, 1, short, buffer, longestNap},
 		{"200,000 a second: 512 are enough", 10 * time.Millisecond, 2000, 2000 * short, buffer, 2560 * time.Microsecond},
 		{"2,000,000 a second: as short as it goes", time.Millisecond, 2000, 2000 * short, buffer, shortestNap},
 		{"a quarter of the buffer would fill in 2 ms", 5 * time.Millisecond, 40, 40 * full, 4 * 16 * full, 2 * time.Millisecond},
-		{"the same into a buffer of 4 KiB", 25 * time.Microsecond, 1, short, 2 * 4096, 0},
+		{"the same rate with a buffer of 4 KiB", 25 * time.Microsecond, 1, short, 2 * 4096, 0},
 		{"a buffer that was full", 10 * time.Millisecond, 10000, buffer, buffer, shortestNap},
 		{"a buffer that was full at once", time.Millisecond, 10000, buffer, buffer, 0},
-		{"nobody knows how much the buffer takes", 10 * time.Millisecond, 400, 0, buffer, 0},
+		{"the size of the buffer is unknown", 10 * time.Millisecond, 400, 0, buffer, 0},
 		{"a clock that stood still", 0, 64, 64 * short, buffer, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

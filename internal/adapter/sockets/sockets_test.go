@@ -230,7 +230,7 @@ func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := time.Since(start); d >= drainTime {
-				t.Errorf("the drain took %v although nobody sent any more", d)
+				t.Errorf("the drain took %v although no client sent any more", d)
 			}
 			if got := r.got(); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)

@@ -9,9 +9,9 @@ func TestVisible(t *testing.T) {
 	}{
 		{"one column each", "a:1,5", "a:1,5", 3},
 		{"bytes of one character", "ö:1,5", "ö:1,5", 3},
-		{"what East Asian scripts write takes two", "日本:1,5", "日本:1,5", 6},
+		{"East Asian characters take two", "日本:1,5", "日本:1,5", 6},
 		{"an accent over the letter before takes none", "e\u0301:1,5", "e\u0301:1,5", 3},
-		{"a tab has no width of its own", "t\tab:1,5", `t\x09ab:1,5`, 9},
+		{"a tab has no fixed width", "t\tab:1,5", `t\x09ab:1,5`, 9},
 		{"bytes that are no text", "\x1b\xe4:1,5", `\x1b\xe4:1,5`, 10},
 		{"a control of two bytes", "\u009b:1,5", `\xc2\x9b:1,5`, 10},
 	} {

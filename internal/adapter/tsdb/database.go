@@ -59,13 +59,12 @@ func (d *database) close() error {
 	return err
 }
 
-// maxT returns the time of the newest sample that the database can hold, counting only
-// committed samples.
+// maxT returns an upper bound of the times of committed samples.
 func (d *database) maxT() int64 {
 	return max(d.Head().MaxTime(), d.Head().MaxOOOTime(), d.blocksMaxT())
 }
 
-// blocksMaxT returns the time of the newest sample that the blocks on disk can hold.
+// blocksMaxT returns an upper bound of the times of samples in blocks on disk.
 func (d *database) blocksMaxT() int64 {
 	newest := int64(math.MinInt64)
 	for _, b := range d.Blocks() {

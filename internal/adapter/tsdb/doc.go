@@ -7,13 +7,13 @@
 // fate. The querier decides which store answers a query, and adds open tiles. The ways in for
 // requests decide which tenants exist.
 //
-// Files, from the top: what stands in one uses nothing of those above it.
+// The files, from the top; each uses only names of files below it:
 //
-//	tsdb.go         Stores: all of them, opened and closed
-//	used.go         which were in use, and open before the server is ready
+//	tsdb.go         Stores: opens and closes all stores
+//	used.go         stores in use, which open before the server is ready
 //	retention.go    how long they keep their samples
 //	snapshot.go     copies and their check
-//	read.go         what queries read
+//	read.go         queriers
 //	tiles.go        WriteTiles
 //	raw.go          WriteRequests, whose phases follow
 //	rawlookup.go
@@ -23,15 +23,15 @@
 //	rawrefuse.go
 //	opening.go      a store's way to be open, or broken
 //	store.go        the place of one database, its users and its commits
-//	damage.go       what can be wrong with the files of one
-//	database.go     one that is open
-//	rawcache.go     what is known of its series: of requests
-//	references.go   of tiles
-//	newcomers.go    which are told of
+//	damage.go       what can be wrong with a store's files
+//	database.go     an open TSDB
+//	rawcache.go     known series of requests
+//	references.go   known series of tiles
+//	newcomers.go    series that are new to a database
 //	exemplars.go
 //	histogram.go
 //	same.go         when two samples are the same
-//	broken.go       what is said of a store that is broken
+//	broken.go       why a store is broken
 //	metrics.go
 //	config.go
 //	kinds.go        the stores of a tenant, and errors and bounds of all

@@ -57,10 +57,10 @@ func TestExemplarsOfTiles(t *testing.T) {
 			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "restart", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "restart", "b@20=1", "stored 1"},
 			"a#ab:2@9"},
 		{"a repeat brings one that the disk has lost", []string{"a@10=1", "stored 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1"}, "a#ab:2@9"},
-		{"that of a late tile has its place among others", []string{"a@30=1#cd:3@29", "stored 1, exemplars 1", "a@20=1#ab:2@19", "stored 1, exemplars 1"}, "a#ab:2@19 a#cd:3@29"},
+		{"a late tile's exemplar has its place among others", []string{"a@30=1#cd:3@29", "stored 1, exemplars 1", "a@20=1#ab:2@19", "stored 1, exemplars 1"}, "a#ab:2@19 a#cd:3@29"},
 		{"long before the newest of its series it is not kept, its sample is",
 			[]string{"a@3600=1#ab:2@3599", "stored 1, exemplars 1", "a@3610=1#cd:2@1799", "stored 1, exemplars not kept 1", "a@3620=1#cd:2@1800", "stored 1, exemplars 1"}, "a#cd:2@1800 a#ab:2@3599"},
-		{"nor is one from ahead of the clock, which would outlast those to come",
+		{"nor is one ahead of the clock, which would outlast later ones",
 			[]string{"a@10=1#ab:2@87000.001 b@10=1#cd:3@87000", "stored 2, exemplars 1, exemplars not kept 1"}, "b#cd:3@87000"},
 		{"a sample that is refused has none", []string{"a@1800=1", "stored 1", "a@-1=2#ab:2@0", "too_old 1"}, ""},
 		{"nor has one that meets another value", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=2#cd:2@9.5", "conflicts 1"}, "a#ab:2@9"},
@@ -147,7 +147,7 @@ func TestRoomForExemplars(t *testing.T) {
 	expect("after a restart with exemplars", 3)
 	w.write("a@30=1#cd:2@29 a@40=1#ef:2@39 a@50=1#01:2@49")
 	if got, want := w.exemplars(""), "a#cd:2@29 a#ef:2@39 a#01:2@49"; got != want {
-		t.Errorf("of four, of which there is room for three: %s, want %s", got, want)
+		t.Errorf("with room for three of four: %s, want %s", got, want)
 	}
 	w.cfg.Exemplars = 0
 	restart()
@@ -209,7 +209,7 @@ func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 	}
 	w.open()
 	if got := w.write("a@10=2#ab:2@-1700000000"); got != "repeated 1, exemplars not kept 1" {
-		t.Errorf("a repeat of what is in a block: %s", got)
+		t.Errorf("a repeat of a sample in a block: %s", got)
 	}
 	if db := w.stores.tenants[tenant.Default]["10s"].db; db.Head().MinTime() != math.MaxInt64 {
 		t.Errorf("the head begins at %v", time.UnixMilli(db.Head().MinTime()))

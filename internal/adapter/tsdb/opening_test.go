@@ -203,7 +203,7 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 			},
 		},
 		{
-			"another log takes the place of its own",
+			"another log replaces its own",
 			func(w *world) error {
 				wal := filepath.Join(w.store10s("b"), "wal")
 				return errors.Join(os.Rename(wal, filepath.Join(w.dir, "away")), os.Mkdir(wal, 0o755))
@@ -397,7 +397,7 @@ func TestAnOpeningThatHangs(t *testing.T) {
 		t.Errorf("a write to the store: %v", err)
 	}
 	if err := w.stores.Tend(t.Context()); err != nil {
-		t.Errorf("what is done each minute: %v", err)
+		t.Errorf("Tend: %v", err)
 	}
 	if err := w.stores.SetRetention(w.cfg.Retention); err != nil {
 		t.Errorf("a reload: %v", err)

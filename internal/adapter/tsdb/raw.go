@@ -12,12 +12,12 @@ import (
 
 // WriteRequests and its phases. Each phase has a file, which declares its part of rawWrite:
 //
-//	look up    rawlookup.go  which series of the database the labels that were sent stand for
-//	order      raworder.go   what a sample that is not the newest of its series meets there
-//	refuse     rawrefuse.go  what tsdb would not take, before it leaves something behind
-//	append     rawappend.go  into what waits for the commit
+//	look up    rawlookup.go  find the series for the labels as sent
+//	order      raworder.go   decide about a sample that is not the newest of its series
+//	refuse     rawrefuse.go  refuse what tsdb would refuse, before it leaves something behind
+//	append     rawappend.go  add to the samples that wait for the commit
 //	exemplars  rawexemplar.go
-//	commit     here, and in raworder.go where what waits must be seen at once
+//	commit     here, and in raworder.go if waiting samples must be visible at once
 //
 // A series is looked up once for each request. Its samples are then ordered, refused and
 // appended one by one. An appended sample counts in the Outcome at once; if the commit fails,
@@ -166,8 +166,8 @@ func (w *rawWrite) addHistogram(sent *remotewrite.Histogram) error {
 	return w.add(sent.Start, sent.Time, sent.Sum, h)
 }
 
-// add takes a sample, or a histogram if h has one, through the phases after the look-up. Before
-// it goes a zero at start, the time at which the sample began to count, if that is not 0. An
+// add takes a sample, or a histogram if h has one, through the phases after the look-up. If
+// start, the time at which the series began to count, is not 0, it adds a zero there first. An
 // error is one of the disk.
 func (w *rawWrite) add(start, t int64, v float64, h nativeHistogram) error {
 	part := outcome.Counts{Samples: 1}

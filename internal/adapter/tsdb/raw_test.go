@@ -592,7 +592,7 @@ func TestAFailedWriteIsForgotten(t *testing.T) {
 	cancel()
 	r := requestOf(t, true, &plain, parseRaw(t, "b@40=4 a@20=2"))
 	if err := w.stores.WriteRequests(canceled, "default", []*write.Request{r}); err == nil {
-		t.Fatal("the look for what is at 20 s was not canceled, so that this test shows nothing")
+		t.Fatal("the look-up at 20 s was not canceled, so this test shows nothing")
 	}
 	if r.Outcome.Written.Total() != 0 {
 		t.Errorf("%+v was written by a write that failed", r.Outcome)

@@ -36,9 +36,9 @@ func newReferences() *references {
 	return &references{of: map[*tile.Series]*reference{}, touched: map[uint64]uint64{}, room: fewReferences}
 }
 
-// find returns the reference of a series, nil if there is none. before is that of the sample
-// before it in the same write, or nil: writes have their series in the same order each time,
-// so that most are found by one comparison, without a look into the map.
+// find returns the reference of a series, nil if there is none. before is the reference of the
+// previous sample in the same write, or nil. Writes usually have their series in the same
+// order, so most are found by one comparison instead of a look into the map.
 func (r *references) find(before *reference, series *tile.Series) *reference {
 	if before == nil {
 		return r.of[series]
@@ -62,7 +62,7 @@ func (r *references) sweep(newest int64) {
 		return
 	}
 	for series, ref := range r.of {
-		ref.next = nil // it may be one that goes
+		ref.next = nil // next may be deleted
 		if ref.lastT < newest-quietMillis {
 			delete(r.of, series)
 		}

@@ -21,7 +21,7 @@ func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 	}
 	refs := w.stores.tenants[tenant.Default]["10s"].db.references
 	if n := len(refs.of); n != 2*fewReferences+1 || refs.of[w.series["lives"]] == nil || refs.of[w.series["s3_7"]] == nil || refs.of[w.series["s0_7"]] != nil {
-		t.Errorf("%d references of %d series, half of which ended over an hour before the last sweep", n, 4*fewReferences+1)
+		t.Errorf("%d references of %d series; half of them ended over an hour before the last sweep", n, 4*fewReferences+1)
 	}
 	for _, step := range []struct{ write, want string }{
 		{"s0_7@0=1 s0_7@10=2", "repeated 1, too_old 1"},

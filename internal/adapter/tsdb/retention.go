@@ -16,9 +16,9 @@ func (s *Stores) Retention(store string) time.Duration {
 	return s.cfg.Retention.of(store)
 }
 
-// SetRetention changes how long stores keep their samples, in databases that are open and in
-// those that open later. Blocks that have become too old are deleted within a minute; deleted
-// samples do not come back. An open database keeps its bound of the largest block.
+// SetRetention changes how long stores keep their samples, in open databases and in those that
+// open later. Blocks that have become too old are deleted within a minute; deleted samples do
+// not come back. An open database keeps its bound of the largest block.
 //
 // The caller has validated the whole section. After an error some databases have the new
 // retention; calling it again is safe.

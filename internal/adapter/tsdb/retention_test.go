@@ -57,7 +57,7 @@ func TestSetRetention(t *testing.T) {
 	reload(t, db)
 	shorter := oldest()
 	if shorter != "a@28800=8" { // tsdb counts back from the end of the newest block, at hour 20
-		t.Errorf("after 12h the oldest sample is %s, want that of hour 8", shorter)
+		t.Errorf("after 12h the oldest sample is %s, want the one of hour 8", shorter)
 	}
 	set(48)
 	reload(t, db)

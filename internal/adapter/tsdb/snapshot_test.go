@@ -52,7 +52,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	// Restored samples are known, and newer samples are taken.
 	if got := w.write("a@82000=7 a@82810=1 d@82810=1"); got != "stored 2, repeated 1" {
-		t.Errorf("write to what was restored: %s", got)
+		t.Errorf("write to restored stores: %s", got)
 	}
 }
 

@@ -91,7 +91,7 @@ type tileWrite struct {
 	appended []int32 // indexes of the samples that wait for the commit
 	newest   int64   // time of the newest of them
 	written  tile.Written
-	before   *reference // of the sample before, nil at the first
+	before   *reference // reference of the previous sample, nil at the first
 
 	// pending has the indexes in appended by the series' reference in tsdb. It is nil until a
 	// sample needs it, which a usual write never does.

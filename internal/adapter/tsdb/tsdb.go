@@ -20,7 +20,7 @@ import (
 )
 
 // Stores has all stores of one data directory. The first write opens a database, or the first
-// query if it is on disk. Close closes it, and so does some time without use. All methods are
+// query if it is on disk. It closes after some time without use, or at Close. All methods are
 // safe for concurrent use.
 type Stores struct {
 	cfg     Config
