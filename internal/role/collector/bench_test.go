@@ -9,8 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// benchmarkPacket is what a service with eight metrics sends: a datagram of eight
-// lines.
+// benchmarkPacket is a datagram of a service with eight metrics: eight lines.
 func benchmarkPacket() (packet []byte, lines int) {
 	const metrics = 8
 	for i := range metrics {
@@ -19,12 +18,11 @@ func benchmarkPacket() (packet []byte, lines int) {
 	return packet, metrics
 }
 
-// BenchmarkListener measures what one datagram costs the thread that reads, and
-// what it costs more while somebody looks at freshet top (what the kernel then
-// takes for senders is in sockets.BenchmarkSender).
+// BenchmarkListener measures what one datagram costs the reading thread, and what freshet top
+// adds. sockets.BenchmarkSender measures what the kernel then takes for senders.
 //
-// Bound: 0 allocs/op; 250 ns a line on one core of the CI machine, of which
-// nobody who looks on costs nothing, and one who does 50 ns a datagram.
+// Bound: 0 allocs/op; 250 ns a line on one core of the CI machine. freshet top adds nothing
+// while nobody watches, else 50 ns a datagram.
 func BenchmarkListener(b *testing.B) {
 	packet, lines := benchmarkPacket()
 	for _, looking := range []bool{false, true} {
@@ -63,9 +61,9 @@ func TestListenerDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A client that puts a long packed line behind ever more short ones used to make each
-// of a listener's lines keep memory for it, well-formed or not. Packed lines of a usual
-// length allocate nothing.
+// A client that put a long packed line after ever more short ones used to make each of a
+// listener's lines keep memory for it, well-formed or not. Packed lines of a usual length
+// allocate nothing.
 func TestListenerKeepsNoLongLines(t *testing.T) {
 	l := newFixture(t, nil).listeners()[0]
 	packed := func(before, values int, end string) []byte {

@@ -7,25 +7,25 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// Reasons in the ledger why the collector did not hand a sample on. Those of
-// malformed lines are the parser's. docs/ledger.md explains them.
+// The collector's reasons in the ledger why a sample was not handed on. The parser has those
+// of malformed lines. docs/ledger.md explains them.
 const (
 	reasonRule     = "rule"           // a mapping rule drops the metric
 	reasonNegative = "negative"       // a counter cannot go down, unless a rule has updown
-	reasonTimes    = "too_many_times" // more times of their own (|T) than a series may have in one window
-	reasonAhead    = "too_far_ahead"  // the time of a gauge or check (|T, d:) is one that cannot be
-	reasonOverflow = "overflow"       // the sum would be beyond what a float holds
+	reasonTimes    = "too_many_times" // more timestamps (|T) than a series may have in one window
+	reasonAhead    = "too_far_ahead"  // the timestamp of a gauge or check (|T, d:) is impossible
+	reasonOverflow = "overflow"       // the sum would overflow
 	reasonNotTaken = "not_taken"      // the aggregator can never take the window
-	reasonPending  = "store_pending"  // as much waits for the tenant's store as may
+	reasonPending  = "store_pending"  // the backlog of the tenant's store is full
 	reasonUnsent   = "not_acknowledged"
 )
 
-// clientCounts is what clients said of themselves since the window before. It is read
-// off the lines, since a rule may drop their series and a limit fold them: in a flood,
-// when clients drop most.
+// clientCounts are the clients' own counts since the window before. They are read off the
+// lines, since a rule may drop their series and a limit may fold them: in a flood, when
+// clients drop most.
 type clientCounts map[ledger.ClientCount]float64
 
-// maxClientCount is beyond what anybody counts, and far from what sums cannot hold.
+// maxClientCount is beyond any real count, and small enough for sums.
 const maxClientCount = 1 << 53
 
 func (c *clientCounts) add(m *dogstatsd.Metric) {
@@ -46,8 +46,7 @@ func (c *clientCounts) add(m *dogstatsd.Metric) {
 	}
 }
 
-// post enters into the books what became of a listener's samples and datagrams
-// between last and next.
+// post enters a listener's samples and datagrams between last and next into the books.
 func (l *listener) post(next, last *counts) {
 	books, tenant := l.collector.Ledger, l.terms.tenant
 	received := next.received - last.received
@@ -90,13 +89,13 @@ func (l *listener) post(next, last *counts) {
 	l.postProbes()
 }
 
-// counts is what a listener did since it was made.
+// counts are a listener's figures since it was made.
 type counts struct {
 	window.Stats
 	received                 uint64 // in well-formed lines
 	malformed                [dogstatsd.NumReasons]uint64
 	unknownFields, badFields uint64
 	events, eventsDropped    uint64
-	clientDrops              float64 // datagrams that clients say the socket did not take
+	clientDrops              float64 // datagrams that the socket did not take, by the clients' own counts
 	datagrams                ledger.Datagrams
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Whatever a line holds, each of its values is in one state once its window is
-// closed, and what the aggregator got is what is in windows.
+// Whatever a line holds, each of its values is in one state once its window is closed, and the
+// aggregator got exactly the samples that are in windows.
 func TestEverySampleIsInTheBooks(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"}, {Match: "open", UpDown: true}}}, labels.EmptyLabels())
@@ -55,7 +55,7 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	}
 }
 
-// A window that is refused for good is in the books, and the datagrams are, too.
+// A window that is refused permanently is in the books, and so are its datagrams.
 func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(fmt.Errorf("%w: too long", batch.ErrRefused))
@@ -75,8 +75,8 @@ func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	}
 }
 
-// A window that is refused since as much waits for its tenant's store as may has a reason of
-// its own, and holds up none behind it.
+// A window that is refused because its tenant's backlog is full has its own reason, and delays
+// none behind it.
 func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -94,7 +94,7 @@ func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 	}
 }
 
-// What clients count of themselves stands in the books, whatever their labels.
+// The clients' own counts are in the books, whatever their labels.
 func TestClientTelemetryIsInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -117,8 +117,8 @@ func (f *fixture) expectClients(t *testing.T, want map[string]float64) {
 	}
 }
 
-// What clients say they dropped counts whether or not its series has a place: clients
-// drop most in a flood. What no client can have counted does not.
+// The drops that clients report count even if their series has no place: clients drop most in
+// a flood. Impossible counts are left out.
 func TestClientTelemetryWithoutASeriesIsInTheBooks(t *testing.T) {
 	const dropped = "datadog.dogstatsd.client.packets_dropped"
 	for _, test := range []struct {

@@ -17,7 +17,7 @@ import (
 
 const second = 1_763_680_000
 
-// flush closes a listener's window and lets the flusher have it.
+// flush closes a listener's window and lets the flusher take it.
 func (f *fixture) flush(t *testing.T, l *listener, now int64) {
 	t.Helper()
 	if !l.close(now, false) {
@@ -26,7 +26,7 @@ func (f *fixture) flush(t *testing.T, l *listener, now int64) {
 	f.flushAll(t.Context())
 }
 
-// flushAll lets the flusher have what was closed so far.
+// flushAll lets the flusher take all closed windows.
 func (f *fixture) flushAll(ctx context.Context) {
 	closed := make(chan closedWindow, cap(f.closed))
 	for len(f.closed) > 0 {
@@ -36,8 +36,8 @@ func (f *fixture) flushAll(ctx context.Context) {
 	f.flusher.run(ctx, closed)
 }
 
-// Ten seconds with a packet each quarter are ten windows of four, whatever the
-// phase of the packets.
+// Ten seconds with a packet each quarter are ten windows of four, whatever the phase of the
+// packets.
 func TestAWindowIsASecond(t *testing.T) {
 	for _, phase := range []int64{0, 1, 125e6, 249_999_999} {
 		f := newFixture(t, nil)
@@ -61,8 +61,7 @@ func TestAWindowIsASecond(t *testing.T) {
 	}
 }
 
-// Tick asks to be called when the second is over, and soon again while the
-// flusher has no time.
+// Tick asks to be called at the end of the second, and soon again while the flusher is busy.
 func TestTickSaysWhenItIsDue(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -85,8 +84,8 @@ func TestTickSaysWhenItIsDue(t *testing.T) {
 	}
 }
 
-// A clock that is set back an hour, or ahead, ends the window as the end of its
-// second does: windows must not stop for an hour, and what was counted counts.
+// A clock that is set back an hour, or ahead, ends the window like the end of its second:
+// windows must not stop for an hour, and counted samples stay counted.
 func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -110,8 +109,8 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	}
 }
 
-// What is given up at the end is counted: all samples of the window that the
-// aggregator refused for the whole time of the drain, and of those behind it.
+// Samples given up at the end are counted: those of the window that the aggregator refused
+// during the whole drain, and of the windows behind it.
 func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	f := newFixture(t, nil) // sockets cannot live in the bubble
 	synctest.Test(t, func(t *testing.T) {
@@ -146,9 +145,9 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	})
 }
 
-// The reader must never wait for the flusher, or the kernel's buffer overflows
-// behind it. It did, once it had only events to hand over for the second time
-// while the flusher was busy with the aggregator.
+// The reader must never wait for the flusher, or the kernel's buffer overflows. It used to
+// wait when it had only events to hand over for the second time, while the flusher was busy
+// with the aggregator.
 func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -169,7 +168,7 @@ func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the reader waits for the flusher")
 	}
-	for range 2 { // what the flusher was handed already, and the open window
+	for range 2 { // the window that the flusher has already, and the open one
 		f.flushAll(t.Context())
 		l.close((second+5)*1e9, false)
 	}
@@ -207,16 +206,15 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	}
 }
 
-// Events that cannot be written are tried again until they are, or until the end;
-// they hold up no samples, and those beyond the bound are counted. One error
-// used to lose them.
+// Events that cannot be written are tried again until they are, or until the end. They delay
+// no samples, and those beyond the bound are counted. A single error used to lose them.
 func TestEventsThatCannotBeWritten(t *testing.T) {
 	for _, c := range []struct {
 		why        string
 		packets    int // of two events each
 		mend       bool
 		kept, lost int
-		lostAt     int // messages that tell of the loss
+		lostAt     int // log lines about the loss
 	}{
 		{"mended before the end", 1, true, 2, 0, 0},
 		{"never mended", 1, false, 0, 2, 1},
@@ -271,7 +269,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A window that can never be taken must not hold up those behind it for ever.
+// A window that can never be accepted must not delay those behind it for ever.
 func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -290,13 +288,12 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 		t.Errorf("counted %v of the window behind it, want 1", got)
 	}
 	if f.logs.count("can never take their window") != 1 {
-		t.Error("the loss is not told")
+		t.Error("the loss is not logged")
 	}
 }
 
-// Each window gets a real try at the end, even those that were behind one that
-// failed until the time to drain was over. An aggregator that takes what comes
-// unless it was cancelled showed that: chance decided.
+// Each window gets a real try at the end, even behind one that failed for the whole drain. An
+// aggregator that accepts any push that is not cancelled showed the fault: chance decided.
 func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -317,9 +314,9 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	}
 }
 
-// A name that is always in use stays, though its context was resolved once only
-// and its series is in one window a minute, never in the first of an hour. The
-// name used to be forgotten after 40 days, and its next kind owned it.
+// A name in constant use stays, though its context was resolved only once and its series is in
+// one window a minute, never in the first of an hour. It used to be forgotten after 40 days,
+// and its next kind owned it.
 func TestNamesInUseAreTouched(t *testing.T) {
 	clock := time.Unix(second-second%3600, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })

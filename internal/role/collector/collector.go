@@ -21,12 +21,12 @@ type Collector struct {
 	taps    taps
 	limits  *limits
 	top     *tops
-	buffer  int // receive buffer of UDP sockets by the configuration in force, bytes
+	buffer  int // receive buffer of UDP sockets in the present configuration, bytes
 
 	mu       sync.Mutex
 	inputs   []*input // in the order of the configuration; changed by Run
 	failure  error    // of readers
-	watchers int      // who want to know who sends
+	watchers int      // callers that want senders to be known
 }
 
 // input is the sockets of one address.
@@ -35,13 +35,12 @@ type input struct {
 	listeners []*listener
 }
 
-// New binds the sockets. It starts nothing; Close gives them back if Run is never
-// called.
+// New binds the sockets. It starts nothing. Close releases them if Run is never called.
 func New(o Options) (*Collector, error) {
 	c := &Collector{
 		Options: o,
-		// Each listener has at most one window in the channel. Those that a reload
-		// removed add theirs, so that there is room for twice as many.
+		// Each listener has at most one window in the channel. Twice the room, for listeners
+		// that a reload removes.
 		closed:  make(chan closedWindow, 2*settings.MaxSockets),
 		reloads: make(chan *Reload),
 		windows: newProgress(),
@@ -67,7 +66,7 @@ func (c *Collector) Close() error {
 	return errors.Join(errs...)
 }
 
-// listeners are those of all inputs.
+// listeners returns the listeners of all inputs.
 func (c *Collector) listeners() (all []*listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +76,7 @@ func (c *Collector) listeners() (all []*listener) {
 	return all
 }
 
-// Listening is one bound socket, for those who tell where to send.
+// Listening is one bound socket, for log and API.
 type Listening struct {
 	Network, Address, Tenant string
 	Warnings                 []string
@@ -92,8 +91,8 @@ func (c *Collector) Listening() []Listening {
 	return all
 }
 
-// Run reads and flushes until ctx is done. Then it reads what the kernel has
-// accepted already, and hands over everything, open windows included.
+// Run reads and flushes until ctx is done. Then it reads what the kernel has already accepted,
+// and hands over everything, including open windows.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -104,7 +103,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	for _, l := range c.listeners() {
 		c.read(ctx, stop, l)
 	}
-	for ctx.Err() == nil { // even with no socket to read, since an end before is a failure
+	for ctx.Err() == nil { // even without a socket, since an early end is a failure
 		select {
 		case r := <-c.reloads:
 			c.change(ctx, stop, r)
@@ -112,7 +111,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		}
 	}
 	c.readers.Wait()
-	// Every reader has handed over its last window: there will be no other.
+	// Every reader has handed over its last window: there will be no more.
 	close(c.closed)
 	flusher.Wait()
 	looking.Wait()
@@ -121,8 +120,8 @@ func (c *Collector) Run(ctx context.Context) error {
 	return c.failure
 }
 
-// read starts to read a listener, until ctx is done or a reload removes it. One
-// that cannot read stops all, since it must not go unnoticed.
+// read starts reading a listener, until ctx is done or a reload removes it. A read failure
+// stops the whole collector, so that it is noticed.
 func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 	ctx, l.stop = context.WithCancel(ctx)
 	c.watchNew(l)
@@ -140,17 +139,17 @@ func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 	})
 }
 
-// Reload is another configuration, checked and with its sockets bound, that is
-// not in force yet: either Apply or Abandon ends it.
+// Reload is another configuration that is checked and whose sockets are bound, but is not in
+// force yet. Apply or Abandon ends it.
 type Reload struct {
 	collector *Collector
-	inputs    []*input // what is to be read; those that are read already among them
+	inputs    []*input // the inputs to read, including those read already
 	bound     []*listener
 	terms     map[*input]*terms
 	buffer    int           // kernel receive buffer of UDP sockets, bytes
 	done      chan struct{} // closed once Run has taken it over
 }
 
-// exporter reads the listeners' counts when somebody asks: counting them costs
-// the reading threads nothing.
+// exporter reads the listeners' counts at each scrape, so counting costs the reading threads
+// nothing more.
 type exporter struct{ *Collector }

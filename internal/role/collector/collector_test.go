@@ -22,7 +22,7 @@ import (
 
 var networks = []string{"udp", "unixgram", "unix"}
 
-// Every kind comes through every kind of socket, and nothing is counted twice.
+// Every kind arrives on every kind of socket, and nothing is counted twice.
 func TestCountsAreExact(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// One window a second and listener, none twice, none out of order, each stamped
-// with its second and pushed when that is over.
+// One window a second and listener, none twice, none out of order, each stamped with its
+// second and pushed when that is over.
 func TestWindowsArriveOnceASecond(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -87,7 +87,7 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 	}
 }
 
-// A listener that nobody sends to costs the aggregator nothing.
+// A listener without senders costs the aggregator nothing.
 func TestEmptyWindowsAreNotPushed(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "unixgram", f.address("unixgram"))
@@ -99,8 +99,8 @@ func TestEmptyWindowsAreNotPushed(t *testing.T) {
 	}
 }
 
-// Several readers share a port; the kernel deals senders out to them, and their
-// counts are one listener's in the answers and in the metrics.
+// Several readers share a port; the kernel distributes senders among them, and in answers and
+// metrics their counts are one listener's.
 func TestReadersShareAnAddress(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.Readers = 4 }).start(t)
 	const senders, packets = 64, 20
@@ -129,16 +129,15 @@ func TestReadersShareAnAddress(t *testing.T) {
 	}
 }
 
-// What the kernel had accepted when the collector was told to stop is counted,
-// and so is the window that was open: here the collector is told to stop before
-// it has read anything.
+// Datagrams in the kernel when the collector is told to stop are counted, and so is the open
+// window. Here the collector stops before it has read anything.
 func TestShutdownHandsOverEverything(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
 			f := newFixture(t, nil)
 			conn := dial(t, network, f.address(network))
-			// What the kernel holds when nobody reads: of datagrams on Unix sockets
-			// net.unix.max_dgram_qlen, 10 if nobody changed it.
+			// The kernel's queue while the sockets are not read: for datagrams on Unix sockets
+			// net.unix.max_dgram_qlen, 10 by default.
 			n := map[string]int{"udp": 500, "unixgram": 8, "unix": 100}[network]
 			for range n {
 				send(t, conn, "a:1|c\n_e{1,1}:t|x")
@@ -158,8 +157,8 @@ func TestShutdownHandsOverEverything(t *testing.T) {
 	}
 }
 
-// What a socket receives belongs to the socket's tenant: the same name is another
-// series, and may be of another kind.
+// Samples on a socket belong to the socket's tenant: the same name is another series there,
+// and may have another kind.
 func TestListenersHaveTheirTenants(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Config.Listeners = []settings.Listener{{Network: "udp", Address: "127.0.0.1:0", Tenant: "blue"}}
@@ -184,7 +183,7 @@ func TestListenersHaveTheirTenants(t *testing.T) {
 	}
 }
 
-// Constant labels are those of whoever sent none.
+// Constant labels apply where the sender sent none of that name.
 func TestConstantLabels(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "web-1", "zone", "a"))
@@ -201,7 +200,7 @@ func TestConstantLabels(t *testing.T) {
 	}
 }
 
-// An address that is taken is an error, and gives back the sockets bound so far.
+// An address in use is an error, and releases the sockets bound so far.
 func TestNewGivesBackWhatItBound(t *testing.T) {
 	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -227,8 +226,8 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 	}
 }
 
-// A collector is told of its own metrics once each, by names that keep to the
-// rules, and with help for the person who was paged.
+// Each metric of a collector is there once, with a name by the rules, and with help for an
+// operator at night.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -280,8 +279,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A value that would bring its sum beyond what a float holds is refused where it
-// would have spoilt the series for ever, and costs no other.
+// A value that would overflow its sum is refused where it would have spoilt the series for
+// ever. Other values still count.
 func TestOverflowedWindowsAreCounted(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -297,8 +296,8 @@ func TestOverflowedWindowsAreCounted(t *testing.T) {
 	}
 }
 
-// Run ends with an error when a socket cannot be read any more: a process that
-// looks alive and counts nothing is worse than one that ends.
+// Run ends with an error when a socket cannot be read any more: a process that looks alive and
+// counts nothing is worse than one that ends.
 func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	f := newFixture(t, nil)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "a:1|c")
@@ -321,8 +320,8 @@ func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	}
 }
 
-// With every input turned off, as on a machine that only answers queries, the
-// collector waits: an end of Run that nobody asked for stops the process.
+// With every input turned off, as on a machine that only answers queries, the collector waits:
+// an unexpected end of Run would stop the process.
 func TestRunWithoutInputsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(o *Options) { o.Config.UDP, o.Config.Unixgram, o.Config.Unix = "", "", "" })
@@ -342,7 +341,7 @@ func TestRunWithoutInputsWaits(t *testing.T) {
 	})
 }
 
-// An address that is empty turns its input off.
+// An empty address turns its input off.
 func TestListening(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.UDP = "" })
 	var got []string
@@ -355,7 +354,7 @@ func TestListening(t *testing.T) {
 }
 
 // A UDP socket has a buffer, in bytes, and a Unix datagram socket a queue, in datagrams: each
-// is told by the setting that bounds it. What clients drop at a full queue they say alone.
+// reports the kernel setting that bounds it. Only clients know what they drop at a full queue.
 func TestMetricsOfWhatWaits(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.ReceiveBuffer = 4096 }).start(t)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "datadog.dogstatsd.client.packets_dropped_writer:7|c\ndatadog.dogstatsd.client.packets_dropped_queue:2|c\na:1|c")

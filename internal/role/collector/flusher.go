@@ -21,12 +21,12 @@ import (
 type flusher struct {
 	*Options
 	windows     *progress
-	metrics     *byTenant[top.Metrics] // for those who look at what is busiest
+	metrics     *byTenant[top.Metrics] // for freshet top
 	incarnation uint64
 	sequence    uint64
 	writer      batch.Writer
 	events      []event.Event   // not yet written, maxEvents at most
-	last        context.Context // of the last try of the window that is flushed, nil before it
+	last        context.Context // of the last try of the window being flushed, nil before it
 	endLast     context.CancelFunc
 
 	refused      atomic.Uint64 // samples that the aggregator refused for good
@@ -40,19 +40,19 @@ func newFlusher(o *Options, windows *progress, metrics *byTenant[top.Metrics], i
 }
 
 const (
-	// drainTime is how long a push is tried again after ctx is done. An aggregator
-	// that cannot write by then will not.
+	// drainTime is how long pushes are retried after ctx is done. An aggregator that cannot
+	// write by then will not.
 	drainTime = 10 * time.Second
 
-	// lastTry is how long an aggregator may take to accept each window after that.
+	// lastTry is how long an aggregator may then take to accept each window.
 	lastTry = time.Second
 
-	// portionBytes is how much of a window is pushed at once. A large window is pushed
-	// in portions, so that neither end holds all of it in memory.
+	// portionBytes is the size of a push. A larger window is pushed in portions, so that
+	// neither end holds all of it in memory.
 	portionBytes = 4 << 20
 
-	// eventRetry is when events are tried again. Nobody waits for them, so that
-	// there is no hurry, and no need to log more often.
+	// eventRetry is when events are retried. Nothing waits for them, so there is no hurry, and
+	// no need to log more often.
 	eventRetry = 5 * time.Second
 )
 
@@ -61,7 +61,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, stop) })()
-	var eventsDue <-chan time.Time         // nil while no events wait for it
+	var eventsDue <-chan time.Time         // nil while no events wait
 	seconds := time.NewTicker(time.Second) // for a collector without sockets
 	defer seconds.Stop()
 	for {
@@ -96,8 +96,8 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	}
 }
 
-// flush pushes a window, in portions with a sequence of their own. The table has the
-// window back as soon as the last one is a batch.
+// flush pushes a window, in portions that each have a sequence. The table gets the window back
+// as soon as the last portion is a batch.
 func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, closed time.Time) {
 	f.touch(tenant, w)
 	f.saveNames()
@@ -120,8 +120,8 @@ func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, cl
 	}
 }
 
-// tell says to the aggregator through which second all windows were pushed. Any goroutine
-// may call it.
+// tell reports to the aggregator up to which second all windows were pushed. Any goroutine may
+// call it.
 func (f *flusher) tell() {
 	through, later := f.windows.next(f.Now().Unix())
 	if !later {
@@ -130,9 +130,9 @@ func (f *flusher) tell() {
 	f.Aggregator.Through(f.Producer, through*1000)
 }
 
-// push tries until the batches are acknowledged or refused for good. Meanwhile
-// listeners stretch their open window: what comes adds to what is there, and
-// nothing is lost. Once ctx is done there is one more try.
+// push tries until the batches are acknowledged or permanently refused. Meanwhile listeners
+// extend their open window: new samples are added to it, and nothing is lost. Once ctx is done
+// there is one more try.
 func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch) {
 	backoff := retry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
@@ -171,7 +171,7 @@ func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch
 	}
 }
 
-// lose puts samples of a window that were refused for good into the books.
+// lose puts permanently refused samples of a window into the books.
 func (f *flusher) lose(tenant string, lost uint64, reason string) {
 	f.refused.Add(lost)
 	f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reason, Samples: lost})
@@ -185,9 +185,8 @@ func (f *flusher) endTry() {
 	}
 }
 
-// pushOnce tries once. Once ctx is done it does so on time of its own: a push
-// that is cancelled before it begins is not a try, and each window gets one, which
-// its portions share.
+// pushOnce tries once. After ctx is done it uses a new context: a push that is cancelled
+// before it begins is not a try, and each window gets one, shared by its portions.
 func (f *flusher) pushOnce(ctx context.Context, batches []batch.Batch) error {
 	if ctx.Err() != nil {
 		if f.last == nil {
@@ -205,13 +204,13 @@ func samples(batches []batch.Batch) (n uint64) {
 	return n
 }
 
-// saveNames makes the owners of new names durable before their first batch is, in place
-// of those that gave theirs back.
+// saveNames makes the owners of new names durable before their first batch is pushed, and
+// removes names that were given back.
 func (f *flusher) saveNames() {
 	if gone := f.Catalogue.Gone(); len(gone) > 0 {
 		if err := f.CatalogueFile.Forget(gone); err != nil {
 			f.Catalogue.MarkGone(gone)
-			f.Logger.Error("names that were given back would be taken again after a restart", "names", len(gone), "error", err)
+			f.Logger.Error("names that were given back could not be removed from the file: after a restart they would have owners again", "names", len(gone), "error", err)
 		} else {
 			f.Logger.Info("names out of use were given back, since a tenant had as many as it may", "tenant", gone[0].Tenant, "names", len(gone), "one", gone[0].Name)
 		}
@@ -222,12 +221,11 @@ func (f *flusher) saveNames() {
 	}
 	if err := f.CatalogueFile.Save(dirty); err != nil {
 		f.Catalogue.MarkDirty(dirty)
-		f.Logger.Error("after a restart, another kind could own one of these names", "names", len(dirty), "error", err)
+		f.Logger.Error("names could not be saved: after a restart another kind could own one of them", "names", len(dirty), "error", err)
 	}
 }
 
-// touch tells the catalogue which names are in use, and those who look at what is
-// busiest what is in the window.
+// touch tells the catalogue which names are in use, and freshet top what is in the window.
 func (f *flusher) touch(tenant string, w *window.Window) {
 	now := f.Now().UnixMilli()
 	for key := range w.InUse() {
@@ -235,7 +233,7 @@ func (f *flusher) touch(tenant string, w *window.Window) {
 	}
 	metrics := f.metrics.lock(tenant, top.NewMetrics)
 	defer f.metrics.mu.Unlock()
-	if metrics == nil { // nobody looks
+	if metrics == nil { // nobody watches
 		return
 	}
 	for s := range w.Series() {
@@ -243,8 +241,8 @@ func (f *flusher) touch(tenant string, w *window.Window) {
 	}
 }
 
-// holdEvents adds to the events that wait. If there are more than may wait, the
-// oldest are lost: should one of them be what cannot be written, it ends there.
+// holdEvents adds to the waiting events. Beyond the limit the oldest are lost: if one of them
+// cannot be written at all, it goes this way.
 func (f *flusher) holdEvents(events []event.Event) {
 	f.events = append(f.events, events...)
 	if beyond := len(f.events) - maxEvents; beyond > 0 {
@@ -252,15 +250,15 @@ func (f *flusher) holdEvents(events []event.Event) {
 	}
 }
 
-// loseEvents gives up the n events that wait longest.
+// loseEvents gives up the n oldest waiting events.
 func (f *flusher) loseEvents(n int, cause error) {
 	f.eventsUnsent.Add(uint64(n))
 	f.Logger.Error("events are lost", "events", n, "error", cause)
 	f.events = append([]event.Event(nil), f.events[n:]...)
 }
 
-// appendEvents tries once to write the events that wait, and reports whether
-// none do any more. It holds up no samples.
+// appendEvents tries once to write the waiting events, and reports whether none wait any more.
+// It delays no samples.
 func (f *flusher) appendEvents(ctx context.Context) bool {
 	if len(f.events) == 0 {
 		return true
@@ -273,8 +271,8 @@ func (f *flusher) appendEvents(ctx context.Context) bool {
 	return true
 }
 
-// appendLastEvents writes the events that wait, or loses them. Like the last push
-// of a window it has time of its own.
+// appendLastEvents writes the waiting events, or loses them. Like the last push of a window it
+// uses a new context.
 func (f *flusher) appendLastEvents(ctx context.Context) {
 	if len(f.events) == 0 {
 		return

@@ -29,7 +29,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// patience is how long a test waits for what takes a second or two on an idle machine.
+// patience is how long a test waits for something that takes a second or two on an idle
+// machine.
 const patience = 30 * time.Second
 
 // pushed is one window of one tenant as the aggregator got it.
@@ -42,10 +43,10 @@ type pushed struct {
 	series                map[string]float64 // by kind and labels; timers by their count, sets by their size
 }
 
-// aggregator stands in for the role of that name: it decodes what it takes.
+// aggregator stands in for the role of that name: it decodes the windows that it accepts.
 type aggregator struct {
 	mu      sync.Mutex
-	refusal error // the answer to every window, nil to take them
+	refusal error // the answer to every window, nil to accept them
 	refused []uint64
 	windows []pushed
 	through int64
@@ -79,7 +80,7 @@ func (a *aggregator) Through(_ uint64, t int64) {
 	a.through = t
 }
 
-// told is through when the aggregator has all windows, Unix seconds.
+// told is the Through of all windows so far, Unix seconds.
 func (a *aggregator) told() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +145,7 @@ func (a *aggregator) refusals() []uint64 {
 	return slices.Clone(a.refused)
 }
 
-// totals adds up what all windows hold: gauges, which do not add, by their last.
+// totals adds up all windows; for gauges, which do not add, it has the last value.
 func (a *aggregator) totals() map[string]float64 {
 	all := map[string]float64{}
 	for _, w := range a.taken() {
@@ -242,7 +243,7 @@ func (l *logs) count(text string) int {
 	return strings.Count(l.buf.String(), text)
 }
 
-// fixture is a collector among stand-ins, on sockets of every network.
+// fixture is a collector with stand-ins, on sockets of every network.
 type fixture struct {
 	*Collector
 	aggregator    *aggregator
@@ -306,7 +307,7 @@ func (f *fixture) start(t *testing.T) *fixture {
 	return f
 }
 
-// address is the first one of a network.
+// address returns the first address of a network.
 func (f *fixture) address(network string) string {
 	for _, l := range f.Listening() {
 		if l.Network == network {

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Metrics of several datagrams are counted together, wherever each datagram lies: read
-// in place where there is memory behind it, and else copied.
+// Metrics of several datagrams are counted together, wherever each datagram lies: read in
+// place if there is memory after it, else copied.
 func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -51,8 +51,8 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 }
 
-// Holding lines is only about time: packets of anything, well-formed or not, of several
-// senders and anywhere in memory, come to what their lines come to one by one.
+// Holding lines changes only the time of counting: packets of anything, well-formed or not, of
+// several senders and anywhere in memory, give the same as their lines one by one.
 func TestHoldingLinesChangesNothing(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -76,7 +76,7 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 			}
 			// With memory behind it, as in the buffers of a socket, or none.
 			packet = append(make([]byte, 0, len(packet)+256*rng.IntN(2)), packet...)
-			a.from.PID = int32(rng.IntN(2)) // as if another had sent what is held
+			a.from.PID = int32(rng.IntN(2)) // as if the held lines had another sender
 			a.Packet(packet, second*1e9)
 			if rng.IntN(10) == 0 {
 				a.Tick(second * 1e9)
@@ -99,7 +99,7 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 	}
 }
 
-// A service check does not overtake the metrics before it: who comes first owns the name.
+// A service check does not overtake the metrics before it: the first one owns the name.
 func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -115,7 +115,7 @@ func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	}
 }
 
-// A sender is blamed for its own metrics alone, though datagrams of another lie between.
+// A sender is blamed only for its own metrics, even if datagrams of another lie between.
 func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)

@@ -2,19 +2,19 @@ package collector
 
 import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
-// latelySeconds is how far back a listener knows what came in each second: clients flush each
-// 10 s as a rule.
+// latelySeconds is how many seconds a listener remembers one by one: clients usually flush
+// each 10 s.
 const latelySeconds = 15
 
-// lately is what came to a listener in the last seconds, some kB.
+// lately has a listener's counts of the last seconds, some kB.
 type lately [latelySeconds + 1]struct {
 	second    int64 // Unix
 	received  uint64
 	malformed [dogstatsd.NumReasons]uint64
 }
 
-// add counts a window that ended in a second: what was received, and what was malformed until
-// then and until the window before.
+// add counts a window that ended in a second: the lines received in it, and the totals of
+// malformed lines at its end and at the end of the window before.
 func (l *lately) add(second int64, received uint64, malformed, before *[dogstatsd.NumReasons]uint64) {
 	s := &l[uint64(second)%uint64(len(l))]
 	if s.second != second {
@@ -27,7 +27,7 @@ func (l *lately) add(second int64, received uint64, malformed, before *[dogstats
 	}
 }
 
-// since adds up the seconds after that.
+// since adds up the seconds after a given one.
 func (l *lately) since(second int64) (received uint64, malformed [dogstatsd.NumReasons]uint64) {
 	for i := range l {
 		if s := &l[i]; s.second > second {

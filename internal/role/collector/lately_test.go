@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// A client that flushes each 10 s may have sent all of its malformed lines before anybody looks,
-// and none after. Its listener is known for 15 s, and then no longer.
+// A client that flushes each 10 s may have sent all of its malformed lines before anybody
+// looks, and none after. Its listener is remembered for 15 s, and no longer.
 func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

@@ -8,15 +8,15 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Left is a socket that a successor goes on reading. Its file is the caller's.
+// Left is a socket that a successor goes on reading. The caller owns its file.
 type Left struct {
 	Network, Address string // as the configuration spells it
 	File             *os.File
 }
 
-// Leave prepares for a successor: when Run's context is done it leaves what the
-// kernel holds by then, hands over what it has read, and the sockets stay open.
-// After an error the files that were opened are returned as well.
+// Leave prepares for a successor. When Run's context is done, it hands over what it has read,
+// leaves the rest in the kernel, and keeps the sockets open. After an error the opened files
+// are returned as well.
 func (c *Collector) Leave() (all []Left, err error) {
 	var errs []error
 	for _, l := range c.listeners() {
@@ -30,8 +30,8 @@ func (c *Collector) Leave() (all []Left, err error) {
 	return all, errors.Join(errs...)
 }
 
-// Booked returns how many drops of each UDP socket, by the kernel's number of the
-// socket, were told: a successor counts from there (sockets.Inherited.Drops).
+// Booked returns how many drops of each UDP socket are in the books, by the socket's number in
+// the kernel: a successor counts on from there (sockets.Inherited.Drops).
 func (c *Collector) Booked() map[uint64]uint32 {
 	all := map[uint64]uint32{}
 	for _, l := range c.listeners() {
@@ -42,7 +42,7 @@ func (c *Collector) Booked() map[uint64]uint32 {
 	return all
 }
 
-// inherited are the sockets for an address that are open already.
+// inherited returns the sockets for an address that are already open.
 func (c *Collector) inherited(l settings.Listener) []sockets.Inherited {
 	if c.Inherited == nil {
 		return nil

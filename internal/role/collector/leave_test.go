@@ -6,7 +6,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
 )
 
-// What a collector has read it hands over; what it has not is its successor's.
+// The collector hands over what it has read; the rest is for its successor.
 func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 	first := newFixture(t, nil)
 	config := first.Config

@@ -21,39 +21,40 @@ import (
 )
 
 const (
-	// lookTime is between two looks at who is over a limit.
+	// lookTime is the interval between looks at what is over a limit.
 	lookTime = time.Second
 
-	// firstTold is how long a metric has been over a limit when the log says so, if its
-	// sender is still unknown: sockets are watched only since it began.
+	// firstTold is how long a metric must be over a limit before the log says so with its
+	// sender unknown: sockets are watched only since it began.
 	firstTold = 3 * time.Second
 
-	// toldAgain is when the log says so again.
+	// toldAgain is the interval at which the log repeats it.
 	toldAgain = time.Minute
 
-	// maxTold is how many metrics of a tenant the log names in that time. The others
-	// share a line.
+	// maxTold is how many metrics of a tenant the log names in that time. The others share a
+	// line.
 	maxTold = 3
 
-	// overFor is without samples over a limit when a metric is within limits again.
+	// overFor is the time without samples over a limit after which a metric is within limits
+	// again.
 	overFor = 5 * time.Second
 
-	// forgetTold is how long the log remembers what it told: longer than the limiter
-	// remembers whom, since what was told is no news.
+	// forgetTold is how long the log remembers what it has reported: longer than the limiter
+	// remembers offenders, so that nothing is reported twice.
 	forgetTold = 11 * time.Minute
 
 	// watchFor is how long senders are watched after the last sample over a limit.
 	watchFor = time.Minute
 )
 
-// limits tells people who is over a limit, off the reading threads.
+// limits reports metrics over a limit, outside the reading threads.
 type limits struct {
 	*Options
 	watch      func(on bool) // senders
 	listensFor func(tenant string) bool
 	watching   bool
 	told       map[offence]*telling // in the last forgetTold
-	others     map[string]int64     // when others were told of, by tenant; Unix nanoseconds
+	others     map[string]int64     // when the others were reported, by tenant; Unix nanoseconds
 
 	mu      sync.Mutex
 	reports []LimitReport // of the last look
@@ -65,23 +66,22 @@ type offence struct {
 	kind           series.Kind
 }
 
-// telling is what the log said of a metric.
+// telling is what the log has said of a metric.
 type telling struct {
 	at      int64  // Unix nanoseconds
 	since   int64  // limit.Offender.Since: samples count from there
 	samples uint64 // over a limit by then
-	named   bool   // and not only one of the others
+	named   bool   // named, and not only one of the others
 	over    bool   // it has been named, and has not been within limits since
 }
 
-// LimitReport is the state of a tenant's limits for people.
+// LimitReport is the state of a tenant's limits, for answers.
 type LimitReport struct {
 	Tenant string
 	limit.Report
 }
 
-// Limits returns the state of each tenant's limits at the last look, a second ago at
-// most.
+// Limits returns the state of each tenant's limits at the last look, at most a second ago.
 func (c *Collector) Limits() []LimitReport { return c.limits.last() }
 
 func (l *limits) last() []LimitReport {
@@ -107,8 +107,7 @@ func (l *limits) run(ctx context.Context) {
 	}
 }
 
-// look brings the reports up to date, tells what is new, and watches senders while
-// somebody wants to know them.
+// look updates the reports, logs what is new, and watches senders while they are wanted.
 func (l *limits) look(now int64) {
 	var reports []LimitReport
 	wanted := false
@@ -131,14 +130,13 @@ func (l *limits) look(now int64) {
 	l.mu.Unlock()
 }
 
-// listensFor reports whether a listener is there for a tenant.
+// listensFor reports whether a tenant has a listener.
 func (c *Collector) listensFor(tenant string) bool {
 	return slices.ContainsFunc(c.listeners(), func(l *listener) bool { return l.next.Load().tenant == tenant })
 }
 
-// tell logs which metrics of a tenant are over a limit, and that they no longer are.
-// However many there are, maxTold are named in a minute: those with most samples that
-// were not told yet.
+// tell logs which metrics of a tenant are over a limit, and when they no longer are. At most
+// maxTold are named in a minute: those with the most samples that were not reported yet.
 func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 	named := 0
 	for key, t := range l.told {
@@ -162,7 +160,7 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 			due = append(due, o)
 		case t != nil && t.over && !recent:
 			l.logger(tenant, o).Info("no new series are over a limit any more", o.Fate.String()+"_samples", samplesOver(o))
-			// All of it is told: only what comes again is news.
+			// Everything is reported now: only new samples are news.
 			*t = telling{at: t.at, since: o.Since, samples: samplesOver(o), named: t.named}
 		}
 	}
@@ -177,8 +175,8 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 	l.tellOthers(now, tenant, due, unsteady)
 }
 
-// tellOthers logs, once a minute, how many metrics are over a limit besides those that
-// are named: some by a number only, since they take each other's place.
+// tellOthers logs, once a minute, how many more metrics are over a limit. Some are only a
+// number, since they take each other's place.
 func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, unsteady int) {
 	if len(due)+unsteady == 0 || now-l.others[tenant] < int64(toldAgain) {
 		return
@@ -201,7 +199,7 @@ func (l *limits) logger(tenant string, o *limit.Offender) *slog.Logger {
 	return l.Logger.With("tenant", tenant, "metric", o.Metric, "kind", o.Kind.String())
 }
 
-// untold is how many samples of an offender the log has not told of.
+// untold returns how many samples of an offender are not in the log yet.
 func (l *limits) untold(tenant string, o *limit.Offender) uint64 {
 	if t := l.told[offence{tenant, o.Metric, o.Kind}]; t != nil && t.since == o.Since {
 		return samplesOver(o) - t.samples
@@ -209,8 +207,8 @@ func (l *limits) untold(tenant string, o *limit.Offender) uint64 {
 	return samplesOver(o)
 }
 
-// forget forgets what was told long ago. It bounds the map: 3 metrics of a tenant are
-// named in a minute, and 16 at most are others.
+// forget forgets old reports. That bounds the map: 3 metrics of a tenant are named in a
+// minute, and at most 16 are others.
 func (l *limits) forget(now int64, tenants map[string]*limit.Tenant) {
 	maps.DeleteFunc(l.told, func(_ offence, t *telling) bool { return now-t.at > int64(forgetTold) })
 	maps.DeleteFunc(l.others, func(tenant string, _ int64) bool { return tenants[tenant] == nil })
@@ -223,7 +221,7 @@ func samplesOver(o *limit.Offender) (n uint64) {
 	return n
 }
 
-// reason is the limit that most samples of an offender were over.
+// reason returns the limit that most samples of an offender were over.
 func reason(o *limit.Offender) limit.Reason {
 	most := limit.MetricSeries
 	for r := most; r < limit.NumReasons; r++ {
@@ -234,7 +232,7 @@ func reason(o *limit.Offender) limit.Reason {
 	return most
 }
 
-// setting is the key of that limit.
+// setting returns the key of that limit.
 func setting(o *limit.Offender) string {
 	return "limits." + map[limit.Reason]string{
 		limit.MetricSeries: "max_series_per_metric", limit.TenantSeries: "max_series", limit.NewSeries: "max_new_series_per_minute",
@@ -242,7 +240,7 @@ func setting(o *limit.Offender) string {
 	}[reason(o)]
 }
 
-// culprit is the label with most values.
+// culprit returns the label with most values.
 func culprit(o *limit.Offender) string {
 	if len(o.Labels) == 0 {
 		return ""
@@ -265,8 +263,8 @@ func loudest(o *limit.Offender) string {
 	return describeSender(o.Senders[0].Sender, o.Senders[0].Container)
 }
 
-// describeSender is a sender as people know it: an address, or a process by its
-// number, user and command, and the container.
+// describeSender describes a sender for people: an address, or a process by its number, user
+// and command, and the container.
 func describeSender(s sender.Sender, container string) string {
 	var parts []string
 	if address := s.Address(); address != "" {
@@ -283,12 +281,11 @@ func describeSender(s sender.Sender, container string) string {
 	if container != "" {
 		parts = append(parts, "container "+container)
 	}
-	// What a client or a process says of itself may be anything, and becomes the
-	// value of a label.
+	// Text from a client or a process may be anything, and becomes the value of a label.
 	return cut(strings.ToValidUTF8(strings.Join(parts, ", "), "_"))
 }
 
-// maxText bounds what others say of themselves: container ids have 64 digits.
+// maxText bounds such text: container ids have 64 digits.
 const maxText = 200
 
 func cut(text string) string {
@@ -300,7 +297,7 @@ func cut(text string) string {
 
 var (
 	descLimitSamples = prometheus.NewDesc("freshet_limit_samples_total",
-		"Values of new series that a limit left no place for, by limit. Folded ones count in an overflow series, refused ones nowhere. Rising: freshet_limit_offender names the metric and the label.",
+		"Values of new series for which a limit left no place, by limit. Folded ones count in an overflow series, refused ones nowhere. Rising: freshet_limit_offender names the metric and the label.",
 		[]string{"tenant", "reason", "fate"}, nil)
 	descLimitSeries = prometheus.NewDesc("freshet_limit_series",
 		"Series of the tenant that have a place. At limits.max_series new ones have none.", []string{"tenant"}, nil)
@@ -309,7 +306,7 @@ var (
 		[]string{"tenant", "metric", "kind", "reason", "fate", "label", "sender"}, nil)
 )
 
-// Describe is part of prometheus.Collector: nothing declares them beforehand.
+// Describe is part of prometheus.Collector. It declares nothing beforehand.
 func (l *limits) Describe(chan<- *prometheus.Desc) {}
 
 // Collect is part of prometheus.Collector.
@@ -331,9 +328,8 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Restored makes a series known that was live before a restart: the limits do not
-// turn it away. Overflow series take no place. Series come in the order of seen, their
-// last sample.
+// Restored makes a series known that was live before a restart, so that limits do not turn it
+// away. Overflow series take no place. Series come in the order of seen, their last sample.
 func (c *Collector) Restored(tenant string, key []byte, source uint64, seen time.Time) {
 	for name := range series.KeyLabels(key) {
 		if string(name) == mapping.OverflowLabel {

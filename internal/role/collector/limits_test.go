@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// A flood through the whole collector: totals are exact, and the log and the metrics
-// name the metric, the label and the sender, whoever it is.
+// A flood through the whole collector: totals are exact, and the log and the metrics name the
+// metric, the label and the sender, of any kind.
 func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 10}, time.Minute, time.Hour)
@@ -74,8 +74,7 @@ func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	}
 }
 
-// What a client says of itself may be anything: it must not cost the metrics of the
-// whole server.
+// Text from a client may be anything: it must not cost the server its metrics.
 func TestASenderMayCallItselfAnything(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)
@@ -104,8 +103,8 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 	})
 }
 
-// The log says when a metric goes over a limit, and once that it is over: not again
-// without a sample.
+// The log says when a metric goes over a limit, and once that it is over: not again without a
+// sample.
 func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.limits
@@ -122,9 +121,9 @@ func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	}
 }
 
-// However many metrics are over a limit, the log names three a minute and tells of the
-// others in one line; who is heavy is among those that are named, and the metrics of
-// the server do not have another offender at each scrape.
+// However many metrics are over a limit, the log names three a minute and reports the others
+// in one line. A heavy one is among the named, and the server's metrics do not show another
+// offender at each scrape.
 func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 	for _, test := range []struct {
 		why           string
@@ -134,8 +133,8 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 		shown         int
 	}{
 		{"ten are remembered, and named in turn", 10, "", 6, 2, 10},
-		{"of hundreds none is more to blame than the others", 500, "", 0, 2, 0},
-		{"but one that is over all the time is", 500, "heavy", 2, 2, 1},
+		{"of hundreds none stands out", 500, "", 0, 2, 0},
+		{"but one that is over all the time does", 500, "heavy", 2, 2, 1},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour) })
@@ -172,7 +171,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 	}
 }
 
-// offenders are the metrics that freshet_limit_offender names.
+// offenders returns the metrics that freshet_limit_offender names.
 func (f *fixture) offenders(t *testing.T) (names []string) {
 	t.Helper()
 	families, err := f.registry.Gather()
@@ -191,8 +190,8 @@ func (f *fixture) offenders(t *testing.T) (names []string) {
 	return names
 }
 
-// A tenant whose listener is gone is still looked at: what folded last is scraped, and
-// what it holds expires.
+// A tenant whose listener is gone is still looked at: its last folded samples are scraped, and
+// its places expire.
 func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{}, time.Minute, time.Hour) })
 	const begin = 1_763_680_000 * int64(1e9)
@@ -213,8 +212,8 @@ func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 	}
 }
 
-// While there is no room, a flood of names must not fill the catalogue, and a name
-// that it knows keeps its series.
+// While there is no room, a flood of names must not fill the catalogue, and a known name keeps
+// its series.
 func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeries: 5})
 	count := func(line string) {
@@ -248,7 +247,7 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	}
 }
 
-// flooded returns a table as a listener has it.
+// flooded returns a table like a listener's.
 func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue) {
 	t.Helper()
 	mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "h"))
@@ -265,9 +264,9 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 	return table, names
 }
 
-// Bound: at most 1.2 us of CPU a line of a new context over a limit, parsing included,
-// so that 100,000 a second cost an eighth of a core, and nothing of them is kept. Most
-// of it is the making of the key: without it nobody knows that the series is new.
+// Bound: at most 1.2 us of CPU for a line of a new context over a limit, including parsing, so
+// that 100,000 a second cost an eighth of a core, and nothing of them is kept. Most of it is
+// making the key, which is needed to know that the series is new.
 func BenchmarkFlood(b *testing.B) {
 	table, _ := flooded(b, limit.Config{MaxSeriesPerMetric: 1000})
 	var lines [][]byte
@@ -288,8 +287,8 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
-// What makes a context too long for a place, the host of a check as well as its name,
-// keeps its name out of the catalogue.
+// Whatever makes a context too long for a place, the host of a check or its name, keeps its
+// name out of the catalogue.
 func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeriesBytes: 1000})
 	var p dogstatsd.Parser

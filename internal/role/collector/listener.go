@@ -16,22 +16,20 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// maxEvents bounds the events of one window; events are written one by one, and
-// people read them.
+// maxEvents bounds the events of one window; events are written one by one, for people to
+// read.
 const maxEvents = 10_000
 
-// keptValues is how many values of a packed line a listener has memory for between
-// batches, in each of its lines: 8 KiB, more than a datagram of 1,432 bytes fills.
-// Within a batch it may be 4 MiB, for as many lines as are held of 64 KiB each; with a
-// dogstatsd.max_packet of 1 MiB it may be 64 MiB.
+// keptValues is how many values of a packed line each of a listener's lines has memory for
+// between batches: 8 KiB, more than a datagram of 1,432 bytes fills. Within a batch the lines
+// may take 4 MiB, if all held lines have 64 KiB; with a dogstatsd.max_packet of 1 MiB, 64 MiB.
 const keptValues = 1024
 
-// busyRetry is when a listener asks again for the window that the flusher still
-// holds.
+// busyRetry is when a listener asks again while the flusher is busy with its last window.
 const busyRetry = int64(10 * time.Millisecond)
 
-// listener counts what one socket receives. The fields up to next belong to the
-// goroutine that reads.
+// listener counts what one socket receives. The fields up to next belong to the reading
+// goroutine.
 type listener struct {
 	collector     *Collector
 	socket        *sockets.Listener
@@ -40,28 +38,28 @@ type listener struct {
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
 	held          int                               // of lines
-	from          sender.Sender                     // of the packet that is being parsed, and of all lines that are held
+	from          sender.Sender                     // of the packet being parsed, and of all held lines
 	table         *window.Table
-	now           int64        // Unix nanoseconds when the packet was read that is being counted
-	left          window.Stats // of the tables before
+	now           int64        // Unix nanoseconds when the packet being counted was read
+	left          window.Stats // of earlier tables
 	started       bool
-	received      uint64 // values on the wire of well-formed lines, whatever became of them
+	received      uint64 // values on the wire of well-formed lines, whatever their fate
 	events        []event.Event
 	eventCount    uint64
 	eventsDropped uint64
-	tally         *top.Tally // of the open window; nil while nobody looks at senders
+	tally         *top.Tally // of the open window; nil while senders are not counted
 	clients       clientCounts
-	clientDrops   float64 // of all windows before
-	probes        *probes // nil before the first
+	clientDrops   float64 // of all earlier windows
+	probes        *probes // nil before the first probe
 	probed        uint64  // datagrams that were probes
 
 	next   atomic.Pointer[terms] // from the next window on
-	handed atomic.Bool           // the flusher has not taken yet what it was handed last
+	handed atomic.Bool           // the flusher has not taken the last window yet
 	stop   context.CancelFunc    // ends the reading; set by Run
-	ended  chan struct{}         // closed once nothing will come of it any more
+	ended  chan struct{}         // closed after its last window
 
 	mu        sync.Mutex
-	published counts // as of the last closed window
+	published counts // at the last closed window
 	lately    lately
 }
 
@@ -85,23 +83,23 @@ func (l *listener) newTable() *window.Table {
 	})
 }
 
-// sender is who sent what is being counted, zero while nobody asks.
+// sender returns the sender of what is being counted, or zero if senders are not tracked.
 func (l *listener) sender() sender.Sender { return l.from }
 
-// name is the address as metrics and logs spell it.
+// name returns the address in the spelling of metrics and logs.
 func (l *listener) name() string { return l.address.network + "://" + l.socket.Addr().String() }
 
 // run reads until ctx is done and hands over the last window.
 func (l *listener) run(ctx context.Context) error {
 	err := l.socket.Run(ctx, l) // says which socket
 	for !l.close(l.collector.Now().UnixNano(), true) {
-		// The flusher holds the window before: it is being pushed.
+		// The flusher still has the window before: it is being pushed.
 		time.Sleep(time.Duration(busyRetry))
 	}
 	return err
 }
 
-// timed is told of some of the batches of all listeners.
+// timed is called with some of the batches of all listeners.
 func (c *Collector) timed(t sockets.Timing) {
 	trip := &stage.Trip{Input: stage.DogStatsD, Born: t.Read.Add(-t.Reading - t.Waited)}
 	if t.Reading > 0 {
@@ -113,9 +111,9 @@ func (c *Collector) timed(t sockets.Timing) {
 	c.Watch.End(trip)
 }
 
-// Packet counts one datagram, or parses it only: what a metric costs is mostly waiting
-// for memory, and metrics of several datagrams wait together. Those that are held are
-// counted when a group is complete or with the Tick.
+// Packet counts one datagram, or only parses it: the cost of a metric is mostly waiting for
+// memory, and metrics of several datagrams can wait together. Held metrics are counted when a
+// group is complete, or by the Tick.
 func (l *listener) Packet(packet []byte, now int64) {
 	if l.collector.Probe.On(packet) {
 		l.probe(packet, now)
@@ -125,8 +123,7 @@ func (l *listener) Packet(packet []byte, now int64) {
 		l.tap(*open, packet, now)
 	}
 	from := l.socket.Sender()
-	// What is held is its own sender's to be blamed for, and what was copied gives way to
-	// what is copied next.
+	// The held metrics belong to their sender, and the next copy overwrites what was copied.
 	if from != l.from || !dogstatsd.InPlace(packet) {
 		l.countHeld(now)
 	}
@@ -138,8 +135,7 @@ func (l *listener) Packet(packet []byte, now int64) {
 	}
 }
 
-// tell counts a packet of so many well-formed and malformed lines for whoever looks at
-// senders.
+// tell counts a packet's well-formed and malformed lines for the senders in freshet top.
 func (l *listener) tell(packet []byte, lines int, malformed uint64) {
 	l.tally.Add(l.from, len(packet), lines+int(malformed))
 	if malformed > 0 {
@@ -148,8 +144,8 @@ func (l *listener) tell(packet []byte, lines int, malformed uint64) {
 	}
 }
 
-// parse holds the metrics of a packet, and counts what else there is. It returns how many
-// lines were well-formed.
+// parse holds the metrics of a packet, and counts everything else. It returns the number of
+// well-formed lines.
 func (l *listener) parse(packet []byte, now int64) (lines int) {
 	p := &l.parser
 	p.Reset(packet)
@@ -163,7 +159,7 @@ func (l *listener) parse(packet []byte, now int64) (lines int) {
 		switch next {
 		case dogstatsd.CheckLine:
 			lines++
-			l.countHeld(now) // who comes first owns the name
+			l.countHeld(now) // the first one owns the name
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
@@ -175,7 +171,7 @@ func (l *listener) parse(packet []byte, now int64) (lines int) {
 	}
 }
 
-// countHeld counts the metrics that are held.
+// countHeld counts the held metrics.
 func (l *listener) countHeld(now int64) {
 	lines := l.lines[:l.held]
 	l.held = 0
@@ -187,8 +183,8 @@ func (l *listener) countHeld(now int64) {
 	dropValues(l.lines[:min(len(lines)+1, len(l.lines))]) // a malformed line may have been read into the last
 }
 
-// dropValues drops memory for the values of long packed lines: it would add up to that
-// of the longest, once for each of the lines.
+// dropValues frees the memory for values of long packed lines: otherwise each line could end
+// up with as much as the longest needs.
 func dropValues(lines []dogstatsd.Metric) {
 	for i := range lines {
 		if cap(lines[i].Values) > keptValues {
@@ -223,9 +219,9 @@ func (l *listener) Tick(now int64) (next int64) {
 	return (now/1e9 + 1) * 1e9
 }
 
-// close hands the open window to the flusher, with the table if it was the last one
-// of it. It reports false while the flusher still has the one before: a reader that
-// waited for it would lose packets.
+// close hands the open window to the flusher, with the table if this is the table's last
+// window. It returns false while the flusher still has the window before: a reader that waited
+// would lose packets.
 func (l *listener) close(now int64, last bool) bool {
 	l.countHeld(now)
 	if l.handed.Load() {
@@ -252,7 +248,7 @@ func (l *listener) close(now int64, last bool) bool {
 	}
 	empty := w == nil && probed == nil
 	if empty {
-		l.collector.flusher.tell() // nobody else may have anything to do for a second
+		l.collector.flusher.tell() // no other goroutine may call it for a second
 	}
 	if empty && len(l.events) == 0 && closed.left == nil {
 		return true
@@ -263,9 +259,8 @@ func (l *listener) close(now int64, last bool) bool {
 	return true
 }
 
-// change makes a new table for new terms: each context is looked up again when it
-// comes next. The old one is the flusher's, which gives up its places once it has
-// read its last window.
+// change makes a new table for new terms: each context is looked up again when it comes next.
+// The old table goes to the flusher, which gives up its places after its last window.
 func (l *listener) change(t *terms, now int64) {
 	l.left = l.left.Plus(l.table.Stats())
 	l.terms = t
@@ -273,8 +268,8 @@ func (l *listener) change(t *terms, now int64) {
 	l.table.Start(now)
 }
 
-// publish copies the counts for those who read metrics, and posts what was added
-// since the window before.
+// publish copies the counts for readers of metrics, and posts the increase since the window
+// before.
 func (l *listener) publish(now int64) {
 	read := l.socket.Stats()
 	l.clientDrops += l.clients[ledger.PacketsDroppedWriter]
@@ -298,7 +293,7 @@ func (l *listener) publish(now int64) {
 	l.lately.add(now/1e9, next.received-last.received, &next.malformed, &last.malformed)
 	l.mu.Unlock()
 	l.post(&next, &last)
-	// Of all batches: those that timed sees are but some.
+	// Count all batches here: timed sees only some.
 	for _, s := range []stage.Stage{stage.Read, stage.Parse} {
 		l.collector.Watch.Count(s, stage.DogStatsD, next.received-last.received)
 	}
@@ -311,13 +306,13 @@ func (l *listener) counts() counts {
 	return l.published
 }
 
-// closedWindow is what a listener hands to the flusher.
+// closedWindow is a window on its way to the flusher.
 type closedWindow struct {
 	listener *listener
 	tenant   string
 	at       time.Time      // when it was closed
 	window   *window.Window // nil if nothing happened in it
-	probed   *window.Window // of the probes; nil for none
-	left     *window.Table  // the table that it was the last window of, to be released; nil if it is in use
+	probed   *window.Window // the window of the probes; nil for none
+	left     *window.Table  // the table to release after this, its last window; nil if it stays in use
 	events   []event.Event
 }

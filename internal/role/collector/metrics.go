@@ -31,19 +31,19 @@ var (
 	descUnknownFields = describe("unknown_fields_total",
 		"Fields that this version does not know. They cost nothing. Rising: clients speak a newer protocol.", "listener")
 	descBadFields = describe("bad_fields_total",
-		"Exemplars (|x:), and fields of events and checks, that make no sense and were left out; what they belong to counts. Rising: a client is broken; freshet explain says what is wrong with a line.", "listener")
+		"Exemplars (|x:), and fields of events and checks, that are invalid and were left out; their line, event or check counts. Rising: a client is broken; freshet explain says what is wrong with a line.", "listener")
 	descSamples = describe("samples_total",
 		"Values counted in a window.", "listener")
 	descDropped = describe("rule_dropped_samples_total",
-		"Values dropped because a mapping rule says so.", "listener")
+		"Values that a mapping rule drops.", "listener")
 	descNegative = describe("negative_samples_total",
 		"Increments refused because a counter cannot go down. Rising: a client decrements; a mapping rule with updown: true makes of its counter a gauge that adds up.", "listener")
 	descTimedRefused = describe("timed_refused_samples_total",
-		"Values with a timestamp of their own (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
+		"Values with a timestamp (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
 	descAheadRefused = describe("ahead_refused_samples_total",
 		"Gauges and checks refused because their own timestamp (|T, d:) is more than 60 s ahead of the clock here. Rising: a client's clock is fast, or it sends milliseconds.", "listener")
 	descOverflowed = describe("overflowed_samples_total",
-		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.", "listener")
+		"Values refused because their sum in one window would overflow. Rising: a client sends absurd values.", "listener")
 	descExemplars = describe("exemplars_total",
 		"Exemplars (|x:) of lines that entered a window. Each series keeps the newest of a window and of a tile, so that fewer are stored: see freshet_store_exemplars_stored_total.", "listener")
 	descExemplarsRefused = describe("refused_exemplars_total",
@@ -89,7 +89,7 @@ var (
 		"Events lost because they could not be written before the end, or more than 10,000 waited for it.")
 )
 
-// Describe is part of prometheus.Collector: nothing declares them beforehand.
+// Describe is part of prometheus.Collector. It declares nothing beforehand.
 func (e *exporter) Describe(chan<- *prometheus.Desc) {}
 
 // Collect is part of prometheus.Collector.
@@ -148,15 +148,15 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 	count(descEventsUnsent, e.flusher.eventsUnsent.Load())
 }
 
-// total is what all readers of one address did.
+// total sums all readers of one address.
 type total struct {
 	sockets sockets.Stats
 	drops   uint64
 	counts  counts
 
-	setting         string // of the kernel that bounds what waits
-	tooSmall        int    // 1 if it is for any
-	granted, wanted int    // bytes of receive buffer; the least of all readers
+	setting         string // the kernel's setting that bounds the queue
+	tooSmall        int    // 1 if it is too small for any reader
+	granted, wanted int    // bytes of receive buffer; the smallest of all readers
 }
 
 // byName sums the readers that share an address.

@@ -22,17 +22,17 @@ import (
 
 // Aggregator takes the batches of a window.
 type Aggregator interface {
-	// Push returns nil once they are acknowledged. After an error none of them
-	// counts, and they are pushed again unless it wraps batch.ErrRefused, or is a
-	// batch.FullError: those of the tenants that it names are refused then, the
+	// Push returns nil once the batches are acknowledged. After an error none of them counts,
+	// and the collector pushes them again unless the error wraps batch.ErrRefused, or is a
+	// batch.FullError: then the batches of the tenants that it names are refused, and the
 	// others count.
 	Push(ctx context.Context, batches []batch.Batch) error
-	// Through says that a producer has pushed all windows that end at or before t, Unix
-	// milliseconds. It is called about once a second by any goroutine, and does not wait.
+	// Through reports that a producer has pushed all windows that end at or before t, Unix
+	// milliseconds. Any goroutine may call it, about once a second, and it does not wait.
 	Through(producer uint64, t int64)
 }
 
-// Events takes what is no measurement.
+// Events stores events.
 type Events interface {
 	Append(ctx context.Context, events []event.Event) error
 }
@@ -43,7 +43,7 @@ type CatalogueFile interface {
 	Forget([]catalogue.Entry) error
 }
 
-// Options are what a collector works with. A reload changes Config, Mapper and Host.
+// Options are the parts of a collector. A reload changes Config, Mapper and Host.
 type Options struct {
 	Config        settings.DogStatsD
 	Mapper        *mapping.Mapper
@@ -54,23 +54,23 @@ type Options struct {
 	Watch         *stage.Watch // nil for none
 	Aggregator    Aggregator
 	Events        Events
-	Producer      uint64      // the number of this collector, the same after a restart
-	Connections   int         // open at once on all Unix stream sockets together; 0 for as many as each takes
-	Host          string      // of events whose sender named none
-	Probe         *probe.Mark // on what Freshet sends itself; nil for nothing
+	Producer      uint64      // identifies this collector, across restarts
+	Connections   int         // most open connections on all Unix stream sockets together; 0 means each socket's own limit
+	Host          string      // for events without a host
+	Probe         *probe.Mark // marks Freshet's own probes; nil for none
 	Now           func() time.Time
 	Registry      prometheus.Registerer
 	Logger        *slog.Logger
 
-	// Inherited returns the sockets for an address of Config that are open already.
-	// nil: there are none.
+	// Inherited returns the sockets for an address of Config that are already open. A nil
+	// function means none.
 	Inherited func(network, address string) []sockets.Inherited
 }
 
-// address is where a socket listens. Two cannot be the same.
+// address is where a socket listens. No two are the same.
 type address struct{ network, address string }
 
 func addressOf(l settings.Listener) address { return address{l.Network, l.Address} }
 
-// reports counts what the catalogue found worth telling.
+// reports counts the catalogue's findings.
 type reports struct{ conflicts, forms, collisions, full atomic.Uint64 }

@@ -9,25 +9,25 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// probes are what a listener reads of Freshet itself, beside what applications send: the same
-// socket, reader, second and flusher, and then the tenant of Freshet itself. So they measure
-// the way, and the listener's own tenant meets them nowhere: not in its names, limits, books
-// and rules, and neither do those who look on.
+// probes are Freshet's own datagrams at a listener, beside those of applications: the same
+// socket, reader, second and flusher, but then Freshet's own tenant. So they measure the path,
+// and do not show in the names, limits, books and rules of the listener's tenant, nor in
+// freshet tail.
 type probes struct {
-	terms  *terms // for which they were made
+	terms  *terms // the terms that they were made for
 	parser dogstatsd.Parser
 	line   [1]dogstatsd.Metric
 	table  *window.Table
 	closed *window.Window // to be handed to the flusher
-	posted uint64         // samples that are in the books
+	posted uint64         // samples already in the books
 }
 
-// probe counts a datagram that is one.
+// probe counts a datagram if it is a probe, and reports whether it is.
 func (l *listener) probe(packet []byte, now int64) {
 	l.probed++
 	if l.probes == nil || l.probes.terms != l.terms { // a reload gave the socket to another tenant
 		p := &probes{terms: l.terms}
-		// Without limits: a tenant's socket has one series, and sockets have a limit of their own.
+		// Without limits: a tenant's socket has one series, and sockets have their own limit.
 		p.table = window.New(&probeResolver{mark: l.collector.Probe, tenant: l.terms.tenant}, window.Options{IdleWindows: l.terms.idleWindows})
 		p.table.Start(now)
 		l.probes = p
@@ -38,9 +38,9 @@ func (l *listener) probe(packet []byte, now int64) {
 	p.table.Metrics(p.line[:n], now)
 }
 
-// close ends the open window. It reports false while the flusher still has the one before.
+// close ends the open window. It returns false while the flusher still has the window before.
 func (p *probes) close(now int64) bool {
-	if p == nil || p.closed != nil { // the listener's own could not be closed the last time
+	if p == nil || p.closed != nil { // the listener's own window could not be closed last time
 		return true
 	}
 	w, ok := p.table.Close(now)
@@ -48,7 +48,7 @@ func (p *probes) close(now int64) bool {
 	return ok
 }
 
-// take is the window that close ended, nil if no probe was in it.
+// take returns the window that close ended, or nil if it had no probes.
 func (p *probes) take() *window.Window {
 	if p == nil {
 		return nil
@@ -58,7 +58,7 @@ func (p *probes) take() *window.Window {
 	return w
 }
 
-// postProbes enters into the books what came since the last window.
+// postProbes enters the probes since the last window into the books.
 func (l *listener) postProbes() {
 	if l.probes == nil {
 		return
@@ -75,7 +75,7 @@ func (l *listener) postProbes() {
 	books.Datagrams(tenant.Own, ledger.Datagrams{Read: n})
 }
 
-// probeResolver gives all probes of a tenant's socket one series.
+// probeResolver gives all probes on a tenant's socket one series.
 type probeResolver struct {
 	mark   *probe.Mark
 	tenant string // of the socket
@@ -87,15 +87,15 @@ func (r *probeResolver) ResolveMetric(*dogstatsd.Metric) window.Resolution {
 	return window.Resolution{Key: key, Shard: series.Shard(tenant.Own, key), Policy: &series.DefaultPolicy, Scale: 1}
 }
 
-// ResolveCheck is part of window.Resolver. A probe is no check.
+// ResolveCheck is part of window.Resolver. A probe is never a check.
 func (r *probeResolver) ResolveCheck(*dogstatsd.Check) window.Resolution {
 	return window.Resolution{Drop: true}
 }
 
-// UpDown is part of window.Resolver. A probe is no count.
+// UpDown is part of window.Resolver. A probe is never a counter.
 func (r *probeResolver) UpDown(*dogstatsd.Metric) bool { return false }
 
-// ResolveOverflow is part of window.Resolver. There is no limit to be over.
+// ResolveOverflow is part of window.Resolver. Probes have no limit.
 func (r *probeResolver) ResolveOverflow(series.Kind, string, *series.Policy) window.Resolution {
 	return window.Resolution{Drop: true}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// Probes go through the sockets of users, and users meet them nowhere: neither those who
-// look on, nor the books, limits, rules and names of their tenant.
+// Probes go through the users' sockets, and users see nothing of them: not in freshet tail or
+// top, nor in the books, limits, rules and names of their tenant.
 func TestUsersDoNotMeetProbes(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) {
@@ -75,7 +75,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	}
 }
 
-// A gauge of an application is its own, whatever it is called.
+// An application's gauge is an ordinary one, whatever its name.
 func TestAnApplicationsProbeIsItsOwn(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Probe = probe.NewMark(7) })
 	l := f.listeners()[0]
@@ -88,8 +88,8 @@ func TestAnApplicationsProbeIsItsOwn(t *testing.T) {
 	}
 }
 
-// Who knows the mark hides no line behind it: the datagram is an application's, and all of it is
-// in the tenant's books.
+// A sender that knows the mark cannot hide a line behind it: the datagram is then an
+// application's, and all of it is in the tenant's books.
 func TestLinesBehindAProbeCount(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -106,8 +106,8 @@ func TestLinesBehindAProbeCount(t *testing.T) {
 	}
 }
 
-// While the aggregator takes nothing a window stretches, and the probe with it: none is lost,
-// and none twice.
+// While the aggregator accepts nothing a window is extended, and so is the probe's: none is
+// lost, and none comes twice.
 func TestProbesWaitLikeSamples(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -139,7 +139,7 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 	}
 }
 
-// A window of probes that is closed waits for the listener's own, which the flusher has not
+// A closed window of probes waits for the listener's own window, which the flusher has not
 // given back.
 func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	mark := probe.NewMark(7)
@@ -167,7 +167,7 @@ func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	}
 }
 
-// A socket that a reload gives to another tenant is measured for that one.
+// After a reload gives a socket to another tenant, probes measure it for that tenant.
 func TestProbesAfterAReload(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })

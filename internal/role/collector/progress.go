@@ -2,26 +2,26 @@ package collector
 
 import "sync"
 
-// progress knows through which second all windows were pushed, those in which nothing
-// happened included. Listeners and the flusher tell it, once a second each.
+// progress knows up to which second all windows were pushed, including empty ones. Listeners
+// and the flusher report to it, once a second each.
 type progress struct {
 	mu        sync.Mutex
 	told      int64 // the last answer of next
 	listeners map[*listener]*mark
 }
 
-// mark is how far the windows of one listener have come, in Unix seconds.
+// mark is the progress of one listener, in Unix seconds.
 type mark struct {
 	open    int64   // the open window; all before it are closed
 	waiting []int64 // closed ones that are not pushed yet, the oldest first
-	ended   bool    // there will be no other
+	ended   bool    // there will be no more windows
 }
 
 func newProgress() *progress {
 	return &progress{listeners: map[*listener]*mark{}}
 }
 
-// of needs p.mu.
+// of returns a listener's mark. The caller holds p.mu.
 func (p *progress) of(l *listener) *mark {
 	m := p.listeners[l]
 	if m == nil {
@@ -31,14 +31,14 @@ func (p *progress) of(l *listener) *mark {
 	return m
 }
 
-// begin says that a listener begins to read: its windows begin at open.
+// begin notes that a listener starts reading: its windows begin at open.
 func (p *progress) begin(l *listener, open int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of(l).open = open
 }
 
-// close says that a listener's window is closed, and which one is open now. What was in it is
+// close notes that a listener's window is closed, and which one is open now. The closed one is
 // about to be handed to the flusher, unless it is empty.
 func (p *progress) close(l *listener, closed, open int64, empty bool) {
 	p.mu.Lock()
@@ -50,14 +50,14 @@ func (p *progress) close(l *listener, closed, open int64, empty bool) {
 	}
 }
 
-// end says that a listener has closed its last window.
+// end notes that a listener has closed its last window.
 func (p *progress) end(l *listener) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of(l).ended = true
 }
 
-// pushed says that the oldest window of a listener was pushed, or given up and counted.
+// pushed notes that a listener's oldest window was pushed, or given up and counted.
 func (p *progress) pushed(l *listener) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,8 +66,8 @@ func (p *progress) pushed(l *listener) {
 	}
 }
 
-// next returns the Unix second before which all windows were pushed, and whether it is a
-// later one than the last time. Without a listener no window will ever come, so that it is now.
+// next returns the Unix second before which all windows were pushed, and whether it has moved.
+// Without listeners it is the present, since no window will ever come.
 func (p *progress) next(now int64) (through int64, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// tickAll lets the clock of all listeners reach a second, and the flusher have what they close.
+// tickAll moves the clock of all listeners to a second, and lets the flusher take what they
+// close.
 func (f *fixture) tickAll(t *testing.T, at int64) {
 	t.Helper()
 	for _, l := range f.listeners() {
@@ -16,8 +17,8 @@ func (f *fixture) tickAll(t *testing.T, at int64) {
 	f.flushAll(t.Context())
 }
 
-// The aggregator is told how far it has all windows: once each listener has closed its own,
-// empty or not, and the flusher has pushed it.
+// The aggregator is told a second once each listener has closed its window of it, empty or
+// not, and the flusher has pushed it.
 func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return time.Unix(second+1000, 0) } })
 	all := f.listeners()
@@ -35,7 +36,7 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	if got := f.aggregator.told(); got != second+2 {
 		t.Errorf("told of %d, both windows are there, one of them empty", got-second)
 	}
-	// One listener is late: its window may have something.
+	// One listener is late: its window may have samples.
 	for _, l := range all[1:] {
 		l.Tick((second + 3) * 1e9)
 	}
@@ -56,8 +57,8 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	}
 }
 
-// While a window is pushed again and again the aggregator is told of nothing behind it; when
-// it is taken the progress goes on.
+// While a window is retried the aggregator is told no later second; once the window is
+// accepted, progress goes on.
 func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	await(t, "empty windows", func() bool { return f.aggregator.told() > 0 })
@@ -73,7 +74,7 @@ func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	await(t, "progress", func() bool { return f.aggregator.told() > stalled+1 })
 }
 
-// Without a socket no window will ever come: all that there could be are empty.
+// Without a socket no window will ever come: all of them are empty.
 func TestWithoutSocketsAllWindowsAreEmpty(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.UDP, o.Config.Unixgram, o.Config.Unix = "", "", "" }).start(t)
 	for range 2 {
@@ -82,7 +83,7 @@ func TestWithoutSocketsAllWindowsAreEmpty(t *testing.T) {
 	}
 }
 
-// A listener that is gone holds nothing up, once its last window was pushed.
+// A removed listener delays nothing once its last window was pushed.
 func TestAListenerThatIsGoneHoldsNothingUp(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.Unixgram, o.Config.Unix = "", "" }).start(t)
 	config := f.Config

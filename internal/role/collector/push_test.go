@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// An aggregator that refuses for a while loses nothing: the window that it
-// refused comes again, unchanged, and the open one grows meanwhile.
+// An aggregator that refuses for a while loses nothing: the refused window comes again,
+// unchanged, and the open one grows meanwhile.
 func TestARefusedWindowComesAgain(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(errors.New("disk full"))
@@ -63,8 +63,8 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	}
 }
 
-// Two kinds under one name are two series with two names. It is told once, and
-// nothing is folded into the other (FACTS, trap 13).
+// Two kinds under one name are two series with two names. That is logged once, and neither is
+// folded into the other (FACTS, trap 13).
 func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -93,8 +93,7 @@ func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 	}
 }
 
-// Two DogStatsD names that become one Prometheus name are one series, and it is
-// told once.
+// Two DogStatsD names that become one Prometheus name are one series, and that is logged once.
 func TestCollisionsAreTold(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -119,8 +118,8 @@ func TestCollisionsAreTold(t *testing.T) {
 	}
 }
 
-// The owner of a name is saved before the first batch with it is pushed: else,
-// after a crash, another kind could come first and own the series' name.
+// The owner of a name is saved before the first batch with it is pushed. Otherwise, after a
+// crash, another kind could come first and own the series' name.
 func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -140,8 +139,8 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	}
 }
 
-// Names that could not be saved are saved with the next window. Meanwhile
-// samples are not held up, since only a restart could tell the difference.
+// Names that could not be saved are saved with the next window. Samples do not wait for them
+// meanwhile, since only a restart could tell the difference.
 func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -154,7 +153,7 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 		t.Fatalf("counted %v, sent 2; saved %v", got, f.catalogueFile.saved)
 	}
 	if f.logs.count("disk full") != 2 {
-		t.Error("the cause is not told")
+		t.Error("the cause is not logged")
 	}
 	f.catalogueFile.err = nil
 	l.Packet([]byte("a:1|c"), (second+2)*1e9)
@@ -164,8 +163,8 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	}
 }
 
-// What was given back is removed from the file as soon as the file can be written, before
-// the name has another owner there.
+// A name that was given back is removed from the file as soon as that can be written, before
+// it gets another owner there.
 func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	now := int64(second)
 	f := newFixture(t, func(o *Options) {
@@ -196,9 +195,8 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	}
 }
 
-// A window beyond some megabytes is pushed in portions, one after the other. Each has
-// a sequence of its own, so that one that comes again is known as a repeat, and counts
-// once.
+// A window beyond some megabytes is pushed in portions. Each has its own sequence, so that a
+// repeated portion is recognized, and counts once.
 func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -239,13 +237,13 @@ func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	}
 }
 
-// The keys of a window are read by the flusher, and belong to the places of its
-// table: one that other rules replace keeps them until its last window is flushed.
+// The flusher reads the keys of a window, which belong to the places of its table: a table
+// that a reload replaces keeps them until its last window is flushed.
 func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	clock := time.Unix(second, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
 	l := f.listeners()[0]
-	places := func() int { // once what nobody holds is forgotten
+	places := func() int { // after unused places are forgotten
 		later := clock.Add(time.Hour).UnixNano()
 		tenant := f.Limiter.Tenant(l.terms.tenant)
 		tenant.Room(later)
@@ -270,8 +268,8 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	}
 }
 
-// At the end each window has one last try, however many portions it has: a stop must
-// not take a second for each.
+// At the end each window has one last try, however many portions it has: a stop must not take
+// a second for each portion.
 func TestPortionsShareTheLastTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlusher(&Options{Aggregator: waiting{}}, newProgress(), nil, 1)
@@ -296,7 +294,7 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 	})
 }
 
-// waiting is an aggregator that takes nothing.
+// waiting is an aggregator that accepts nothing.
 type waiting struct{}
 
 func (waiting) Through(uint64, int64) {}

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Prepare does of a reload what can go wrong, and changes nothing that is in
-// force. One reload must end before the next is prepared.
+// Prepare does everything of a reload that can fail, and changes nothing that is in force. One
+// reload must end before the next is prepared.
 func (c *Collector) Prepare(config settings.DogStatsD, mapper *mapping.Mapper, host string) (*Reload, error) {
 	mode, err := config.Mode()
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *Collector) Prepare(config settings.DogStatsD, mapper *mapping.Mapper, h
 		}
 		if at := slices.IndexFunc(left, func(in *input) bool { return in.address == addressOf(wanted) }); at >= 0 {
 			if now := left[at].listeners[0].next.Load(); now.same(t) {
-				t = now // and its table stays, with all that it knows
+				t = now // the same: its table stays, with everything it knows
 			}
 			r.inputs = append(r.inputs, left[at])
 			r.terms[left[at]] = t
@@ -71,7 +71,7 @@ func (c *Collector) bind(a address, t *terms, config sockets.Config) (*input, er
 	return in, nil
 }
 
-// Abandon gives back what Prepare bound.
+// Abandon releases what Prepare bound.
 func (r *Reload) Abandon() error {
 	var errs []error
 	for _, l := range r.bound {
@@ -80,9 +80,9 @@ func (r *Reload) Abandon() error {
 	return errors.Join(errs...)
 }
 
-// Apply puts the configuration in force: listeners that stay work by it from
-// their next window on, new ones are read, and those that are gone have handed
-// over what they held when Apply returns, unless ctx was done before.
+// Apply puts the configuration in force. Listeners that stay use it from their next window on,
+// new ones are read, and removed ones have handed over everything when Apply returns, unless
+// ctx was done before.
 func (r *Reload) Apply(ctx context.Context) error {
 	before := r.collector.listeners()
 	select {
@@ -99,13 +99,13 @@ func (r *Reload) Apply(ctx context.Context) error {
 		select {
 		case <-l.ended:
 		case <-ctx.Done():
-			return nil // it ends by itself
+			return nil // it ends on its own
 		}
 	}
 	return nil
 }
 
-// change takes a reload over. It is called by Run.
+// change takes over a reload. Run calls it.
 func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 	defer close(r.done)
 	c.mu.Lock()
@@ -121,10 +121,10 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 			}
 			l.next.Store(t)
 			if r.buffer == c.buffer {
-				continue // a socket that was passed to us may have more
+				continue // an inherited socket may have more
 			}
 			if err := l.socket.SetReceiveBuffer(r.buffer); err != nil {
-				c.Logger.Error("a socket keeps its receive buffer", "error", err)
+				c.Logger.Error("the receive buffer of a socket could not be changed", "error", err)
 			}
 		}
 	}
@@ -134,8 +134,8 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 	}
 }
 
-// connections is how many may be open at once on one Unix stream socket, 0 for as many as
-// a socket takes.
+// connections returns how many connections may be open on one Unix stream socket, 0 for the
+// socket's own limit.
 func (c *Collector) connections(config settings.DogStatsD) int {
 	streams := 0
 	for _, l := range config.Sockets() {

@@ -26,7 +26,7 @@ func mapper(t *testing.T, name, value string) *mapping.Mapper {
 	return m
 }
 
-// reload puts a configuration in force that differs from the present one by change.
+// reload puts a configuration in force that change derives from the present one.
 func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.DogStatsD)) {
 	t.Helper()
 	config := f.Config
@@ -42,8 +42,8 @@ func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.
 	}
 }
 
-// Under traffic, every sample counts once, by the rules before a reload or by
-// those after it, and the sockets stay what they were.
+// Under traffic, every sample counts once, by the rules before a reload or after it, and the
+// sockets stay the same.
 func TestReloadsLoseNothing(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -64,7 +64,8 @@ func TestReloadsLoseNothing(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						// The kernel may not drop any: a few at a time, each few read.
+						// So that the kernel drops none: send a few at a time, and wait until
+						// they are read.
 						if n++; n%500 == 0 {
 							want := n
 							await(t, "what was sent", func() bool { return packets(f, network) >= want })
@@ -103,7 +104,7 @@ func TestReloadsLoseNothing(t *testing.T) {
 	}
 }
 
-// packets is what the sockets of a network have read.
+// packets returns the number of packets read on a network.
 func packets(f *fixture, network string) int {
 	n := uint64(0)
 	for _, l := range f.listeners() {
@@ -114,7 +115,7 @@ func packets(f *fixture, network string) int {
 	return int(n)
 }
 
-// The new rules hold from the next window on, for contexts that are known, too.
+// The new rules apply from the next window on, to known contexts, too.
 func TestReloadChangesWhatAContextBecomes(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -132,8 +133,8 @@ func TestReloadChangesWhatAContextBecomes(t *testing.T) {
 	}
 }
 
-// A socket that a reload removes hands over all it was sent; one that it adds is
-// read at once.
+// A socket that a reload removes hands over everything it received; an added one is read at
+// once.
 func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	path := filepath.Join(t.TempDir(), "new")
@@ -157,7 +158,7 @@ func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	await(t, "the socket that came back", func() bool { return f.aggregator.totals()[`counter {__name__="old"}`] == 6 })
 }
 
-// A configuration that cannot be, such as a port that is taken, changes nothing
+// A configuration that is impossible, for example because a port is in use, changes nothing
 // and keeps nothing.
 func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 	f := newFixture(t, nil).start(t)
@@ -187,8 +188,7 @@ func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 	await(t, "a sample", func() bool { return len(f.aggregator.totals()) == 1 })
 }
 
-// A reload of a collector that does not run waits for it, and gives up with its
-// context.
+// A reload waits for a collector that does not run yet, and gives up with its context.
 func TestAReloadCanGiveUp(t *testing.T) {
 	f := newFixture(t, nil)
 	path := filepath.Join(t.TempDir(), "d")
@@ -209,8 +209,8 @@ func TestAReloadCanGiveUp(t *testing.T) {
 	}
 }
 
-// A reload that changes nothing for a listener leaves its table alone: what is known
-// stays known.
+// A reload that changes nothing for a listener leaves its table alone, with everything it
+// knows.
 func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -230,8 +230,8 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 	}
 }
 
-// The receive buffer is set when the configuration says another one, and only then:
-// one that systemd made larger than it may be set here must not shrink.
+// The receive buffer is set only when the configuration changes it: a buffer that systemd made
+// larger than we may set must not shrink.
 func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	udp := f.listeners()[0].socket
@@ -248,9 +248,9 @@ func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	}
 }
 
-// A rule that makes an up/down counter of a counter makes another series, with a total and
-// a name of its own: the counter's total ends as that of any counter. A name that no counter
-// has had is the up/down counter's.
+// A rule that makes a counter an up/down counter makes another series, with its own total and
+// name; the counter's total ends like any other. If no counter has had the name, the up/down
+// counter gets it.
 func TestAReloadMakesUpDownCounters(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))

@@ -13,16 +13,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// resolver decides what a new context of a listener becomes.
+// resolver decides the series of a listener's new context.
 type resolver struct {
 	*Options
 	*terms
 	reports *reports
 	limits  *limit.Tenant
-	sender  func() sender.Sender // of the packet that is being read
-	now     func() int64         // Unix nanoseconds when it was: a clock costs more than a claim
+	sender  func() sender.Sender // of the packet being read
+	now     func() int64         // Unix nanoseconds of that packet: asking a clock costs more than a claim
 
-	// Of the last resolution: a flood should leave no garbage behind.
+	// Results of the last resolution, kept so that a flood leaves no garbage behind.
 	out mapping.Output
 	key []byte
 }
@@ -61,10 +61,9 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 }
 
-// name returns the name under which a context is stored. While there is no room for
-// another series, or none for one as long, a name that the catalogue does not know
-// is not added to it, and then named is false: a flood of names must not fill the
-// catalogue either.
+// name returns the name under which a context is stored. If there is no room for another
+// series, or for one of this length, it does not add an unknown name to the catalogue, and
+// named is false: a flood of names must not fill the catalogue either.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
 	now := r.now()
 	claim := catalogue.Claim{
@@ -81,8 +80,8 @@ func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, na
 	return name, true
 }
 
-// length is that of a context in bytes, as the table measures it: all that tells it
-// from others counts.
+// length returns the length of a context in bytes, as the table measures it: everything that
+// distinguishes it counts.
 func (r *resolver) length(in *mapping.Input) int {
 	n := len(in.Name) + len(in.Tags)
 	if in.Host != nil {
@@ -94,8 +93,8 @@ func (r *resolver) length(in *mapping.Input) int {
 	return n
 }
 
-// ResolveOverflow is part of window.Resolver. The constant labels stay, since
-// another collector must not write the same series.
+// ResolveOverflow is part of window.Resolver. The constant labels stay, since another
+// collector must not write the same series.
 func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series.Policy) window.Resolution {
 	if name == "" {
 		name = mapping.OverflowLabel + "_" + kind.String()
@@ -106,7 +105,7 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 	return window.Resolution{Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: policy, Scale: 1}
 }
 
-// tell counts what the catalogue found worth telling, and logs what it tells once.
+// tell counts the catalogue's findings, and logs each once.
 func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, report catalogue.Report) {
 	if report.Event == catalogue.Nothing {
 		return
@@ -127,12 +126,12 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 		r.Logger.Warn("two metrics have become one name, and are one series where their labels agree", "tenant", r.tenant,
 			"metric", raw, "other_metric", report.Owner.Raw, "name", name)
 	case catalogue.Full:
-		// Every context beyond the limit comes here: counted, not logged.
+		// Every context beyond the limit comes here: it is counted, not logged.
 		r.reports.full.Add(1)
 	}
 }
 
-// form describes the histogram of a timer for people.
+// form describes the histogram of a timer for the log.
 func form(buckets string) string {
 	if buckets == "" {
 		return "native"

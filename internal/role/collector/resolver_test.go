@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/mapping"
 )
 
-// newContexts is a datagram of 14 lines, each of another context with four tags.
+// newContexts is a datagram of 14 lines, each of a new context with four tags.
 type newContexts struct {
 	packet []byte
 	ids    [14][]byte // in the packet
@@ -31,7 +31,7 @@ func newStorm() *newContexts {
 	return n
 }
 
-// datagram is the next one, in the memory of the one before.
+// datagram returns the next one, in the memory of the one before.
 func (n *newContexts) datagram() []byte {
 	for _, id := range n.ids {
 		for i, rest := len(id)-1, n.next; i >= 0; i, rest = i-1, rest/10 {
@@ -55,8 +55,8 @@ func newStormListener(t testing.TB, limits limit.Config) *listener {
 	return l
 }
 
-// Each context over a limit takes the slow path each time: a flood of them must not
-// make garbage beyond the text of the line, and its name if that has to be another.
+// Each context over a limit takes the slow path each time: a flood must make no garbage but
+// the text of the line, and its name if that has to change.
 func TestContextsOverALimitMakeLittleGarbage(t *testing.T) {
 	l, storm, now := newStormListener(t, limit.Config{MaxSeriesPerMetric: 1}), newStorm(), time.Now().UnixNano()
 	l.Packet(storm.datagram(), now)
@@ -67,11 +67,11 @@ func TestContextsOverALimitMakeLittleGarbage(t *testing.T) {
 	}
 }
 
-// BenchmarkNewContext measures what a context costs the thread that reads when it
-// comes for the first time: parsed, resolved, and given a place or turned away.
+// BenchmarkNewContext measures what a new context costs the reading thread: parsed, resolved,
+// and given a place or turned away.
 //
-// Bound: 1.7 µs of CPU for one that gets a place, 1 µs for one over a limit, so that a
-// storm of 100,000 a second takes a tenth of a core.
+// Bound: 1.7 µs of CPU with a place, 1 µs over a limit, so that a storm of 100,000 a second
+// takes a tenth of a core.
 func BenchmarkNewContext(b *testing.B) {
 	for _, bench := range []struct {
 		name   string

@@ -18,55 +18,55 @@ import (
 )
 
 const (
-	// maxTaps bounds what looking on costs the readers and the memory.
+	// maxTaps bounds what taps cost the readers, and their memory.
 	maxTaps = 4
 
-	// What waits in a tap for whoever looks on, while as much again is being looked
-	// at: 80 ms of 400,000 datagrams a second. A tap takes at most 30 MiB.
+	// Sizes of a tap's buffers: one fills while its user reads the other. 80 ms of 400,000
+	// datagrams a second. A tap takes at most 30 MiB.
 	tapBytes   = 8 << 20
 	tapPackets = 1 << 15
 
-	// tapPause is how long a tap collects before it wakes whoever looks on: waking
-	// him for each datagram would cost the reader more than the copy does.
+	// tapPause is how long a tap collects before it wakes its user: a wake-up for each
+	// datagram would cost the reader more than the copy.
 	tapPause = 10 * time.Millisecond
 )
 
 // ErrTaps means that no further tap can be opened now.
 var ErrTaps = fmt.Errorf("%d taps are open, as many as there may be; end a freshet tail or a freshet capture first", maxTaps)
 
-// taps are those who look at what arrives.
+// taps are the open taps.
 type taps struct {
-	open   atomic.Pointer[[]*Tap] // nil while nobody looks; never changed in place
-	mu     sync.Mutex             // of those who replace open
+	open   atomic.Pointer[[]*Tap] // nil if none is open; never changed in place
+	mu     sync.Mutex             // held to replace open
 	missed atomic.Uint64
 }
 
-// TapOptions say which datagrams are looked at.
+// TapOptions select the datagrams of a tap.
 type TapOptions struct {
 	Tenant   string
 	Listener string  // NETWORK://ADDRESS; empty for all
 	Share    float64 // of the datagrams, chosen at random; 1 for all
 }
 
-// Tap is a copy of what arrives, for one who looks on. Readers never wait for it:
-// what does not fit is missed, and counted.
+// Tap gets a copy of arriving datagrams, for one user. Readers never wait for it: datagrams
+// that do not fit are missed, and counted.
 type Tap struct {
 	TapOptions
 	all     *taps
 	watch   func(on bool)
-	arrived chan struct{} // of 1: there is something
+	arrived chan struct{} // capacity 1: signals datagrams
 
 	mu      sync.Mutex // held for a copy or less
 	filling tapBuffer
 	missed  uint64 // since the last Next, after what is in filling
 
-	// Of Next.
+	// Used by Next.
 	full      tapBuffer
 	datagrams []capture.Datagram
 	addresses map[net.Addr]string
 }
 
-// tapBuffer is some datagrams, back to back in data.
+// tapBuffer is some datagrams, one after the other in data.
 type tapBuffer struct {
 	data    []byte
 	packets []tapped
@@ -80,7 +80,7 @@ type tapped struct {
 	end     int // in data
 }
 
-// Tap begins to look at what arrives. The tap must be closed.
+// Tap opens a tap. The caller must close it.
 func (c *Collector) Tap(o TapOptions) (*Tap, error) {
 	t := &Tap{TapOptions: o, all: &c.taps, watch: c.watchSenders, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
 	c.taps.mu.Lock()
@@ -95,7 +95,7 @@ func (c *Collector) Tap(o TapOptions) (*Tap, error) {
 	return t, nil
 }
 
-// Close ends the tap. Then Next must not be called.
+// Close ends the tap. Next must not be called afterwards.
 func (t *Tap) Close() {
 	all := t.all
 	all.mu.Lock()
@@ -116,7 +116,7 @@ func (a *taps) all() []*Tap {
 	return nil
 }
 
-// tap shows a packet to those who look. It is called by the reader.
+// tap copies a packet to the open taps. The reader calls it.
 func (l *listener) tap(open []*Tap, packet []byte, now int64) {
 	for _, t := range open {
 		if t.Tenant == l.terms.tenant && (t.Share >= 1 || rand.Float64() < t.Share) {
@@ -125,7 +125,7 @@ func (l *listener) tap(open []*Tap, packet []byte, now int64) {
 	}
 }
 
-// add copies a packet. It does not wait for whoever looks on.
+// add copies a packet. It does not wait for the tap's user.
 func (t *Tap) add(l *listener, packet []byte, now int64) {
 	t.mu.Lock()
 	if b := &t.filling; len(b.packets) == tapPackets || len(b.data)+len(packet) > tapBytes {
@@ -138,12 +138,12 @@ func (t *Tap) add(l *listener, packet []byte, now int64) {
 	t.mu.Unlock()
 	select {
 	case t.arrived <- struct{}{}:
-	default: // it is known already
+	default: // already signaled
 	}
 }
 
-// Next waits for datagrams and returns them, and how many were missed after them.
-// They are valid until the next call. The error is that of ctx.
+// Next waits for datagrams and returns them, and how many were missed after them. They are
+// valid until the next call. The error is ctx's.
 func (t *Tap) Next(ctx context.Context) (all []capture.Datagram, missed uint64, err error) {
 	select {
 	case <-t.arrived:
@@ -154,7 +154,7 @@ func (t *Tap) Next(ctx context.Context) (all []capture.Datagram, missed uint64, 
 	defer pause.Stop()
 	select {
 	case <-pause.C:
-	case <-ctx.Done(): // what is there may still be had
+	case <-ctx.Done(): // datagrams that are there may still be returned
 	}
 	t.full.data, t.full.packets = t.full.data[:0], t.full.packets[:0]
 	t.mu.Lock()
@@ -164,7 +164,7 @@ func (t *Tap) Next(ctx context.Context) (all []capture.Datagram, missed uint64, 
 	return t.take(), missed, nil
 }
 
-// take puts what is in the full buffer into its final form.
+// take converts the full buffer into its final form.
 func (t *Tap) take() []capture.Datagram {
 	t.datagrams = t.datagrams[:0]
 	start := 0
@@ -187,8 +187,8 @@ func (t *Tap) take() []capture.Datagram {
 	return t.datagrams
 }
 
-// watchSenders counts those who want to know who sends. Sockets tell while there
-// is one.
+// watchSenders counts the callers that want senders to be known. Sockets report senders while
+// there is one.
 func (c *Collector) watchSenders(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *Collector) watchSenders(on bool) {
 	}
 }
 
-// watchNew lets a listener that begins to read tell who sends, if anybody wants it.
+// watchNew turns on senders for a listener that starts reading, if they are wanted.
 func (c *Collector) watchNew(l *listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,15 +219,15 @@ func (c *Collector) watchNew(l *listener) {
 
 func (c *Collector) watch(l *listener, on bool) {
 	if err := l.socket.Watch(on); err != nil && !errors.Is(err, net.ErrClosed) {
-		c.Logger.Warn("who sends there stays unknown", "error", err)
+		c.Logger.Warn("the senders of a socket cannot be known", "error", err)
 	}
 }
 
 var (
 	descTaps = prometheus.NewDesc("freshet_taps",
-		"Those who look at what arrives: freshet tail, freshet capture. Each costs the readers a copy of every datagram.", nil, nil)
+		"Open taps of freshet tail and freshet capture. Each costs the readers a copy of every datagram.", nil, nil)
 	descTapMissed = prometheus.NewDesc("freshet_tap_missed_packets_total",
-		"Datagrams that they were too slow to see. The datagrams themselves were counted as ever.", nil, nil)
+		"Datagrams that taps missed because their user was too slow. The datagrams themselves were counted as usual.", nil, nil)
 )
 
 // Describe is part of prometheus.Collector.

@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// topLease is how long counting goes on after somebody looked: a person who
-	// stops looking does not say so.
+	// topLease is how long counting goes on after a request: users who stop watching do not
+	// say so.
 	topLease = 15 * time.Second
 
-	// topSlack is how long the windows of a second have to reach the flusher before
-	// it is shown.
+	// topSlack is how long the windows of a second may take to reach the flusher before the
+	// second is shown.
 	topSlack = 500 * time.Millisecond
 
-	// labelsAge is how old the values of labels may be: counting them looks at every
+	// labelsAge is how old the counts of label values may be: counting them visits every
 	// series, 40 ms for 100,000.
 	labelsAge = 5 * time.Second
 )
 
-// tops counts what is busiest while somebody looks, and holds nothing while
-// nobody does. Readers look at counting once a window and never wait for whoever
-// composes an answer longer than for a copy of maxSenders rows.
+// tops counts what is busiest while somebody watches, and holds nothing otherwise. Readers
+// check counting once a window. They wait for the composing of an answer at most as long as a
+// copy of maxSenders rows takes.
 type tops struct {
 	now      func() time.Time
 	watch    func(on bool) // senders
 	counting atomic.Bool   // from the next window on
-	begun    chan struct{} // of 1: a lease began
+	begun    chan struct{} // capacity 1: a lease began
 
-	lease sync.Mutex // of those who begin and end the counting
+	lease sync.Mutex // held to begin and end the counting
 	until time.Time
 	first int64 // Unix second of the first window that is counted whole
 
@@ -46,7 +46,7 @@ type tops struct {
 // byTenant is a table for each tenant.
 type byTenant[T any] struct {
 	mu   sync.Mutex
-	rows map[string]*T // nil while nobody looks
+	rows map[string]*T // nil while nobody watches
 }
 
 func (b *byTenant[T]) begin() {
@@ -61,8 +61,7 @@ func (b *byTenant[T]) end() {
 	b.rows = nil
 }
 
-// lock returns the table of a tenant, nil if nobody looks. Whoever called it
-// unlocks mu.
+// lock returns the table of a tenant, or nil while nobody watches. The caller unlocks mu.
 func (b *byTenant[T]) lock(tenant string, empty func() *T) *T {
 	b.mu.Lock()
 	if b.rows != nil && b.rows[tenant] == nil {
@@ -71,9 +70,9 @@ func (b *byTenant[T]) lock(tenant string, empty func() *T) *T {
 	return b.rows[tenant]
 }
 
-// labelScans are the labels with most values of each tenant.
+// labelScans are each tenant's labels with most values.
 type labelScans struct {
-	mu    sync.Mutex // held while one is made: who comes meanwhile wants the same
+	mu    sync.Mutex // held during a scan: callers that come meanwhile want its result
 	scans map[string]labelScan
 }
 
@@ -86,7 +85,7 @@ func newTops(now func() time.Time, watch func(on bool)) *tops {
 	return &tops{now: now, watch: watch, begun: make(chan struct{}, 1)}
 }
 
-// look makes the counting go on for another lease, and returns its first second.
+// look extends the counting by another lease, and returns its first second.
 func (t *tops) look(now time.Time) (first int64) {
 	t.lease.Lock()
 	defer t.lease.Unlock()
@@ -99,7 +98,7 @@ func (t *tops) look(now time.Time) (first int64) {
 		t.counting.Store(true)
 		select {
 		case t.begun <- struct{}{}:
-		default: // run has not seen the last one yet
+		default: // run has not seen the last signal yet
 		}
 	}
 	return t.first
@@ -121,16 +120,16 @@ func (t *tops) run(ctx context.Context) {
 	}
 }
 
-// left is what is left of the lease.
+// left returns the rest of the lease.
 func (t *tops) left() time.Duration {
 	t.lease.Lock()
 	defer t.lease.Unlock()
-	// A clock that went back must not make it longer.
+	// A clock that went back must not extend it.
 	return min(t.until.Sub(t.now()), topLease)
 }
 
-// end stops the counting and frees what was counted. It reports false, and does
-// nothing, if somebody has looked again.
+// end stops the counting and frees its memory. It returns false, and does nothing, if the
+// lease was extended.
 func (t *tops) end(stopping bool) (ended bool) {
 	t.lease.Lock()
 	defer t.lease.Unlock()
@@ -150,8 +149,8 @@ func (t *tops) end(stopping bool) (ended bool) {
 	return true
 }
 
-// windowed counts the senders of the window that ended at now, and begins or ends
-// the counting of the next. It is called by the reader.
+// windowed counts the senders of the window that ended at now, and begins or ends the counting
+// for the next. The reader calls it.
 func (l *listener) windowed(now int64) {
 	t := l.collector.top
 	if l.tally != nil {
@@ -169,7 +168,7 @@ func (l *listener) windowed(now int64) {
 	}
 }
 
-// held is the number of rows in memory.
+// held returns the number of rows in memory.
 func (t *tops) held() (n int) {
 	t.metrics.mu.Lock()
 	for _, m := range t.metrics.rows {
@@ -186,9 +185,9 @@ func (t *tops) held() (n int) {
 
 var (
 	descTopCounting = prometheus.NewDesc("freshet_top_counting",
-		"1 while somebody looks at freshet top, else 0. Then metrics and senders are counted one by one, which costs the readers some 50 ns a datagram.", nil, nil)
+		"1 while freshet top is watched, else 0. While it is 1, metrics and senders are counted one by one, which costs the readers some 50 ns a datagram.", nil, nil)
 	descTopRows = prometheus.NewDesc("freshet_top_rows",
-		"Metrics and senders in memory for freshet top; 0 while nobody looks.", nil, nil)
+		"Metrics and senders in memory for freshet top; 0 while it is not watched.", nil, nil)
 )
 
 // Describe is part of prometheus.Collector.

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/mapping"
 )
 
-// top asks for what is busiest in the default tenant.
+// top returns what is busiest in the default tenant.
 func (f *fixture) mostBusy(t *testing.T, limit int) *answer.Top {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -31,8 +31,8 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *answer.Top {
 // in is what a rate stands for.
 func in(v *answer.Top, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
-// Whoever looks sees which metrics are busiest, who sends, which series are new
-// and which labels have most values, all in whole windows.
+// The answer shows the busiest metrics, the senders, the new series and the labels with most
+// values, all of whole windows.
 func TestTop(t *testing.T) {
 	m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "open", UpDown: true}}}, labels.EmptyLabels())
 	if err != nil {
@@ -90,7 +90,7 @@ func TestTop(t *testing.T) {
 func (f *fixture) checkLabels(t *testing.T) {
 	t.Helper()
 	var v *answer.Top
-	await(t, "labels are looked at again", func() bool {
+	await(t, "labels are counted again", func() bool {
 		v = f.mostBusy(t, 10)
 		return len(v.Labels) == 2
 	})
@@ -99,7 +99,7 @@ func (f *fixture) checkLabels(t *testing.T) {
 	}
 }
 
-// Who looks sees at once what is over a limit, by which label and by whom.
+// The first answer shows what is over a limit, by which label and sender.
 func TestTopOverALimit(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 2}, time.Minute, time.Hour) }).start(t)
 	f.mostBusy(t, 10)
@@ -121,8 +121,8 @@ func TestTopOverALimit(t *testing.T) {
 	}
 }
 
-// A client some of whose lines are malformed is named, by its address or its process, with
-// what part of its lines they are and one of them. Its neighbours are not.
+// A client with malformed lines is named, by its address or its process, with their share of
+// its lines and an example. Its neighbours are not.
 func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.mostBusy(t, 10)
@@ -149,8 +149,8 @@ func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	}
 }
 
-// Counting ends when nobody has looked for a while, and goes on while somebody
-// does; then nothing is held, and sockets do not tell who sends.
+// Counting ends some time after the last request, and goes on while requests come. Afterwards
+// nothing is held, and sockets do not report senders.
 func TestTopLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)
@@ -178,7 +178,7 @@ func TestTopLease(t *testing.T) {
 		}
 		l.Tick(time.Now().UnixNano())
 		counting(false)
-		for range 3 { // looks, each within the lease of the last one
+		for range 3 { // requests, each within the lease of the last one
 			begun := time.Now()
 			f.mostBusy(t, 10)
 			if waited := time.Since(begun); waited > 2*time.Second+topSlack {
@@ -197,7 +197,7 @@ func TestTopLease(t *testing.T) {
 	})
 }
 
-// A datagram counts in its window alone, whatever comes after.
+// A datagram counts only in its own window, whatever comes after.
 func TestTopCountsEachDatagramOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

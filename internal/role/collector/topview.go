@@ -18,12 +18,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Top counts what is busiest for a while, and returns it for one tenant, at most
-// limit rows of each list. The first call waits up to 2.5 s until a window has been
-// counted whole; the error is that of ctx.
+// Top counts what is busiest for a while, and returns it for one tenant, with at most limit
+// rows in each list. The first call waits up to 2.5 s for a window that is counted whole. The
+// error is ctx's.
 func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*answer.Top, error) {
 	first := c.top.look(c.Now())
-	// A clock that steps back meanwhile must not make anybody wait for it.
+	// A clock that steps back meanwhile must not extend the wait.
 	wait := min(time.Unix(first+1, 0).Add(topSlack).Sub(c.Now()), 2*time.Second+topSlack)
 	select {
 	case <-time.After(wait):
@@ -58,7 +58,7 @@ type topView struct {
 
 func (v *topView) rate(n uint64) float64 { return float64(n) / float64(v.end-v.from) }
 
-// share is a part of all, to four digits.
+// share returns a part of a total, to four digits.
 func share(n, all uint64) float64 {
 	if all == 0 {
 		return 0
@@ -126,8 +126,8 @@ func (v *topView) senders(t *answer.Top) {
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)
 }
 
-// listeners are those of the tenant that had malformed lines lately, whose sender may have been
-// silent since somebody looks.
+// listeners returns the tenant's listeners with malformed lines lately. Their sender may have
+// been silent since the counting began.
 func (v *topView) listeners(t *answer.Top, now time.Time) {
 	type sum struct {
 		received  uint64
@@ -173,7 +173,7 @@ func (v *topView) listeners(t *answer.Top, now time.Time) {
 	t.Listeners = t.Listeners[:min(v.limit, len(t.Listeners))]
 }
 
-// sender is what is known of a sender whose lines give a container, or none.
+// sender returns what is known of a sender whose lines name a container, or none.
 func (v *topView) sender(s sender.Sender, container string) answer.TopSender {
 	known := answer.TopSender{Address: s.Address(), Container: container}
 	if s.PID == 0 {
@@ -214,7 +214,7 @@ func (v *topView) labels(t *answer.Top, now time.Time) {
 	}
 }
 
-// of returns the labels of a tenant, looked at anew if that is long ago.
+// of returns the labels of a tenant, counted anew if the last count is too old.
 func (s *labelScans) of(tenant string, series *limit.Tenant, now time.Time) []top.Label {
 	s.mu.Lock()
 	defer s.mu.Unlock()
