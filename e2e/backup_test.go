@@ -92,7 +92,7 @@ func TestBackupRefuses(t *testing.T) {
 	runFreshet(t, "backup", whole, "--server", server)
 
 	mustFail(t, "exists already", "backup", parent, "--server", server)
-	mustFail(t, "make it first", "backup", filepath.Join(parent, "none", "x"), "--server", server)
+	mustFail(t, "create it first", "backup", filepath.Join(parent, "none", "x"), "--server", server)
 	mustFail(t, "is `freshet serve` running", "backup", "--server", "http://127.0.0.1:1")
 	mustFail(t, "is no snapshot", "restore", parent, "--data-dir", filepath.Join(parent, "new"))
 	mustFail(t, "is in use by process", "restore", whole, "--data-dir", p.dataDir)

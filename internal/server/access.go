@@ -204,7 +204,8 @@ func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenan
 	case !write && !grant.Read:
 		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
 	case write && access.Trusts() && s.namesOwn(c, grant):
-		err = fmt.Errorf("the tenant %q is reserved for what Freshet measures of itself; name another in X-Scope-OrgID, or set self.metrics to false", tenant.Own)
+		err = fmt.Errorf("the tenant %q is reserved for what Freshet measures of itself; name another in X-Scope-OrgID, "+
+			"or set self.metrics to false", tenant.Own)
 	}
 	return grant, err
 }
@@ -238,7 +239,10 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 // openAccess reads who may ask this server.
 func (s *server) openAccess() error {
 	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
-		Help: "Requests refused, by reason. unauthorized: no known token; forbidden: another tenant, or a missing right; operator: an operator endpoint, but no operator; foreign_page: a web page of another origin; host: a name missing in http.hosts. Rising: a token is out of date, a name is missing in http.hosts, or an intruder tries."},
+		Help: "Requests refused, by reason. unauthorized: no known token; forbidden: another tenant, or a missing " +
+			"right; operator: an operator endpoint, but no operator; foreign_page: a web page of another origin; host: a " +
+			"name missing in http.hosts. Rising: a token is out of date, a name is missing in http.hosts, or an intruder " +
+			"tries."},
 		[]string{"reason"})
 	for _, reason := range []string{reasonUnauthorized, reasonForbidden, reasonOperator, reasonForeignPage, reasonHost} {
 		s.refused.WithLabelValues(reason)
@@ -255,7 +259,8 @@ func accessOf(c settings.Config) (*tenant.Access, error) {
 	case h.TenantsFile != "":
 		text, err := os.ReadFile(h.TenantsFile)
 		if err != nil {
-			return nil, conf.Mistake(fmt.Errorf("http.tenants_file: %w; name the file with the tenants' tokens, or leave the key empty", err))
+			return nil, conf.Mistake(fmt.Errorf("http.tenants_file: %w; name the file with the tenants' tokens, or leave "+
+				"the key empty", err))
 		}
 		access, err := tenant.ByTokens(h.TenantsFile, text)
 		if err != nil {

@@ -71,13 +71,18 @@ func (s *server) runAggregator(ctx context.Context) error {
 // of a backup was restored.
 func (s *server) checkJournal(report journal.Report) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
-		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of counters restarted at 0; totals of up/down counters, and whatever was not stored yet, are lost. Restore journal/ and tsdb/ of the same backup, or ignore it: the next start that finds a journal sets 0."})
+		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of " +
+			"counters restarted at 0; totals of up/down counters, and whatever was not stored yet, are lost. Restore " +
+			"journal/ and tsdb/ of the same backup, or ignore it: the next start that finds a journal sets 0."})
 	nothing := report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0
 	if !nothing || !s.stores.Exist(tile.Width10s.String(), tile.Width1m.String()) {
 		return
 	}
 	missing.Set(1)
-	s.logger.Error("the journal is empty, but tiles were stored: it was deleted, or only a part of a backup was restored.  "+
-		"Totals of counters restart at 0, which rate() and increase() take for a reset; totals of up/down counters are wrong from now on; open tiles, and whatever was not stored yet, are lost",
-		"journal", s.path("journal"), "way_out", "stop the server and restore journal/ and tsdb/ of the same backup, or go on without them")
+	s.logger.Error("the journal is empty, but tiles were stored: it was deleted, or only a part of a backup was "+
+		"restored. "+
+		"Totals of counters restart at 0, which rate() and increase() take for a reset; totals of up/down counters are "+
+		"wrong from now on; open tiles, and whatever was not stored yet, are lost",
+		"journal", s.path("journal"), "way_out", "stop the server and restore journal/ and tsdb/ of the same backup, or "+
+			"go on without them")
 }

@@ -139,7 +139,8 @@ var (
 	descBooksConnections = describeBooks("refused_connections_total",
 		"Stream connections closed at once because too many were open.")
 	descBooksClients = describeBooks("client_counts_total",
-		"What clients report about themselves (datadog.dogstatsd.client.*). Rising drops: data is lost before it reaches a socket.", "count")
+		"What clients report about themselves (datadog.dogstatsd.client.*). Rising drops: data is lost before it "+
+			"reaches a socket.", "count")
 )
 
 // Describe implements prometheus.Collector. It declares nothing, since the metrics are not known in

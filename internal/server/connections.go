@@ -16,10 +16,12 @@ func (s *server) openConnections() (err error) {
 	most, why := s.config.HTTP.MaxConnections, "http.max_connections"
 	switch {
 	case most > s.shares.MostTCP():
-		return conf.Mistake(fmt.Errorf("http.max_connections = %d: the process may open %d files, of which %d are for connections; raise LimitNOFILE= or ulimit -n to %d, or set it to 0",
+		return conf.Mistake(fmt.Errorf("http.max_connections = %d: the process may open %d files, of which %d are for "+
+			"connections; raise LimitNOFILE= or ulimit -n to %d, or set it to 0",
 			most, s.shares.Limit, s.shares.MostTCP(), s.shares.For(most)))
 	case most == 0:
-		most, why = s.shares.TCP, fmt.Sprintf("three eighths of the %d files that the process may open; raise LimitNOFILE= or ulimit -n", s.shares.Limit)
+		most, why = s.shares.TCP, fmt.Sprintf("three eighths of the %d files that the process may open; raise "+
+			"LimitNOFILE= or ulimit -n", s.shares.Limit)
 	}
 	if s.shares.Few() {
 		s.logger.Warn("the process may open few files; raise LimitNOFILE= or ulimit -n", "files", s.shares.Limit,

@@ -19,7 +19,8 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": fmt.Sprintf("read the file: %v", err)}) // the client is gone
+		// The client is gone.
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": fmt.Sprintf("read the file: %v", err)})
 		return
 	}
 	d := answer.Difference{Changes: []conf.Change{}, Problems: []string{}}

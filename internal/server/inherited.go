@@ -85,7 +85,8 @@ func (s *server) checkLeft() error {
 			key = "http.listen"
 		}
 		errs = append(errs, conf.Mistake(fmt.Errorf(
-			"systemd passes %s %s (%s), which the configuration does not name, so nothing would read it: set %s to it, or remove it from the socket unit",
+			"systemd passes %s %s (%s), which the configuration does not name, so nothing would read it: set %s to it, or "+
+				"remove it from the socket unit",
 			l.Network, l.Address, l.Name, key)))
 	}
 	if len(errs) > 0 {

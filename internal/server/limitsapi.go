@@ -87,7 +87,8 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		tenants = append(tenants, t)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}}) // fails if the client is gone
+	// Fails if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}})
 }
 
 // distributorLimits returns the limits of a tenant with so many series in memory and these senders.

@@ -52,7 +52,9 @@ func (l *serverLog) close() error {
 }
 
 var logDesc = prometheus.NewDesc("freshet_log_records_total",
-	"Log records, by outcome. written; cut: written without their end; suppressed: repeats of a message beyond the tenth in a second, replaced by one line with their number; lost: the output was slow or blocked; failed: the output refused the line. Any lost or failed: the pipe is not read, or the disk of the log is full.",
+	"Log records, by outcome. written; cut: written without their end; suppressed: repeats of a message beyond the "+
+		"tenth in a second, replaced by one line with their number; lost: the output was slow or blocked; failed: the "+
+		"output refused the line. Any lost or failed: the pipe is not read, or the disk of the log is full.",
 	[]string{"outcome"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -38,7 +38,8 @@ func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
 }
 
 // toOperators tells an operator who was refused how to ask.
-const toOperators = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with the token of an operator (http.operators_file)"
+const toOperators = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with " +
+	"the token of an operator (http.operators_file)"
 
 // notOperator says why a request may not operate the process. For operator.sock, the file's
 // permission decides. A loopback address alone proves little: a proxy has one, and so has a browser
@@ -55,7 +56,8 @@ func (s *server) notOperator(r *http.Request) error {
 	// The owner of a page can make its name resolve to loopback, and a tunnel may lead from there
 	// to the socket. Such a page has the same origin, and only its name gives it away.
 	if host := hostOf(r.Host); !isLoopback(host) && !strings.EqualFold(host, "localhost") && !s.http.named(host) {
-		return denial{reasonHost, fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, nor localhost, nor one that http.listen names; %s", r.Host, toOperators)}
+		return denial{reasonHost, fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, "+
+			"nor localhost, nor one that http.listen names; %s", r.Host, toOperators)}
 	}
 	return foreignPage(r)
 }
@@ -63,7 +65,8 @@ func (s *server) notOperator(r *http.Request) error {
 // notOnLoopback says why a request's address does not make it an operator's.
 func (s *server) notOnLoopback(r *http.Request) error {
 	if name := forwarded(r.Header); name != "" {
-		return denial{reasonOperator, fmt.Errorf("this is answered only on loopback and by operator.sock, and not through a proxy (%s); %s", name, toOperators)}
+		return denial{reasonOperator, fmt.Errorf("this is answered only on loopback and by operator.sock, and not "+
+			"through a proxy (%s); %s", name, toOperators)}
 	}
 	if !fromLoopback(r) {
 		return denial{reasonOperator, errors.New("without an operator's token this is answered only on loopback; " + toOperators)}
@@ -72,7 +75,8 @@ func (s *server) notOnLoopback(r *http.Request) error {
 		return denial{reasonOperator, errors.New("http.operator_loopback is off; " + toOperators)}
 	}
 	if name := s.proxied.Load(); name != nil {
-		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and started, since a request came through a proxy (%s), whose clients have a loopback address too; %s", *name, toOperators)}
+		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and "+
+			"started, since a request came through a proxy (%s), whose clients have a loopback address too; %s", *name, toOperators)}
 	}
 	return nil
 }
@@ -80,7 +84,9 @@ func (s *server) notOnLoopback(r *http.Request) error {
 // openOperators reads who may operate this server.
 func (s *server) openOperators() error {
 	promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_operator_loopback",
-		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came through a proxy, whose clients have a loopback address too; until the server is stopped and started, operators must ask by operator.sock or with a token."},
+		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came " +
+			"through a proxy, whose clients have a loopback address too; until the server is stopped and started, " +
+			"operators must ask by operator.sock or with a token."},
 		func() float64 {
 			if s.config.HTTP.OperatorLoopback && s.proxied.Load() == nil {
 				return 1
@@ -99,7 +105,8 @@ func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 	}
 	text, err := os.ReadFile(c.HTTP.OperatorsFile)
 	if err != nil {
-		return nil, conf.Mistake(fmt.Errorf("http.operators_file: %w; name the file with the operators' tokens, or leave the key empty", err))
+		return nil, conf.Mistake(fmt.Errorf("http.operators_file: %w; name the file with the operators' tokens, or "+
+			"leave the key empty", err))
 	}
 	operators, err := tenant.OperatorsByTokens(c.HTTP.OperatorsFile, text)
 	if err != nil {
@@ -116,7 +123,8 @@ func (s *server) noteProxy(h http.Header) {
 		return
 	}
 	if name := forwarded(h); name != "" && s.proxied.CompareAndSwap(nil, &name) {
-		s.logger.Warn("operator endpoints are no longer answered on loopback: a request came through a proxy, whose clients have a loopback address too", "header", name, "way_out", toOperators)
+		s.logger.Warn("operator endpoints are no longer answered on loopback: a request came through a proxy, whose "+
+			"clients have a loopback address too", "header", name, "way_out", toOperators)
 	}
 }
 

@@ -171,5 +171,6 @@ func refuseStarting(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(startRetry.Seconds())))
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": "unavailable",
-		"error": "Freshet is not ready: " + errNotReady.Error() + "; /-/ready says what it waits for"}) // fails if the client is gone
+		// Fails if the client is gone.
+		"error": "Freshet is not ready: " + errNotReady.Error() + "; /-/ready says what it waits for"})
 }

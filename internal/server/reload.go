@@ -44,7 +44,8 @@ func newReloader(from *settings.Source, dataDir string, reg prometheus.Registere
 		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
 			Help: "Reloads of the configuration, by result. A refused one changed nothing."}, []string{"result"}),
 		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
-			Help: "Whether the last reload, or the start, was successful. 0: the configuration on disk is not the one in force; the log says why."}),
+			Help: "Whether the last reload, or the start, was successful. 0: the configuration on disk is not the one in " +
+				"force; the log says why."}),
 		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
 			Help: "When the configuration in force was read."}),
 	}

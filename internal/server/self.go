@@ -64,5 +64,6 @@ func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": append([]*tracing.Trace{}, held...)}) // fails if the client is gone
+	// Fails if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": append([]*tracing.Trace{}, held...)})
 }

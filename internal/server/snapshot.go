@@ -194,7 +194,8 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if skip := r.FormValue("skip_head"); skip != "" && skip != "false" {
-		refuse(http.StatusBadRequest, "bad_data", errors.New("skip_head is not supported: a snapshot always has the newest samples"))
+		refuse(http.StatusBadRequest, "bad_data", errors.New("skip_head is not supported: a snapshot always has the "+
+			"newest samples"))
 		return
 	}
 	whole, err := s.take(r.Context(), time.Now(), func(answer.SnapshotStep) {})

@@ -15,10 +15,13 @@ type stages struct{ *stage.Watch }
 
 var (
 	stageSpent = prometheus.NewDesc("freshet_stage_seconds",
-		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, distribute, queue, append; visible is the whole way, from birth until queries see them. At high rates one batch in four is timed, and one datagram in 16. Rising: this stage takes the time; see docs/stages.md.",
+		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, "+
+			"distribute, queue, append; visible is the whole way, from birth until queries see them. At high rates one "+
+			"batch in four is timed, and one datagram in 16. Rising: this stage takes the time; see docs/stages.md.",
 		[]string{"stage", "input"}, nil)
 	stageAge = prometheus.NewDesc("freshet_stage_age_seconds",
-		"How old batches are when they reach a stage: the time since their first measurement was read, or for tiles since their end. Rising while freshet_stage_seconds of the stage does not: an earlier stage holds them up.",
+		"How old batches are when they reach a stage: the time since their first measurement was read, or for tiles "+
+			"since their end. Rising while freshet_stage_seconds of the stage does not: an earlier stage holds them up.",
 		[]string{"stage", "input"}, nil)
 	stageSamples = prometheus.NewDesc("freshet_stage_samples_total",
 		"Samples that passed each stage.",
