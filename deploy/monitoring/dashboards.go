@@ -6,13 +6,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
-// dashboard is a page of Grafana.
+// dashboard is a Grafana dashboard.
 type dashboard struct {
 	UID, Title, About string
 	Rows              []row
 }
 
-// row is a line of panels, with a title or none.
+// row is a row of panels; its title may be empty.
 type row struct {
 	Title  string
 	Panels []panel
@@ -21,18 +21,18 @@ type row struct {
 // panel is one plot. of stands in expressions for the labels that choose the process.
 type panel struct {
 	Title, About string
-	Unit         string // as Grafana calls it
+	Unit         string // in Grafana's spelling
 	Queries      []query
 }
 
 type query struct{ Expr, Legend string }
 
-// of chooses the process by the dashboard's variable.
+// of selects the process by the dashboard's variable.
 const of = `job="freshet",instance=~"$instance"`
 
-// about says of each stage what it is, as docs/stages.md does.
+// about describes each stage, as docs/stages.md does.
 var about = [stage.NumStages]string{
-	stage.Read:       "Out of the kernel, or a request's body until it is there.",
+	stage.Read:       "From the kernel's queue; for a request, until its body is complete.",
 	stage.Parse:      "Lines parsed and counted in the window; a request decompressed and decoded.",
 	stage.Window:     "From the end of a second until its batches are made.",
 	stage.Forward:    "Until the aggregator takes the batches.",
@@ -51,15 +51,16 @@ func quantileNow(q float64, histogram, selector string, by ...string) string {
 
 func dashboards() []dashboard { return []dashboard{flow(), process()} }
 
-// flow has a row for each stage in the order of flow: rate at the left, latency at the right.
+// flow has a row for each stage in the order of the pipeline: rate at the left, latency at the
+// right.
 func flow() dashboard {
 	d := dashboard{UID: "freshet-flow", Title: "Freshet / Flow", About: "Where the time goes between a sender and a query, stage by stage: rate at the left, latency at the right."}
 	d.Rows = append(d.Rows, row{"Seen from outside", []panel{
 		{Title: "Freshness, p99", Unit: "s", About: "From the sending of a sample until a query has it, measured by a probe every two seconds. A datagram waits for the end of its second.",
 			Queries: []query{{quantileNow(0.99, "freshet_freshness_seconds", of, "tenant", "path"), "{{tenant}} {{path}}"}}},
-		{Title: "Samples by state", Unit: "cps", About: "What became of samples, by the ledger.",
+		{Title: "Samples by state", Unit: "cps", About: "The fates of samples, by the ledger.",
 			Queries: []query{{`sum by (state) (rate(freshet_ledger_samples_total{` + of + `}[$__rate_interval])) > 0`, "{{state}}"}}},
-		{Title: "Lost or refused", Unit: "cps", About: "Nothing, if all is well.", Queries: []query{
+		{Title: "Lost or refused", Unit: "cps", About: "Empty if all is well.", Queries: []query{
 			{`sum(rate(freshet_dogstatsd_kernel_dropped_packets_total{` + of + `}[$__rate_interval]))`, "datagrams dropped by the kernel"},
 			{`sum by (reason) (rate(freshet_limit_samples_total{` + of + `}[$__rate_interval]))`, "over a limit: {{reason}}"},
 			{`sum by (reason) (rate(freshet_distributor_refused_total{` + of + `}[$__rate_interval]))`, "requests' samples: {{reason}}"},
@@ -80,7 +81,7 @@ func flow() dashboard {
 	return d
 }
 
-// process is what the process costs.
+// process has the costs of the process.
 func process() dashboard {
 	rate := func(metric string) string { return `sum(rate(` + metric + `{` + of + `}[$__rate_interval]))` }
 	now := func(metric string) string { return `sum(` + metric + `{` + of + `})` }
@@ -98,7 +99,7 @@ func process() dashboard {
 		{"Work", []panel{
 			{Title: "Datagrams read", Unit: "pps", About: "By socket.", Queries: []query{{`sum by (listener) (rate(freshet_dogstatsd_packets_total{` + of + `}[$__rate_interval]))`, "{{listener}}"}}},
 			{Title: "Requests, p99", Unit: "s", About: "Remote write and OTLP, from the first byte to the answer, by status.", Queries: []query{{quantileNow(0.99, "freshet_receive_request_seconds", of, "status"), "{{status}}"}}},
-			{Title: "Log", Unit: "cps", About: "Records by what became of them.", Queries: []query{{`sum by (outcome) (rate(freshet_log_records_total{` + of + `}[$__rate_interval]))`, "{{outcome}}"}}},
+			{Title: "Log", Unit: "cps", About: "Records by their fate.", Queries: []query{{`sum by (outcome) (rate(freshet_log_records_total{` + of + `}[$__rate_interval]))`, "{{outcome}}"}}},
 		}},
 	}}
 }

@@ -9,14 +9,14 @@ import (
 type object = map[string]any
 
 const (
-	gridWidth   = 24 // of a dashboard
+	gridWidth   = 24 // width of a dashboard
 	panelHeight = 7
 )
 
-// source is the Prometheus data source that the reader chose.
+// source is the Prometheus data source that the user chose.
 var source = object{"type": "prometheus", "uid": "${datasource}"}
 
-// grafana is the dashboard as Grafana imports it.
+// grafana returns the dashboard in Grafana's import format.
 func (d dashboard) grafana() []byte {
 	var panels []object
 	id, y := 0, 0

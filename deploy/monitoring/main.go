@@ -35,7 +35,7 @@ func write(dir string) error {
 	return nil
 }
 
-// files are what is written, by its path.
+// files returns the files to write, by path.
 func files() map[string][]byte {
 	all := map[string][]byte{"alerts.yaml": rulesFile(alerts)}
 	for _, d := range dashboards() {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The files are what the lists say: nobody mends one without the other.
+// The committed files match the lists: neither is edited without the other.
 func TestFilesAreWritten(t *testing.T) {
 	all := files()
 	for name, want := range all {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// quantile asks for a quantile of a histogram of Freshet in both forms in which a Prometheus
-// may have it: native, or classic, which is what a scrape stores by default. Where a
-// Prometheus has both, the native one counts, which is more exact.
+// quantile returns a query for a quantile of one of Freshet's histograms, in both forms that a
+// Prometheus may have: native, or classic, which a scrape stores by default. Where a
+// Prometheus has both, the native form counts, since it is more exact.
 func quantile(q float64, histogram, selector, over string, by ...string) string {
 	of := strings.Join(by, ", ")
 	if selector != "" {
