@@ -9,9 +9,9 @@ import (
 	own "github.com/freshet-io/freshet/client"
 )
 
-// TestOwnClient sends with our own client by every kind of socket, while the server runs,
-// while it does not, and when it runs again in the same place. All of it is counted, once,
-// and the ledger shows what the client says of itself.
+// TestOwnClient sends with our own client on every kind of socket, while the server runs,
+// while it does not, and when it runs again in the same place. Everything is counted once, and
+// the ledger shows the client's own counts.
 func TestOwnClient(t *testing.T) {
 	t.Parallel() // it mostly waits for processes
 	p := start(t, dataDir(t))
@@ -33,7 +33,7 @@ func TestOwnClient(t *testing.T) {
 	each(func(s *ownSender) { s.use() })
 	flushed := make(chan error, len(senders))
 	each(func(s *ownSender) {
-		// Once it has failed to send. Over UDP it is the line that asks for the server.
+		// After it has failed to send. Over UDP the probe fails.
 		go func() { flushed <- s.client.Flush(context.WithoutCancel(t.Context())) }()
 		select {
 		case err := <-s.trouble:
@@ -90,7 +90,7 @@ func TestOwnClient(t *testing.T) {
 	})
 }
 
-// ownSender is a client of ours, and what was handed to it.
+// ownSender is a client of ours, and the values handed to it.
 type ownSender struct {
 	network string
 	client  *own.Client
@@ -107,8 +107,8 @@ func newOwnSender(t *testing.T, network, address string) *ownSender {
 		Prefix:  "own_" + network + "_",
 		Tags:    []string{"env:prod"},
 		OnError: func(err error) { s.trouble <- err },
-		// Only when the test says so: what a server has not read when it ends is lost, and no
-		// client can know.
+		// Only when the test says so: datagrams that a server has not read when it ends are
+		// lost, and no client can know.
 		FlushInterval: time.Hour,
 	})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// order is what a client script reads. It sends each operation to address, those
-// with a sampling rate to tap, and answers with what it sent.
+// order is what a client script reads. It sends each operation to address, or to tap if it has
+// a sampling rate, and answers with what it sent.
 type order struct {
 	Network    string      `json:"network"` // udp, unixgram or unix
 	Address    string      `json:"address"`
@@ -115,9 +115,8 @@ func script(t *testing.T, o order, interpreter, name string) (r report) {
 	return r
 }
 
-// TestClients lets every client send every kind of metric. The answers are asked
-// three times: at once, from the open tiles; when the tile is stored; and after
-// a restart.
+// TestClients lets every client send every kind of metric. The answers are checked three
+// times: at once, from the open tiles; when the tile is stored; and after a restart.
 func TestClients(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	dir := dataDir(t)
@@ -143,7 +142,7 @@ func TestClients(t *testing.T) {
 	t.Run("after a restart", check)
 }
 
-// clientRules make up/down counters of what clients also decrement.
+// clientRules make up/down counters of counters that clients also decrement.
 const clientRules = `mapping: {rules: [{match: '.*\.open', match_type: regex, updown: true}]}
 `
 
@@ -161,9 +160,9 @@ const (
 	sendTime  = 4 * time.Second // more than a client takes, on a busy machine
 )
 
-// sendInOneTile lets a client send everything within one tile of 10 s, since a
-// set is counted for each tile. If the machine was too slow for that, the client
-// begins again, under another name.
+// sendInOneTile lets a client send everything within one tile of 10 s, since a set is counted
+// for each tile. If the machine was too slow for that, the client starts again, under another
+// name.
 func sendInOneTile(t *testing.T, p *process, c client) *run {
 	t.Helper()
 	addresses := map[string]string{"udp": p.UDP, "unixgram": p.Unixgram, "unix": p.Unix}
@@ -226,8 +225,8 @@ func upTo(n int) (v []float64) {
 	return v
 }
 
-// logNormal returns n durations as they are met in life: many short, few long,
-// as whole numbers, which every client sends without loss.
+// logNormal returns n durations with a lifelike distribution: many short, few long, in whole
+// numbers, which every client sends without loss.
 func logNormal(rnd *rand.Rand, n int) (v []float64) {
 	for range n {
 		v = append(v, math.Ceil(math.Exp(4+1.2*rnd.NormFloat64())))
@@ -235,7 +234,7 @@ func logNormal(rnd *rand.Rand, n int) (v []float64) {
 	return v
 }
 
-// check holds what is answered to what was sent.
+// check compares the answers with what was sent.
 func (r *run) check(t *testing.T, p *process) {
 	type seriesKey struct{ method, selector string }
 	sent := map[seriesKey]*operation{} // all that was sent to one series
@@ -333,8 +332,8 @@ func (p *process) expect(expr string, want, relative float64) error {
 	return nil
 }
 
-// checkLabels holds the label sets of everything this client sent to the
-// documented rule, so that no series has come up beside those asked for.
+// checkLabels compares the label sets of everything this client sent with the documented rule,
+// so that there is no unexpected series.
 func (r *run) checkLabels(t *testing.T, p *process, want map[string]bool) {
 	t.Helper()
 	var series []map[string]string
@@ -385,8 +384,8 @@ func (r *run) checkEvent(t *testing.T, p *process, op operation) {
 	}
 }
 
-// labelsOf is the documented rule from DogStatsD's names and tags to labels, as
-// far as these operations need it.
+// labelsOf is the documented rule from DogStatsD's names and tags to labels, as far as these
+// operations need it.
 func labelsOf(t *testing.T, op operation) map[string]string {
 	t.Helper()
 	host, err := os.Hostname()

@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// nginx is a real one with our library, which answers "ok" to what it is asked on a Unix
-// socket. lua/install puts it below .cache.
+// nginx is a real nginx with our library. It answers "ok" on a Unix socket. lua/install puts
+// it below .cache.
 type nginx struct {
 	t      *testing.T
 	dir    string
@@ -72,7 +72,8 @@ http {
 // traced is an option of resty.freshet.http.
 const traced = `trace = "$arg_trace"`
 
-// startNginx starts one that sends each interval to a server, with options of resty.freshet.http.
+// startNginx starts an nginx that sends to a server at each interval, with options of
+// resty.freshet.http.
 func startNginx(t *testing.T, server string, interval time.Duration, options string) *nginx {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -117,10 +118,10 @@ func startNginx(t *testing.T, server string, interval time.Duration, options str
 	return n
 }
 
-// get asks once, for a route.
+// get sends one request for a route.
 func (n *nginx) get(route string) error { return n.getTraced(route, "") }
 
-// getTraced asks once, as part of a trace.
+// getTraced sends one request as part of a trace.
 func (n *nginx) getTraced(route, trace string) error {
 	answer, err := n.client.Get("http://edge/?" + url.Values{"route": {route}, "trace": {trace}}.Encode())
 	if err != nil {
@@ -134,7 +135,7 @@ func (n *nginx) getTraced(route, trace string) error {
 	return nil
 }
 
-// ask asks so many times, on several connections at once. All must be answered.
+// ask sends so many requests, on several connections at once. All must be answered.
 func (n *nginx) ask(times int) {
 	n.t.Helper()
 	var asking sync.WaitGroup
@@ -158,8 +159,8 @@ func (n *nginx) signal(s os.Signal) {
 	}
 }
 
-// end stops it and waits. A worker that answers what it has begun waits for a connection on
-// which nothing was asked yet, and Go's client may have one in reserve.
+// end stops nginx and waits. A worker that finishes its requests also waits for connections
+// that have had none yet, and Go's client may hold one in reserve.
 func (n *nginx) end(s os.Signal) {
 	n.client.CloseIdleConnections()
 	_ = n.cmd.Process.Signal(s)
@@ -172,7 +173,7 @@ func (n *nginx) end(s os.Signal) {
 	}
 }
 
-// workers are the process ids of those that answer.
+// workers returns the process ids of the workers.
 func (n *nginx) workers() (pids []int) {
 	n.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.cmd.Process.Pid))
@@ -189,7 +190,7 @@ func (n *nginx) workers() (pids []int) {
 	return pids
 }
 
-// counted waits until Freshet has all requests, as a counter and in the histogram.
+// counted waits until Freshet has all requests, in the counter and in the histogram.
 func (n *nginx) counted(p *process) {
 	n.t.Helper()
 	for _, expr := range []string{"sum(http_requests)", "histogram_count(sum(http_request_duration))"} {
@@ -202,8 +203,8 @@ func (n *nginx) counted(p *process) {
 	}
 }
 
-// Each request is counted once, whatever becomes of the workers that answer: they come and
-// go with each reload, and in the end all leave at once or when they have answered.
+// Each request is counted once, whatever happens to the workers: they come and go with each
+// reload, and in the end all leave, at once or after their last answer.
 func TestEdgeCountsEachRequest(t *testing.T) {
 	for name, last := range map[string]syscall.Signal{"QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM} {
 		for _, network := range []string{"unixgram", "udp"} {
@@ -228,7 +229,7 @@ func TestEdgeCountsEachRequest(t *testing.T) {
 	}
 }
 
-// ledger holds that no line was wrong.
+// ledger checks that no line was malformed.
 func (n *nginx) ledger(p *process) {
 	n.t.Helper()
 	eventually(n.t, 30*time.Second, "the books close", func() error {
@@ -243,7 +244,7 @@ func (n *nginx) ledger(p *process) {
 	})
 }
 
-// A worker that is killed loses at most what it had counted since it sent last.
+// A worker that is killed loses at most its counts since the last send.
 func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -270,8 +271,8 @@ func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
 	})
 }
 
-// A collector that is not there, that reads nothing, or dies changes no request; what was
-// counted meanwhile comes when it is there again.
+// A collector that is absent, reads nothing, or dies affects no request; the counts of that
+// time arrive when it is back.
 func TestEdgeWaitsForACollector(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -279,8 +280,8 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	n := startNginx(t, "unix:"+socket, 100*time.Millisecond, traced)
 	n.ask(400) // nobody has made the socket
 
-	// What the kernel takes for somebody who never reads is lost with him, and of no account:
-	// his queue is filled with other things before nginx can find him.
+	// Datagrams that the kernel took for a reader that never reads are lost with it, and do
+	// not count here: its queue is filled with other data before nginx can find it.
 	elsewhere := socket + ".new"
 	deaf, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: elsewhere})
 	if err != nil {
@@ -301,7 +302,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	}
 	n.ask(400)
 	_ = filler.Close()
-	// Taken away before it is closed: once it is, the queue is empty and takes more.
+	// Removed before it is closed: a closed socket has an empty queue, which takes more.
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	n.ledger(p)
 }
 
-// Whatever a client sends as a label's value, it is one, and no line of its own.
+// Whatever a client sends as a label's value becomes that value, and never another line.
 func TestEdgeLabelsForgeNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -382,7 +383,8 @@ func TestEdgeClassicBuckets(t *testing.T) {
 	n.ledger(p)
 }
 
-// A request's trace is an exemplar of its latency. One that is no trace id costs only itself.
+// A request's trace is the exemplar of its latency. An invalid trace id costs only the
+// exemplar.
 func TestEdgeExemplars(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))

@@ -26,9 +26,8 @@ const (
 	exitUsage   = 2
 )
 
-// refused runs freshet with arguments with which it cannot start, and returns
-// what it said on standard error. It must end by itself, with one line for each
-// problem.
+// refused runs freshet with arguments with which it cannot start, and returns its standard
+// error. It must end by itself, with one line for each problem.
 func refused(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -52,7 +51,7 @@ func refused(t *testing.T, code int, args ...string) string {
 	return stderr.String()
 }
 
-// serveArgs are arguments that work, followed by those that are tried.
+// serveArgs returns working arguments, followed by the ones to try.
 func serveArgs(dir string, args ...string) []string {
 	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
 }
@@ -178,7 +177,7 @@ func TestAnEmptyAddressTurnsAnInputOff(t *testing.T) {
 	}
 }
 
-// TestStaleSocketFiles: what kill -9 leaves behind is in nobody's way.
+// TestStaleSocketFiles: the files that kill -9 leaves behind do not prevent a start.
 func TestStaleSocketFiles(t *testing.T) {
 	p := start(t, dataDir(t))
 	p.kill(t)
@@ -192,8 +191,8 @@ func TestStaleSocketFiles(t *testing.T) {
 	expectSoon(t, p, "after_kill", 3)
 }
 
-// increment adds 1 to a counter n times by datagrams on the Unix socket, none of
-// which can be lost.
+// increment adds 1 to a counter n times by datagrams on the Unix socket, where none can be
+// lost.
 func increment(t *testing.T, p *process, name string, n int) {
 	t.Helper()
 	conn, err := net.Dial("unixgram", p.Unixgram)
@@ -213,8 +212,8 @@ func expectSoon(t *testing.T, p *process, expr string, want float64) {
 	eventually(t, 30*time.Second, expr, func() error { return p.expect(expr, want, 0) })
 }
 
-// TestDamagedJournal damages what the journal has on disk between two starts.
-// The server starts, says what is lost, answers with all the rest, and counts on.
+// TestDamagedJournal damages the journal on disk between two starts. The server starts, logs
+// what is lost, answers with all the rest, and counts on.
 func TestDamagedJournal(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -277,9 +276,9 @@ func TestDamagedJournal(t *testing.T) {
 	}
 }
 
-// TestFullDisk: while nothing can be written, the collector holds what it counts,
-// what was acknowledged is answered, and when there is room again all is there:
-// at once, and after a restart.
+// TestFullDisk: while nothing can be written, the collector holds its counts, and acknowledged
+// samples are answered. When there is room again everything is there: at once, and after a
+// restart.
 func TestFullDisk(t *testing.T) {
 	d := newSmallDisk(t)
 	p := start(t, d.dir)
@@ -321,8 +320,8 @@ func TestFullDisk(t *testing.T) {
 	check()
 }
 
-// TestStopOnAFullDisk: a stop must come to an end. What was acknowledged is there
-// when the disk has room again; what never was is counted and told as lost.
+// TestStopOnAFullDisk: a stop must come to an end. Acknowledged samples are there when the
+// disk has room again; all others are counted and logged as lost.
 func TestStopOnAFullDisk(t *testing.T) {
 	t.Parallel() // it mostly waits for the drain
 	d := newSmallDisk(t)
@@ -355,8 +354,8 @@ func TestStopOnAFullDisk(t *testing.T) {
 	conflicts(t, p)
 }
 
-// widely adds 1 to n series, with labels so long that no room which is left in
-// the last page of a file holds them.
+// widely adds 1 to n series, with labels so long that the free rest of a file's last page
+// cannot hold them.
 func widely(t *testing.T, p *process, name string, n int) {
 	t.Helper()
 	conn := dialTap(t, "unixgram", p.Unixgram)
@@ -367,9 +366,9 @@ func widely(t *testing.T, p *process, name string, n int) {
 	}
 }
 
-// smallDisk is a data directory whose disk can be filled. It is a file system of
-// its own where this process may mount one; elsewhere the running server is
-// forbidden to write, which it meets at the same places.
+// smallDisk is a data directory whose disk can be filled. It is a separate file system if this
+// process may mount one. Otherwise the running server is forbidden to write, which fails in
+// the same places.
 type smallDisk struct {
 	dir     string
 	mounted bool

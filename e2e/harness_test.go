@@ -1,5 +1,5 @@
-// Package e2e drives the real binary from outside: clients that we did not write
-// send to its sockets, and what arrived is asked in PromQL.
+// Package e2e drives the real binary from outside: clients that we did not write send to its
+// sockets, and PromQL queries check the result.
 package e2e
 
 import (
@@ -25,7 +25,7 @@ import (
 // freshet is the path of the binary that TestMain built.
 var freshet string
 
-// soak asks for the long versions: `make soak`.
+// soak selects the long versions: `make soak`.
 var soak = os.Getenv("FRESHET_SOAK") != ""
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -38,8 +38,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	freshet = filepath.Join(dir, "freshet")
-	// Stripped, as it is released, and with buffers overwritten when they are given back: what
-	// still points into one shows.
+	// Stripped, like a release, and with buffers overwritten when they are given back: a
+	// dangling pointer into one shows.
 	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-ldflags", "-s -w", "-o", freshet, "./cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
 		return 1
@@ -66,7 +66,7 @@ type listening struct {
 	Unix     string `json:"dogstatsd_unix"`
 }
 
-// process is one running freshet.
+// process is a running freshet.
 type process struct {
 	listening
 	dataDir string
@@ -76,7 +76,7 @@ type process struct {
 	err     error
 }
 
-// output collects what a process prints.
+// output collects the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -94,8 +94,8 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// dataDir returns a directory with a path short enough for a Unix socket in it,
-// which t.TempDir, with the test's name in it, need not be.
+// dataDir returns a directory whose path is short enough for a Unix socket in it; that of
+// t.TempDir, with the test's name in it, may not be.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fe2e")
@@ -106,9 +106,9 @@ func dataDir(t *testing.T) string {
 	return dir
 }
 
-// start runs freshet on a data directory and on ports that the kernel chooses,
-// and waits until it is ready. It is killed when the test ends, and what it
-// printed is shown if the test failed.
+// start runs freshet on a data directory and on ports that the kernel chooses, and waits until
+// it is ready. The process is killed when the test ends, and its output is shown if the test
+// failed.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
 	return launch(t, dir, serveCommand(dir, args...))
@@ -121,7 +121,7 @@ func serveCommand(dir string, args ...string) *exec.Cmd {
 		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...)
 }
 
-// launch runs a command that is or becomes freshet, without probes: tests count what comes.
+// launch runs a command that is or becomes freshet, without probes, since tests count samples.
 func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := begin(t, dir, cmd)
@@ -129,7 +129,7 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// begin is launch of a process that need not be ready.
+// begin is launch for a process that need not become ready.
 func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
@@ -160,7 +160,7 @@ func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// waitReady waits until the process is ready, and learns its addresses.
+// waitReady waits until the process is ready, and reads its addresses.
 func (p *process) waitReady(t *testing.T) {
 	t.Helper()
 	eventually(t, startLimit, "freshet is ready", func() error {
@@ -181,8 +181,8 @@ func (p *process) waitReady(t *testing.T) {
 	})
 }
 
-// says waits until the process has printed each of the texts: its log is written some
-// milliseconds after what it tells of.
+// says waits until the process has printed each of the texts: a log line may come some
+// milliseconds after its event.
 func (p *process) says(t *testing.T, texts ...string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "the process says so", func() error {
@@ -196,8 +196,8 @@ func (p *process) says(t *testing.T, texts ...string) {
 	})
 }
 
-// terminate asks the process to stop and waits until it has, which must be in
-// order.
+// terminate asks the process to stop, waits until it has, and checks that the stop was
+// regular.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -222,7 +222,7 @@ func (p *process) kill(t *testing.T) {
 	<-p.exited
 }
 
-// get returns the body of an answer, which must be 200.
+// get returns the body of an answer, whose status must be 200.
 func (p *process) get(path string, params url.Values) ([]byte, error) {
 	u := url.URL{Scheme: "http", Host: p.HTTP, Path: path, RawQuery: params.Encode()}
 	client := http.Client{Timeout: 10 * time.Second}
@@ -241,7 +241,7 @@ func (p *process) get(path string, params url.Values) ([]byte, error) {
 	return body, nil
 }
 
-// ask unpacks the data of an answer in Prometheus' envelope.
+// ask decodes the data of an answer in Prometheus' envelope.
 func (p *process) ask(path string, params url.Values, data any) error {
 	body, err := p.get(path, params)
 	if err != nil {
@@ -294,7 +294,7 @@ func (p *process) query(expr string) ([]result, error) {
 	return data.Result, nil
 }
 
-// value evaluates expr, which must have one series.
+// value evaluates expr, whose result must be one series.
 func (p *process) value(expr string) (float64, error) {
 	results, err := p.query(expr)
 	if err != nil {
@@ -330,8 +330,8 @@ func (p *process) ownMetric(name string) (sum float64, err error) {
 	return sum, nil
 }
 
-// eventually tries cond until it returns nil, and fails the test with its last
-// error when the limit has passed.
+// eventually calls cond until it returns nil. After the limit it fails the test with the last
+// error.
 func eventually(t *testing.T, limit time.Duration, what string, cond func() error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -350,5 +350,5 @@ func eventually(t *testing.T, limit time.Duration, what string, cond func() erro
 	}
 }
 
-// reach waits until the clock does.
+// reach waits until the clock reaches t.
 func reach(at time.Time) { <-time.After(time.Until(at)) }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// journalLag is how old a sample can be that is not in the journal when the
-// process is killed: the open window of a second, the time until it is
-// journalled, and what a busy machine adds to both.
+// journalLag is the greatest age of a sample that is not in the journal when the process is
+// killed: the open window of a second, the time until it is journalled, and the delays of a
+// busy machine.
 const journalLag = 2500 * time.Millisecond
 
-// TestKillRounds ends the process every few seconds while it is under load, by
-// SIGTERM and kill -9 in turns, and starts it again without help. SIGTERM loses
-// nothing that a sender could hand to the socket; kill -9 loses nothing that was
-// journalled, which is all but the last windows. Whatever remains is counted
-// once: in the totals, in the tiles, and without a reset that rate() would see.
+// TestKillRounds ends the process every few seconds under load, by SIGTERM and kill -9 in
+// turns, and starts it again without help. SIGTERM loses nothing that a sender could hand to
+// the socket. kill -9 loses nothing that was journalled, which is all but the last windows.
+// Every remaining sample is counted once: in the totals, in the tiles, and without a reset
+// that rate() would see.
 //
 // 3 rounds in CI, 24 in `make soak`.
 func TestKillRounds(t *testing.T) {
@@ -62,8 +62,7 @@ func TestKillRounds(t *testing.T) {
 	checkTiles(t, p, kept)
 }
 
-// A datagram of the load is one increment and one timer, of one of so many
-// contexts.
+// A datagram of the load is one increment and one timer, of one of the contexts.
 const (
 	loadContexts       = 50
 	datagramsPerSecond = 4000
@@ -78,7 +77,7 @@ type load struct {
 	history []sentAt // of each burst; to be read after stop
 }
 
-// sentAt is how many datagrams were sent at a time.
+// sentAt returns how many datagrams had been sent at a time.
 type sentAt struct {
 	at time.Time
 	n  int
@@ -100,7 +99,7 @@ func startLoad(t *testing.T, address string) *load {
 	return l
 }
 
-// send sends bursts until stop or until nobody receives any more.
+// send sends bursts until stop, or until there is no receiver.
 func (l *load) send(conn net.Conn) {
 	const bursts = 200 // per second
 	tick := time.NewTicker(time.Second / bursts)
@@ -121,7 +120,7 @@ func (l *load) send(conn net.Conn) {
 	}
 }
 
-// stop returns when nothing is sent any more.
+// stop returns when sending has ended.
 func (l *load) stop() {
 	select {
 	case <-l.quit:
@@ -144,7 +143,7 @@ func (l *load) sentBefore(at time.Time) (n int) {
 	return n
 }
 
-// totals are the answers that count datagrams, each in its own way.
+// totals are the answers that count datagrams, each in another way.
 type totals struct{ counters, timers float64 }
 
 func (a totals) add(datagrams int) totals {
@@ -161,8 +160,8 @@ func (p *process) askTotals() (a totals, err error) {
 	return a, err
 }
 
-// totals waits for answers between two bounds, then until windows and tiles
-// went by, and returns the answers if they have stayed the same.
+// totals waits for answers between two bounds, waits for the windows and tiles to pass, and
+// returns the answers if they have stayed the same.
 func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 	t.Helper()
 	var first totals

@@ -14,7 +14,7 @@ import (
 	"github.com/DataDog/datadog-go/v5/statsd"
 )
 
-// books are what the server says of one of its lives, as far as this test goes.
+// books are the parts of a life's books that this test reads.
 type books struct {
 	Samples struct {
 		Received, Restored               uint64
@@ -52,7 +52,7 @@ func (p *process) ledger() (now books, previous *books, err error) {
 	return answer.books, previous, nil
 }
 
-// ended are the samples that met their fate for good.
+// ended are the samples with a final fate.
 func (b *books) ended() (n uint64) {
 	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent, b.Samples.Discarded} {
 		for _, samples := range reasons {
@@ -62,11 +62,10 @@ func (b *books) ended() (n uint64) {
 	return n + b.Samples.Stored
 }
 
-// TestTheBooksClose sends three times what the server can take, with lines that
-// are malformed, negative, dropped by a rule, too long, too late, and of ever new
-// series among them, and restarts the server in both ways meanwhile. Of every
-// datagram that the kernel took, and of the sample in it, the books of the
-// server's lives together say what became of it: the difference is 0.
+// TestTheBooksClose sends three times as much as the server can take, including lines that are
+// malformed, negative, dropped by a rule, too long, too late, and of ever new series, and
+// restarts the server in both ways meanwhile. For every datagram that the kernel took, and for
+// its sample, the books of all lives have the fate: the difference is 0.
 //
 // 3 rounds of overload in CI, 100 in `make soak`.
 func TestTheBooksClose(t *testing.T) {
@@ -120,8 +119,7 @@ type bookSender struct {
 	refused uint64 // the socket was full, as only senders to Unix sockets learn
 }
 
-// next is the line of a datagram: in a hundred there is one of each kind of
-// trouble.
+// next returns the line of a datagram. One in a hundred has each kind of trouble.
 func (s *bookSender) next() string {
 	i := s.sent
 	switch i % 100 {
@@ -164,7 +162,7 @@ func (s *bookSender) send(t *testing.T) {
 	}
 }
 
-// keepSending sends so many a second until the function that it returns is called.
+// keepSending sends at a rate until the returned function is called.
 func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -185,9 +183,9 @@ func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
 	return func() { close(quit); <-done }
 }
 
-// overload offers more than three times what the server reads, on any machine: it
-// stands still for most of the datagrams. What is not sent counts where a sender
-// learns of it.
+// overload sends more than three times what the server can read, on any machine: the server
+// stands still during most of the datagrams. Datagrams that cannot be sent count where the
+// sender learns of it.
 func overload(t *testing.T, p *process, s *bookSender) {
 	t.Helper()
 	rounds := 3
@@ -223,8 +221,8 @@ func overload(t *testing.T, p *process, s *bookSender) {
 	}
 }
 
-// settled waits until every datagram is in the books of some life and every tile
-// is stored, and returns the books of the last life.
+// settled waits until every datagram is in the books of some life and every tile is stored,
+// and returns the books of the last life.
 func settled(t *testing.T, p *process, before []books, sent uint64) (now books) {
 	t.Helper()
 	eventually(t, time.Minute, "the books settle", func() (err error) {
@@ -274,7 +272,7 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	if received != read || ended != received {
 		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, and the fate of %d", read, received, ended)
 	}
-	// Each kind of trouble was there, or this shows nothing.
+	// Each kind of trouble must have occurred, or the test shows nothing.
 	all := map[string]uint64{}
 	for _, b := range lives {
 		for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late} {
@@ -298,9 +296,8 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	}
 }
 
-// TestClientsSayWhatTheyDropped: while the server stands still, a real client's
-// datagrams find no room. The books have them where the client says so itself,
-// exactly.
+// TestClientsSayWhatTheyDropped: while the server stands still, a real client's datagrams find
+// no room. Where the client reports this itself, the books have its exact number.
 func TestClientsSayWhatTheyDropped(t *testing.T) {
 	t.Parallel() // clients tell every ten seconds
 	p := start(t, dataDir(t))

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// flood sends lines in datagrams of about 1,300 bytes, so many lines a second, and
-// returns when the last is sent. line appends the i-th line.
+// flood sends lines at a rate, in datagrams of about 1,300 bytes, and returns after the last.
+// line appends line i.
 func flood(t *testing.T, network, address string, lines, rate int, line func(packet []byte, i int) []byte) {
 	t.Helper()
 	conn, err := net.Dial(network, address)
@@ -44,8 +44,8 @@ func unique(metric string) func([]byte, int) []byte {
 }
 
 // TestAFloodOfLabels sends two floods of unique labels, over UDP and a Unix socket. Their
-// totals are exact, everybody else is untouched, who floods is named within ten
-// seconds, and once it stops there is room again.
+// totals are exact, all other series are unaffected, the flooding sender is named within ten
+// seconds, and once the flood stops there is room again.
 func TestAFloodOfLabels(t *testing.T) {
 	const lines, perMetric = 20_000, 50
 	const udpLines = 5000 // in 75 datagrams, which any receive buffer holds
@@ -105,8 +105,8 @@ func TestAFloodOfLabels(t *testing.T) {
 		return nil
 	})
 
-	// The window that is open now may be the last of the flood, and one must pass: a
-	// try before that would be part of the flood.
+	// The open window may be the last of the flood, and another one must pass: an earlier try
+	// would be part of the flood.
 	stopped := time.Now()
 	tries, next := 0, stopped.Add(2*time.Second)
 	eventually(t, 30*time.Second, "a new series has a place again", func() error {
@@ -142,11 +142,10 @@ func hasLine(text string, parts ...string) bool {
 // seriesBytes is what a series takes by docs/limits.md, all in.
 const seriesBytes = 10_000
 
-// TestAFloodTakesNoMoreMemory compares two servers that get the same lines at the same
-// time, but for their labels: one gets as many series as the limit allows, again
-// and again, the other one a new series with each line. What is in use may differ
-// by 5 %. What is resident depends on when the garbage of the flood was last
-// collected; it may be 5 % above the limit's worth.
+// TestAFloodTakesNoMoreMemory compares two servers that get the same lines at the same time,
+// but for their labels: one gets as many series as the limit allows, again and again, the
+// other a new series with each line. Their heaps may differ by 5 %. Resident memory depends on
+// when the flood's garbage was last collected; it may be 5 % of the limit's worth higher.
 //
 // 20,000 lines a second for 8 s in CI; 100,000 for a minute in `make soak`.
 func TestAFloodTakesNoMoreMemory(t *testing.T) {
@@ -204,7 +203,7 @@ func inUse(t *testing.T, p *process) int {
 	return int(bytes)
 }
 
-// peak is the memory of a process at its highest, in bytes.
+// peak returns the highest memory of a process, in bytes.
 func peak(t *testing.T, p *process) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -218,9 +217,9 @@ func peak(t *testing.T, p *process) int {
 	return kib << 10
 }
 
-// TestKnownSeriesStayKnownAfterARestart: a restart forgets whose place is whose,
-// and whoever came first would have it. The series that tiles know keep theirs,
-// those of merged gauges by their sources.
+// TestKnownSeriesStayKnownAfterARestart: a restart forgets who owns a place, and the first
+// series to come would get it. Series in tiles keep theirs; those of merged gauges by their
+// sources.
 func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)

@@ -54,10 +54,10 @@ func (p *process) mustWrite(t *testing.T, m message) {
 	}
 }
 
-// TestReadyMeansReady: a start with 100,000 series and more opens what was in use before
-// it says that it is ready, after a crash as after a stop. So the first query and the
-// first write are as fast as all others: they open no store. They used to wait for the
-// whole replay, 15 s of a million series.
+// TestReadyMeansReady: a start with 100,000 series and more opens the stores that were in use
+// before it reports that it is ready, after a crash as after a stop. So the first query and
+// the first write are as fast as all others, because they open no store. They used to wait for
+// the whole replay: 15 s for a million series.
 func TestReadyMeansReady(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-metrics=false")
@@ -103,9 +103,9 @@ func (p *process) expectOwn(name string, want float64) error {
 	return err
 }
 
-// TestNotReadyWhileAStoreOpens: until it is open, probes are told what is waited for,
-// requests that need stores are to come again, datagrams are read, and the log says how
-// far it is. A pipe in place of the store's log holds its opening.
+// TestNotReadyWhileAStoreOpens: meanwhile probes are told what the server waits for, requests
+// that need stores are told to come again, datagrams are read, and the log shows the progress.
+// A pipe in place of the store's log delays its opening.
 func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -182,9 +182,9 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	_ = os.Remove(segment) // a backup or a stop must not wait for it
 }
 
-// TestABrokenStore: a segment of a log is gone. The start says so, with the way out; the
-// tenant's other stores answer, with a warning; and it opens without a restart once it is
-// mended, with all that the way out promised.
+// TestABrokenStore: a segment of a log is missing. The start says so, with the way out. The
+// tenant's other stores answer, with a warning. After the repair the store opens without a
+// restart, with everything that the way out promised.
 func TestABrokenStore(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -248,7 +248,8 @@ func TestABrokenStore(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Then somebody moves the open store's directory away: all looks well, and would be lost.
+	// Then an operator moves the open store's directory away: all looks well, and would be
+	// lost.
 	raw := filepath.Join(p.dataDir, "tsdb/default/raw")
 	if err := os.Rename(raw, raw+"-away"); err != nil {
 		t.Fatal(err)
@@ -279,8 +280,8 @@ func (p *process) warnings(t *testing.T, expr string) []string {
 	return answer.Warnings
 }
 
-// TestTheJournalIsGone beside stores of tiles: somebody deleted it, or restored a half of
-// a backup. An ordinary stop, a crash and a first start are no such case.
+// TestTheJournalIsGone while stores of tiles are there: an operator deleted it, or restored
+// half of a backup. A regular stop, a crash and a first start do not count as this.
 func TestTheJournalIsGone(t *testing.T) {
 	t.Parallel()
 	const missing = "freshet_aggregator_journal_missing"
@@ -315,9 +316,9 @@ func TestTheJournalIsGone(t *testing.T) {
 	expectSoon(t, p, "totals", 2)
 }
 
-// TestAStopThatIsSignalledTwice, as GNU timeout and supervisord do, drains: the second
-// signal used to end the process at once. A request whose body is not there yet holds the
-// drain until both signals have come; then it is answered.
+// TestAStopThatIsSignalledTwice: GNU timeout and supervisord signal twice, and the server must
+// still drain. The second signal used to end the process at once. A request with an incomplete
+// body delays the drain until both signals have come; then it is answered.
 func TestAStopThatIsSignalledTwice(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))

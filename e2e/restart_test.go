@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// sender sends one increment after the other to a socket, at a rate, and counts
-// those that the kernel took. No error is forgiven, but that of a stream which
-// ended: it connects again and sends the frame again, as clients do.
+// sender sends one increment after the other to a socket, at a rate, and counts those that the
+// kernel took. The only error that it accepts is a stream that ended: it connects again and
+// repeats the frame, as clients do.
 type sender struct {
 	sent atomic.Int64
 	quit chan struct{}
@@ -42,8 +42,8 @@ func startSender(t *testing.T, network, address string, perSecond int) *sender {
 	return s
 }
 
-// send sends in bursts of 5 ms. A burst that was late is made up for, so that
-// what waits for a restart is sent as well.
+// send sends in bursts of 5 ms. It makes up for late bursts, so that increments which wait for
+// a restart are sent as well.
 func (s *sender) send(conn net.Conn, payload []byte, perSecond int) error {
 	defer func() { _ = conn.Close() }()
 	begun := time.Now()
@@ -82,8 +82,7 @@ func (s *sender) stop(t *testing.T) int64 {
 	return s.sent.Load()
 }
 
-// udpDrops is what the kernel dropped at a UDP socket since its birth, by its own
-// account.
+// udpDrops returns the kernel's drops at a UDP socket since its birth, by its own count.
 func udpDrops(t *testing.T, address string) int64 {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
@@ -111,7 +110,7 @@ func udpDrops(t *testing.T, address string) int64 {
 	return 0
 }
 
-// lifeBooks are those parts of the ledger that a restart could spoil.
+// lifeBooks are the parts of the ledger that a restart could spoil.
 type lifeBooks struct {
 	Samples struct {
 		Difference int64 `json:"difference"`
@@ -137,7 +136,7 @@ func (p *process) lifeBooks(t *testing.T) (b lifeAnswer) {
 	return b
 }
 
-// previousDrops are those in the final books of the life before.
+// previousDrops are the drops in the final books of the life before.
 func (p *process) previousDrops(t *testing.T) int64 {
 	t.Helper()
 	b := p.lifeBooks(t)
@@ -148,7 +147,7 @@ func (p *process) previousDrops(t *testing.T) int64 {
 	return b.Previous.Datagrams.KernelDropped
 }
 
-// expectCounted waits until as many increments are counted as came by a network.
+// expectCounted waits until all increments that were sent by a network are counted.
 func (p *process) expectCounted(t *testing.T, network string, want int64) {
 	t.Helper()
 	eventually(t, 30*time.Second, "every increment by "+network+" is counted once", func() error {
@@ -179,13 +178,13 @@ func (p *process) restart(t *testing.T) (r restarted, stderr string, err error) 
 	return r, said.String(), err
 }
 
-// TestRestartInPlaceLosesNothing replaces the program again and again under load.
-// Senders see no error, and every datagram is counted once, or is one of those
-// that the kernel says it dropped, whose number the books of all lives add up to.
-// It drops none while the buffer lasts: that is checked where it must, by sums.
+// TestRestartInPlaceLosesNothing replaces the program again and again under load. Senders see
+// no error. Every datagram is counted once, or is one of those that the kernel reports as
+// dropped, and the books of all lives add up to the kernel's number. While the buffer lasts
+// there are no drops.
 //
-// 5 restarts under 10,000 UDP datagrams a second in CI, 100 under 50,000 in `make
-// soak`, and half as many by a Unix socket.
+// 5 restarts under 10,000 UDP datagrams a second in CI, 100 under 50,000 in `make soak`, and
+// half as many by a Unix socket.
 func TestRestartInPlaceLosesNothing(t *testing.T) {
 	restarts, perSecond := 5, 10_000
 	if soak {
@@ -218,9 +217,8 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 	}
 	p.expectPID(t, pid)
 
-	// A short datagram is charged 832 bytes, against twice what is asked for. The
-	// time in which the buffer fills must be twice the gap, since readers may stand
-	// still for other reasons, too.
+	// A short datagram is charged 832 bytes, and the kernel doubles the requested buffer.
+	// Twice the gap must fit, since readers may pause for other reasons, too.
 	granted := 4 << 20
 	if m := regexp.MustCompile(`granted (\d+) of`).FindStringSubmatch(p.output.String()); m != nil {
 		granted, _ = strconv.Atoi(m[1])
@@ -256,7 +254,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Replaced, as packages do: a program that runs cannot be written to.
+	// Replaced, as packages do it: the file of a running program cannot be written.
 	install := func(path string, content []byte) {
 		t.Helper()
 		if err := os.WriteFile(path+".new", content, 0o755); err != nil {
@@ -306,8 +304,8 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	p.expectPID(t, p.cmd.Process.Pid)
 }
 
-// pelt sends signals to whoever has the data directory, each millisecond from the
-// moment that he has it, until stop is called.
+// pelt sends signals each millisecond to the process that owns the data directory, until stop
+// is called.
 func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 	t.Helper()
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -336,9 +334,8 @@ func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 	}
 }
 
-// TestSignalsNeverKill: the kernel ends a process by SIGHUP and SIGUSR2 if it does
-// not handle them. Between two images, while a server starts, and while it stops,
-// there was nobody who did.
+// TestSignalsNeverKill: the kernel ends a process by SIGHUP and SIGUSR2 if it does not handle
+// them. Between two images, at the start, and at the stop no handler used to be installed.
 func TestSignalsNeverKill(t *testing.T) {
 	dir := dataDir(t)
 	t.Run("between two images", func(t *testing.T) {
@@ -346,7 +343,8 @@ func TestSignalsNeverKill(t *testing.T) {
 		stop := pelt(t, dir, syscall.SIGUSR2, syscall.SIGHUP)
 		reach(time.Now().Add(2 * time.Second))
 		stop()
-		// It may be between two images even now, and then nobody has the data directory.
+		// Even now the process may be between two images, and then the data directory has no
+		// owner.
 		eventually(t, startLimit, "it restarts once more", func() error {
 			out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 			if err != nil {
@@ -369,7 +367,7 @@ func TestSignalsNeverKill(t *testing.T) {
 	}
 }
 
-// TestTwoRestartsAtOnce: both of those who ask see the one that is made.
+// TestTwoRestartsAtOnce: both callers see the one restart that is made.
 func TestTwoRestartsAtOnce(t *testing.T) {
 	p := start(t, dataDir(t))
 	for range 3 {
@@ -393,8 +391,8 @@ func TestTwoRestartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRestartSignalsTheServerAlone: what a server that was killed left behind names
-// a process, and the number may be another's by now, which would die of the signal.
+// TestRestartSignalsTheServerAlone: the file of a killed server names a process, but the
+// number may belong to another by now, and the signal would end that.
 func TestRestartSignalsTheServerAlone(t *testing.T) {
 	p := start(t, dataDir(t))
 	p.kill(t)
@@ -457,8 +455,8 @@ func (p *process) expectState(t *testing.T, want string) {
 	})
 }
 
-// TestAStopIsNotKeptWaitingByARestart: neither by a new program that hangs, and
-// has another hold its output, nor by a restart that is decided.
+// TestAStopIsNotKeptWaitingByARestart: neither by a new program that hangs while another
+// process holds its output, nor by a restart that is already decided.
 func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 	t.Run("by the check", func(t *testing.T) {
 		dir := dataDir(t)
@@ -509,7 +507,7 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 	})
 }
 
-// activated are sockets as systemd opens them, and keeps them open.
+// activated are sockets that systemd opens, and keeps open.
 type activated struct {
 	udp                       *net.UDPConn
 	gram                      *net.UnixConn
@@ -532,7 +530,7 @@ func activate(t *testing.T) *activated {
 			t.Fatal(err)
 		}
 	}
-	// So small that it overflows while nobody reads.
+	// So small that it overflows while it is not read.
 	if err := a.udp.SetReadBuffer(4096); err != nil {
 		t.Fatal(err)
 	}
@@ -540,8 +538,8 @@ func activate(t *testing.T) *activated {
 	return a
 }
 
-// command is freshet serve as systemd would start it: in a process that is named
-// before the program is known.
+// command starts freshet serve as systemd would: in a process whose id is known before the
+// program is.
 func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{"-c", `export LISTEN_PID=$$; exec "$0" "$@"`, freshet, "serve", "--data-dir", a.dir,
@@ -560,11 +558,11 @@ func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestSocketActivation stops and starts the server under load, on sockets that
-// it was handed. What is sent while there is no server waits: nothing is lost but
-// what the kernel counts, since this UDP buffer is too small on purpose, and the
-// books of all lives have each of those drops once. A restart in place among them
-// hands the same sockets on. kill -9 costs the windows that were open.
+// TestSocketActivation stops and starts the server under load, on sockets that it was handed.
+// Datagrams wait while there is no server. Only those are lost that the kernel counts, since
+// this UDP buffer is too small on purpose, and the books of all lives have each of these drops
+// once. One restart is in place, and hands the same sockets on. kill -9 costs the open
+// windows.
 func TestSocketActivation(t *testing.T) {
 	const perSecond = 2000
 	a := activate(t)
@@ -623,7 +621,7 @@ func TestSocketActivation(t *testing.T) {
 	}
 }
 
-// A socket that nobody would read fills up in silence.
+// A socket that is never read would fill up unnoticed.
 func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) {
 	a := activate(t)
 	cmd := a.command(t, "--dogstatsd-udp", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
@@ -643,8 +641,8 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 	}
 }
 
-// TestAStartThatFailsLeavesWhatWaits: a server that cannot open its stores must not
-// empty sockets that systemd holds, or each further try would lose what came since.
+// TestAStartThatFailsLeavesWhatWaits: a server that cannot open its stores must not empty
+// systemd's sockets, or each further try would lose the datagrams since the last.
 func TestAStartThatFailsLeavesWhatWaits(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	a := activate(t)

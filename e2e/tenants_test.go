@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// TestABrokenTenantHarmsNoOther: a file stands where a tenant's store should be, for 90 s and
-// in `make soak` for 5 minutes. The other tenant's tiles are stored at most 6 s later than they
-// always are, its answers are fresh and its counter exact. What the broken tenant sends beyond
-// store.pending is refused, in the books with its name; freshet diagnose names the store; and
-// once the file is gone, all that was not refused is there. One such store used to stop the
-// whole server after 50 s.
+// TestABrokenTenantHarmsNoOther: a file is in the place of a tenant's store, for 90 s, and in
+// `make soak` for 5 minutes. The other tenant's tiles are stored at most 6 s late, as usual;
+// its answers are fresh and its counter exact. The broken tenant's samples beyond
+// store.pending are refused, in the books under its name; freshet diagnose names the store;
+// and once the file is gone, everything that was not refused is stored. One such store used to
+// stop the whole server after 50 s.
 func TestABrokenTenantHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	lasts := 90 * time.Second
@@ -130,8 +130,8 @@ func mustSend(t *testing.T, conn net.Conn, packet string) int {
 	return 1
 }
 
-// ofTenant is the sum of one of the process's own metrics of a tenant, of those series whose
-// labels have all texts in them.
+// ofTenant returns the sum of one of the process' own metrics over a tenant's series whose
+// labels contain all texts.
 func (p *process) ofTenant(name, tenant string, texts ...string) (sum float64, err error) {
 	body, err := p.get("/metrics", url.Values{})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// busiest is what a server says of the last seconds, as far as it is asked here.
+// busiest is the part of the server's answer that this test reads.
 type busiest struct {
 	Seconds   int
 	Samples   float64 `json:"samples_per_second"`
@@ -47,9 +47,8 @@ type busiest struct {
 // in is what a rate stands for.
 func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
 
-// TestTop sends a known load from two UDP senders and one on a Unix socket. Whoever
-// looks sees all of it, who sent it and what it is made of; when nobody has looked
-// for a while, nothing is counted any more.
+// TestTop sends a known load from two UDP senders and one on a Unix socket. The answer shows
+// all of it, its senders and its parts; some time after the last request, counting stops.
 func TestTop(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -138,8 +137,7 @@ func TestTop(t *testing.T) {
 	p.terminate(t)
 }
 
-// On a terminal the page is drawn again and again, and Ctrl-C brings back what was
-// there before.
+// On a terminal the page is redrawn again and again, and Ctrl-C restores the screen.
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -205,7 +203,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// As JSON each look is a line, until it is interrupted.
+// With JSON each update is a line, until the command is interrupted.
 func TestTopAsJSON(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))

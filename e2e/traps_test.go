@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// What brought other systems down, or made them lie, each held by a test. Those
-// not here are nearer to their code:
+// Faults that brought other systems down or made them lie, each with a test. The tests that
+// are not here are nearer to their code:
 //
-//   - A flush whose state cannot be saved goes on as if it had been: the
-//     aggregator's TestAJournalThatCannotBeWrittenRefusesTheWindow and
-//     TestAStoreThatIsDownLosesNothing, and TestFullDisk beside this file.
+//  - A flush whose state cannot be saved goes on as if it were saved: the
+//    aggregator's TestAJournalThatCannotBeWrittenRefusesTheWindow and
+//    TestAStoreThatIsDownLosesNothing, and TestFullDisk beside this file.
 //   - Two types under one name folded into the first, as the collector decides
 //     it: its TestTrapTwoKindsUnderOneNameAreKeptApart.
 //   - Success although the queue has overflowed: a window is acknowledged when it

@@ -22,11 +22,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// hostile is what a page that makes markup of text would run.
+// hostile is markup that would run if a page parsed text as markup.
 const hostile = "<img src=x onerror=alert(1)>"
 
-// TestPage opens each page of the web UI in a real browser, with an hour of past and a
-// load that goes on: ui/test says what is held there, and keeps screenshots.
+// TestPage opens each page of the web UI in a real browser, with an hour of history and a
+// continuous load. ui/test has the checks, and keeps screenshots.
 func TestPage(t *testing.T) {
 	// Every append is over its budget, so that there is something to see.
 	slow := []string{"--self-interval", "1s", "--self-probe", "--self-budgets-append", "1us", "--self-recorder-budgets=false"}
@@ -70,7 +70,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// recordings puts two into a directory, of a lock and of a flood that has hostile names.
+// recordings puts two records into a directory: of a lock, and of a flood with hostile names.
 func recordings(t *testing.T, dir string) (lock, flood string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "internal", "core", "diagnose", "testdata", "lock.zip"))
@@ -113,8 +113,8 @@ func recordings(t *testing.T, dir string) (lock, flood string) {
 	return lock, flood
 }
 
-// past writes an hour of a shop's measurements by remote write: counters, a gauge, a
-// classic and a native histogram.
+// past writes an hour of a shop's measurements by remote write: counters, a gauge, a classic
+// and a native histogram.
 func past(t *testing.T, p *process) {
 	t.Helper()
 	const step, span = 15 * time.Second, time.Hour

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// A rule makes of counters that are also decremented gauges whose totals are exact:
-// after kill -9 and SIGTERM they are what was acknowledged, over senders and hosts.
-// Prometheus' metadata knows them as gauges, and the limits count them for as long as their
-// totals are kept. Without a rule decrements are refused.
+// A rule turns counters that are also decremented into gauges with exact totals: after kill -9
+// and SIGTERM they equal the acknowledged increments, over senders and hosts. Prometheus'
+// metadata has them as gauges, and the limits count them for as long as their totals are kept.
+// Without a rule decrements are refused.
 func TestUpDownCountersSurvive(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)

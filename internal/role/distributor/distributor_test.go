@@ -122,7 +122,7 @@ func (w *world) series(tenant string) uint64 {
 	return stats.NumSeries
 }
 
-// The books have the fate of each sample, and they balance.
+// The books have the fate of each sample, and they close.
 func TestTheBooksClose(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) {
 		c.MaxLabels = 2
