@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ifAny is withSpread, or nothing of no values.
+// ifAny is withSpread, or empty if there are no values.
 func ifAny(values []float64, format func(float64) string) string {
 	if len(values) == 0 {
 		return ""
@@ -16,7 +16,7 @@ func ifAny(values []float64, format func(float64) string) string {
 
 const notMeasured = "Not measured.\n"
 
-// significant shows two digits that mean something.
+// significant formats v with two significant digits.
 func significant(v float64) string {
 	if v == 0 {
 		return "0"
@@ -25,7 +25,7 @@ func significant(v float64) string {
 	return fmt.Sprintf("%.*f", digits, v)
 }
 
-// table is a Markdown table. A column whose name ends with a colon is of numbers.
+// table returns a Markdown table. A column whose name ends with a colon has numbers.
 func table(head []string, rows [][]string) string {
 	if len(rows) == 0 {
 		return notMeasured
@@ -57,7 +57,7 @@ func thousands(v float64) string {
 	return text
 }
 
-// withSpread is the median and, in brackets, the least and the largest.
+// withSpread returns the median and, in brackets, the least and the largest.
 func withSpread(values []float64, format func(float64) string) string {
 	text := format(Median(values))
 	if len(values) > 1 {

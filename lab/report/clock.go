@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is what a process has used of the CPU since its start, user and system,
-// all of its threads, also those that have ended. The kernel's clock is asked, not
-// /proc: it counts nanoseconds, and asks nothing of the process. Everyone is
-// measured by it.
+// CPUTime returns the CPU time of a process since its start, user and system, of all threads,
+// including ended ones. It reads the kernel's clock and not /proc: the clock counts
+// nanoseconds, and costs the process nothing. Every receiver is measured by it.
 func CPUTime(pid int) (time.Duration, error) {
 	const scheduler = 2 // CPUCLOCK_SCHED of linux/posix-timers.h
 	var t unix.Timespec

@@ -27,7 +27,7 @@ type Dashboards struct {
 	Databases []DashboardCost `json:"databases"`
 }
 
-// DashboardCost is what one database made of it.
+// DashboardCost is the result of one database.
 type DashboardCost struct {
 	Name  string `json:"name"`
 	Group Group  `json:"group"`
@@ -53,7 +53,7 @@ type DashboardCost struct {
 	Others   []float64    `json:"others"` // part of the processors that others took
 }
 
-// WritesBeside is of the time alone or of that beside the dashboards, of each run.
+// WritesBeside are the writes of one phase, alone or beside the dashboards, of each run.
 type WritesBeside struct {
 	P50     []float64 `json:"p50_ms"` // of a request, from when it was due to its answer
 	P99     []float64 `json:"p99_ms"`
@@ -65,15 +65,14 @@ type WritesBeside struct {
 	Own          map[string][]float64 `json:"freshness_p99_ms,omitempty"` // by path, as Freshet itself measures it
 }
 
-// goalBeside is how many milliseconds 99 of 100 writes may take beside the dashboards, less
-// than.
+// goalBeside: 99 of 100 writes beside the dashboards must take less than so many milliseconds.
 const goalBeside = 15.0
 
-// goalFresh is how many milliseconds may pass, beside the dashboards, until a query has 99
-// of 100 of Freshet's own probes, less than. A datagram waits for the end of its second.
+// goalFresh: beside the dashboards a query must have 99 of 100 of Freshet's own probes in less
+// than so many milliseconds. A datagram waits for the end of its second.
 var goalFresh = map[string]float64{"dogstatsd": 1300, "remote_write": 100}
 
-// Cost is where to add a run of a database: a new one if it is the first.
+// Cost returns the entry of a database, for adding a run. It makes one if there is none.
 func (d *Dashboards) Cost(name string, group Group) *DashboardCost {
 	i := slices.IndexFunc(d.Databases, func(c DashboardCost) bool { return c.Name == name })
 	if i < 0 {
@@ -83,11 +82,11 @@ func (d *Dashboards) Cost(name string, group Group) *DashboardCost {
 	return &d.Databases[i]
 }
 
-// Lost is how many samples were acknowledged and not found.
+// Lost returns how many acknowledged samples were not found.
 func (c DashboardCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
-// others is what others took of the processors in each run that counts, and how many runs
-// were measured again.
+// others returns the share of the processors that others took in each run that counts, and how
+// many runs were repeated.
 func (d *Dashboards) others() (all []float64, repeated int) {
 	if d == nil {
 		return nil, 0
@@ -99,7 +98,7 @@ func (d *Dashboards) others() (all []float64, repeated int) {
 	return all, repeated
 }
 
-// disturbed is in how many runs others took more than they may.
+// disturbed returns in how many runs others took more than they may.
 func disturbed(others []float64, atMost float64) (n int) {
 	for _, o := range others {
 		if o > atMost {
@@ -163,7 +162,7 @@ func (w WritesBeside) fresh() string {
 	return withSpread(w.Fresh, significant) + " / " + withSpread(w.FreshLongest, significant)
 }
 
-// paths are those by which Freshet measures itself.
+// paths returns the paths by which Freshet measures itself.
 func (c DashboardCost) paths() (all []string) {
 	for path := range c.Beside.Own {
 		all = append(all, path)

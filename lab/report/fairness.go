@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// Fairness is how long others wait for their acknowledgements while one tenant sends far
-// more than it may. Pairs have the same server, the same load of the others, and the
-// same rate, with that tenant and without it.
+// Fairness is how long others wait for their acknowledgements while one tenant sends far more
+// than it may. The halves of a pair have the same server, and the same load and rate of the
+// others, with that tenant and without it.
 type Fairness struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
@@ -34,7 +34,7 @@ type Fairness struct {
 	Refused      uint64 `json:"refused"`      // of them
 }
 
-// goalFairness is how many times as long others may wait, at most.
+// goalFairness is how many times as long the others may wait, at most.
 const goalFairness = 1.10
 
 // ratios are of each pair.
@@ -50,7 +50,7 @@ func (f *Fairness) ratio() string {
 	return fmt.Sprintf("%.2f (95 %%: %.2f-%.2f)", median, low, high)
 }
 
-// Lost is how many samples of the others were acknowledged and are not in the ledger.
+// Lost returns how many acknowledged samples of the others are not in the ledger.
 func (f *Fairness) Lost() int64 { return int64(f.Acknowledged) - int64(f.Stored) }
 
 func (r *Results) fairness() string {

@@ -18,18 +18,18 @@ const (
 	RateReached = 0.97
 )
 
-// goalRow is a line of the table: what was measured, in words and as a number, and
-// what it must be. The figure is one without noise.
+// goalRow returns a line of the table: what was measured, in words and as a number, and its
+// bound. The figure has no noise.
 func goalRow(what, how, is, bound string, reached bool) []string {
 	return verdictRow(what, how, is, bound, verdict(reached))
 }
 
-// runsRow is a line of a figure of several runs.
+// runsRow returns the line of a figure of several runs.
 func runsRow(what, how string, runs []float64, format func(float64) string, bound string, keeps func(float64) bool) []string {
 	return verdictRow(what, how, withSpread(runs, format), bound, verdictOfRuns(runs, keeps))
 }
 
-// verdictRow is a line of a goal that noise may leave open.
+// verdictRow returns the line of a goal that noise may leave open.
 func verdictRow(what, how, is, bound string, v Verdict) []string {
 	if v != Reached {
 		bound += fmt.Sprintf(", **%s**", v)
@@ -37,7 +37,7 @@ func verdictRow(what, how, is, bound string, v Verdict) []string {
 	return []string{what, how, is, bound}
 }
 
-// goals compares everything that must be so with what was measured.
+// goals compares all goals with the results.
 func (r *Results) goals() string {
 	rows := r.ratioGoals()
 	for _, i := range r.Idle {
@@ -80,7 +80,7 @@ func (r *Results) ratioGoals() (rows [][]string) {
 	return rows
 }
 
-// memoryGoals are of the load with the most contexts, if it has enough of them.
+// memoryGoals are the goals for the load with the most contexts, if it has enough of them.
 func (r *Results) memoryGoals() (rows [][]string) {
 	most := r.mostContexts()
 	ours := most.of(Ours)

@@ -2,7 +2,7 @@ package report
 
 import "fmt"
 
-// mostContexts is the load with the most contexts.
+// mostContexts returns the load with the most contexts.
 func (r *Results) mostContexts() (most Load) {
 	for _, l := range r.Loads {
 		if l.Contexts >= most.Contexts {
@@ -12,7 +12,7 @@ func (r *Results) mostContexts() (most Load) {
 	return most
 }
 
-// memory is that of the load with the most contexts.
+// memory has the memory under the load with the most contexts.
 func (r *Results) memory() string {
 	most := r.mostContexts()
 	var rows [][]string
@@ -42,14 +42,14 @@ func (r *Results) scale() string {
 	return table([]string{"", ""}, rows)
 }
 
-// namedStorm is a storm with what it is called in tables.
+// namedStorm is a storm and its name in tables.
 type namedStorm struct {
 	name          string
 	ofNewContexts bool
 	*Storm
 }
 
-// storms are those that were measured.
+// storms returns the storms that were measured.
 func (s Scale) storms() (all []namedStorm) {
 	if s.Flush != nil {
 		all = append(all, namedStorm{"flushing a million contexts each second under load", false, s.Flush})

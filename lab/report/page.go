@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// sections are what the page has between a marker with their name and the next
-// end.
+// sections are the parts of the page between a marker with their name and the next end marker.
 var sections = []struct {
 	name   string
 	render func(*Results) string
@@ -31,7 +30,7 @@ var sections = []struct {
 	{"dashboards", (*Results).dashboards},
 }
 
-// String is what was measured, for a terminal.
+// String returns the results for a terminal.
 func (r *Results) String() string {
 	var b strings.Builder
 	for _, s := range sections {
@@ -45,7 +44,7 @@ func (r *Results) String() string {
 // <!-- lab: costs --> ... <!-- end -->
 var section = regexp.MustCompile(`(?s)<!-- lab: (\w+) -->\n.*?<!-- end -->\n`)
 
-// Page returns the page with its tables made anew. It has a place for each section.
+// Page returns the page with new tables. It must have a place for each section.
 func (r *Results) Page(page string) (string, error) {
 	found := map[string]bool{}
 	for _, place := range section.FindAllStringSubmatch(page, -1) {
@@ -92,7 +91,7 @@ func (r *Results) machine() string {
 	return text
 }
 
-// of are the receivers of a group, in the order in which they took turns.
+// of returns the receivers of a group, in the order of their turns.
 func (l *Load) of(g Group) (all []Cost) {
 	for _, c := range l.Costs {
 		if c.Group == g {
@@ -102,7 +101,7 @@ func (l *Load) of(g Group) (all []Cost) {
 	return all
 }
 
-// micros is the median, with the spread of several runs, and what was lost.
+// micros returns the median, the spread of several runs, and the share that was lost.
 func (c Cost) micros() string {
 	if len(c.Micros) == 0 {
 		return ""
@@ -110,7 +109,7 @@ func (c Cost) micros() string {
 	return withSpread(c.Micros, micros) + c.lost()
 }
 
-// lost says what share was lost, if any.
+// lost returns the lost share as text, if any.
 func (c Cost) lost() string {
 	switch percent := c.Lost() * 100; {
 	case percent == 0:
@@ -122,7 +121,7 @@ func (c Cost) lost() string {
 	}
 }
 
-// costs has a plot and a table for each load.
+// costs returns a plot and a table for each load.
 func (r *Results) costs() string {
 	var b strings.Builder
 	for _, l := range r.Loads {
@@ -142,10 +141,10 @@ func (r *Results) costs() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reached is the rate at which was sent, since a figure holds for its rate alone.
+// reached returns the rate that was reached, since a figure holds only for its rate.
 func (l *Load) reached(c Cost) string { return thousands(math.Round(Median(c.Rate)/100) * 100) }
 
-// sorted are the costs from the least.
+// sorted returns the costs in rising order.
 func (l *Load) sorted() []Cost {
 	return slices.SortedStableFunc(slices.Values(l.Costs), func(a, b Cost) int {
 		return cmp.Compare(Median(a.Micros), Median(b.Micros))
@@ -168,7 +167,7 @@ func (r *Results) rates() string {
 	return table([]string{"receiver, on one core", "million metrics a second:"}, rows)
 }
 
-// millions is the rate in millions; "over" if the sender could not send more.
+// millions returns the rate in millions, with "over" if the sender was the limit.
 func (r Rate) millions() string {
 	text := withSpread(r.PerSecond, func(v float64) string { return fmt.Sprintf("%.2f", v/1e6) })
 	if r.Sender {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Plots are the files beside the page, by name.
+// Plots returns the files beside the page, by name.
 func (r *Results) Plots() map[string]string {
 	files := map[string]string{}
 	for _, l := range r.Loads {
@@ -62,8 +62,8 @@ var legend = []struct {
 	{Peer, "other servers"},
 }
 
-// plot draws a bar for each receiver, from the least; a line across its end is the
-// spread of the runs.
+// plot draws a bar for each receiver, in rising order; a line across its end is the spread of
+// the runs.
 func (l *Load) plot() string {
 	costs := l.sorted()
 	largest := 0.0
@@ -120,7 +120,7 @@ func (c Cost) drawBar(b *strings.Builder, top int, x func(float64) float64) {
 	fmt.Fprintf(b, `<text%s x="%.1f" y="%d">%s</text>`+"\n", style, x(most)+plotGap, text, micros(median)+c.lost())
 }
 
-// drawLegend names the groups that the plot has.
+// drawLegend names the groups in the plot.
 func (l *Load) drawLegend(b *strings.Builder) {
 	const letter = 6 // about, of the legend's type
 	at := 16.0
@@ -134,7 +134,7 @@ func (l *Load) drawLegend(b *strings.Builder) {
 	}
 }
 
-// description is the plot for those who cannot see it.
+// description is the plot as text, for readers who cannot see it.
 func (l *Load) description() string {
 	var all []string
 	for _, c := range l.sorted() {
@@ -143,7 +143,7 @@ func (l *Load) description() string {
 	return fmt.Sprintf("Microseconds of CPU a metric, %s: %s.", l.Name, strings.Join(all, "; "))
 }
 
-// gridStep is 1, 2 or 5 times a power of ten, of which 3 to 8 fit below largest.
+// gridStep returns 1, 2 or 5 times a power of ten, so that 3 to 8 of them fit below largest.
 func gridStep(largest float64) float64 {
 	for step := 0.001; ; step *= 10 {
 		for _, s := range []float64{step, 2 * step, 5 * step} {

@@ -17,8 +17,8 @@ type RemoteWrite struct {
 	Acknowledged []Acknowledged `json:"acknowledged,omitempty"`
 }
 
-// Acknowledged is how long Freshet takes for requests, and for what must be in there: to
-// wait for a worker, to append and to commit. Both are by its own clock.
+// Acknowledged is how long Freshet takes for requests, and for their necessary part: waiting
+// for a worker, appending and committing. Both are by its own clock.
 type Acknowledged struct {
 	Load     string    `json:"load"`
 	Pace     string    `json:"pace"`
@@ -30,7 +30,8 @@ type Acknowledged struct {
 // ratios are of each run.
 func (a Acknowledged) ratios() []float64 { return ratios(a.Whole, a.Push) }
 
-// Acknowledge is where to add a run at a pace: a new one if it is the first.
+// Acknowledge returns the entry of a load and pace, for adding a run. It makes one if there is
+// none.
 func (w *RemoteWrite) Acknowledge(load, pace string) *Acknowledged {
 	i := slices.IndexFunc(w.Acknowledged, func(a Acknowledged) bool { return a.Load == load && a.Pace == pace })
 	if i < 0 {
@@ -40,7 +41,7 @@ func (w *RemoteWrite) Acknowledge(load, pace string) *Acknowledged {
 	return &w.Acknowledged[i]
 }
 
-// What acknowledging may take, as a multiple of what it cannot do without.
+// The bounds of an acknowledgement, as a multiple of its necessary part.
 const (
 	goalAcknowledge = 1.5
 	aimAcknowledge  = 1.2
@@ -57,7 +58,7 @@ type WriteLoad struct {
 	Costs  []WriteCost `json:"costs"`
 }
 
-// WriteGoals are what Freshet must be like under a load; 0 are none.
+// WriteGoals are Freshet's goals under a load; 0 means none.
 type WriteGoals struct {
 	Seconds  float64 `json:"cpu_seconds_a_million_samples"` // at most
 	Ratio    float64 `json:"ratio"`                         // to the first peer in the same run, at most
@@ -65,7 +66,7 @@ type WriteGoals struct {
 	Resident float64 `json:"resident_bytes_a_series,omitempty"`
 }
 
-// WriteCost is what one database spent.
+// WriteCost is the cost of one database.
 type WriteCost struct {
 	Name  string `json:"name"`
 	Group Group  `json:"group"`
@@ -84,7 +85,8 @@ type WriteCost struct {
 	PerSecond []float64 `json:"samples_a_second,omitempty"`
 }
 
-// Cost is where to add a run of a database under a load: a new one if it is the first.
+// Cost returns the entry of a database under a load, for adding a run. It makes one if there
+// is none.
 func (w *RemoteWrite) Cost(load WriteLoad, name string, group Group) *WriteCost {
 	at := slices.IndexFunc(w.Loads, func(l WriteLoad) bool { return l.ID == load.ID })
 	if at < 0 {
@@ -100,7 +102,7 @@ func (w *RemoteWrite) Cost(load WriteLoad, name string, group Group) *WriteCost 
 	return &(*costs)[i]
 }
 
-// Lost is how many samples were acknowledged and not found.
+// Lost returns how many acknowledged samples were not found.
 func (c WriteCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
 // row is a line of the table of its load.
@@ -112,7 +114,7 @@ func (c WriteCost) row() []string {
 		ifAny(c.Resident, thousands), thousands(Median(c.PerSecond)), thousands(float64(c.Lost()))}
 }
 
-// remoteWrite has a table for each load.
+// remoteWrite returns a table for each load.
 func (r *Results) remoteWrite() string {
 	w := r.RemoteWrite
 	if w == nil || len(w.Loads) == 0 {
@@ -142,7 +144,7 @@ func (w *RemoteWrite) acknowledgedRows() (rows [][]string) {
 	return rows
 }
 
-// measured says when and where a part was that may be of its own day.
+// measured says when and where a part was measured, if that may differ from the rest.
 func measured(date string, m Machine, versions []Version) string {
 	var names []string
 	for _, v := range versions {
@@ -151,7 +153,7 @@ func measured(date string, m Machine, versions []Version) string {
 	return fmt.Sprintf("Measured %s on %s, %d cores, %.1f processes running before. %s.\n\n", date, m.CPU, m.Cores, m.LoadAverage, strings.Join(names, "; "))
 }
 
-// writeGoals compare Freshet with what it must be like, and with the first peer.
+// writeGoals compares Freshet with its goals, and with the first peer.
 func (r *Results) writeGoals() (rows [][]string) {
 	if r.RemoteWrite == nil {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Machine is where it was measured.
+// Machine is the machine of the measurements.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
@@ -16,13 +16,13 @@ type Machine struct {
 	Stolen      *float64 `json:"stolen,omitempty"` // part of its processors' time that the hypervisor gave to others meanwhile
 }
 
-// Version is what was measured, or built it.
+// Version is the version of a measured program, or of its compiler.
 type Version struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// Group says what a receiver is there for.
+// Group is the purpose of a receiver.
 type Group string
 
 // A receiver is a bare one that only counts, Freshet, or a server of others.
@@ -45,7 +45,7 @@ type Load struct {
 	Costs     []Cost  `json:"costs"`
 }
 
-// Cost is what one receiver spent.
+// Cost is the cost of one receiver.
 type Cost struct {
 	Name     string  `json:"name"`
 	Group    Group   `json:"group"`
@@ -60,8 +60,8 @@ type Cost struct {
 	Allocations []float64 `json:"allocations_a_metric,omitempty"`
 }
 
-// Cost is where to add a run of a receiver under a load: a new one if it is the
-// first.
+// Cost returns the entry of a receiver under a load, for adding a run. It makes one if there
+// is none.
 func (r *Results) Cost(load Load, name string, group Group, interval time.Duration) *Cost {
 	at := slices.IndexFunc(r.Loads, func(l Load) bool { return l.ID == load.ID })
 	if at < 0 {
@@ -77,7 +77,7 @@ func (r *Results) Cost(load Load, name string, group Group, interval time.Durati
 	return &(*costs)[i]
 }
 
-// Rate is where to add a search with a receiver: a new one if it is the first.
+// Rate returns the entry of a receiver, for adding a search. It makes one if there is none.
 func (r *Results) Rate(name string, group Group) *Rate {
 	i := slices.IndexFunc(r.Rates, func(rate Rate) bool { return rate.Name == name })
 	if i < 0 {
@@ -87,7 +87,7 @@ func (r *Results) Rate(name string, group Group) *Rate {
 	return &r.Rates[i]
 }
 
-// Lost is the share of what was sent that the receiver did not count.
+// Lost returns the share of sent metrics that the receiver did not count.
 func (c Cost) Lost() float64 {
 	if c.Sent == 0 {
 		return 0
@@ -95,7 +95,7 @@ func (c Cost) Lost() float64 {
 	return 1 - float64(c.Received)/float64(c.Sent)
 }
 
-// Idle is what a receiver spends while nobody sends.
+// Idle is the cost of an idle receiver.
 type Idle struct {
 	Name     string    `json:"name"`
 	Group    Group     `json:"group"`
@@ -103,7 +103,7 @@ type Idle struct {
 	Resident []float64 `json:"resident_bytes,omitempty"` // at the end of each; older results have none
 }
 
-// Rate is the highest at which a receiver on one core lost nothing.
+// Rate is the highest rate at which a receiver on one core lost nothing.
 type Rate struct {
 	Name      string    `json:"name"`
 	Group     Group     `json:"group"`
@@ -118,7 +118,7 @@ type Scale struct {
 	Flush   *Storm   `json:"flush,omitempty"` // the million again, at half of the highest rate
 }
 
-// Million is what live contexts take.
+// Million is the memory of live contexts.
 type Million struct {
 	Contexts       int     `json:"contexts"`
 	ResidentBefore float64 `json:"resident_bytes_before"`
@@ -127,15 +127,15 @@ type Million struct {
 	HeapAfter      float64 `json:"heap_bytes_after"`
 }
 
-// ResidentEntry is what one context takes in resident memory, in bytes.
+// ResidentEntry returns the resident memory of one context, in bytes.
 func (m Million) ResidentEntry() float64 {
 	return (m.ResidentAfter - m.ResidentBefore) / float64(m.Contexts)
 }
 
-// HeapEntry is what one context takes on the heap, in bytes.
+// HeapEntry returns the heap memory of one context, in bytes.
 func (m Million) HeapEntry() float64 { return (m.HeapAfter - m.HeapBefore) / float64(m.Contexts) }
 
-// Storm is traffic over many contexts, and what the ledger says of it.
+// Storm is traffic over many contexts, and its fate by the ledger.
 type Storm struct {
 	Seconds       float64 `json:"seconds"`
 	Asked         float64 `json:"asked_metrics_a_second"`

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Median is the middle of values, or the mean of the two there; 0 of none.
+// Median returns the middle value, or the mean of the two middle ones; 0 if there are none.
 func Median(values []float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -15,8 +15,8 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Quantile is the least of the values that the given part of them, from 0 to 1, does not
-// exceed; 0 of none.
+// Quantile returns the least value that the share q of the values, from 0 to 1, does not
+// exceed; 0 if there are none.
 func Quantile(values []float64, q float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -26,9 +26,9 @@ func Quantile(values []float64, q float64) float64 {
 	return slices.Sorted(slices.Values(values))[max(1, rank)-1]
 }
 
-// MedianInterval is where the median of all such values lies with a confidence of 95 %
-// or more, by order statistics: n values lie on either side of it like the tosses of a
-// coin, whatever their distribution. Of less than six values nothing can be said, and it
+// MedianInterval returns where the median of all such values lies with a confidence of 95 % or
+// more, by order statistics: n values lie on either side of it like the tosses of a coin,
+// whatever their distribution. With fewer than six values nothing is known, and the interval
 // is all numbers.
 func MedianInterval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
@@ -45,7 +45,7 @@ func MedianInterval(values []float64) (low, high float64) {
 	return sorted[k-1], sorted[n-k]
 }
 
-// ratios are of pairs.
+// ratios returns the ratio of each pair.
 func ratios(values, bases []float64) []float64 {
 	all := make([]float64, min(len(values), len(bases)))
 	for i := range all {
@@ -54,7 +54,7 @@ func ratios(values, bases []float64) []float64 {
 	return all
 }
 
-// allRatios are of each value to each base, for runs that are not pairs.
+// allRatios returns the ratio of each value to each base, for runs that are not pairs.
 func allRatios(values, bases []float64) (all []float64) {
 	for _, v := range values {
 		for _, base := range bases {
@@ -64,7 +64,7 @@ func allRatios(values, bases []float64) (all []float64) {
 	return all
 }
 
-// spread are the least and the largest of values, which are not empty.
+// spread returns the least and the largest of values, of which there must be some.
 func spread(values []float64) (least, largest float64) {
 	return slices.Min(values), slices.Max(values)
 }

@@ -22,8 +22,8 @@ type Techniques struct {
 	Clients  Benchmarks `json:"clients"`  // client
 }
 
-// Benchmarks are those of one package. In each round every technique has one turn, so that
-// the i-th figures of two techniques are seconds apart.
+// Benchmarks are the benchmarks of one package. In each round every technique has one turn, so
+// that figure i of two techniques are seconds apart.
 type Benchmarks struct {
 	Others   []float64   `json:"others"`   // part of the processors' time that others had, of each round
 	Repeated int         `json:"repeated"` // rounds that were measured again
@@ -64,8 +64,8 @@ func (b *Benchmarks) Add(round []Technique, others float64, repeated int) {
 	}
 }
 
-// ratio is what a technique takes to what ours takes in the same round: the median, and its
-// 95 % interval if there are rounds enough.
+// ratio returns a technique's time over our time in the same round: the median, and its 95 %
+// interval if there are enough rounds.
 func (b Benchmarks) ratio(t Technique) string {
 	i := slices.IndexFunc(b.All, func(a Technique) bool { return a.Group == t.Group && a.Name == comparedWith })
 	if i < 0 || t.Name == comparedWith {
@@ -78,7 +78,7 @@ func (b Benchmarks) ratio(t Technique) string {
 	return two(Median(all)) + " of too few rounds"
 }
 
-// load says what others took of the processors meanwhile, and which rounds count.
+// load says which share of the processors others took, and which rounds count.
 func (t *Techniques) load(b Benchmarks) string {
 	text := fmt.Sprintf("%d rounds in which each technique has a turn; others took %s %% of the processors. ", len(b.Others), withSpread(percents(b.Others), significant))
 	return text + disturbedRule("round", b.Others, b.Repeated, t.OthersAtMost, t.RepeatsAtMost) + "\n"
@@ -92,7 +92,7 @@ func percents(parts []float64) []float64 {
 	return all
 }
 
-// section is the table of some benchmarks, below when and where they ran.
+// section returns the table of some benchmarks, after when and where they ran.
 func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []string) string {
 	if len(b.Others) == 0 {
 		return notMeasured

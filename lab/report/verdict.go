@@ -1,6 +1,7 @@
 package report
 
-// Verdict is what a run says of a goal. docs/benchmarking.md has the rule for noisy figures.
+// Verdict is what a run shows about a goal. docs/benchmarking.md has the rule for noisy
+// figures.
 type Verdict string
 
 // A run shows that a goal is reached, that it is missed, or neither.
@@ -10,7 +11,7 @@ const (
 	NotShown Verdict = "not shown"
 )
 
-// verdict is of a figure without noise: a count, or one that was measured once.
+// verdict judges a figure without noise: a count, or one that was measured once.
 func verdict(reached bool) Verdict {
 	if reached {
 		return Reached
@@ -18,8 +19,8 @@ func verdict(reached bool) Verdict {
 	return Missed
 }
 
-// verdictOfRuns is of a figure of several runs: the bound must lie outside of the range from
-// the least to the largest. So each run keeps it, or none does.
+// verdictOfRuns judges a figure of several runs: the bound must lie outside of their range, so
+// that each run keeps it, or none does.
 func verdictOfRuns(runs []float64, keeps func(float64) bool) Verdict {
 	kept := 0
 	for _, v := range runs {
