@@ -25,10 +25,10 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	begun := time.Now()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	// Until a window was refused and two and a half more seconds have gone by: the window that is
-	// open then is behind its end, however late the first one closed.
+	// Until a window was refused and three more seconds have gone by: the second window waits
+	// behind the first, and the third is open past its end.
 	var refusedAt time.Time
-	for refusedAt.IsZero() || time.Since(refusedAt) < 2500*time.Millisecond {
+	for refusedAt.IsZero() || time.Since(refusedAt) < 3500*time.Millisecond {
 		if <-tick.C; time.Since(begun) > patience {
 			t.Fatal("no window was pushed")
 		}
