@@ -6,7 +6,7 @@
 // The files, from the top; each uses only names of those below it:
 //
 //	explain.go      what each field of a line means, and where a line goes wrong
-//	line.go         a metric line, read by its marks
+//	head.go         the head and the fields of a usual metric line, read by their marks
 //	event.go        events and service checks
 //	buckets.go      values in buckets that the sender made
 //	tags.go         tags
