@@ -18,31 +18,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/lib/boltfile"
-	"github.com/freshet-io/freshet/internal/lib/conf"
 )
-
-// Config is the "events" section of the configuration file.
-type Config struct {
-	MaxEvents int           `yaml:"max_events" help:"events kept for each tenant; more push out the oldest"`
-	Retention time.Duration `yaml:"retention" help:"how long events are kept; at least 1m"`
-}
-
-// DefaultConfig keeps events as long as tiles of 1 min, so that both begin at the same place on
-// a dashboard. 100,000 events of 500 bytes are 50 MB on disk.
-func DefaultConfig() Config {
-	return Config{MaxEvents: 100_000, Retention: 40 * 24 * time.Hour}
-}
-
-// Validate returns all that is wrong with the section.
-func (c Config) Validate() (problems []conf.Problem) {
-	if c.MaxEvents < 1 {
-		problems = append(problems, conf.Problem{Key: "max_events", Text: "leaves no room for any event; set it to 1 or more"})
-	}
-	if c.Retention < time.Minute {
-		problems = append(problems, conf.Problem{Key: "retention", Text: "is too short to see an event; set it to 1m or more"})
-	}
-	return problems
-}
 
 // Log is safe for concurrent use.
 type Log struct {
