@@ -15,7 +15,8 @@
 //	prober.go          measures how fresh answers are
 //	collector.go       the DogStatsD sockets
 //	discard.go         takes windows in place of an aggregator
-//	server.go          the state of a process, and the parts that it runs
+//	parts.go           what runs in a process, in the order of stopping
+//	server.go          the state of a process
 //	opening.go         holds windows back while the aggregator opens
 //	restarter.go       restart in place
 //	reload.go          puts another configuration in force
