@@ -2,6 +2,7 @@ package receive
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -100,7 +101,7 @@ func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, k
 	if err := r.readOTLP(body, from, encoding == "gzip", expected(request), held); err != nil {
 		return p, err
 	}
-	return r.export(tenant, body, form, held)
+	return r.export(request.Context(), tenant, body, form, held)
 }
 
 var unzippers sync.Pool // of *gzip.Reader
@@ -135,7 +136,7 @@ type partial struct {
 
 // export converts a request, from HTTP or gRPC, to series and writes them. It reuses the memory
 // of body for their labels; held has room for them.
-func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *holding) (p partial, err error) {
+func (r *Receiver) export(ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding) (p partial, err error) {
 	held.trip.Pass(stage.Read, stage.Parse, time.Now())
 	bytes := len(body.B)
 	size, err := otlp.Size(body.B, form)
@@ -167,13 +168,13 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 	// the same values.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
-		if o, err = r.Distributor.Push(tenant, request); err != nil {
+		if o, err = r.Distributor.Push(ctx, tenant, request); err != nil {
 			held.end(err)
 			return p, err
 		}
 	}
 	if len(increments.Series) > 0 {
-		added, err := r.Distributor.PushDeltas(tenant, increments)
+		added, err := r.Distributor.PushDeltas(ctx, tenant, increments)
 		if err != nil {
 			held.end(err)
 			return p, err

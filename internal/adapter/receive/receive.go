@@ -4,6 +4,7 @@
 package receive
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -31,11 +32,12 @@ type Distributor interface {
 	NoMemory() error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
-	// Push writes a request. If the error has a RetryAfter, the sender may retry. When Push has
+	// Push writes a request. If the error has a RetryAfter, the sender may retry. ctx ends only
+	// the wait for the request's turn: what is being written is waited for. When Push has
 	// returned, it no longer uses the request's memory.
-	Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
+	Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 	// PushDeltas adds increments to totals: see distributor.PushDeltas.
-	PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
+	PushDeltas(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 	// OTLP says how OTLP becomes series.
 	OTLP() otlp.Settings
 	// Refused counts the parts of a request that were refused before Push.

@@ -3,6 +3,7 @@ package receive
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,8 @@ type distributor struct {
 	got                     []string        // tenant, version and counts
 	senders                 []string
 	malformed               []string
-	during                  func() // called by Push if not nil
+	during                  func()                // called by Push if not nil
+	wait                    func(context.Context) // called by Push if not nil
 	settings                otlp.Settings
 	refused                 []string // tenant and outcome
 }
@@ -45,16 +47,19 @@ func (d *distributor) Malformed(tenant, reason string) {
 	d.malformed = append(d.malformed, tenant+" "+reason)
 }
 
-func (d *distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *distributor) Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	if d.during != nil {
 		d.during()
+	}
+	if d.wait != nil {
+		d.wait(ctx)
 	}
 	d.senders = append(d.senders, r.Sender.String())
 	d.got = append(d.got, tenant+partsOf(r))
 	return d.outcome, d.push
 }
 
-func (d *distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *distributor) PushDeltas(_ context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	d.got = append(d.got, "added "+tenant+partsOf(r))
 	return d.added, d.pushDeltas
 }
@@ -114,6 +119,44 @@ func post(r *Receiver, contentType, encoding string, body io.Reader) *httptest.R
 	w := httptest.NewRecorder()
 	r.RemoteWrite(w, request)
 	return w
+}
+
+// A sender that leaves ends the wait of its request, over each way in that HTTP/1 has.
+func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
+	for path, body := range map[string][]byte{"/api/v1/write": snappy.Encode(nil, v1Body(t)), "/v1/metrics": must(t, otlpRequest(2).MarshalProto)} {
+		came, left := make(chan struct{}), make(chan error, 1)
+		r := newReceiver(&distributor{wait: func(ctx context.Context) {
+			close(came)
+			select {
+			case <-ctx.Done():
+				left <- nil
+			case <-time.After(30 * time.Second):
+				left <- errors.New("the request still waits")
+			}
+		}})
+		mux := http.NewServeMux()
+		mux.HandleFunc("/api/v1/write", r.RemoteWrite)
+		mux.HandleFunc("/v1/metrics", r.OTLP)
+		server := httptest.NewServer(mux)
+		ctx, leave := context.WithCancel(t.Context())
+		request, err := http.NewRequestWithContext(ctx, "POST", server.URL+path, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", protobuf)
+		go func() {
+			<-came
+			leave()
+		}()
+		if answer, err := server.Client().Do(request); err == nil {
+			answer.Body.Close()
+			t.Errorf("%s: answered %s", path, answer.Status)
+		}
+		if err := <-left; err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		server.Close()
+	}
 }
 
 // The sender of a request, over each way in, is known to writers and in the table of senders,

@@ -95,7 +95,7 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 	}
 	decoded.Compressed = compressed.B
 	held.parsed(stage.RemoteWrite, len(body.B), decoded)
-	o, err = r.Distributor.Push(tenant, decoded)
+	o, err = r.Distributor.Push(request.Context(), tenant, decoded)
 	held.end(err)
 	return o, err
 }

@@ -66,8 +66,9 @@ type increment struct {
 // PushDeltas adds values to totals, each with the time up to which its sender counted: see
 // otlp.Convert. It returns when they survive the death of the process. Values that come again
 // are repeats and not counted again, so after an error the same request may be sent again.
-// PushDeltas keeps nothing of the request.
-func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+// PushDeltas keeps nothing of the request. ctx ends the wait for the tenant's requests before this
+// one, and not the push to the aggregator.
+func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
 	r.Trip.Count(parts.Samples + parts.Histograms)
@@ -81,6 +82,9 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	of := d.deltasOf(tenant)
 	of.mu.Lock()
 	defer of.mu.Unlock()
+	if ctx.Err() != nil {
+		return outcome.Outcome{}, d.notPushed(tenant, parts, fmt.Errorf("wait for the requests before it to be counted: %w", context.Cause(ctx)))
+	}
 	now := d.Now()
 	r.Trip.Enter(stage.Distribute, now) // again, if the rest of the request was written before
 	c := collecting{distributor: d, of: of, terms: t, tenant: tenant, request: r, now: now, outcome: &o}
@@ -90,12 +94,10 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	for i := range r.Series {
 		c.series(&r.Series[i])
 	}
-	err := d.pushIncrements(tenant, r.Trip, of, merge(c.increments), samples(o.Written), now)
+	err := d.pushIncrements(ctx, tenant, r.Trip, of, merge(c.increments), samples(o.Written), now)
 	if err != nil {
-		d.complain(tenant, err)
 		rest := samples(parts) - samples(o.Written) // the written ones are in the books already
-		d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(rest)}), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: rest})
-		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
+		return outcome.Outcome{}, d.notPushed(tenant, outcome.Counts{Samples: int(rest)}, err)
 	}
 	d.Metadata.Families(tenant, r.Families)
 	rest := o
@@ -117,7 +119,7 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 
 // pushIncrements hands increments to the aggregator, and puts their samples into the books
 // first.
-func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas, all []increment, stood uint64, now time.Time) error {
+func (d *Distributor) pushIncrements(ctx context.Context, tenant string, trip *stage.Trip, of *deltas, all []increment, stood uint64, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -134,7 +136,9 @@ func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas
 	for i := range all {
 		w.Add(all[i].shard, &all[i].Increment)
 	}
-	ctx, cancel := context.WithTimeout(stage.NewContext(context.Background(), trip), deltaPatience)
+	// A push that is given up while the aggregator holds it is counted at once, perhaps into
+	// another tile: so a sender that leaves does not end it.
+	ctx, cancel := context.WithTimeout(stage.NewContext(context.WithoutCancel(ctx), trip), deltaPatience)
 	defer cancel()
 	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: stood})
 	trip.Pass(stage.Distribute, stage.Forward, d.Now())

@@ -199,7 +199,7 @@ func TestDeltasBecomeTotals(t *testing.T) {
 	}
 	const samples, histograms = 2 + 2 + 2*5, 2
 	for round := range 3 {
-		o, err := w.PushDeltas("a", w.increments(w.everyKind))
+		o, err := w.PushDeltas(t.Context(), "a", w.increments(w.everyKind))
 		if err != nil || o.AnyRefused() || o.Written != (outcome.Counts{Samples: samples, Histograms: histograms}) {
 			t.Fatalf("round %d: %v, %+v: %s", round, err, o.Written, o.Text())
 		}
@@ -219,7 +219,7 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	push := func(falling float64) {
 		t.Helper()
-		if o, err := w.PushDeltas("a", w.increments(func(to pmetric.MetricSlice) {
+		if o, err := w.PushDeltas(t.Context(), "a", w.increments(func(to pmetric.MetricSlice) {
 			w.sum(to, "hits", true, 3)
 			w.sum(to, "open", false, falling)
 		})); err != nil || o.AnyRefused() {
@@ -253,7 +253,7 @@ func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 		points := to.At(0).Sum().DataPoints()
 		points.At(0).SetTimestamp(w.stamp(9 * time.Second))
 	})
-	if o, err := w.PushDeltas("a", r); err != nil || a.totals()["a_total"] != "7" {
+	if o, err := w.PushDeltas(t.Context(), "a", r); err != nil || a.totals()["a_total"] != "7" {
 		t.Errorf("%v, %s: %v", err, o.Text(), a.totals())
 	}
 }
@@ -265,7 +265,7 @@ func TestDeltasAtTheSameTime(t *testing.T) {
 	for i := range 64 {
 		r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, fmt.Sprintf("a%d", i), true, 1) })
 		wg.Go(func() {
-			if _, err := w.PushDeltas("a", r); err != nil {
+			if _, err := w.PushDeltas(t.Context(), "a", r); err != nil {
 				t.Error(err)
 			}
 		})
@@ -318,7 +318,7 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 	} {
 		w, _ := newDeltaWorld(t, c.change)
 		r := w.increments(func(to pmetric.MetricSlice) { c.add(w, to) })
-		o, err := w.PushDeltas("a", r)
+		o, err := w.PushDeltas(t.Context(), "a", r)
 		if err != nil || o.Written.Total() != c.written || o.Dropped.Total() != c.dropped || !strings.Contains(o.Text(), c.refused) || (c.refused == "") != (o.Text() == "") {
 			t.Errorf("%s: %v, %+v, %q", c.why, err, o, o.Text())
 		}
@@ -337,11 +337,11 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 		w.sum(to, "conf", true, 7)         // conf_total
 		w.sum(to, "conf_total", false, -3) // as well
 	}
-	if o, err := w.PushDeltas("a", w.increments(both)); err != nil || o.Written.Samples != 1 || !strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is a counter here already") {
+	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 || !strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is a counter here already") {
 		t.Errorf("in one request: %v, %+v: %s", err, o.Written, o.Text())
 	}
 	w.now = w.now.Add(5 * time.Second)
-	if o, err := w.PushDeltas("a", w.increments(both)); err != nil || o.Written.Samples != 1 || a.totals()["conf_total"] != "14" {
+	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 || a.totals()["conf_total"] != "14" {
 		t.Errorf("later: %v, %+v, %v", err, o.Written, a.totals())
 	}
 }
@@ -357,7 +357,7 @@ func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 		w.everyKind(to)
 	})
 	for range 2 {
-		o, err := w.PushDeltas("a", r)
+		o, err := w.PushDeltas(t.Context(), "a", r)
 		if err != nil || o.AnyRefused() {
 			t.Fatal(err, o.Text())
 		}
@@ -374,7 +374,7 @@ func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 func TestDeltasTakeFromTheRate(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.Rate = 1 })
 	r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, slices.Repeat([]float64{1}, 100)...) })
-	if _, err := w.PushDeltas("a", r); err != nil || w.Admit("a") == nil {
+	if _, err := w.PushDeltas(t.Context(), "a", r); err != nil || w.Admit("a") == nil {
 		t.Errorf("%v, and the next is let in", err)
 	}
 }
@@ -390,7 +390,7 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 			w.sum(to, "b", true, 1) // has no room
 		})
 		var again *RetryError
-		if _, err := w.PushDeltas("a", request); !errors.As(err, &again) || !errors.Is(err, failure) {
+		if _, err := w.PushDeltas(t.Context(), "a", request); !errors.As(err, &again) || !errors.Is(err, failure) {
 			t.Errorf("%v: %v", failure, err)
 		}
 		if n := testutil.ToFloat64(w.metrics.retries.WithLabelValues(unavailable)); n != 1 {
@@ -398,7 +398,7 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 		}
 		a.err = nil
 		w.now = w.now.Add(recount)
-		if o, err := w.PushDeltas("a", request); err != nil || o.Written.Samples != 2 {
+		if o, err := w.PushDeltas(t.Context(), "a", request); err != nil || o.Written.Samples != 2 {
 			t.Errorf("%v: then %v, %s", failure, err, o.Text())
 		}
 		if got := a.totals()["a_total"]; got != "3" {
@@ -420,7 +420,7 @@ func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 			w.sum(to, "b", true, 1)
 		})
 		r.Sender = sender.Of("10.0.0.7:1", "otel/1")
-		if _, err := w.PushDeltas("t", r); err != nil {
+		if _, err := w.PushDeltas(t.Context(), "t", r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -444,7 +444,7 @@ func TestWhatIsSaidOfDeltas(t *testing.T) {
 		to.At(0).SetDescription("How many.")
 		to.At(0).SetUnit("By")
 	})
-	if _, err := w.PushDeltas("a", r); err != nil {
+	if _, err := w.PushDeltas(t.Context(), "a", r); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -467,7 +467,7 @@ func TestDeltasShareTotals(t *testing.T) {
 	if err := a.Push(t.Context(), bw.End()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.PushDeltas("a", w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, 1) })); err != nil || a.totals()["a_total"] != "6" {
+	if _, err := w.PushDeltas(t.Context(), "a", w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, 1) })); err != nil || a.totals()["a_total"] != "6" {
 		t.Errorf("%v: %v", err, a.totals())
 	}
 }

@@ -195,8 +195,9 @@ func (d *Distributor) retry(reason string, after time.Duration, cause error) err
 
 // Push writes a tenant's request and returns its outcome, once that survives the death of the
 // process. After an error nothing of it is written, and it may be sent again. After Push has
-// returned, nobody uses the request's memory.
-func (d *Distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+// returned, nobody uses the request's memory. ctx ends the wait for the request's turn, as when
+// its sender leaves, and not the write.
+func (d *Distributor) Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
 	r.Trip.Count(parts.Samples + parts.Histograms)
@@ -206,11 +207,9 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outco
 	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
 		return d.notElected(tenant, parts), nil
 	}
-	o, err := d.write(t, tenant, r)
+	o, err := d.write(ctx, t, tenant, r)
 	if err != nil {
-		d.complain(tenant, err)
-		d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
-		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
+		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
 	if !o.NoTenant() {
 		d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
@@ -224,8 +223,16 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outco
 	return o, nil
 }
 
+// notPushed puts parts that could not be written into the books, and returns the sender's
+// RetryError.
+func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error) error {
+	d.complain(tenant, cause)
+	d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
+	return d.retry(unavailable, retryAfter, cause)
+}
+
 // write hands a request over with the terms that apply to it.
-func (d *Distributor) write(t *terms, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	w := d.requests.Get().(*write.Request)
 	defer func() {
 		clear(w.Described)
@@ -234,7 +241,7 @@ func (d *Distributor) write(t *terms, tenant string, r *remotewrite.Request) (ou
 	*w = write.Request{
 		Request: r, Tenant: tenant, MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries), Terms: &t.write, Described: w.Described[:0],
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := d.Ingester.Push(ctx, w); err != nil {
 		return outcome.Outcome{}, err

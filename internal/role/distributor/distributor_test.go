@@ -68,6 +68,39 @@ func (d direct) Push(ctx context.Context, r *write.Request) error {
 	return d.stores.WriteRequests(ctx, r.Tenant, []*write.Request{r})
 }
 
+// fullHouse is an ingester at which a request never gets its turn.
+type fullHouse struct{ came chan struct{} }
+
+func (f fullHouse) Push(ctx context.Context, _ *write.Request) error {
+	f.came <- struct{}{}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// A request whose sender leaves does not wait on. The books have it as one that was not written,
+// and so they have a request of deltas.
+func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
+	w := newWorld(t, func(*settings.Distributor) {})
+	house := fullHouse{make(chan struct{})}
+	w.Ingester = house
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		<-house.came
+		leave()
+	}()
+	begun := time.Now()
+	var again *RetryError
+	if _, err := w.Push(ctx, "a", w.request("up")); !errors.As(err, &again) || !errors.Is(err, context.Canceled) || time.Since(begun) > patience/2 {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+	if _, err := w.PushDeltas(ctx, "a", w.request("up", "down")); !errors.As(err, &again) || !errors.Is(err, context.Canceled) {
+		t.Errorf("deltas: %v", err)
+	}
+	if n := testutil.ToFloat64(w.metrics.retries.WithLabelValues(unavailable)); n != 2 {
+		t.Errorf("%v retries, want 2", n)
+	}
+}
+
 // request has one sample for each series, "name{a=b,c=d}".
 func (w *world) request(series ...string) *remotewrite.Request {
 	w.t.Helper()
@@ -98,7 +131,7 @@ func (w *world) request(series ...string) *remotewrite.Request {
 
 func (w *world) push(tenant string, series ...string) (outcome.Outcome, error) {
 	w.t.Helper()
-	return w.Push(tenant, w.request(series...))
+	return w.Push(w.t.Context(), tenant, w.request(series...))
 }
 
 func (w *world) mustPush(tenant string, series ...string) outcome.Outcome {
@@ -175,7 +208,7 @@ func TestTooManyTenants(t *testing.T) {
 	w.mustPush("second", "up")
 	r := w.request("up", "down{a=b}")
 	r.Families = []remotewrite.Family{{Name: []byte("up"), Help: []byte("help")}}
-	o, err := w.Push("one-more", r)
+	o, err := w.Push(t.Context(), "one-more", r)
 	if err != nil {
 		t.Fatal(err)
 	}

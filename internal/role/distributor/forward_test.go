@@ -125,7 +125,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 	}
 	raw, _ := snappy.Decode(nil, anew.body)
 	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // with a field that only the original bytes have
-	if _, err := w.Push("team", r); err != nil {
+	if _, err := w.Push(t.Context(), "team", r); err != nil {
 		t.Fatal(err)
 	}
 	if len(takes.bodies) != 1 || takes.bodies[0] != string(r.Compressed) || len(not.bodies) != 0 {

@@ -48,7 +48,7 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 	if err != nil || c.Points != 2 {
 		w.t.Fatalf("%v: %+v", err, c)
 	}
-	return w.Push("a", &r)
+	return w.Push(w.t.Context(), "a", &r)
 }
 
 // Native histograms of both kinds, and their staleness markers, are written the same way as

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,11 +123,26 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	case <-ctx.Done():
 	}
 	if p.fate.CompareAndSwap(waiting, givenUp) {
-		return fmt.Errorf("wait for the requests before it to be written: %w", context.Cause(ctx)) // a worker frees p
+		g.forget(t)
+		return fmt.Errorf("wait for the requests before it to be written: %w", context.Cause(ctx))
 	}
 	err := <-p.done // too late to give up: the worker has the request's memory
 	g.free(p)
 	return err
+}
+
+// forget removes a tenant's pushes that were given up, so that senders that come and leave while
+// a store hangs do not add up. A push that is still in the pool's queue is freed by its worker.
+func (g *Ingester) forget(t *tenant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = slices.DeleteFunc(t.next, func(p *push) bool {
+		if p.fate.Load() != givenUp {
+			return false
+		}
+		g.free(p)
+		return true
+	})
 }
 
 func (g *Ingester) free(p *push) {
@@ -147,6 +163,11 @@ func (g *Ingester) tenant(name string) *tenant {
 func (g *Ingester) work(p *push) {
 	t := p.tenant
 	t.mu.Lock()
+	if p.fate.Load() == givenUp {
+		t.mu.Unlock()
+		g.free(p)
+		return
+	}
 	t.next = append(t.next, p)
 	if t.writing {
 		t.mu.Unlock()

@@ -216,6 +216,33 @@ func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 	})
 }
 
+// A sender that leaves while its request waits gives up its place: its request is not written, and
+// nothing of it stays behind, whether it waits for its tenant or for a worker.
+func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
+	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
+		first := pushAll(g, "stuck", 1)
+		ctx, leave := context.WithCancel(context.Background())
+		behind := pushUntil(ctx, g, "stuck", 9)
+		leave()
+		if errs := wait(behind, 9); failed(errs) != 9 || !errors.Is(errs[0], context.Canceled) {
+			t.Errorf("%v", errs)
+		}
+		of := g.tenant("stuck")
+		of.mu.Lock()
+		if n := len(of.next); n > 0 || g.waiting.Load() != 1 {
+			t.Errorf("%d requests are left, and %d count as waiting; want 0 and the one that is being written", n, g.waiting.Load())
+		}
+		of.mu.Unlock()
+		close(s.stuck)
+		if errs := wait(first, 1); failed(errs) > 0 {
+			t.Error(errs)
+		}
+		if !slices.Equal(s.commits, []string{"stuck1"}) {
+			t.Errorf("commits %v", s.commits)
+		}
+	})
+}
+
 // Callers give up while workers take: exactly one of the two gets the request.
 func TestGivingUpWhileItIsTaken(t *testing.T) {
 	s := &store{busy: map[string]bool{}, quick: true}

@@ -62,7 +62,7 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	s.add(families, 1000, &b)
 	b.Finish()
 	d := new(taken)
-	if _, err := d.Push("", request); err != nil {
+	if _, err := d.Push(t.Context(), "", request); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

@@ -18,7 +18,7 @@ import (
 
 // Distributor lets samples in: see distributor.Push.
 type Distributor interface {
-	Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
+	Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 }
 
 // Options are the parts of a Scraper. All fields are required.
@@ -57,14 +57,14 @@ func (s *Scraper) Run(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		}
-		if err := s.scrape(s.Now()); err != nil {
+		if err := s.scrape(context.WithoutCancel(ctx), s.Now()); err != nil {
 			s.Logger.Warn("Freshet's own metrics of this moment are not stored", "error", err)
 		}
 	}
 }
 
-// scrape stores the metrics at a time.
-func (s *Scraper) scrape(now time.Time) error {
+// scrape stores the metrics at a time. Run lets one that has begun go on.
+func (s *Scraper) scrape(ctx context.Context, now time.Time) error {
 	families, err := s.Gatherer.Gather()
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Scraper) scrape(now time.Time) error {
 	s.add(families, now.UnixMilli(), &b)
 	b.Finish()
 	body.B = b.Body
-	o, err := s.Distributor.Push(s.Tenant, request)
+	o, err := s.Distributor.Push(ctx, s.Tenant, request)
 	if err != nil {
 		return err // series that are gone get their stale markers the next time
 	}

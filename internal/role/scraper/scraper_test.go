@@ -27,7 +27,7 @@ type taken struct {
 	full   atomic.Bool
 }
 
-func (d *taken) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *taken) Push(_ context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	var lines []string
 	for i := range r.Series {
 		s := &r.Series[i]
