@@ -56,8 +56,8 @@ func packages(t *testing.T, groups string, programs ...string) (out string, code
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// Whoever is not root learns at once of everything that is missing, in one line to run: to
-// be told of the next package after each, the last after twelve minutes, is a lost afternoon.
+// A user who is not root sees everything that is missing at once, as one command to run. Naming one
+// package after the other, the last one twelve minutes later, would cost an afternoon.
 func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		why, groups string

@@ -36,9 +36,9 @@ type Mark struct {
 // NewMark returns the mark of the collector that is the producer with that number. It is the same
 // after a restart, and so are its series, and the datagrams that a restart in place finds in a
 // socket.
-func NewMark(sender uint64) *Mark {
+func NewMark(producer uint64) *Mark {
 	var text [8]byte
-	binary.BigEndian.PutUint64(text[:], sender)
+	binary.BigEndian.PutUint64(text[:], producer)
 	sum := sha256.Sum256(append([]byte(Metric), text[:]...)) // batches show the number itself
 	id := hex.EncodeToString(sum[:8])
 	return &Mark{id: id, prefix: Metric + "." + id + ":"}

@@ -134,7 +134,7 @@ func TestTotalsAreExact(t *testing.T) {
 	}
 }
 
-// Senders add and subtract, late, early, with their own times or repeatedly, across restarts and
+// Producers add and subtract, late, early, with their own times or repeatedly, across restarts and
 // silences. The total of an up/down counter is always the sum of what was folded: in tiles, in
 // open tiles, and at each of their seconds. So is the sum over the series of several hosts.
 func TestUpDownTotalsAreThePlainSum(t *testing.T) {
@@ -145,7 +145,7 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 		p.shard = New(p.config, base)
 		var want [counters]float64
 		var came [counters]bool
-		var windows []string // the last window of each sender
+		var windows []string // the last window of each producer
 		for range 3 {
 			windows = append(windows, "")
 		}
@@ -168,9 +168,9 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 			if rng.IntN(10) == 0 {
 				p.run("restart")
 			}
-			sender := rng.IntN(len(windows))
-			if rng.IntN(10) == 0 && windows[sender] != "" {
-				if out := p.run(windows[sender]); out != "samples=0\n" {
+			producer := rng.IntN(len(windows))
+			if rng.IntN(10) == 0 && windows[producer] != "" {
+				if out := p.run(windows[producer]); out != "samples=0\n" {
 					t.Fatalf("seed %d: a repeat was counted: %s", seed, out)
 				}
 			}
@@ -178,7 +178,7 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 				check(second)
 				continue
 			}
-			window := fmt.Sprintf("window start=%ds producer=%d sequence=%d", second-1-rng.IntN(20)/19*15, sender+1, second)
+			window := fmt.Sprintf("window start=%ds producer=%d sequence=%d", second-1-rng.IntN(20)/19*15, producer+1, second)
 			for range rng.IntN(4) {
 				n, v := rng.IntN(counters), float64(rng.IntN(2000)-1000)/8
 				window += fmt.Sprintf("\nupdown o%d %v", n, v)
@@ -189,7 +189,7 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 			}
 			if strings.Contains(window, "\n") {
 				p.run(window)
-				windows[sender] = window
+				windows[producer] = window
 			}
 			check(second)
 		}

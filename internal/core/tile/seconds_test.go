@@ -20,8 +20,8 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 		was := map[string][]string{} // the answers of that time, by width and second
 		asked := 0
 		for second := 1; second <= 100; second++ {
-			for sender := range 2 {
-				p.run(fmt.Sprintf("window start=%ds producer=%d\n%s", second-1, sender+1, strings.Join(increments(rng, second-1, sender), "\n")))
+			for producer := range 2 {
+				p.run(fmt.Sprintf("window start=%ds producer=%d\n%s", second-1, producer+1, strings.Join(increments(rng, second-1, producer), "\n")))
 			}
 			for w := range Width(NumWidths) {
 				was[fmt.Sprint(w, second)] = p.at(w, second, base+int64(second)*1000)
@@ -61,8 +61,8 @@ func (p *player) at(w Width, second int, until int64) (lines []string) {
 	return lines
 }
 
-// increments returns what one sender counts in a second, of all kinds.
-func increments(rng *rand.Rand, second, sender int) (lines []string) {
+// increments returns what one producer counts in a second, of all kinds.
+func increments(rng *rand.Rand, second, producer int) (lines []string) {
 	for n := range 4 {
 		if rng.IntN(3) == 0 {
 			continue
@@ -72,7 +72,7 @@ func increments(rng *rand.Rand, second, sender int) (lines []string) {
 			fmt.Sprintf("counter c%d %d.%d", n, v, rng.IntN(10)),
 			fmt.Sprintf("gauge g%d %d at=%d.%03ds", n, v, second, rng.IntN(1000)),
 			fmt.Sprintf("gauge r%d %d change", n, v-50),
-			fmt.Sprintf("gauge m%d %d source=%d merge=sum", n, v, sender+1),
+			fmt.Sprintf("gauge m%d %d source=%d merge=sum", n, v, producer+1),
 			fmt.Sprintf("timer t%d %d,%d x=1:%d@%ds", n, v+1, rng.IntN(1000)+1, v, second),
 			fmt.Sprintf("timer b%d %d bounds=10,50", n, v),
 			fmt.Sprintf("set s%d v%d,v%d", n, v, rng.IntN(50)),
