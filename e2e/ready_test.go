@@ -207,7 +207,7 @@ func TestABrokenStore(t *testing.T) {
 		t.Fatalf("/-/ready: %d %+v %v", status, r, err)
 	}
 	b := r.BrokenStores[0]
-	if b.Tenant != "default" || b.Store != "raw" || !strings.Contains(b.Error, "segments are not sequential") || !strings.Contains(b.WayOut, "bring "+segment+" back") {
+	if b.Tenant != "default" || b.Store != "raw" || !strings.Contains(b.Error, "segments are not sequential") || !strings.Contains(b.WayOut, "restore "+segment+" from a copy") {
 		t.Errorf("/-/ready: %+v", b)
 	}
 	p.says(t, "a store cannot be opened", segment)
