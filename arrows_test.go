@@ -100,7 +100,7 @@ func goFiles(t *testing.T, root string) map[string][]string {
 
 // arrows are the uses of names across the files of a package.
 type arrows struct {
-	order   []string // what is wrong with the order in doc.go
+	order   []string // mistakes in the order that doc.go gives
 	all, up []string // one for each use of a name of another file, and those against the order
 }
 
