@@ -10,4 +10,4 @@ func (t *Top) apart(limit int) int {
 	return over + t.m.n
 }
 
-func again() { _ = top() }
+func again() { _ = top().over() }
