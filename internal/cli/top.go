@@ -70,16 +70,16 @@ type topQuery struct {
 	limit  int
 }
 
-func (t topQuery) ask(ctx context.Context) (body []byte, top *answer.TopAll, err error) {
+func (t topQuery) ask(ctx context.Context) (body []byte, page *answer.TopAll, err error) {
 	body, a, err := t.server.Ask(ctx, "/api/v1/status/top", url.Values{"limit": {strconv.Itoa(t.limit)}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("top: %w", err)
 	}
-	top = &answer.TopAll{Top: new(answer.Top)}
-	if err := json.Unmarshal(a.Data, top); err != nil {
+	page = &answer.TopAll{View: new(top.View)}
+	if err := json.Unmarshal(a.Data, page); err != nil {
 		return nil, nil, fmt.Errorf("top: read the answer of %s: %w", t.server, err)
 	}
-	return body, top, nil
+	return body, page, nil
 }
 
 // print prints an answer unchanged.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // topPage lays out what is busiest for people.
@@ -29,14 +30,14 @@ type topList struct {
 }
 
 // lines returns the lines of the page.
-func (p topPage) lines(top *answer.TopAll) []string {
+func (p topPage) lines(page *answer.TopAll) []string {
 	lines := []string{p.paint(bold, p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
-		terminal.Printable(top.Tenant), time.Unix(top.End, 0).Format(time.TimeOnly), perSecond(top.Samples), perSecond(top.Datagrams),
-		size(int64(top.Bytes)), terminal.Thousands(uint64(top.Series)), top.Seconds)))}
+		terminal.Printable(page.Tenant), time.Unix(page.End, 0).Format(time.TimeOnly), perSecond(page.Samples), perSecond(page.Datagrams),
+		size(int64(page.Bytes)), terminal.Thousands(uint64(page.Series)), page.Seconds)))}
 	if p.notice != "" {
 		lines = append(lines, p.paint(red, p.cut(p.notice)))
 	}
-	lists := listsOf(top)
+	lists := listsOf(page)
 	room := p.allot(len(lines), lists)
 	for i, s := range lists {
 		if room[i] > 0 {
@@ -144,22 +145,22 @@ func narrow(rows [][]string, numbers, columns int) {
 }
 
 // listsOf returns the lists of a page, problems first.
-func listsOf(top *answer.TopAll) []topList {
+func listsOf(page *answer.TopAll) []topList {
 	over := topList{title: []string{"OVER A LIMIT", "limit", "label", "sender", "values", "samples"}, numbers: 2, colour: red}
-	for _, o := range top.Over {
+	for _, o := range page.Over {
 		over.rows = append(over.rows, []string{
 			terminal.Printable(o.Metric), strings.TrimPrefix(o.Limit, "limits."), terminal.Printable(o.Label), shorten(terminal.Printable(o.Sender), 60),
 			terminal.Thousands(o.Values), terminal.Thousands(o.Samples) + " " + o.Fate,
 		})
 	}
 	malformed := topList{title: []string{"MALFORMED LINES", "reason", "such as", "lines/s", "share"}, numbers: 2, colour: red}
-	for _, m := range top.Malformed {
+	for _, m := range page.Malformed {
 		malformed.rows = append(malformed.rows, []string{
-			describeSender(m.TopSender), terminal.Printable(m.Reason), shorten(terminal.Printable(m.Example), 60), perSecond(m.Malformed), percent(m.Share),
+			describeSender(m.ViewSender), terminal.Printable(m.Reason), shorten(terminal.Printable(m.Example), 60), perSecond(m.Malformed), percent(m.Share),
 		})
 	}
 	metrics := topList{title: []string{"METRICS", "kind", "samples/s", "share", "series"}, numbers: 3}
-	for _, m := range top.Metrics {
+	for _, m := range page.Metrics {
 		name, series := terminal.Printable(m.Name), terminal.Thousands(uint64(m.Series))
 		if m.Others > 0 {
 			name, series = others(m.Others), ""
@@ -167,19 +168,19 @@ func listsOf(top *answer.TopAll) []topList {
 		metrics.rows = append(metrics.rows, []string{name, m.Kind, perSecond(m.Samples), percent(m.Share), series})
 	}
 	senders := topList{title: []string{"SENDERS", "datagrams/s", "bytes/s", "share"}, numbers: 3}
-	for _, s := range top.Senders {
-		name := describeSender(s.TopSender)
+	for _, s := range page.Senders {
+		name := describeSender(s.ViewSender)
 		if s.Others > 0 {
 			name = others(s.Others)
 		}
 		senders.rows = append(senders.rows, []string{name, perSecond(s.Datagrams), size(int64(s.Bytes)), percent(s.Share)})
 	}
-	return []topList{over, malformed, metrics, senders, requestList(top), labelList(top.Top), newestList(top.Top)}
+	return []topList{over, malformed, metrics, senders, requestList(page), labelList(page.View), newestList(page.View)}
 }
 
-func requestList(top *answer.TopAll) topList {
+func requestList(page *answer.TopAll) topList {
 	s := topList{title: []string{"REQUESTS", "by", "requests/s", "samples/s", "bytes/s"}, numbers: 3}
-	for _, r := range top.Requests {
+	for _, r := range page.Requests {
 		s.rows = append(s.rows, []string{
 			describeRequester(r), strings.ReplaceAll(r.Input, "_", " "), perSecond(r.Requests), perSecond(r.Samples), size(int64(r.Bytes)),
 		})
@@ -201,9 +202,9 @@ func describeRequester(r answer.TopRequester) string {
 	return strings.Join(parts, " ")
 }
 
-func labelList(top *answer.Top) topList {
+func labelList(of *top.View) topList {
 	s := topList{title: []string{"LABELS", "of metric", "such as", "values"}, numbers: 1}
-	for _, l := range top.Labels {
+	for _, l := range of.Labels {
 		var examples []string
 		for _, e := range l.Examples {
 			examples = append(examples, shorten(terminal.Printable(e), 20))
@@ -215,14 +216,14 @@ func labelList(top *answer.Top) topList {
 	return s
 }
 
-func newestList(top *answer.Top) topList {
+func newestList(of *top.View) topList {
 	s := topList{title: []string{"NEW SERIES", "sender", "age"}, numbers: 1}
-	for _, n := range top.Newest {
+	for _, n := range of.Newest {
 		name := terminal.Printable(n.Metric) // quotes in labels are the label set's
 		if !n.Labels.IsEmpty() {
 			name += n.Labels.String()
 		}
-		age := time.Duration((float64(top.End) - n.At) * float64(time.Second)).Round(time.Second)
+		age := time.Duration((float64(of.End) - n.At) * float64(time.Second)).Round(time.Second)
 		s.rows = append(s.rows, []string{terminal.Printable(name), shorten(describeSender(n.Sender), 40), max(age, 0).String()})
 	}
 	return s
@@ -236,7 +237,7 @@ func others(n int) string {
 }
 
 // describeSender formats a sender for a cell.
-func describeSender(s answer.TopSender) string {
+func describeSender(s top.ViewSender) string {
 	var parts []string
 	if s.Address != "" {
 		parts = append(parts, s.Address)

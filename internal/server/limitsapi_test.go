@@ -160,7 +160,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	eventually(t, "one row of each list, as requested", func() bool {
 		send()
 		s.data(t, "/api/v1/status/top?limit=1", &top)
-		return len(top.Requests) == 1 && len(top.Growing) == 1 && top.Top.Tenant == "default"
+		return len(top.Requests) == 1 && len(top.Growing) == 1 && top.View.Tenant == "default"
 	})
 }
 
@@ -179,7 +179,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}
 	var top answer.TopAll
 	s.data(t, "/api/v1/status/top", &top)
-	if top.Top.Tenant != "default" || len(top.Requests)+len(top.Growing) > 0 {
+	if top.View.Tenant != "default" || len(top.Requests)+len(top.Growing) > 0 {
 		t.Errorf("%+v", top)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
@@ -20,7 +19,7 @@ import (
 
 // topOfAll returns what is busiest in each tenant of the sockets.
 func (s *server) topOfAll(ctx context.Context) (any, error) {
-	all := []*answer.Top{}
+	all := []*top.View{}
 	for _, tenant := range s.inForce().DogStatsD.Tenants() {
 		top, err := s.collector.Top(ctx, tenant, top.DefaultRows)
 		if err != nil {

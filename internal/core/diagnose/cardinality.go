@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // A flood of series: a label takes ever new values, and each value is a series that costs memory
@@ -78,8 +81,8 @@ func cardinality(m *moment) finding {
 	}
 	if datagrams {
 		for i := range m.tops[:min(maxTenants, len(m.tops))] {
-			f.Evidence = append(f.Evidence, m.tops[i].newest()...)
-			f.Evidence = append(f.Evidence, m.tops[i].largestLabels()...)
+			f.Evidence = append(f.Evidence, newestSeries(&m.tops[i])...)
+			f.Evidence = append(f.Evidence, largestLabels(&m.tops[i])...)
 		}
 	}
 	if who == "" {
@@ -97,7 +100,6 @@ func cardinality(m *moment) finding {
 //
 // floodWindows are the windows, in steps of growth.Step: for a constant stream, and for scrapes
 // every 15 or 20 s, 30 s and a minute.
-// scrapes each 15 or 20 s, 30 s and a minute.
 var floodWindows = []int{1, 2, 4, windowSteps}
 
 // floodSteps is two of the shortest windows.
@@ -197,7 +199,7 @@ func (m *moment) overLimits(f *finding) (who string) {
 		for j := range t.Over[:min(3, len(t.Over))] {
 			o := &t.Over[j]
 			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, metric %s: label %s has %s values, over %s: %s samples %s; sender %s",
-				clip(t.Tenant), clip(o.Metric), clip(o.Label), count(o.Values), clip(o.Limit), count(o.Count), clip(o.Fate), clip(o.Sender))})
+				clip(t.Tenant), clip(o.Metric), clip(o.Label), count(float64(o.Values)), clip(o.Limit), count(float64(o.Samples)), clip(o.Fate), clip(o.Sender))})
 			if who == "" {
 				who = fmt.Sprintf(": metric %s, label %s, from %s", clip(o.Metric), clip(o.Label), clip(o.Sender))
 			}
@@ -206,23 +208,23 @@ func (m *moment) overLimits(f *finding) (who string) {
 	return who
 }
 
-// newest returns the newest series and its sender.
-func (t *top) newest() []Evidence {
+// newestSeries returns the newest series and its sender.
+func newestSeries(t *top.View) []Evidence {
 	if len(t.Newest) == 0 {
 		return nil
 	}
 	n := &t.Newest[0]
-	var labels []string
-	for _, name := range sortedNames(n.Labels) {
-		if len(labels) < 10 {
-			labels = append(labels, fmt.Sprintf("%s=%q", clip(name), clip(n.Labels[name])))
+	var shown []string
+	n.Labels.Range(func(l labels.Label) {
+		if len(shown) < 10 {
+			shown = append(shown, fmt.Sprintf("%s=%q", clip(l.Name), clip(l.Value)))
 		}
-	}
-	return []Evidence{{What: fmt.Sprintf("tenant %s: the newest series is %s{%s}, from %s", clip(t.Tenant), clip(n.Metric), strings.Join(labels, ", "), clip(n.Sender.String()))}}
+	})
+	return []Evidence{{What: fmt.Sprintf("tenant %s: the newest series is %s{%s}, from %s", clip(t.Tenant), clip(n.Metric), strings.Join(shown, ", "), clip(describe(n.Sender)))}}
 }
 
 // largestLabels returns the labels with most values.
-func (t *top) largestLabels() (all []Evidence) {
+func largestLabels(t *top.View) (all []Evidence) {
 	for _, l := range t.Labels[:min(2, len(t.Labels))] {
 		if l.Values < manyValues {
 			break

@@ -2,9 +2,7 @@ package diagnose
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,5 +89,3 @@ func clip(text string) string {
 	}
 	return text
 }
-
-func sortedNames(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

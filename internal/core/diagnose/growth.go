@@ -10,6 +10,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // Growth: new series keep coming, though no limit is reached yet. The score depends on where that
@@ -209,7 +210,7 @@ func (m *moment) seriesOf(g *grown) float64 {
 	}
 	for i := range m.tops {
 		for _, of := range m.tops[i].Metrics {
-			if m.tops[i].Tenant == g.Tenant.Tenant && of.Metric == g.metric.Name {
+			if m.tops[i].Tenant == g.Tenant.Tenant && of.Name == g.metric.Name {
 				return float64(of.Series)
 			}
 		}
@@ -313,8 +314,8 @@ func (m *moment) sentBy(tenant string, of *growth.Metric) string {
 	}
 	for i := range m.tops {
 		for j := range m.tops[i].Newest {
-			if n := &m.tops[i].Newest[j]; m.tops[i].Tenant == tenant && n.Metric == of.Name && n.Sender.known() {
-				return clip(n.Sender.String())
+			if n := &m.tops[i].Newest[j]; m.tops[i].Tenant == tenant && n.Metric == of.Name && n.Sender != (top.ViewSender{}) {
+				return clip(describe(n.Sender))
 			}
 		}
 	}

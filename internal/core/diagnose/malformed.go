@@ -56,7 +56,7 @@ func (m *moment) malformedBySender() (all []malformedLines) {
 	for i := range m.tops {
 		t := &m.tops[i]
 		for _, l := range t.Malformed {
-			all = append(all, malformedLines{t.Tenant, "what " + clip(l.socketSender.String()) + " sends", l.Reason, l.Example, l.Malformed, l.Share})
+			all = append(all, malformedLines{t.Tenant, "what " + clip(describe(l.ViewSender)) + " sends", l.Reason, l.Example, l.Malformed, l.Share})
 		}
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // Bounds of decoded files, in bytes. Decoded, a malicious file takes up to a hundred times as
@@ -25,7 +26,7 @@ type moment struct {
 	seconds                               float64
 	cpu, goroutines, allocs, mutex, block profiled
 	begin, end                            samples
-	tops                                  []top
+	tops                                  []top.View
 	broken                                []record.BrokenStore
 	growing                               record.Growing
 	queries                               []querycost.Row
@@ -97,69 +98,8 @@ func (m *moment) full() float64 { return m.cores() / float64(max(1, m.GOMAXPROCS
 // perSecond returns the increase of a runtime/metrics value, per second.
 func (m *moment) perSecond(name string) float64 { return m.Runtime[name].Grown() / m.seconds }
 
-// top has what top.json knows of a tenant's floods.
-type top struct {
-	Tenant  string  `json:"tenant"`
-	Series  int     `json:"series"`
-	Samples float64 `json:"samples_per_second"`
-	Metrics []struct {
-		Metric string `json:"metric"`
-		Series int    `json:"series"`
-	} `json:"metrics"`
-	Labels []struct {
-		Metric   string   `json:"metric"`
-		Label    string   `json:"label"`
-		Values   int      `json:"values"`
-		Examples []string `json:"examples"`
-	} `json:"labels"`
-	Over []struct {
-		Metric string  `json:"metric"`
-		Limit  string  `json:"limit"`
-		Fate   string  `json:"fate"`
-		Label  string  `json:"label"`
-		Values float64 `json:"values"`
-		Count  float64 `json:"samples"`
-		Sender string  `json:"sender"`
-	} `json:"over_limits"`
-	Newest []struct {
-		Time   float64           `json:"time"`
-		Metric string            `json:"metric"`
-		Labels map[string]string `json:"labels"`
-		Sender socketSender      `json:"sender"`
-	} `json:"newest_series"`
-	Senders []struct {
-		socketSender
-		Datagrams float64 `json:"datagrams_per_second"`
-	} `json:"senders"`
-	Malformed []struct {
-		socketSender
-		Malformed float64 `json:"malformed_per_second"`
-		Share     float64 `json:"share"`
-		Reason    string  `json:"reason"`
-		Example   string  `json:"example"`
-	} `json:"malformed"`
-	Listeners []struct { // nil in an older record
-		Listener  string  `json:"listener"`
-		Malformed float64 `json:"malformed_per_second"` // of the last 15 s
-		Share     float64 `json:"share"`
-		Reason    string  `json:"reason"`
-	} `json:"malformed_by_listener"`
-}
-
-type socketSender struct {
-	Address string `json:"address"`
-	Process *struct {
-		PID     int32  `json:"pid"`
-		Command string `json:"command"`
-	} `json:"process"`
-	Container string `json:"container"`
-}
-
-// known reports whether the sender is known.
-func (s socketSender) known() bool { return s.Process != nil || s.Address != "" || s.Container != "" }
-
-// String describes the sender.
-func (s socketSender) String() string {
+// describe names the sender of datagrams.
+func describe(s top.ViewSender) string {
 	switch {
 	case s.Process != nil && s.Process.Command == "": // it has exited
 		return fmt.Sprintf("process %d", s.Process.PID)

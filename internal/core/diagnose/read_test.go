@@ -18,6 +18,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // trim takes full records from the lab (go run -C lab ./diagnose --runs 1 --keep DIR) and writes
@@ -323,7 +324,7 @@ func smallProfile(f *testing.F) []byte {
 	return text.Bytes()
 }
 
-func readTops(t *testing.T, text string) (tops []top) {
+func readTops(t *testing.T, text string) (tops []top.View) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &tops); err != nil {
 		t.Fatal(err)

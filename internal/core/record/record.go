@@ -22,7 +22,7 @@ const (
 	Summary      = "record.json"       // a Record
 	MetricsBegin = "metrics.begin.txt" // /metrics
 	MetricsEnd   = "metrics.end.txt"
-	Top          = "top.json"        // the busiest senders, and new series: a list of Tops
+	Top          = "top.json"        // the busiest senders, and new series: a list of top.Views
 	Stores       = "stores.json"     // stores that cannot be opened: a list of BrokenStores
 	Growth       = "growth.json"     // new series, and what bounds them: a Growing
 	Queries      = "queries.json"    // what queries cost: a list of querycost.Rows

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // A client that flushes each 10 s may have sent all of its malformed lines before anybody
@@ -20,7 +20,7 @@ func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 				l.Tick(time.Now().UnixNano())
 			}
 		}
-		top := func() []answer.TopListener {
+		malformed := func() []top.ViewListener {
 			t.Helper()
 			found, err := f.Top(t.Context(), l.terms.tenant, 10)
 			if err != nil || len(found.Malformed) > 0 {
@@ -34,12 +34,12 @@ func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 			l.Packet([]byte("x:\nx:one|c\nx:two|c"), time.Now().UnixNano())
 		}
 		pass(9)
-		want := answer.TopListener{Listener: l.name(), Lines: 4, Malformed: 4, Share: 1, Reason: "bad_value"}
-		if found := top(); len(found) != 1 || found[0] != want {
+		want := top.ViewListener{Listener: l.name(), Lines: 4, Malformed: 4, Share: 1, Reason: "bad_value"}
+		if found := malformed(); len(found) != 1 || found[0] != want {
 			t.Errorf("%+v, not %+v", found, want)
 		}
 		pass(10)
-		if found := top(); len(found) > 0 {
+		if found := malformed(); len(found) > 0 {
 			t.Errorf("%+v, after more than 15 s", found)
 		}
 	})

@@ -9,11 +9,11 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // Probes go through the users' sockets, and users see nothing of them: not in freshet tail or
@@ -36,7 +36,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 		conn := dial(t, network, f.address(network))
 		send(t, conn, string(mark.Datagram(sent)), "mine:1|c")
 	}
-	var v *answer.Top
+	var v *top.View
 	await(t, "what was sent is in whole windows", func() bool {
 		v = f.mostBusy(t, 10)
 		return in(v, v.Samples) == 2 && in(v, v.Datagrams) == 2

@@ -11,13 +11,13 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // top returns what is busiest in the default tenant.
-func (f *fixture) mostBusy(t *testing.T, limit int) *answer.Top {
+func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -29,7 +29,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *answer.Top {
 }
 
 // in is what a rate stands for.
-func in(v *answer.Top, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
+func in(v *top.View, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
 // The answer shows the busiest metrics, the senders, the new series and the labels with most
 // values, all of whole windows.
@@ -48,7 +48,7 @@ func TestTop(t *testing.T) {
 	send(t, quiet, "depth:1|g|#queue:a\ndepth:2|g|#queue:b")
 	send(t, local, "took:1|ms", "took:2|ms\nopen:-1|c")
 
-	var v *answer.Top
+	var v *top.View
 	await(t, "all samples and datagrams are in whole windows", func() bool {
 		v = f.mostBusy(t, 10)
 		return in(v, v.Samples) == 55 && in(v, v.Datagrams) == 23
@@ -89,7 +89,7 @@ func TestTop(t *testing.T) {
 
 func (f *fixture) checkLabels(t *testing.T) {
 	t.Helper()
-	var v *answer.Top
+	var v *top.View
 	await(t, "labels are counted again", func() bool {
 		v = f.mostBusy(t, 10)
 		return len(v.Labels) == 2
@@ -107,7 +107,7 @@ func TestTopOverALimit(t *testing.T) {
 	for i := range 30 {
 		send(t, conn, fmt.Sprintf("logins:1|c|#zone:eu,user:u%d", i))
 	}
-	var v *answer.Top
+	var v *top.View
 	await(t, "the metric is named", func() bool {
 		v = f.mostBusy(t, 10)
 		return len(v.Over) == 1
@@ -133,7 +133,7 @@ func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 		send(t, bad, "hits:1|c\nhits:?|c\nhits:one|c|#page:home\n_e{1,1}:t|x\nhits:1|c\n")
 		send(t, local, "depth:1|g\ndepth:2|g|@x\ndepth")
 	}
-	var v *answer.Top
+	var v *top.View
 	await(t, "all datagrams are in whole windows", func() bool {
 		v = f.mostBusy(t, 10)
 		return in(v, v.Datagrams) == 30

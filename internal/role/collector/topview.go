@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/freshet-io/freshet/internal/adapter/process"
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/sender"
@@ -21,7 +20,7 @@ import (
 // Top counts what is busiest for a while, and returns it for one tenant, with at most limit
 // rows in each list. The first call waits up to 2.5 s for a window that is counted whole. The
 // error is ctx's.
-func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*answer.Top, error) {
+func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.View, error) {
 	first := c.top.look(c.Now())
 	// A clock that steps back meanwhile must not extend the wait.
 	wait := min(time.Unix(first+1, 0).Add(topSlack).Sub(c.Now()), 2*time.Second+topSlack)
@@ -34,9 +33,9 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*answer.
 	v := topView{collector: c, tenant: tenant, limit: min(limit, top.MaxRows), processes: map[int32]process.Process{}}
 	v.end = now.Add(-topSlack).Unix()
 	v.from = max(v.end-top.Span, min(first, v.end-1))
-	t := &answer.Top{
-		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []answer.TopMetric{}, Senders: []answer.TopTraffic{}, Malformed: []answer.TopMalformed{}, Listeners: []answer.TopListener{},
-		Newest: []answer.TopSeries{}, Labels: []answer.TopLabel{}, Over: []answer.TopOver{},
+	t := &top.View{
+		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []top.ViewMetric{}, Senders: []top.ViewTraffic{}, Malformed: []top.ViewMalformed{}, Listeners: []top.ViewListener{},
+		Newest: []top.ViewSeries{}, Labels: []top.ViewLabel{}, Over: []top.ViewOver{},
 	}
 	v.metrics(t)
 	v.senders(t)
@@ -66,7 +65,7 @@ func share(n, all uint64) float64 {
 	return math.Round(1e4*float64(n)/float64(all)) / 1e4
 }
 
-func (v *topView) metrics(t *answer.Top) {
+func (v *topView) metrics(t *top.View) {
 	table := &v.collector.top.metrics
 	var rows []top.Metric
 	var rest top.Rest
@@ -80,17 +79,17 @@ func (v *topView) metrics(t *answer.Top) {
 	}
 	limits := v.collector.Limiter.Find(v.tenant)
 	for _, r := range rows {
-		t.Metrics = append(t.Metrics, answer.TopMetric{
+		t.Metrics = append(t.Metrics, top.ViewMetric{
 			Name: r.Name, Kind: r.Kind.String(), Series: limits.MetricSeries(r.Name), Samples: v.rate(r.Samples), Share: share(r.Samples, all),
 		})
 	}
 	if rest.Count > 0 {
-		t.Metrics = append(t.Metrics, answer.TopMetric{Samples: v.rate(rest.Count), Share: share(rest.Count, all), Others: max(1, rest.Rows)})
+		t.Metrics = append(t.Metrics, top.ViewMetric{Samples: v.rate(rest.Count), Share: share(rest.Count, all), Others: max(1, rest.Rows)})
 	}
 	t.Samples = v.rate(all)
 }
 
-func (v *topView) senders(t *answer.Top) {
+func (v *topView) senders(t *top.View) {
 	table := &v.collector.top.senders
 	var rows []top.SenderRow
 	var bad []top.MalformedRow
@@ -102,8 +101,8 @@ func (v *topView) senders(t *answer.Top) {
 	table.mu.Unlock()
 	for i := range bad {
 		r := &bad[i]
-		t.Malformed = append(t.Malformed, answer.TopMalformed{
-			TopSender: v.sender(r.Sender, ""), Lines: v.rate(r.Lines), Malformed: v.rate(r.Malformed),
+		t.Malformed = append(t.Malformed, top.ViewMalformed{
+			ViewSender: v.sender(r.Sender, ""), Lines: v.rate(r.Lines), Malformed: v.rate(r.Malformed),
 			Share: share(r.Malformed, r.Lines), Reason: r.Reason, Example: r.Example,
 		})
 	}
@@ -113,13 +112,13 @@ func (v *topView) senders(t *answer.Top) {
 		all.Bytes += r.Bytes
 	}
 	for _, r := range rows {
-		t.Senders = append(t.Senders, answer.TopTraffic{
-			TopSender: v.sender(r.Sender, ""),
-			Datagrams: v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count),
+		t.Senders = append(t.Senders, top.ViewTraffic{
+			ViewSender: v.sender(r.Sender, ""),
+			Datagrams:  v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count),
 		})
 	}
 	if rest.Count > 0 {
-		t.Senders = append(t.Senders, answer.TopTraffic{
+		t.Senders = append(t.Senders, top.ViewTraffic{
 			Datagrams: v.rate(rest.Count), Bytes: v.rate(rest.Bytes), Share: share(rest.Count, all.Count), Others: max(1, rest.Rows),
 		})
 	}
@@ -128,7 +127,7 @@ func (v *topView) senders(t *answer.Top) {
 
 // listeners returns the tenant's listeners with malformed lines lately. Their sender may have
 // been silent since the counting began.
-func (v *topView) listeners(t *answer.Top, now time.Time) {
+func (v *topView) listeners(t *top.View, now time.Time) {
 	type sum struct {
 		received  uint64
 		malformed [dogstatsd.NumReasons]uint64
@@ -161,21 +160,21 @@ func (v *topView) listeners(t *answer.Top, now time.Time) {
 		}
 		if lines > 0 {
 			rate := func(n uint64) float64 { return float64(n) / latelySeconds }
-			t.Listeners = append(t.Listeners, answer.TopListener{
+			t.Listeners = append(t.Listeners, top.ViewListener{
 				Listener: name, Lines: rate(lines + s.received), Malformed: rate(lines),
 				Share: share(lines, lines+s.received), Reason: dogstatsd.Reason(worst).String(),
 			})
 		}
 	}
-	slices.SortFunc(t.Listeners, func(a, b answer.TopListener) int {
+	slices.SortFunc(t.Listeners, func(a, b top.ViewListener) int {
 		return cmp.Or(cmp.Compare(b.Malformed, a.Malformed), cmp.Compare(a.Listener, b.Listener))
 	})
 	t.Listeners = t.Listeners[:min(v.limit, len(t.Listeners))]
 }
 
 // sender returns what is known of a sender whose lines name a container, or none.
-func (v *topView) sender(s sender.Sender, container string) answer.TopSender {
-	known := answer.TopSender{Address: s.Address(), Container: container}
+func (v *topView) sender(s sender.Sender, container string) top.ViewSender {
+	known := top.ViewSender{Address: s.Address(), Container: container}
 	if s.PID == 0 {
 		return known
 	}
@@ -184,14 +183,14 @@ func (v *topView) sender(s sender.Sender, container string) answer.TopSender {
 		p = process.Find(s.PID)
 		v.processes[s.PID] = p
 	}
-	known.Process = &answer.TopProcess{PID: s.PID, UID: s.UID, Command: p.Command}
+	known.Process = &top.ViewProcess{PID: s.PID, UID: s.UID, Command: p.Command}
 	if known.Container == "" {
 		known.Container = p.Container
 	}
 	return known
 }
 
-func (v *topView) newest(t *answer.Top) {
+func (v *topView) newest(t *top.View) {
 	limits := v.collector.Limiter.Find(v.tenant)
 	t.Series = limits.Series()
 	newest := limits.Newest()
@@ -200,17 +199,17 @@ func (v *topView) newest(t *answer.Top) {
 		if err != nil {
 			continue // the slow path wrote it
 		}
-		t.Newest = append(t.Newest, answer.TopSeries{
+		t.Newest = append(t.Newest, top.ViewSeries{
 			At: float64(n.At/1e6) / 1e3, Metric: ls.Get(model.MetricNameLabel),
 			Labels: ls.MatchLabels(false, model.MetricNameLabel), Sender: v.sender(n.Sender, n.Container),
 		})
 	}
 }
 
-func (v *topView) labels(t *answer.Top, now time.Time) {
+func (v *topView) labels(t *top.View, now time.Time) {
 	all := v.collector.top.labels.of(v.tenant, v.collector.Limiter.Find(v.tenant), now)
 	for _, l := range all[:min(v.limit, len(all))] {
-		t.Labels = append(t.Labels, answer.TopLabel{Metric: l.Metric, Label: l.Name, Values: l.Values, Examples: l.Examples})
+		t.Labels = append(t.Labels, top.ViewLabel{Metric: l.Metric, Label: l.Name, Values: l.Values, Examples: l.Examples})
 	}
 }
 
@@ -229,7 +228,7 @@ func (s *labelScans) of(tenant string, series *limit.Tenant, now time.Time) []to
 	return scan.labels
 }
 
-func (v *topView) over(t *answer.Top, now time.Time) {
+func (v *topView) over(t *top.View, now time.Time) {
 	for _, r := range v.collector.Limits() {
 		if r.Tenant != v.tenant {
 			continue
@@ -239,7 +238,7 @@ func (v *topView) over(t *answer.Top, now time.Time) {
 			if now.UnixNano()-o.Last >= int64(overFor) || len(t.Over) == v.limit {
 				continue
 			}
-			t.Over = append(t.Over, answer.TopOver{
+			t.Over = append(t.Over, top.ViewOver{
 				Metric: o.Metric, Kind: o.Kind.String(), Limit: setting(o), Fate: o.Fate.String(), Samples: samplesOver(o),
 				Label: culprit(o), Values: values(o), Sender: loudest(o),
 			})
