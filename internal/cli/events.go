@@ -13,18 +13,9 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
-
-// entry is one event of the server's event log, as in its API.
-type entry struct {
-	Time      float64  `json:"time"` // Unix seconds
-	Title     string   `json:"title"`
-	Text      string   `json:"text"`
-	Tags      []string `json:"tags"` // key:value
-	Host      string   `json:"host"`
-	AlertType string   `json:"alert_type"`
-}
 
 func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -55,7 +46,7 @@ first. The server keeps them for events.retention.`,
 		if *raw {
 			return terminal.WriteJSON(cmd.OutOrStdout(), body)
 		}
-		var events []entry
+		var events []answer.Event
 		if err := json.Unmarshal(a.Data, &events); err != nil {
 			return fmt.Errorf("events: read the answer of %s: %w", *server, err)
 		}
@@ -69,12 +60,12 @@ first. The server keeps them for events.retention.`,
 }
 
 // eventRows returns a line for each event. The text comes last, since it may be long.
-func eventRows(events []entry) [][]string {
-	slices.SortStableFunc(events, func(a, b entry) int { return cmp.Compare(a.Time, b.Time) })
+func eventRows(events []answer.Event) [][]string {
+	slices.SortStableFunc(events, func(a, b answer.Event) int { return cmp.Compare(a.Time, b.Time) })
 	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}
 	for _, e := range events {
 		rows = append(rows, []string{
-			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), terminal.Printable(e.AlertType), terminal.Printable(e.Host), terminal.Printable(e.Title),
+			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), terminal.Printable(e.Alert), terminal.Printable(e.Host), terminal.Printable(e.Title),
 			terminal.Printable(strings.Join(e.Tags, ",")), terminal.Printable(e.Text),
 		})
 	}

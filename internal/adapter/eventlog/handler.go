@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
@@ -20,26 +21,13 @@ const (
 	maxForm = 1 << 20
 )
 
-// answer is the envelope of Prometheus' HTTP API.
-type answer struct {
-	Status    string      `json:"status"`
-	Data      []eventJSON `json:"data,omitzero"`
-	ErrorType string      `json:"errorType,omitempty"`
-	Error     string      `json:"error,omitempty"`
-	Warnings  []string    `json:"warnings,omitempty"`
-}
-
-type eventJSON struct {
-	ID       string   `json:"id"`
-	Time     float64  `json:"time"` // Unix seconds, as everywhere in this API
-	Title    string   `json:"title"`
-	Text     string   `json:"text"`
-	Tags     []string `json:"tags"`
-	Host     string   `json:"host"`
-	Alert    string   `json:"alert_type"`
-	Priority string   `json:"priority"`
-	Source   string   `json:"source"`
-	Key      string   `json:"aggregation_key"`
+// envelope wraps each answer as Prometheus' HTTP API does.
+type envelope struct {
+	Status    string         `json:"status"`
+	Data      []answer.Event `json:"data,omitzero"`
+	ErrorType string         `json:"errorType,omitempty"`
+	Error     string         `json:"error,omitempty"`
+	Warnings  []string       `json:"warnings,omitempty"`
 }
 
 // Handler answers GET and POST with the events that match the parameters start, end, tag, text
@@ -49,18 +37,18 @@ func (l *Log) Handler() http.Handler { return http.HandlerFunc(l.serve) }
 func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
-		respond(w, http.StatusMethodNotAllowed, answer{ErrorType: "bad_data", Error: "method " + r.Method + " is not allowed; use GET or POST"})
+		respond(w, http.StatusMethodNotAllowed, envelope{ErrorType: "bad_data", Error: "method " + r.Method + " is not allowed; use GET or POST"})
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	f, err := parseFilter(r)
 	if err != nil {
-		respond(w, http.StatusBadRequest, answer{ErrorType: "bad_data", Error: err.Error()})
+		respond(w, http.StatusBadRequest, envelope{ErrorType: "bad_data", Error: err.Error()})
 		return
 	}
 	name, ok := tenant.FromContext(r.Context())
 	if !ok {
-		respond(w, http.StatusInternalServerError, answer{ErrorType: "internal", Error: "BUG: the request has no tenant"})
+		respond(w, http.StatusInternalServerError, envelope{ErrorType: "internal", Error: "BUG: the request has no tenant"})
 		return
 	}
 	f.Tenant = name
@@ -68,10 +56,10 @@ func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
 	f.Limit++ // to see whether there are more
 	found, err := l.Query(r.Context(), f)
 	if err != nil {
-		respond(w, http.StatusInternalServerError, answer{ErrorType: "internal", Error: err.Error()})
+		respond(w, http.StatusInternalServerError, envelope{ErrorType: "internal", Error: err.Error()})
 		return
 	}
-	a := answer{Data: []eventJSON{}}
+	a := envelope{Data: []answer.Event{}}
 	if len(found) > limit {
 		found = found[:limit]
 		a.Warnings = []string{"results truncated due to limit"}
@@ -82,15 +70,15 @@ func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusOK, a)
 }
 
-func toJSON(r *Event) eventJSON {
-	return eventJSON{
+func toJSON(r *Event) answer.Event {
+	return answer.Event{
 		ID: strconv.FormatUint(r.ID, 10), Time: float64(r.Time) / 1000, Title: r.Title, Text: r.Text,
 		Tags: append([]string{}, r.Tags...), Host: r.Host, Alert: r.Alert, Priority: r.Priority,
 		Source: r.Source, Key: r.Key,
 	}
 }
 
-func respond(w http.ResponseWriter, code int, a answer) {
+func respond(w http.ResponseWriter, code int, a envelope) {
 	a.Status = "success"
 	if code != http.StatusOK {
 		a.Status = "error"
