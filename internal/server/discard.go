@@ -51,7 +51,7 @@ func (d discarding) Push(_ context.Context, batches []batch.Batch) error {
 }
 
 // Through implements collector.Aggregator.
-func (d discarding) Through(uint64, int64) {}
+func (d discarding) Through(int64) {}
 
 // Append implements collector.Events.
 func (d discarding) Append(_ context.Context, events []event.Event) error {

@@ -72,9 +72,9 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 
 // Through implements collector.Aggregator. Calls before the opening are dropped, since the next
 // second's call covers them.
-func (o *opening) Through(producer uint64, t int64) {
+func (o *opening) Through(t int64) {
 	if o.isOpen() {
-		o.aggregator.Through(producer, t)
+		o.aggregator.Through(t)
 	}
 }
 

@@ -558,7 +558,7 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if err := p.countIn(window, "a", 3); err != nil {
 			t.Fatal(err)
 		}
-		p.Through(1, window.UnixMilli()+1000)
+		p.Through(window.UnixMilli() + 1000)
 		m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")
 		live, err := p.Live("default", tile.Width10s, 0, time.Now().Add(time.Hour).UnixMilli(), []*labels.Matcher{m})
 		if err != nil || len(live) != 1 || len(live[0].Points) == 0 {
@@ -573,7 +573,7 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if err := p.countIn(window.Add(time.Second), "a", 4); err != nil {
 			t.Fatal(err)
 		}
-		p.Through(1, window.UnixMilli()+2000)
+		p.Through(window.UnixMilli() + 2000)
 		for until, want := range map[time.Duration]float64{1500 * time.Millisecond: 3, time.Hour: 7} {
 			live, err := p.Live("default", tile.Width10s, 0, window.Add(until).UnixMilli(), []*labels.Matcher{m})
 			if err != nil || len(live) != 1 || live[0].Points[len(live[0].Points)-1].V != want {
@@ -609,7 +609,7 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := window.UnixMilli() + 1000
-		p.Through(1, told)
+		p.Through(told)
 		for range 8 { // while the collector stalls
 			time.Sleep(time.Second)
 			if at := newest(); at != told || p.FoldedThrough("default") != told {
@@ -618,7 +618,7 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		}
 		for range 60 { // while windows are empty
 			told = time.Now().UnixMilli()
-			p.Through(1, told)
+			p.Through(told)
 			if at := newest(); at != told {
 				t.Fatalf("empty windows up to %d were told, and the answer is of %d", told, at)
 			}
@@ -626,7 +626,7 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		}
 		leap.Store(int64(time.Hour))
 		time.Sleep(5 * time.Second)
-		p.Through(1, now().UnixMilli())
+		p.Through(now().UnixMilli())
 		if ahead := newest() - time.Now().UnixMilli(); ahead > 0 {
 			t.Errorf("the clock leapt, and the answer lies %d ms ahead", ahead)
 		}

@@ -13,13 +13,14 @@ import (
 // and its work old.
 const clockSlack = time.Second
 
-// Through notes that all of a producer's windows that end at or before t, Unix milliseconds,
-// are counted. Open tiles answer up to then. So if a producer, a push or Run stalls, the
-// answers age; they never show old values at a fresh time. An untouched gauge is answered up
-// to the present, since empty windows are reported, too.
+// Through notes that all windows that end at or before t, Unix milliseconds, are counted. Open
+// tiles answer up to then. So if the collector, a push or Run stalls, the answers age; they
+// never show old values at a fresh time. An untouched gauge is answered up to the present,
+// since empty windows are reported, too.
 //
-// Only one producer pushes windows. With several the stamp would be the least of theirs.
-func (a *Aggregator) Through(_ uint64, t int64) {
+// Only one collector pushes windows. With several, each would have a stamp, and the oldest
+// would count.
+func (a *Aggregator) Through(t int64) {
 	a.raiseStamp(min(t, a.looked.Load()+clockSlack.Milliseconds()))
 }
 

@@ -252,7 +252,7 @@ func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all []
 				t.Errorf("push %d: %v", i, err)
 			}
 		}
-		p.Through(1, time.Now().UnixMilli())
+		p.Through(time.Now().UnixMilli())
 		for _, tenant := range []string{"default", "b", "other"} {
 			fmt.Fprintf(&out, "books of %s: %+v; counted through %d\n", tenant, p.books(tenant), p.FoldedThrough(tenant))
 		}

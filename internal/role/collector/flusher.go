@@ -127,7 +127,7 @@ func (f *flusher) tell() {
 	if !later {
 		return
 	}
-	f.Aggregator.Through(f.Producer, through*1000)
+	f.Aggregator.Through(through * 1000)
 }
 
 // push tries until the batches are acknowledged or permanently refused. Meanwhile listeners

@@ -74,7 +74,7 @@ func (a *aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	return nil
 }
 
-func (a *aggregator) Through(_ uint64, t int64) {
+func (a *aggregator) Through(t int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.through = t

@@ -27,9 +27,9 @@ type Aggregator interface {
 	// batch.FullError: then the batches of the tenants that it names are refused, and the
 	// others count.
 	Push(ctx context.Context, batches []batch.Batch) error
-	// Through reports that a producer has pushed all windows that end at or before t, Unix
-	// milliseconds. Any goroutine may call it, about once a second, and it does not wait.
-	Through(producer uint64, t int64)
+	// Through reports that all windows that end at or before t, Unix milliseconds, were pushed.
+	// Any goroutine may call it, about once a second, and it does not wait.
+	Through(t int64)
 }
 
 // Events stores events.

@@ -302,7 +302,7 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 // waiting is an aggregator that accepts nothing.
 type waiting struct{}
 
-func (waiting) Through(uint64, int64) {}
+func (waiting) Through(int64) {}
 
 func (waiting) Push(ctx context.Context, _ []batch.Batch) error {
 	<-ctx.Done()
