@@ -41,9 +41,15 @@ import (
 // running starts a server with all its parts, and stops it when the test ends.
 func running(t testing.TB, text string) *server {
 	t.Helper()
+	return runningFrom(t, writeFile(t, text))
+}
+
+// runningFrom is running with a configuration file.
+func runningFrom(t testing.TB, file string) *server {
+	t.Helper()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	from := settings.NewSource(flags)
-	if err := flags.Parse([]string{"--config", writeFile(t, text)}); err != nil {
+	if err := flags.Parse([]string{"--config", file}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := from.Load()

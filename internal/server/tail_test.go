@@ -60,7 +60,8 @@ mapping:
 // tail that shows nothing says what it waits for.
 func TestTailByAName(t *testing.T) {
 	text := "data_dir: " + t.TempDir() + "\nhttp: {listen: \"127.0.0.1:0\"}\n" + mappedText
-	s := running(t, strings.Replace(text, "NAME", "requests", 1))
+	file := writeFile(t, strings.Replace(text, "NAME", "requests", 1))
+	s := runningFrom(t, file)
 	all := []string{"page.views:1|c", "shop.cart.requests:2|c", "latency:3|ms", "_sc|db.up|0", "level:4|g", "level:5|c", "noise:6|g"}
 	find := func(glob, want string) {
 		t.Helper()
@@ -99,7 +100,7 @@ func TestTailByAName(t *testing.T) {
 	// Rules are reloaded while a tail runs.
 	lines, _, end := s.tailing(t, "--name", "orders")
 	defer end()
-	if err := os.WriteFile(s.reloader.source.File(), []byte(strings.Replace(text, "NAME", "orders", 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(text, "NAME", "orders", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if resp, said := s.answer(t, http.MethodPost, "/-/reload", "", "", false); resp.StatusCode != http.StatusOK {

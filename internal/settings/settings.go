@@ -101,9 +101,6 @@ const Variable = "FRESHET_CONFIG"
 // keeps its data directory until it ends.
 func (s *Source) KeepBelow(dir string) { s.inUse = dir }
 
-// File returns the path of the file, empty for none.
-func (s *Source) File() string { return s.file }
-
 // Settings returns all keys as they are set now. Paths below the data directory are as written in
 // the file.
 func (s *Source) Settings() ([]conf.Setting, error) {

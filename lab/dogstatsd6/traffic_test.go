@@ -20,9 +20,10 @@ var traffic = func() [][]byte {
 	}
 	packets := make([][]byte, 0, 1<<12)
 	for len(packets) < cap(packets) {
-		for next, i := l.Next(cap(packets)-len(packets)), 0; i < next.Len(); i++ {
+		next := l.Next(cap(packets) - len(packets))
+		for packet := range slices.Chunk(next.Data, next.Size) {
 			// A receiver's memory extends beyond a packet.
-			packets = append(packets, slices.Grow(slices.Clone(next.Packet(i)), 128))
+			packets = append(packets, slices.Grow(slices.Clone(packet), 128))
 		}
 	}
 	return packets

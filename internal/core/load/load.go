@@ -200,9 +200,6 @@ type Packets struct {
 // Len returns the number of packets.
 func (p Packets) Len() int { return len(p.tallies) }
 
-// Packet returns packet i.
-func (p Packets) Packet(i int) []byte { return p.Data[i*p.Size : min((i+1)*p.Size, len(p.Data))] }
-
 // Cut splits off the first n packets.
 func (p Packets) Cut(n int) (first, rest Packets) {
 	at := min(n*p.Size, len(p.Data))
@@ -230,19 +227,6 @@ func (t *Totals) Add(p Packets) {
 		t.CounterSum += uint64(one.counterSum)
 		t.NewContexts += uint64(one.news)
 	}
-}
-
-// Plus returns the sum of both.
-func (t Totals) Plus(o Totals) Totals {
-	t.Packets += o.Packets
-	t.Bytes += o.Bytes
-	t.Metrics += o.Metrics
-	for k := range t.Kinds {
-		t.Kinds[k] += o.Kinds[k]
-	}
-	t.CounterSum += o.CounterSum
-	t.NewContexts += o.NewContexts
-	return t
 }
 
 // tally has the totals of one packet. A datagram has room for fewer than 65,536 lines.

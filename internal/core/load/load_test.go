@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,8 +36,7 @@ func read(t *testing.T, all ...Packets) reading {
 	r := reading{contexts: map[string]int{}, kinds: map[string]string{}}
 	var parser dogstatsd.Parser
 	for _, packets := range all {
-		for i := range packets.Len() {
-			packet := packets.Packet(i)
+		for packet := range slices.Chunk(packets.Data, packets.Size) {
 			r.Packets++
 			r.Bytes += uint64(len(packet))
 			r.longest = max(r.longest, len(packet))
@@ -137,8 +137,7 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 		t.Errorf("the ring has %d packets", p.Len())
 	}
 	tags := max(0, c.Tags-1) // commas
-	for i := range p.Len() {
-		packet := p.Packet(i)
+	for i, packet := range slices.Collect(slices.Chunk(p.Data, p.Size)) {
 		full := len(packet) == p.Size && bytes.Count(packet, []byte("\n")) == c.PerPacket()-1
 		if len(packet) > c.PacketSize || !full && i < p.Len()-1 {
 			t.Fatalf("packet %d of %d has %d bytes: %q", i, p.Len(), len(packet), packet)
@@ -186,8 +185,9 @@ func TestOrderIsScattered(t *testing.T) {
 	c := Standard()
 	c.MetricsPerPacket = 1
 	all := ringOf(mustNew(t, c))
+	packets := slices.Collect(slices.Chunk(all.Data, all.Size))
 	name := func(i int) string {
-		line := string(all.Packet(i))
+		line := string(packets[i])
 		return line[:strings.IndexByte(line, ':')] + line[strings.IndexByte(line, '#'):]
 	}
 	position := map[string]int{}
@@ -246,12 +246,12 @@ func TestCut(t *testing.T) {
 	all := ringOf(l)
 	for _, n := range []int{0, 1, all.Len() - 1, all.Len()} {
 		first, rest := all.Cut(n)
-		var a, b, both Totals
-		a.Add(first)
-		b.Add(rest)
-		both.Add(all)
-		if first.Len() != n || a.Plus(b) != both || !bytes.Equal(append(bytes.Clone(first.Data), rest.Data...), all.Data) {
-			t.Errorf("cut at %d of %d: %+v and %+v", n, all.Len(), a, b)
+		var parts, whole Totals
+		parts.Add(first)
+		parts.Add(rest)
+		whole.Add(all)
+		if first.Len() != n || parts != whole || !bytes.Equal(append(bytes.Clone(first.Data), rest.Data...), all.Data) {
+			t.Errorf("cut at %d of %d: %+v, not %+v", n, all.Len(), parts, whole)
 		}
 	}
 }
