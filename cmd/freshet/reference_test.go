@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 const updateReference = "go test ./cmd/freshet -run TestReference -update"
@@ -31,55 +34,77 @@ func TestReference(t *testing.T) {
 }
 
 // reference describes each command as its help does. The settings of serve are
-// left to docs/configuration.md.
+// left to docs/configuration.md, and flags that many commands have are described once.
 func reference(root *cobra.Command) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Commands\n\nGenerated from the binary: change the command, then run `%s`.\n\n%s\n", updateReference, root.Long)
+	p := page{settings: pflag.NewFlagSet("", pflag.PanicOnError), asking: pflag.NewFlagSet("", pflag.PanicOnError)}
+	apiclient.Flags(p.asking)
+	settings.NewSource(p.settings)
+	fmt.Fprintf(&p, "# Commands\n\nGenerated from the binary: change the command, then run `%s`.\n\n%s\n", updateReference, root.Long)
+	fmt.Fprintf(&p, "\n## Flags of many commands\n\nEach command has -h, --help. A command that asks a server has\n\n```\n%s```\n", p.asking.FlagUsages())
 	for _, group := range root.Groups() {
-		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
+		fmt.Fprintf(&p, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
 		for _, c := range root.Commands() {
 			if c.GroupID == group.ID && c.IsAvailableCommand() {
-				describe(&b, c)
+				p.describe(c)
 			}
 		}
 	}
 	for _, c := range root.Commands() {
 		if c.IsAdditionalHelpTopicCommand() {
-			fmt.Fprintf(&b, "\n## %s\n\n```\n%s\n```\n", c.Short, c.Long)
+			fmt.Fprintf(&p, "\n## %s\n\n```\n%s\n```\n", c.Short, c.Long)
 		}
 	}
-	return b.String()
+	return p.String()
 }
 
-func describe(b *strings.Builder, c *cobra.Command) {
-	c.InitDefaultHelpFlag()
-	fmt.Fprintf(b, "\n### %s\n\n%s\n", c.CommandPath(), c.Short+".")
+type page struct {
+	strings.Builder
+	settings, asking *pflag.FlagSet // flags that the page does not describe for each command
+}
+
+func (p *page) describe(c *cobra.Command) {
+	fmt.Fprintf(p, "\n### %s\n\n%s\n", c.CommandPath(), c.Short+".")
 	if c.Long != "" {
-		fmt.Fprintf(b, "\n%s\n", c.Long)
+		fmt.Fprintf(p, "\n%s\n", c.Long)
 	}
-	fmt.Fprintf(b, "\n```\n%s\n", c.UseLine())
-	if flags := ownFlags(c); flags != "" {
-		fmt.Fprintf(b, "\n%s", flags)
+	fmt.Fprintf(p, "\n```\n%s\n", c.UseLine())
+	if flags := p.flags(c); flags != "" {
+		fmt.Fprintf(p, "\n%s", flags)
 	}
 	if c.Example != "" {
-		fmt.Fprintf(b, "\nExamples:\n%s\n", c.Example)
+		fmt.Fprintf(p, "\nExamples:\n%s\n", c.Example)
 	}
-	b.WriteString("```\n")
+	p.WriteString("```\n")
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() {
-			describe(b, sub)
+			p.describe(sub)
 		}
 	}
 }
 
-// manyFlags is more than a reader looks through: such flags are settings.
-const manyFlags = 20
-
-func ownFlags(c *cobra.Command) string {
-	n := 0
-	c.LocalFlags().VisitAll(func(*pflag.Flag) { n++ })
-	if n > manyFlags {
-		return "A flag for each key of the configuration: see configuration.md.\n"
+// flags describes the flags that c has for itself, and names the others.
+func (p *page) flags(c *cobra.Command) string {
+	own := pflag.NewFlagSet("", pflag.PanicOnError)
+	var asking []string
+	configures := false
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		same := func(shared *pflag.FlagSet) bool { s := shared.Lookup(f.Name); return s != nil && s.Usage == f.Usage }
+		switch {
+		case f.Name == "help":
+		case same(p.asking):
+			asking = append(asking, "--"+f.Name)
+		case same(p.settings):
+			configures = true
+		default:
+			own.AddFlag(f)
+		}
+	})
+	text := own.FlagUsages()
+	if asking != nil {
+		text += "      and " + strings.Join(asking, ", ") + "\n"
 	}
-	return c.LocalFlags().FlagUsages()
+	if configures {
+		text += "      and a flag for each key of configuration.md\n"
+	}
+	return text
 }

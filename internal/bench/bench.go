@@ -11,8 +11,8 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure what a server costs on this machine",
-		Long: `Sends a precisely known load to a server, and reports what became of it and what it
-cost the server. docs/benchmarking.md says what the figures mean.`,
+		Long: `Sends a known load to a server, and reports what became of it and what it cost.
+docs/benchmarking.md explains the figures.`,
 		Example: `  freshet bench dogstatsd
   freshet bench remote-write`,
 		Args: command.Unknown,

@@ -22,12 +22,11 @@ func newDogStatsDCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dogstatsd [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving DogStatsD",
-		Long: `Starts its own receiver, this program as serve --role collector in a temporary
-directory, sends it a load, and prints the CPU time that a metric cost the receiver,
-by its own rusage, during the load. It knows exactly what it sent: the receiver's books
-(freshet ledger) must account for every packet and every sample, or it exits with 1.
-With --server it measures a server that runs on this machine, to which no other program
-should be sending.
+		Long: `Starts this program as serve --role collector in a temporary directory, sends it a
+load, and prints the CPU time that a metric cost it, by its own rusage. If its books
+(freshet ledger) do not account for every packet and every sample, the exit code is 1.
+--server measures a running server on this machine instead, to which no other program
+should send.
 
 Cost depends on the rate: a figure without its rate means nothing.`,
 		Example: `  freshet bench dogstatsd
@@ -43,19 +42,19 @@ Cost depends on the rate: a figure without its rate means nothing.`,
 	b := packetBench{load: load.Standard(), pace: pace{rate: 120_000}}
 	flags := cmd.Flags()
 	b.loadFlags(flags)
-	flags.Func("rate", "send this `number` of metrics a second, or max for as fast as possible (default 120000)", b.setRate)
+	flags.Func("rate", "`number` of metrics a second; max: as fast as possible (default 120000)", b.setRate)
 	duration := command.DurationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up of 1s (default 8s)")
-	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times and print medians")
-	flags.BoolVar(&b.findMax, "find-max", false, "find the highest rate without loss, in steps of 2s each, or of --duration")
-	flags.StringVar(&b.to, "to", "udp", "send this `way`: udp or unixgram, or with --server also udp://HOST:PORT or unixgram:PATH")
-	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT), which makes sending cheaper")
-	flags.IntVar(&b.sender.Sources, "sources", 1, "send from this `number` of sockets; several readers need several")
-	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop packets when a Unix socket is full, as most clients do, instead of waiting")
-	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address` instead of starting one")
+	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times, print medians")
+	flags.BoolVar(&b.findMax, "find-max", false, "find the highest rate without loss, in steps of 2s or --duration")
+	flags.StringVar(&b.to, "to", "udp", "`way` to send: udp or unixgram; with --server also udp://HOST:PORT or unixgram:PATH")
+	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT): cheaper sending")
+	flags.IntVar(&b.sender.Sources, "sources", 1, "`number` of sockets to send from; several readers need several")
+	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop packets if a Unix socket is full, as most clients do; else wait")
+	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address`; start none")
 	b.server.CredentialFlags(flags)
 	flags.StringVar(&b.role, "role", settings.RoleCollector, "`role` of the started receiver: collector or all")
-	flags.BoolVar(&b.pin, "pin", false, "give the started receiver one core (GOMAXPROCS=1), and the sender another")
-	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
+	flags.BoolVar(&b.pin, "pin", false, "give the receiver one core (GOMAXPROCS=1), and the sender another")
+	flags.BoolVar(&b.asJSON, "json", false, "print JSON, with units in the names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
 			return fmt.Errorf("%s takes only flags, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
@@ -79,16 +78,16 @@ Cost depends on the rate: a figure without its rate means nothing.`,
 }
 
 func (b *packetBench) loadFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&b.load.Contexts, "contexts", b.load.Contexts, "send this `number` of distinct contexts (names with tags)")
+	flags.IntVar(&b.load.Contexts, "contexts", b.load.Contexts, "`number` of distinct contexts (names with tags)")
 	flags.Func("kinds", "`weights` of the kinds of metrics (default "+b.load.Kinds.String()+")", func(text string) (err error) {
 		b.load.Kinds, err = load.ParseMix(text)
 		return err
 	})
-	flags.IntVar(&b.load.Tags, "tags", b.load.Tags, "give each metric this `number` of tags; with 4 it takes 100 bytes")
-	flags.IntVar(&b.load.MetricsPerPacket, "metrics-per-packet", 0, "put this `number` of metrics into a packet; 0 for as many as fit")
-	flags.IntVar(&b.load.PacketSize, "packet-size", 0, "make packets of at most this many `bytes` (default 1432 with udp, 8192 with unixgram)")
-	flags.Float64Var(&b.newContexts, "new-contexts", 0, "send this `number` of metrics a second with a context that occurs only once")
-	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that seeds the load: the same seed gives the same bytes")
+	flags.IntVar(&b.load.Tags, "tags", b.load.Tags, "`number` of tags of each metric; with 4 it takes 100 bytes")
+	flags.IntVar(&b.load.MetricsPerPacket, "metrics-per-packet", 0, "`number` of metrics in a packet; 0: as many as fit")
+	flags.IntVar(&b.load.PacketSize, "packet-size", 0, "most `bytes` of a packet (default 1432 with udp, 8192 with unixgram)")
+	flags.Float64Var(&b.newContexts, "new-contexts", 0, "`number` of metrics a second with a context that occurs once")
+	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that seeds the load: same seed, same bytes")
 }
 
 func (b *packetBench) setRate(text string) error {

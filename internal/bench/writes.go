@@ -19,16 +19,15 @@ func newRemoteWriteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remote-write [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving and storing remote write",
-		Long: `Starts its own receiver, this program as serve in a temporary directory, sends it
-requests of Prometheus remote write, and prints the CPU time that a sample and a new
-series cost the receiver, by its own rusage. It counts what was acknowledged, and then
-queries all of it in PromQL: if a sample or a series is missing, it exits with 1. With
---server it measures a server that runs on this machine, to which no other program
-should be sending.
+		Long: `Starts this program as serve in a temporary directory, sends it requests of Prometheus
+remote write, and prints the CPU time that a sample and a new series cost it, by its own
+rusage. Then it queries every sample that was acknowledged: if one is missing, the exit
+code is 1. --server measures a running server on this machine instead, to which no other
+program should send.
 
 Each series has one sample a round. The first round, in which all series are new, is
-measured separately. The samples' times are --interval apart and end about now, however
-fast they are sent; with --live they are the times of sending.`,
+measured separately. The samples' times are --interval apart and end about now; with
+--live they are the times of sending.`,
 		Example: `  freshet bench remote-write
   freshet bench remote-write --version 2 --series 1000000 --rounds 10 -- --distributor-max-series 0
   freshet bench remote-write --series 10000 --batch 100 --duration 10s
@@ -38,16 +37,16 @@ fast they are sent; with --live they are the times of sending.`,
 	b := writeBench{load: remoteload.Standard()}
 	flags := cmd.Flags()
 	b.loadFlags(flags)
-	interval := command.DurationFlag(flags, "interval", 15*time.Second, "space the samples of a series by this `duration` (default 15s)")
-	flags.Func("rate", "send this `number` of samples a second, or max for as fast as possible (default max)", b.setRate)
-	flags.IntVar(&b.rounds, "rounds", defaultRounds, "send this `number` of samples of each series; 0 for as many as fit into --duration")
-	duration := command.DurationFlag(flags, "duration", 0, "send for this `duration`, with any number of rounds unless --rounds is given")
+	interval := command.DurationFlag(flags, "interval", 15*time.Second, "`duration` between two samples of a series (default 15s)")
+	flags.Func("rate", "`number` of samples a second; max: as fast as possible (default max)", b.setRate)
+	flags.IntVar(&b.rounds, "rounds", defaultRounds, "`number` of samples of each series; 0: as many as fit into --duration")
+	duration := command.DurationFlag(flags, "duration", 0, "send for this `duration`; without --rounds, any number of rounds")
 	flags.BoolVar(&b.live, "live", false, "send each round at the time of its samples, --interval apart")
-	flags.IntVar(&b.writer.Connections, "connections", 2, "send this `number` of requests at once")
-	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address` instead of starting one")
+	flags.IntVar(&b.writer.Connections, "connections", 2, "`number` of requests at once")
+	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address`; start none")
 	b.server.CredentialFlags(flags)
 	flags.StringVar(&b.tenant, "tenant", "", "`name` for the header X-Scope-OrgID, if the server trusts it")
-	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
+	flags.BoolVar(&b.asJSON, "json", false, "print JSON, with units in the names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
 			return fmt.Errorf("%s takes only flags, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
@@ -75,11 +74,11 @@ fast they are sent; with --live they are the times of sending.`,
 const defaultRounds = 60
 
 func (b *writeBench) loadFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&b.load.Version, "version", b.load.Version, "use this `version` of the protocol, 1 or 2")
-	flags.IntVar(&b.load.Series, "series", b.load.Series, "send this `number` of series")
-	flags.IntVar(&b.load.Labels, "labels", b.load.Labels, "give each series this `number` of labels")
-	flags.IntVar(&b.load.Batch, "batch", b.load.Batch, "put this `number` of samples into a request")
-	flags.Float64Var(&b.load.NewShare, "new-share", 0, "replace this `share` of the series, 0 to 1, with new ones in each round")
+	flags.IntVar(&b.load.Version, "version", b.load.Version, "`version` of the protocol, 1 or 2")
+	flags.IntVar(&b.load.Series, "series", b.load.Series, "`number` of series")
+	flags.IntVar(&b.load.Labels, "labels", b.load.Labels, "`number` of labels of each series")
+	flags.IntVar(&b.load.Batch, "batch", b.load.Batch, "`number` of samples in a request")
+	flags.Float64Var(&b.load.NewShare, "new-share", 0, "`share` of the series, 0 to 1, that each round replaces with new ones")
 	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that seeds the values")
 }
 

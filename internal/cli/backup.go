@@ -25,11 +25,10 @@ func newBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup [DIR]",
 		Short: "Take a snapshot of the running server",
-		Long: `Asks the server on this machine for a snapshot of everything that it has stored and
-counted, while it goes on running. The snapshot is a directory below snapshots/ in the
-data directory. Its blocks are hard links, which take space only once the server
-deletes its own. With DIR, the snapshot is moved there, or copied if DIR is on
-another disk; DIR must not exist yet. freshet restore turns it into a data directory.`,
+		Long: `Makes a running server take a snapshot of all its data, in a directory below snapshots/
+in the data directory. Its blocks are hard links, which take space once the server
+deletes its own. With DIR, which must not exist yet, the snapshot is moved there, or
+copied to another disk.`,
 		Example: `  freshet backup                                 into the data directory
   freshet backup /backup/freshet-monday          and to another disk
   freshet backup --json | jq -r 'select(.path).path'`,

@@ -24,10 +24,10 @@ func newCaptureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [FILE]",
 		Short: "Write what arrives to a file, byte for byte",
-		Long: `Asks a server on this machine for the datagrams that arrive and writes them to a
-file, with their times and senders, until it is interrupted. freshet replay sends
-them again. Without a name, the file is named after the time; - is standard output.
-The file contains whatever applications put into names and tags.`,
+		Long: `Writes the datagrams that arrive at a server on this machine to a file, with their
+times and senders, until it is interrupted. freshet replay sends them again. Without a
+name, the file is named after the time; - is standard output. The file contains
+whatever applications put into names and tags.`,
 		Example: `  freshet capture                                   until Ctrl-C
   freshet capture bug.capture --duration 30s
   freshet capture - --datagrams 1000 | zstd > bug.capture.zst
@@ -37,7 +37,7 @@ The file contains whatever applications put into names and tags.`,
 	server := apiclient.Flags(cmd.Flags())
 	duration := command.DurationFlag(cmd.Flags(), "duration", 0, "end after this `duration` (default when interrupted)")
 	datagrams := cmd.Flags().Uint64("datagrams", 0, "end after this `number` of datagrams (default no limit)")
-	listener := cmd.Flags().String("listener", "", "only what arrives at this socket, `NETWORK://ADDRESS` as in /metrics")
+	listener := cmd.Flags().String("listener", "", "only datagrams that arrive at this socket: `NETWORK://ADDRESS`, as in /metrics")
 	asJSON := cmd.Flags().Bool("json", false, "print the summary as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := capturing{most: *datagrams, begun: time.Now(), notes: cmd.ErrOrStderr()}

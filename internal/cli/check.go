@@ -20,17 +20,17 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Check configuration files",
-		Long: `Reads configuration files as serve does, each on its own, and lists all problems,
-or says that a file is fine. - is standard input. As for serve, FRESHET_ environment
-variables override a file; misspelt ones are pointed out.
+		Long: `Reads each configuration file as serve does, and lists all its problems, or says that
+it is fine. - is standard input. As for serve, FRESHET_ environment variables override
+a file; misspelt ones are pointed out.
 
-It exits with 0 if all files are fine, and with 2 otherwise.`,
+The exit code is 0 if all files are fine, otherwise 2.`,
 		Example: `  freshet check /etc/freshet.yaml
   freshet check --json environments/*.yaml
   freshet config --server prod:7125 | freshet check -`,
 		Args: command.Words(1, math.MaxInt, "freshet check freshet.yaml, or - for standard input"),
 	}
-	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each file")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON: an object for each file")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		schema, code := settings.Schema(), command.OK
 		var all []checkedFile

@@ -20,8 +20,8 @@ func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a script that makes a shell complete freshet commands",
-		Long: `Prints a script that makes a shell complete commands, flags and, if a server
-answers, the names of metrics.`,
+		Long: `Prints a script for a shell. It completes commands, flags and, if a server answers,
+the names of metrics.`,
 		Example: `  source <(freshet completion bash)                       in this bash
   freshet completion bash > /etc/bash_completion.d/freshet
   freshet completion zsh > "${fpath[1]}/_freshet"

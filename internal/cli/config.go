@@ -20,13 +20,12 @@ func newConfigCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the configuration in force, with comments",
 		Long: `Prints the configuration that serve would run with, given the same file, flags and
-environment: each key with its help, and with what set it. Keys that nothing has set
-are commented out, so that the others stand out. The output is a configuration file
-with the same meaning, secrets included: a good one to start with.
+environment: a file that can be loaded, secrets included, with the help of each key and
+what set it. Keys that nothing sets are commented out.
 
-With --server it asks a running server for the configuration in force there, reloads
-included. Other flags and the environment of this shell then have no effect. Secrets
-are hidden: values of forward.backends[].headers, users and queries of URLs.`,
+--server prints the configuration in force in a running server, without its secrets:
+values of forward.backends[].headers, users and queries of URLs. Other flags and this
+shell's environment then have no effect.`,
 		Example: `  freshet config > freshet.yaml                       all keys with their defaults
   freshet config --config /etc/freshet.yaml
   freshet config --config /etc/freshet.yaml --json | jq '.[] | select(.set_by != "default")'
@@ -35,7 +34,7 @@ are hidden: values of forward.backends[].headers, users and queries of URLs.`,
 	}
 	from := settings.NewSource(cmd.Flags())
 	server := apiclient.Flags(cmd.Flags())
-	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each key; with --server its answer unchanged")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON: an object for each key, or the server's answer")
 	reference := cmd.Flags().Bool("reference", false, "print the lists of docs/configuration.md")
 	_ = cmd.Flags().MarkHidden("reference") // it exists
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -110,17 +109,16 @@ func writeKey(b *strings.Builder, k conf.Key) {
 		fmt.Fprintf(b, "  - `%s` (%s): %s\n", k.Path, k.Type, inMarkdown(k.Help))
 		return
 	}
-	fmt.Fprintf(b, "- **`%s`** (%s, default `%s`): %s.\n  ", k.Path, k.Type, k.Default, inMarkdown(k.Help))
-	if k.Flag == "" {
-		b.WriteString("In the file only")
-	} else {
-		fmt.Fprintf(b, "`--%s`, `%s`", k.Flag, k.Env)
-	}
+	fmt.Fprintf(b, "- **`%s`** (%s, `%s`", k.Path, k.Type, k.Default)
 	if k.Restart {
-		b.WriteString("; a change takes a restart.\n")
-	} else {
-		b.WriteString("; applied by a reload.\n")
+		b.WriteString(", restart")
 	}
+	if k.Flag == "" {
+		b.WriteString(", file only")
+	} else {
+		fmt.Fprintf(b, ", `--%s`", k.Flag)
+	}
+	fmt.Fprintf(b, "): %s.\n", inMarkdown(k.Help))
 }
 
 // inMarkdown escapes what Markdown would interpret.

@@ -146,7 +146,9 @@ func TestWriteReference(t *testing.T) {
 	}
 	for _, want := range []string{
 		"<!-- keys: process -->\n- **`role`** (",
-		"- **`dogstatsd.udp`** (string, default `127.0.0.1:8125`): HOST:PORT of the UDP socket; empty turns it off.\n  `--dogstatsd-udp`, `FRESHET_DOGSTATSD_UDP`; applied by a reload.\n",
+		"- **`dogstatsd.udp`** (string, `127.0.0.1:8125`, `--dogstatsd-udp`): HOST:PORT of the UDP socket; empty turns it off.\n",
+		"- **`data_dir`** (string, `./data`, restart, `--data-dir`): ",
+		"- **`dogstatsd.labels`** (map, `{}`, file only): ",
 		"  - `http.listeners[].listen` (string): HOST:PORT\n",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -17,14 +17,13 @@ func newConvertCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert statsd_exporter FILE",
 		Short: "Convert another program's configuration",
-		Long: `Reads a mapping file of Prometheus' statsd_exporter and writes a configuration
-file under which the same line gets the same name and labels. Whatever has no
-equivalent, or changes its meaning, is listed on standard error, and marked in the
-file with the word ATTENTION. - is standard input.
+		Long: `Reads a mapping file of Prometheus' statsd_exporter and writes a configuration file
+that gives each line the same name and labels. Everything without an equivalent, or
+with another meaning, is listed on standard error and marked ATTENTION in the file.
+- is standard input.
 
-It exits with 0 if nothing of that kind was found, and with 1 otherwise; the
-configuration is written in both cases. It exits with 2 if the file cannot be read;
-then nothing is written.`,
+The exit code is 0 if there was nothing to list, 1 if there was, and 2 if the file
+cannot be read; then nothing is written.`,
 		Example: `  freshet convert statsd_exporter statsd_mapping.yml > freshet.yaml
   freshet explain 'shop.cart.200.requests:1|c' --config freshet.yaml`,
 		ValidArgs: []string{"statsd_exporter"},

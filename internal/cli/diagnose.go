@@ -29,13 +29,11 @@ func newDiagnoseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose [flags] [FILE.zip]",
 		Short: "Say why a server is slow, with evidence",
-		Long: `Makes a server record itself, which takes about six seconds, and names what is likely
-wrong: growing stacks, garbage, a contended lock, too many goroutines, an exhausted CPU
-quota, no processor left, expensive queries, a slow disk, datagrams that the kernel
-dropped, a store that cannot be opened, malformed lines, a flood of series, growing
-series, or tiny requests. It can also read a record from a file, or one that the server
-kept when a stage was over its budget. docs/diagnose.md says how each cause is
-recognised, and what to do.`,
+		Long: `Makes a server record itself, which takes about six seconds, and names likely causes:
+a contended lock, garbage, an exhausted CPU quota, a slow disk, dropped datagrams, a
+flood of series and others. It also reads a record from a file, or one that the server
+kept when a stage was over its budget. docs/diagnose.md lists the causes, and says what
+to do about each.`,
 		Example: `  freshet diagnose
   freshet diagnose --last                       the newest record that the server kept
   freshet diagnose --record 20261121T235756.730-queue
@@ -45,8 +43,8 @@ recognised, and what to do.`,
 	}
 	d := diagnosing{}
 	server := apiclient.Flags(cmd.Flags())
-	cmd.Flags().StringVar(&d.id, "record", "", "diagnose the record with this `id`, which the server kept")
-	cmd.Flags().BoolVar(&d.last, "last", false, "diagnose the newest record that the server kept")
+	cmd.Flags().StringVar(&d.id, "record", "", "diagnose the server's record with this `id`")
+	cmd.Flags().BoolVar(&d.last, "last", false, "diagnose the server's newest record")
 	cmd.Flags().StringVar(&d.save, "save", "", "keep the record in this `file`")
 	cmd.Flags().BoolVar(&d.raw, "json", false, "print the diagnosis as JSON")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

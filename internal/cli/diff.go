@@ -22,13 +22,13 @@ func newDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff FILE",
 		Short: "Show what a configuration file would change on a running server",
-		Long: `Asks a server on this machine what would change if it ran with FILE: each key with its
-old and new value, and whether a reload applies it or a restart is needed. It changes
-nothing. - is standard input. The server's own flags and environment override the
-file, as when it is loaded; so a key that they set never differs.
+		Long: `Compares FILE with the configuration of a server on this machine, and prints each key
+that differs, with its old and new value, and whether a reload applies it or a restart
+is needed. It changes nothing. - is standard input. The server's own flags and
+environment override the file, so a key that they set never differs.
 
-It exits with 0 if nothing would change, with 1 if something would, and with 2 if
-the file is invalid or the server cannot be asked.`,
+The exit code is 0 if nothing would change, 1 if something would, and 2 if the file is
+invalid or the server cannot be asked.`,
 		Example: `  freshet diff /etc/freshet.yaml
   freshet diff new.yaml --json | jq '.changes[] | select(.restart)'
   freshet diff new.yaml; [ $? = 1 ] && cp new.yaml /etc/freshet.yaml && systemctl reload freshet`,

@@ -21,16 +21,16 @@ func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the events that applications have sent, oldest first",
-		Long: `Asks a server for the events that applications have sent and prints a table, oldest
-first. The server keeps them for events.retention.`,
+		Long: `Prints a table of the events that applications have sent to a server, which keeps them
+for events.retention.`,
 		Example: `  freshet events --since 15m
   freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
 		Args: command.NoWords,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	since := command.DurationFlag(cmd.Flags(), "since", time.Hour, "print events of the last `duration`, like 15m or 2d (default 1h)")
+	since := command.DurationFlag(cmd.Flags(), "since", time.Hour, "only events of the last `duration`, like 15m or 2d (default 1h)")
 	text := cmd.Flags().String("text", "", "only events with this in their title or text")
-	tags := cmd.Flags().StringArray("tag", nil, "only events with this `tag`, such as env:prod; if repeated, with all")
+	tags := cmd.Flags().StringArray("tag", nil, "only events with this `tag`, such as env:prod; repeated: with all")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		now := time.Now()

@@ -29,12 +29,11 @@ func newExplainCommand() *cobra.Command {
 		Short: "Say what a datagram would become here, field by field",
 		Long: `Asks a server what a DogStatsD datagram would become there: what each field means,
 the rule that matches, the series, how values are combined and where they are stored.
-For a malformed line it shows the byte at which it goes wrong. Nothing is stored or
-changed. With --config it uses a file instead of a server, and with --offline the
-defaults.
+For a malformed line it marks the byte that is wrong. Nothing is stored. --config uses
+a file instead of a server, --offline the defaults.
 
 LINE may have several lines, as a datagram may; - reads it from standard input.
-It exits with 1 if a line is malformed.`,
+The exit code is 1 if a line is malformed.`,
 		Example: `  freshet explain 'page_views:1|c|#page:home'
   freshet explain 'price:1,5|g'
   freshet explain 'shop.cart.time:320|ms' --config freshet.yaml
@@ -47,9 +46,9 @@ It exits with 1 if a line is malformed.`,
 		},
 	}
 	server := apiclient.Flags(cmd.Flags())
-	tenant := cmd.Flags().String("tenant", "", "`tenant` that the datagram is for (default the tenant of the server's address)")
-	file := cmd.Flags().String("config", "", "use this configuration `file` instead of a server")
-	offline := cmd.Flags().Bool("offline", false, "use the defaults instead of a server")
+	tenant := cmd.Flags().String("tenant", "", "`tenant` of the datagram (default the tenant of the server's address)")
+	file := cmd.Flags().String("config", "", "use this configuration `file`, not a server")
+	offline := cmd.Flags().Bool("offline", false, "use the defaults, not a server")
 	asJSON := cmd.Flags().Bool("json", false, "print the answer as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		packet := []byte(args[0])

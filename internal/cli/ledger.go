@@ -28,16 +28,16 @@ func newLedgerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ledger",
 		Short: "Show what became of every sample and datagram",
-		Long: `Asks a server for its books and prints them: what it received since it started, and
-the one state that each sample and each datagram is in. The difference must be 0.
-docs/ledger.md says what each state and reason means, and what to do about it.`,
+		Long: `Prints a server's books since its start: what it received, and the one state that each
+sample and each datagram is in. The difference must be 0. docs/ledger.md explains each
+state and reason, and says what to do about it.`,
 		Example: `  freshet ledger
   freshet ledger --watch
   freshet ledger --json | jq .data.samples`,
 		Args: command.NoWords,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	watch := cmd.Flags().Bool("watch", false, "print the books again each second, with rates, until interrupted")
+	watch := cmd.Flags().Bool("watch", false, "repeat each second, with rates, until interrupted")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l := ledgerView{View: terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), server: *server, raw: *raw, live: *watch}

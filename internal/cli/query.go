@@ -29,8 +29,8 @@ func newQueryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query 'EXPR'",
 		Short: "Ask a PromQL expression and print a table, or draw a plot",
-		Long: `Asks a server a PromQL expression and prints the answer: a table for series and
-values, bars for native histograms, a plot for a range of time.`,
+		Long: `Asks a server a PromQL expression and prints a table of series and values, bars for
+native histograms, or a plot of a range of time.`,
 		Example: `  freshet query page_views
   freshet query 'increase(page_views[5m] anchored)'
   freshet query 'histogram_quantile(0.99, rate(request_seconds[5m]))' --range 6h
@@ -45,9 +45,9 @@ values, bars for native histograms, a plot for a range of time.`,
 	}
 	server := apiclient.Flags(cmd.Flags())
 	cmd.ValidArgsFunction = completeMetric(server)
-	at := command.TimeFlag(cmd.Flags(), "time", "`instant` to query, or the end of the range, as Unix seconds or 2006-01-02T15:04:05Z (default now)")
+	at := command.TimeFlag(cmd.Flags(), "time", "`instant`, or end of the range: Unix seconds or 2006-01-02T15:04:05Z (default now)")
 	length := command.DurationFlag(cmd.Flags(), "range", 0, "draw the last `duration`, like 15m, 1h or 2d")
-	step := command.DurationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range, the last of which is at its end (default one point per column)")
+	step := command.DurationFlag(cmd.Flags(), "step", 0, "`duration` between points, counted back from the end (default one point per column)")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -24,10 +24,9 @@ func newReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Send a capture again, at any speed, or print it",
-		Long: `Sends the datagrams of a capture again, in the order and with the intervals in which
-they were captured. UDP silently drops what the receiver is too busy to read, as always;
-Unix sockets wait. - is standard input. It exits with 1 if a datagram could not be sent,
-for example because nothing listens on this machine.`,
+		Long: `Sends the datagrams of a capture again, in the same order and at the same intervals.
+- is standard input. UDP drops what the receiver is too busy to read; Unix sockets wait.
+The exit code is 1 if a datagram could not be sent, for example because nothing listens.`,
 		Example: `  freshet replay bug.capture
   freshet replay bug.capture --to unixgram:/run/freshet.sock --speed max
   freshet replay bug.capture --rate 10000 --loop 100
@@ -35,15 +34,15 @@ for example because nothing listens on this machine.`,
   zstd -dc bug.capture.zst | freshet replay - --speed 10`,
 	}
 	flags := cmd.Flags()
-	to := flags.String("to", loadgen.DefaultTarget, "send to this target: udp://HOST:PORT, unixgram:PATH or unix:PATH")
+	to := flags.String("to", loadgen.DefaultTarget, "target: udp://HOST:PORT, unixgram:PATH or unix:PATH")
 	r := replay{speed: 1}
 	flags.Func("speed", "`times` the original speed, or max (default 1)", r.setSpeed)
-	flags.Float64Var(&r.rate, "rate", 0, "send this `number` of datagrams a second, whatever their times")
+	flags.Float64Var(&r.rate, "rate", 0, "`number` of datagrams a second, whatever their times")
 	loops := flags.Int("loop", 1, "send the capture this `number` of times")
 	from := command.DurationFlag(flags, "from", 0, "begin this `duration` after the first datagram")
 	until := command.DurationFlag(flags, "until", 0, "end this `duration` after the first datagram")
 	lines := flags.Bool("print", false, "print the lines and send nothing")
-	asJSON := flags.Bool("json", false, "print JSON: the summary, or with --print the lines")
+	asJSON := flags.Bool("json", false, "print the summary, or with --print the lines, as JSON")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		_, _, badTarget := loadgen.ParseTarget(*to)
 		switch {

@@ -23,13 +23,11 @@ func newRestartCommand() *cobra.Command {
 		Use:   "restart",
 		Short: "Restart a server in place, without losing a datagram",
 		Long: `Makes a running server replace itself with the program now at its path, in the same
-process and with the same sockets: datagrams sent meanwhile wait in them. The server
-first has the new program check the configuration. If the program or the configuration
-is bad, the server goes on as before, and this command says why. docs/upgrade.md has
-the details. It sends SIGUSR2 to the process that has the data directory.`,
+process and with the same sockets. If the program or the configuration is bad, the
+server goes on as before, and this command says why. It sends SIGUSR2 to the process
+that has the data directory. See docs/upgrade.md.`,
 		Example: `  freshet restart
-  freshet restart --data-dir /var/lib/freshet
-  freshet restart --json`,
+  freshet restart --data-dir /var/lib/freshet`,
 		Args: command.NoWords,
 	}
 	preset := os.Getenv("FRESHET_DATA_DIR")

@@ -28,8 +28,8 @@ func newRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore SNAPSHOT",
 		Short: "Turn a snapshot into a data directory",
-		Long: `Copies a snapshot of freshet backup into an empty directory, reads everything in it
-once, and leaves it ready for freshet serve --data-dir. The snapshot is not changed.`,
+		Long: `Copies a snapshot of freshet backup into an empty directory and checks all of it by
+reading it once. freshet serve --data-dir can then use the directory.`,
 		Example: `  freshet restore /backup/freshet-2026-11-21 --data-dir /var/lib/freshet
   freshet serve --data-dir /var/lib/freshet`,
 	}

@@ -14,7 +14,7 @@ func NewRoot(serve, bench *cobra.Command) *cobra.Command {
 		Short: "A metrics pipeline in one binary: DogStatsD in, PromQL out",
 		Long: `Freshet takes measurements from any DogStatsD client, aggregates and stores them,
 and answers PromQL about a second later. Without a command it runs the server on
-this machine's loopback, with its data in ./data.`,
+loopback, with its data in ./data.`,
 		Example: `  freshet                                       run everything with defaults
   freshet serve --config /etc/freshet.yaml      run as configured
   freshet query page_views                      what is it now

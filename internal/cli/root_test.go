@@ -22,7 +22,7 @@ func TestCommandLine(t *testing.T) {
 		{"a flag by its old name", []string{"config", "--ingest-max-body", "1MiB"}, command.Usage, "freshet: --ingest-max-body: was renamed: say --distributor-max-body\n"},
 		{"a former flag of another command", []string{"version", "--ingest-max-body", "1MiB"}, command.Usage, "freshet: unknown flag: --ingest-max-body; see freshet version --help\n"},
 		{"an unknown flag", []string{"version", "--frobnicate"}, command.Usage, "freshet: unknown flag: --frobnicate; see freshet version --help\n"},
-		{"a word too many", []string{"version", "now"}, command.Usage, "freshet: freshet version takes flags alone, got \"now\"; see freshet version --help\n"},
+		{"a word too many", []string{"version", "now"}, command.Usage, "freshet: freshet version takes no arguments, only flags; got \"now\"; see freshet version --help\n"},
 		{"no file", []string{"check"}, command.Usage, "freshet: freshet check got 0 words; write freshet check freshet.yaml, or - for standard input\n"},
 		{"no snapshot", []string{"restore", "--data-dir", "new"}, command.Usage, "freshet: freshet restore got 0 words; write freshet restore SNAPSHOT --data-dir NEW\n"},
 		{"nowhere to restore to", []string{"restore", "old"}, command.Usage, "freshet: restore needs an empty directory, or the name of a new one; write freshet restore SNAPSHOT --data-dir NEW\n"},

@@ -31,11 +31,10 @@ func newTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Show the lines that arrive now, and who sends them",
-		Long: `Asks a server on this machine for the lines that arrive and prints them until it is
-interrupted. The server applies the filters; * stands for any text and ? for a byte. A
-name is one that a client sends, such as page.views, or one in PromQL, such as
-page_views. Lines that are left out, because there are too many or the server had no
-time, are counted and reported.`,
+		Long: `Prints the lines that arrive at a server on this machine, until it is interrupted. In
+filters * stands for any text and ? for a byte. A name is the client's, page.views, or
+PromQL's, page_views. Lines that are left out, because there are too many or the server
+had no time, are counted and reported.`,
 		Example: `  freshet tail
   freshet tail --name 'page_*' --tag env:prod
   freshet tail --malformed                          and why
@@ -45,13 +44,13 @@ time, are counted and reported.`,
 	server := apiclient.Flags(cmd.Flags())
 	flags := cmd.Flags()
 	name := flags.String("name", "", "only metrics, checks and events whose name, as sent or as stored, matches this `glob`")
-	tags := flags.StringArray("tag", nil, "only lines with a tag that matches this `glob`, as in env:prod*; if repeated, with all")
+	tags := flags.StringArray("tag", nil, "only lines with a tag that matches this `glob`, such as env:prod*; repeated: with all")
 	flags.String("sender", "", "only lines that this `address` or network sent by UDP")
 	flags.Int32("pid", 0, "only lines that this `process` sent by a Unix socket")
 	flags.Int32("uid", 0, "only lines that this `user` sent by a Unix socket")
-	flags.String("listener", "", "only lines that arrive at this socket, `NETWORK://ADDRESS` as in /metrics")
-	flags.Float64("sample", 1, "look at this `share` of the datagrams, chosen at random")
-	rate := flags.Int("max-rate", 0, fmt.Sprintf("at most this many `lines` a second, 0 for no limit (default %d on a terminal)", readableRate))
+	flags.String("listener", "", "only lines that arrive at this socket: `NETWORK://ADDRESS`, as in /metrics")
+	flags.Float64("sample", 1, "look at a random `share` of the datagrams")
+	rate := flags.Int("max-rate", 0, fmt.Sprintf("`lines` a second; 0: no limit (default %d on a terminal)", readableRate))
 	malformed := flags.Bool("malformed", false, "only malformed lines, and why")
 	raw := flags.Bool("json", false, "print JSON, one line each")
 	params := url.Values{}

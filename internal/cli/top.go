@@ -24,20 +24,19 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show the busiest metrics and senders, new series and large labels",
-		Long: `Asks a server what is busiest and shows it again each second until it is interrupted,
-or once if the output is not a terminal. The server counts only while a client asks, so
-the first answer takes two seconds. Rates cover the last ten seconds, or the part of
-them in which the server counted. Metrics over a limit are red.`,
+		Long: `Shows what is busiest, each second until it is interrupted, or once if the output is
+not a terminal. The server counts only while a client asks, so the first answer takes
+two seconds. Rates cover at most the last ten seconds. Metrics over a limit are red.`,
 		Example: `  freshet top
   freshet top --once --limit 5
   freshet top --json --interval 10s             a line of JSON every ten seconds
   freshet top --once --json | jq '.data.labels[0]'`,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	limit := cmd.Flags().Int("limit", top.DefaultRows, fmt.Sprintf("`rows` of each list, at most %d; a terminal shows what it has room for", top.MaxRows))
-	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "`duration` between two pages (default 1s)")
+	limit := cmd.Flags().Int("limit", top.DefaultRows, fmt.Sprintf("`rows` of each list, at most %d; a terminal may have room for fewer", top.MaxRows))
+	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "refresh after this `duration` (default 1s)")
 	once := cmd.Flags().Bool("once", false, "look once")
-	raw := cmd.Flags().Bool("json", false, "print the server's answers unchanged, one line each")
+	raw := cmd.Flags().Bool("json", false, "print each answer of the server as a line")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if _, err := top.ParseRows(strconv.Itoa(*limit)); err != nil {
 			return fmt.Errorf("--%w", err)

@@ -15,8 +15,7 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print which build this is",
-		Long: `Prints the version, the commit that it was built from, and whether the tree had
-uncommitted changes.`,
+		Long:  `Prints the version, its commit, and whether the tree had uncommitted changes.`,
 		Example: `  freshet version
   freshet version --json | jq -r .revision`,
 		Args: command.NoWords,

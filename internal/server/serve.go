@@ -24,10 +24,10 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   CommandName,
 		Short: "Run the server",
-		Long: `Runs the server: DogStatsD sockets, aggregation, storage and the Prometheus API in
-one process. Every setting is a key of the configuration file, a flag and an
-environment variable: dogstatsd.udp, --dogstatsd-udp, FRESHET_DOGSTATSD_UDP.
-Flags win over the environment, the environment over the file.`,
+		Long: `Runs DogStatsD sockets, aggregation, storage and the Prometheus API in one process.
+Every setting is a key of the configuration file, a flag and an environment variable:
+dogstatsd.udp, --dogstatsd-udp, FRESHET_DOGSTATSD_UDP. Flags override the environment,
+the environment the file.`,
 		Example: `  freshet serve
   freshet serve --config /etc/freshet.yaml
   freshet serve --dogstatsd-udp 0.0.0.0:8125 --http-listen 0.0.0.0:7125

@@ -9,14 +9,14 @@ import (
 
 // Aggregator is the "aggregator" section of the configuration file.
 type Aggregator struct {
-	Lateness    time.Duration `yaml:"lateness" help:"how long a tile stays open after its end, for windows that come late; 0s to 30s"`
-	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets keep repeating their value after the last sample; at least 10s"`
-	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges keep repeating their value after the last sample; at least 10s"`
-	CheckTTL    time.Duration `yaml:"check_ttl" help:"how long service checks keep repeating their status after the last sample; at least 10s"`
-	UpDownTTL   time.Duration `yaml:"updown_ttl" help:"how long up/down counters (rules with updown, and OTLP's deltas of sums that may fall) keep and repeat their total after the last sample; at least 10s"`
-	TimedWindow time.Duration `yaml:"timed_window" help:"how old the timestamp of a gauge or check may be (|T, d:); at most store.out_of_order"`
-	Fsync       string        `yaml:"fsync" help:"when the journal is synced to disk, against power loss: interval (every second) or commit (before every acknowledgement)"`
-	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed, at least 1MiB; a restart replays at most about twice as many"`
+	Lateness    time.Duration `yaml:"lateness" help:"time for which a tile stays open after its end, 0s to 30s"`
+	CounterTTL  time.Duration `yaml:"counter_ttl" help:"time for which counters, timers and sets repeat their value after the last sample; at least 10s"`
+	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"time for which gauges repeat their value after the last sample; at least 10s"`
+	CheckTTL    time.Duration `yaml:"check_ttl" help:"time for which service checks repeat their status after the last sample; at least 10s"`
+	UpDownTTL   time.Duration `yaml:"updown_ttl" help:"time for which up/down counters (of rules with updown, and of OTLP's deltas of sums that may fall) repeat their total after the last sample; at least 10s"`
+	TimedWindow time.Duration `yaml:"timed_window" help:"largest age of a timestamp of a gauge or check (|T, d:); at most store.out_of_order"`
+	Fsync       string        `yaml:"fsync" help:"when the journal is synced, against power loss: interval (every second) or commit (before each acknowledgement)"`
+	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes between checkpoints, at least 1MiB; a start replays at most about twice as many"`
 }
 
 // Values of Aggregator.Fsync.

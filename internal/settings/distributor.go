@@ -17,36 +17,36 @@ import (
 // Distributor is the "distributor" section of the configuration file: what remote write and OTLP
 // may bring in.
 type Distributor struct {
-	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request in bytes, after decompression; larger ones get 413"`
-	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory for all requests under way (as received, decompressed and decoded); one tenant may use half of it; further requests get 503" reload:"restart"`
+	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request after decompression; larger ones get 413"`
+	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory for requests under way, of which a tenant may use half; further requests get 503" reload:"restart"`
 
-	Rate          int `yaml:"rate" help:"samples per second that a tenant may send, with bursts of 10 s worth; requests beyond it get 503 with Retry-After; 0 for no limit"`
-	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay for up to three hours; new series beyond it get 429; 0 for no limit"`
-	MaxLabels     int `yaml:"max_labels" help:"labels that a series may have; 0 for no limit"`
-	MaxLabelName  int `yaml:"max_label_name" help:"longest label name in bytes; 0 for no limit"`
-	MaxLabelValue int `yaml:"max_label_value" help:"longest label value in bytes; 0 for no limit"`
+	Rate          int `yaml:"rate" help:"samples that a tenant may send per second, in bursts of at most 10 s worth; requests beyond it get 503 with Retry-After; 0: no limit"`
+	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay for up to three hours; new ones beyond it get 429; 0: no limit"`
+	MaxLabels     int `yaml:"max_labels" help:"labels that a series may have; 0: no limit"`
+	MaxLabelName  int `yaml:"max_label_name" help:"longest label name in bytes; 0: no limit"`
+	MaxLabelValue int `yaml:"max_label_value" help:"longest label value in bytes; 0: no limit"`
 
-	Relabel []mapping.Relabel `yaml:"relabel" help:"steps of Prometheus' relabel_config, applied to every series from remote write and OTLP"`
+	Relabel []mapping.Relabel `yaml:"relabel" help:"steps of Prometheus' relabel_config for every series from remote write and OTLP"`
 	HA      HA                `yaml:"ha"`
 	OTLP    OTLP              `yaml:"otlp"`
 
-	Tenants map[string]Override `yaml:"tenants" help:"limits for single tenants, by name"`
+	Tenants map[string]Override `yaml:"tenants" help:"limits of single tenants, by name"`
 }
 
 // HA says how to tell apart the copies that an HA pair of Prometheus servers sends.
 type HA struct {
-	Replica string        `yaml:"replica" help:"label that tells apart servers sending the same data, such as __replica__: only one server of each cluster is stored, and the label is removed; empty stores everything"`
+	Replica string        `yaml:"replica" help:"label that differs between servers that send the same data, such as __replica__: Freshet removes it and stores one server of each cluster; empty: stores all"`
 	Cluster string        `yaml:"cluster" help:"label that these servers share" reload:"restart"`
-	Timeout time.Duration `yaml:"timeout" help:"how long a server may be silent before another of its cluster takes over" reload:"restart"`
+	Timeout time.Duration `yaml:"timeout" help:"silence after which another server of the cluster takes over" reload:"restart"`
 }
 
 // OTLP says how OpenTelemetry metrics come in, and how they are named.
 type OTLP struct {
-	GRPCListen       string   `yaml:"grpc_listen" help:"HOST:PORT of OTLP over gRPC, with the tenants, TLS and passwords of http.listen; empty turns it off; OTLP over HTTP is always at /v1/metrics" reload:"restart"`
-	Translation      string   `yaml:"translation" help:"how OTLP names become Prometheus names: UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, NoUTF8EscapingWithSuffixes or NoTranslation, as in Prometheus' own configuration"`
-	Promote          []string `yaml:"promote_resource_attributes" help:"resource attributes that become labels of each series; * for all; the rest appear in target_info only"`
-	PromoteScope     bool     `yaml:"promote_scope_metadata" help:"add the name, version and attributes of the instrumentation scope to each series as labels"`
-	NativeHistograms bool     `yaml:"native_histograms" help:"store histograms with explicit buckets as native histograms with custom buckets, one series each instead of one per bucket"`
+	GRPCListen       string   `yaml:"grpc_listen" help:"HOST:PORT of OTLP over gRPC, with the tenants, TLS and passwords of http.listen; empty turns it off" reload:"restart"`
+	Translation      string   `yaml:"translation" help:"how OTLP names become Prometheus names, as in Prometheus: UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, NoUTF8EscapingWithSuffixes or NoTranslation"`
+	Promote          []string `yaml:"promote_resource_attributes" help:"resource attributes that become labels of each series; *: all; the others are only in target_info"`
+	PromoteScope     bool     `yaml:"promote_scope_metadata" help:"add the instrumentation scope's name, version and attributes as labels"`
+	NativeHistograms bool     `yaml:"native_histograms" help:"store histograms with explicit buckets as native histograms with custom buckets: one series instead of one per bucket"`
 }
 
 const defaultGRPC = "127.0.0.1:4317"

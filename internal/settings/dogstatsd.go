@@ -15,27 +15,27 @@ import (
 // DogStatsD is the "dogstatsd" section of the configuration file.
 type DogStatsD struct {
 	UDP       string     `yaml:"udp" help:"HOST:PORT of the UDP socket; empty turns it off"`
-	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; empty turns it off. A leading {data_dir} stands for the data directory"`
-	Unix      string     `yaml:"unix" help:"path of the Unix stream socket; each frame is preceded by its length, 4 bytes little-endian; empty turns it off"`
+	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; {data_dir} at its beginning is the data directory; empty turns it off"`
+	Unix      string     `yaml:"unix" help:"path of the Unix stream socket, whose frames begin with their length, 4 bytes little-endian; empty turns it off"`
 	Tenant    string     `yaml:"tenant" help:"tenant of everything these sockets receive"`
 	Listeners []Listener `yaml:"listeners" help:"more sockets, each with its tenant"`
 
-	Readers       int        `yaml:"readers" help:"UDP sockets per address, 1 to 256, each with its own reader; more than 1 helps when many senders keep one core busy" reload:"restart"`
-	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel receive buffer of each UDP socket, 4KiB to 1GiB: what may wait while Freshet is busy"`
+	Readers       int        `yaml:"readers" help:"UDP sockets per address, 1 to 256, each with a reader; more than 1 helps if many senders keep one core busy" reload:"restart"`
+	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel's receive buffer of each UDP socket, 4KiB to 1GiB"`
 	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame, 512B to 1MiB; longer ones are counted and dropped" reload:"restart"`
-	GRO           bool       `yaml:"gro" help:"let the kernel deliver several UDP datagrams of one sender in one read (UDP_GRO): cheaper where senders or network cards batch them, but the count of dropped datagrams becomes a lower bound" reload:"restart"`
-	SocketMode    string     `yaml:"socket_mode" help:"octal file mode of the Unix sockets; 0722 lets every process send, since sending needs write permission" reload:"restart"`
+	GRO           bool       `yaml:"gro" help:"read several UDP datagrams of a sender at once (UDP_GRO): cheaper if senders or network cards batch them, but the count of drops becomes a lower bound" reload:"restart"`
+	SocketMode    string     `yaml:"socket_mode" help:"octal file mode of the Unix sockets; sending needs write permission, which 0722 gives to all" reload:"restart"`
 
-	RelativeGauges bool              `yaml:"relative_gauges" help:"as in StatsD, a gauge with a sign (+5|g) changes the value; DogStatsD would set it to 5"`
-	IdleContexts   time.Duration     `yaml:"idle_contexts" help:"how long the collector remembers a context without samples, 10s to 1d"`
-	Labels         map[string]string `yaml:"labels" help:"labels (name: value) added to every series whose sender did not set them"`
-	HostLabel      bool              `yaml:"host_label" help:"add the label host, with this machine's name, to every series whose sender did not set it"`
+	RelativeGauges bool              `yaml:"relative_gauges" help:"a gauge with a sign (+5|g) changes the value, as in StatsD; false: sets it, as in DogStatsD"`
+	IdleContexts   time.Duration     `yaml:"idle_contexts" help:"time for which the collector remembers a context without samples, 10s to 1d"`
+	Labels         map[string]string `yaml:"labels" help:"labels (name: value) for every series whose sender did not set them"`
+	HostLabel      bool              `yaml:"host_label" help:"add the label host with this machine's name, if the sender did not set it"`
 }
 
 // Listener is an additional socket.
 type Listener struct {
 	Network string `yaml:"network" help:"udp, unixgram or unix"`
-	Address string `yaml:"address" help:"HOST:PORT for udp, otherwise a path, which may begin with {data_dir}"`
+	Address string `yaml:"address" help:"HOST:PORT for udp, else a path, which may begin with {data_dir}"`
 	Tenant  string `yaml:"tenant" help:"tenant of everything the socket receives"`
 }
 

@@ -17,38 +17,38 @@ import (
 
 // Forward is the "forward" section of the configuration file.
 type Forward struct {
-	Backends []Backend `yaml:"backends" help:"remote-write backends that receive everything in addition to our own stores; each has its own queue"`
+	Backends []Backend `yaml:"backends" help:"remote-write backends that also receive the data, each through a queue of its own"`
 }
 
 // Backend is one backend. A zero field takes its default, as in every list.
 type Backend struct {
-	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; used as the name of the queue's directory and as the label backend of its metrics"`
+	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory and is the label backend of its metrics"`
 	URL      string            `yaml:"url" help:"where requests are sent, such as https://mimir.example:8080/api/v1/push" show:"url"`
-	Protocol string            `yaml:"protocol" help:"version of remote write. auto (the default) starts with 2.0 and falls back to 1.0 until the next restart if the backend does not support it; 2.0 never falls back; 1.0 converts requests of 2.0. Requests received in 1.0 are sent unchanged"`
-	Requests string            `yaml:"requests" help:"which remote-write and OTLP requests are sent there: all (the default), as received and before distributor.relabel, or none"`
-	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics are sent there: 10s (the default), 1m or none"`
-	Headers  map[string]string `yaml:"headers" help:"headers of each request (name: value); {tenant} in a value stands for the tenant, as in X-Scope-OrgID: '{tenant}'" show:"secret"`
+	Protocol string            `yaml:"protocol" help:"version of remote write: auto (default) sends 2.0, and 1.0 until a restart once the backend refuses 2.0; 2.0 never falls back; 1.0 converts requests of 2.0. Requests received in 1.0 stay as they are"`
+	Requests string            `yaml:"requests" help:"which remote-write and OTLP requests it gets: all (default), as received, before distributor.relabel; or none"`
+	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics it gets: 10s (default), 1m or none"`
+	Headers  map[string]string `yaml:"headers" help:"headers of each request (name: value); {tenant} in a value becomes the tenant: X-Scope-OrgID: '{tenant}'" show:"secret"`
 
-	Username        string     `yaml:"username" help:"user name for basic authentication; needs password_file"`
+	Username        string     `yaml:"username" help:"user of basic authentication; needs password_file"`
 	PasswordFile    string     `yaml:"password_file" help:"file with the password, read for each request"`
-	BearerTokenFile string     `yaml:"bearer_token_file" help:"file with the bearer token for the Authorization header, read for each request; instead of username"`
+	BearerTokenFile string     `yaml:"bearer_token_file" help:"file with the bearer token, read for each request; instead of username"`
 	TLS             BackendTLS `yaml:"tls"`
 
-	Queue       conf.Bytes    `yaml:"queue" help:"bytes that may wait on disk, at least 1MiB per connection; when it is full, the oldest are given up. Default 1GiB"`
-	Fsync       bool          `yaml:"fsync" help:"sync each request to disk before it is acknowledged, against power loss"`
-	Connections int           `yaml:"connections" help:"concurrent requests, 1 (the default) to 64. A tenant's requests are sent one after another, so that its samples stay in order: more than 1 helps with many tenants, which share the queue's bytes evenly. Change it only while the queue is empty"`
-	Timeout     time.Duration `yaml:"timeout" help:"how long a request may take; default 30s"`
-	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry; it doubles with each retry, and each actual wait is a random part of it, at least half. Default 30ms"`
-	RetryMax    time.Duration `yaml:"retry_max" help:"upper bound of that wait, unless the backend asks for more with Retry-After; default 5s"`
+	Queue       conf.Bytes    `yaml:"queue" help:"bytes that may wait on disk, at least 1MiB per connection; a full queue drops its oldest. Default 1GiB"`
+	Fsync       bool          `yaml:"fsync" help:"sync each request to disk before acknowledging it, against power loss"`
+	Connections int           `yaml:"connections" help:"concurrent requests, 1 (default) to 64; more than 1 helps with many tenants, which then share the queue's bytes evenly. Each tenant's requests stay in order. Change it only while the queue is empty"`
+	Timeout     time.Duration `yaml:"timeout" help:"timeout of a request. Default 30s"`
+	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry; doubles with each retry; the wait is random, at least half of it. Default 30ms"`
+	RetryMax    time.Duration `yaml:"retry_max" help:"upper bound of that wait, unless Retry-After asks for more. Default 5s"`
 }
 
 // BackendTLS names the files for a backend whose URL begins with https.
 type BackendTLS struct {
-	CAFile             string `yaml:"ca_file" help:"CA certificates that may have signed the backend's certificate, PEM; the system's if empty"`
-	CertFile           string `yaml:"cert_file" help:"client certificate, PEM, if the backend asks for one"`
+	CAFile             string `yaml:"ca_file" help:"CA certificates for the backend's certificate, PEM; empty: the system's"`
+	CertFile           string `yaml:"cert_file" help:"client certificate, PEM"`
 	KeyFile            string `yaml:"key_file" help:"key of the client certificate, PEM"`
-	ServerName         string `yaml:"server_name" help:"name in the backend's certificate, if it is not the URL's"`
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify" help:"believe any certificate"`
+	ServerName         string `yaml:"server_name" help:"name in the backend's certificate; empty: the URL's"`
+	InsecureSkipVerify bool   `yaml:"insecure_skip_verify" help:"accept any certificate"`
 }
 
 // Values of Backend.Protocol.

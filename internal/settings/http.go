@@ -12,28 +12,28 @@ import (
 
 // HTTP is the "http" section of the configuration file.
 type HTTP struct {
-	Listen    string         `yaml:"listen" help:"HOST:PORT of the API; without web_config and tenants_file it has no passwords, so keep it on loopback or behind a proxy"`
-	Tenant    string         `yaml:"tenant" help:"tenant that requests to this address see"`
-	WebConfig string         `yaml:"web_config" help:"web configuration file of Prometheus' exporter-toolkit: TLS, client certificates and passwords; empty for plain HTTP"`
+	Listen    string         `yaml:"listen" help:"HOST:PORT of the API and the page; has no passwords without web_config or tenants_file: keep it on loopback or behind a proxy"`
+	Tenant    string         `yaml:"tenant" help:"tenant of requests to this address"`
+	WebConfig string         `yaml:"web_config" help:"web configuration file of Prometheus' exporter-toolkit (TLS, client certificates, passwords); empty: plain HTTP"`
 	Listeners []HTTPListener `yaml:"listeners" help:"more addresses, each with its tenant"`
 
-	MaxConnections int `yaml:"max_connections" help:"open connections, HTTP and gRPC together; 0 for three eighths of the process' file limit, at most 8192" reload:"restart"`
+	MaxConnections int `yaml:"max_connections" help:"open connections, HTTP and gRPC together; 0: three eighths of the process' file limit, at most 8192" reload:"restart"`
 
-	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operator endpoints on loopback without a token; the first request that comes through a proxy turns it off until the server is stopped and started; turn it off if a proxy on this machine adds no header"`
-	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators, who may see and change the whole process from other machines; a reload reads it again"`
+	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operator endpoints on loopback without a token; a request with a proxy's header turns this off until a stop and start; set false behind a proxy on this machine"`
+	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators, who may see and change the whole process; read again by a reload"`
 
-	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens; each request must then carry one of them; a reload reads the file again"`
-	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"trust the header X-Scope-OrgID; only behind a proxy that authenticates requests and sets it"`
-	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"let that header name tenants that the configuration does not mention"`
+	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, one of which each request then needs; read again by a reload"`
+	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"take the tenant from the header X-Scope-OrgID; only behind a proxy that authenticates requests and sets it"`
+	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"allow tenants in that header that the configuration does not name"`
 
-	Hosts      []string `yaml:"hosts" help:"more names that the Host header may have on loopback, such as those that a proxy on this machine passes on; * for any"`
-	CORSOrigin string   `yaml:"cors_origin" help:"regular expression that must match the whole origin of other web pages that may read answers, such as https://grafana\\.example; empty for none"`
+	Hosts      []string `yaml:"hosts" help:"more names allowed in the Host header on loopback, such as a proxy on this machine passes on; *: any"`
+	CORSOrigin string   `yaml:"cors_origin" help:"regular expression for the whole origin of other web pages that may read answers, such as https://grafana\\.example; empty: none"`
 }
 
 // HTTPListener is an additional address.
 type HTTPListener struct {
 	Listen    string `yaml:"listen" help:"HOST:PORT"`
-	Tenant    string `yaml:"tenant" help:"tenant that requests to this address see"`
+	Tenant    string `yaml:"tenant" help:"tenant of requests to this address"`
 	WebConfig string `yaml:"web_config" help:"like http.web_config, for this address"`
 }
 

@@ -12,9 +12,9 @@ import (
 // Self is the "self" section of the configuration file: what Freshet records and measures of
 // itself.
 type Self struct {
-	Metrics  bool           `yaml:"metrics" help:"store Freshet's own metrics in the tenant freshet, where the web page reads them" reload:"restart"`
+	Metrics  bool           `yaml:"metrics" help:"store Freshet's own metrics in the tenant freshet, for the web page" reload:"restart"`
 	Interval time.Duration  `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
-	Probe    bool           `yaml:"probe" help:"measure freshness: every two seconds send the gauge freshet_probe to a DogStatsD address of every tenant and by remote write, and query until it appears; the results are stored in the tenant freshet" reload:"restart"`
+	Probe    bool           `yaml:"probe" help:"measure freshness: every two seconds send the gauge freshet_probe to a DogStatsD address of each tenant and by remote write, and query it until it appears" reload:"restart"`
 	Budgets  Budgets        `yaml:"budgets"`
 	Traces   tracing.Config `yaml:"traces" reload:"restart"`
 	Recorder Recorder       `yaml:"recorder" reload:"restart"`
@@ -39,16 +39,16 @@ func (c Self) Validate() (problems []conf.Problem) {
 
 // Budgets is the "self.budgets" section of the configuration file.
 type Budgets struct {
-	Read       time.Duration `yaml:"read" help:"how long reading a batch of datagrams from the kernel, or the body of a request, may take; 0s for no budget, here and below"`
-	Parse      time.Duration `yaml:"parse" help:"how long parsing and counting, or decoding, may take"`
-	Window     time.Duration `yaml:"window" help:"from the end of a second until its batches are made"`
-	Forward    time.Duration `yaml:"forward" help:"until the aggregator has accepted the batches"`
-	Journal    time.Duration `yaml:"journal" help:"how long writing to the journal may take"`
-	Tile       time.Duration `yaml:"tile" help:"how long folding into tiles may take"`
-	Distribute time.Duration `yaml:"distribute" help:"how long applying rules and limits may take"`
-	Queue      time.Duration `yaml:"queue" help:"how long a request may wait for a worker"`
-	Append     time.Duration `yaml:"append" help:"how long the commit in the store may take"`
-	Visible    time.Duration `yaml:"visible" help:"all together: from the first packet of a second, or the start of a request, until queries see it"`
+	Read       time.Duration `yaml:"read" help:"budget for reading a batch of datagrams from the kernel, or the body of a request; 0s: no budget, here and below"`
+	Parse      time.Duration `yaml:"parse" help:"budget for parsing and counting, or decoding"`
+	Window     time.Duration `yaml:"window" help:"budget from the end of a second until its batches are made"`
+	Forward    time.Duration `yaml:"forward" help:"budget until the aggregator has accepted the batches"`
+	Journal    time.Duration `yaml:"journal" help:"budget for writing to the journal"`
+	Tile       time.Duration `yaml:"tile" help:"budget for folding into tiles"`
+	Distribute time.Duration `yaml:"distribute" help:"budget for applying rules and limits"`
+	Queue      time.Duration `yaml:"queue" help:"budget for a request's wait for a worker"`
+	Append     time.Duration `yaml:"append" help:"budget for the commit in the store"`
+	Visible    time.Duration `yaml:"visible" help:"budget for all together: from the first packet of a second, or the start of a request, until queries see the data"`
 }
 
 // defaultBudgets are at least ten times what the stages take on a laptop, so that a breach is worth

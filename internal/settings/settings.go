@@ -28,10 +28,10 @@ import (
 
 // Config is the configuration file.
 type Config struct {
-	Role        string          `yaml:"role" help:"what this process does: all; or collector, which reads the sockets and, since no aggregator can be named yet, counts and discards" reload:"restart"`
-	DataDir     string          `yaml:"data_dir" help:"directory for everything that survives a restart; used by one process at a time" reload:"restart"`
+	Role        string          `yaml:"role" help:"what this process does: all, or collector, which counts what its sockets receive and discards it" reload:"restart"`
+	DataDir     string          `yaml:"data_dir" help:"directory of all data; one process at a time can use it" reload:"restart"`
 	LogLevel    string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
-	Drain       time.Duration   `yaml:"drain" help:"how long a stopping process may take to hand on what it accepted; at least 1s" reload:"restart"`
+	Drain       time.Duration   `yaml:"drain" help:"time to hand on what was accepted when the process stops; at least 1s" reload:"restart"`
 	HTTP        HTTP            `yaml:"http" reload:"restart"`
 	DogStatsD   DogStatsD       `yaml:"dogstatsd"`
 	Mapping     mapping.Config  `yaml:"mapping"`

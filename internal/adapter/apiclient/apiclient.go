@@ -50,8 +50,8 @@ type Server struct {
 // Flags adds --server and the related flags to a command.
 func Flags(flags *pflag.FlagSet) *Server {
 	s := new(Server)
-	flags.StringVar(&s.Address, "server", os.Getenv(ServerVariable), "`address` of the server to ask, HOST:PORT, a URL or unix:PATH of its operator.sock; also "+ServerVariable+
-		"; by default the operator.sock in FRESHET_DATA_DIR, ./data (if they are yours or root's) or "+answer.PackagedDataDir+", or else "+DefaultServer)
+	flags.StringVar(&s.Address, "server", os.Getenv(ServerVariable), "`address` of the server: HOST:PORT, a URL or unix:PATH of its operator.sock; also "+ServerVariable+
+		"; by default the operator.sock in FRESHET_DATA_DIR, ./data (if they are yours or root's) or "+answer.PackagedDataDir+", else "+DefaultServer)
 	s.CredentialFlags(flags)
 	return s
 }

@@ -8,8 +8,8 @@ import (
 
 // Config is the "events" section of the configuration file.
 type Config struct {
-	MaxEvents int           `yaml:"max_events" help:"events kept for each tenant; more push out the oldest"`
-	Retention time.Duration `yaml:"retention" help:"how long events are kept; at least 1m"`
+	MaxEvents int           `yaml:"max_events" help:"events kept for each tenant; new ones replace the oldest"`
+	Retention time.Duration `yaml:"retention" help:"age at which events are deleted; at least 1m"`
 }
 
 // DefaultConfig keeps events as long as tiles of 1 min, so that both begin at the same place on

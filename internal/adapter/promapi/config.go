@@ -10,17 +10,17 @@ import (
 
 // Config limits what a query may cost.
 type Config struct {
-	Timeout          time.Duration `yaml:"timeout" help:"how long a query may take, waiting and running"`
+	Timeout          time.Duration `yaml:"timeout" help:"time that a query may take, waiting and running"`
 	LookbackDelta    time.Duration `yaml:"lookback_delta" help:"age of the oldest sample that an instant selector takes"`
 	MaxSamples       int           `yaml:"max_samples" help:"samples that one query may hold in memory"`
-	MaxMemory        conf.Bytes    `yaml:"max_memory" help:"memory of all queries and their answers together; 0 for a quarter of what the machine, the cgroup or GOMEMLIMIT gives the process"`
-	MaxConcurrency   int           `yaml:"max_concurrency" help:"long queries that run at once, beside short ones; more have to wait, and tenants take turns; 0 for half of the processors, at least 1"`
+	MaxMemory        conf.Bytes    `yaml:"max_memory" help:"memory of all queries and their answers; 0: a quarter of what the machine, the cgroup or GOMEMLIMIT allows"`
+	MaxConcurrency   int           `yaml:"max_concurrency" help:"long queries that run at once, beside short ones; more wait, and tenants take turns; 0: half of the processors, at least 1"`
 	MaxWaiting       int           `yaml:"max_waiting" help:"queries of one tenant that may wait in each lane: short, long, own and lookup"`
 	MaxQueryBytes    conf.Bytes    `yaml:"max_query_bytes" help:"longest text of a query, or of all match[] of a request"`
-	MaxQueryDepth    int           `yaml:"max_query_depth" help:"nesting levels of a query, at most 2000; each bracket and each operator of a chain counts as one"`
-	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps that all subqueries of a query may take together"`
-	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples of one series that range functions may look at, over all steps"`
-	Experimental     bool          `yaml:"experimental" help:"let queries use the experimental functions and aggregations of PromQL"`
+	MaxQueryDepth    int           `yaml:"max_query_depth" help:"nesting levels of a query, at most 2000; each bracket and each operator of a chain is one"`
+	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps of all subqueries of a query together"`
+	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples of a series that range functions may read, over all steps"`
+	Experimental     bool          `yaml:"experimental" help:"allow experimental functions and aggregations of PromQL"`
 }
 
 // DefaultConfig has Prometheus' limits where Prometheus has any, except where the machine

@@ -10,9 +10,9 @@ import (
 
 // Config is the section "self.traces" of the configuration file.
 type Config struct {
-	Keep     int           `yaml:"keep" help:"slow traces that are held in memory, 1 to 10000"`
-	Query    time.Duration `yaml:"query" help:"keep queries that take longer; batches are kept when they exceed the budget of a stage"`
-	Endpoint string        `yaml:"endpoint" help:"URL to which kept traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty for nowhere" show:"url"`
+	Keep     int           `yaml:"keep" help:"slow traces held in memory, 1 to 10000"`
+	Query    time.Duration `yaml:"query" help:"keep queries that take longer; batches are kept if they exceed a stage's budget"`
+	Endpoint string        `yaml:"endpoint" help:"URL that kept traces are sent to by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty: none" show:"url"`
 }
 
 // DefaultConfig keeps about as many traces as one looks through. A batch's trace takes about

@@ -18,20 +18,20 @@ import (
 // Config is the "store" section of the configuration file.
 type Config struct {
 	Retention      Retention     `yaml:"retention"`
-	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a new sample may be; at most the shortest retention" reload:"restart"`
-	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant: this many from remote write and OTLP, and this many from DogStatsD; 0 keeps none" reload:"restart"`
+	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be; at most the shortest retention" reload:"restart"`
+	Exemplars      int           `yaml:"exemplars" help:"exemplars held in memory for each tenant: this many of remote write and OTLP, and this many of DogStatsD; 0: none" reload:"restart"`
 	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of any more are refused" reload:"restart"`
-	Pending        conf.Bytes    `yaml:"pending" help:"memory for a tenant's tiles that wait for its store; when it is full, new samples of this tenant are refused; at least 1MiB" reload:"restart"`
-	Idle           time.Duration `yaml:"idle" help:"close a store that was neither written to nor queried for this long; it opens again on demand; at least 1m" reload:"restart"`
-	MaxOpen        int           `yaml:"max_open" help:"most stores that a start opens before the server is ready: those written to or queried in the hour before the last stop, the largest first" reload:"restart"`
-	WALCompression string        `yaml:"wal_compression" help:"how the write-ahead log is compressed: none, snappy or zstd" reload:"restart"`
+	Pending        conf.Bytes    `yaml:"pending" help:"memory for a tenant's tiles that wait for its store; when it is full, the tenant's new samples are refused; at least 1MiB" reload:"restart"`
+	Idle           time.Duration `yaml:"idle" help:"close a store that was neither written to nor queried for this time; it opens again on demand; at least 1m" reload:"restart"`
+	MaxOpen        int           `yaml:"max_open" help:"stores that a start opens before the server is ready, from those in use in the hour before the stop, the largest first" reload:"restart"`
+	WALCompression string        `yaml:"wal_compression" help:"compression of the write-ahead log: none, snappy or zstd" reload:"restart"`
 }
 
 // Retention is how long each of a tenant's stores keeps its samples.
 type Retention struct {
-	Raw     time.Duration `yaml:"raw" help:"how long samples of remote write and OTLP are kept; at least 4h"`
-	Tile10s time.Duration `yaml:"10s" help:"how long tiles of 10 s are kept; at least 4h"`
-	Tile1m  time.Duration `yaml:"1m" help:"how long tiles of 1 min are kept, and unused names remembered; at least 4h"`
+	Raw     time.Duration `yaml:"raw" help:"retention of samples of remote write and OTLP; at least 4h"`
+	Tile10s time.Duration `yaml:"10s" help:"retention of tiles of 10 s; at least 4h"`
+	Tile1m  time.Duration `yaml:"1m" help:"retention of tiles of 1 min, and of unused names; at least 4h"`
 }
 
 // DefaultConfig keeps a little more than a month of everything, so that a dashboard of "this

@@ -7,13 +7,13 @@ import (
 
 // Config is the "limits" section of the configuration file.
 type Config struct {
-	MaxSeries             int `yaml:"max_series" help:"series that a tenant may have at once; 0 for any number"`
-	MaxSeriesPerMetric    int `yaml:"max_series_per_metric" help:"series that one metric of a tenant may have at once; 0 for any number"`
-	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"new series that a tenant may have in a minute, all at once if need be; 0 for any number"`
+	MaxSeries             int `yaml:"max_series" help:"series that a tenant may have at once; 0: no limit"`
+	MaxSeriesPerMetric    int `yaml:"max_series_per_metric" help:"series that a metric of a tenant may have at once; 0: no limit"`
+	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"new series of a tenant in a minute, all at once if need be; 0: no limit"`
 
-	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"longest name and tags of a series together, as sent; 0 for any length up to 512KiB. A longer one is treated like a series over the limit"`
+	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"longest name and tags of a series together, as sent; 0: up to 512KiB; a longer one is treated like a series over a limit"`
 
-	Tenants map[string]Override `yaml:"tenants" help:"other limits for some tenants, by name"`
+	Tenants map[string]Override `yaml:"tenants" help:"limits of single tenants, by name"`
 }
 
 // Override has the limits of one tenant that differ from those of all.

@@ -13,7 +13,7 @@ import (
 
 // Config is the "mapping" section of the configuration file.
 type Config struct {
-	UTF8Names    bool     `yaml:"utf8_names" help:"keep names as sent; false puts underscores in place of characters that older versions of Prometheus refuse"`
+	UTF8Names    bool     `yaml:"utf8_names" help:"keep names as sent; false: underscores replace characters that older versions of Prometheus refuse"`
 	OriginLabels []string `yaml:"origin_labels" help:"labels from origin detection: container_id, pod_uid, container_name; each adds series with every new pod"`
 	Rules        []Rule   `yaml:"rules" help:"rules; only the first that matches applies"`
 }
@@ -21,25 +21,25 @@ type Config struct {
 // Rule is one entry of mapping.rules. Its keys have the names of statsd_exporter's where it has
 // them.
 type Rule struct {
-	Match      string `yaml:"match" help:"raw names that the rule is for, such as app.*.time; * is one whole part between dots; with match_type regex, an expression for the whole name"`
-	MatchType  string `yaml:"match_type" help:"how match is read: glob (the default) or regex"`
-	MetricType string `yaml:"match_metric_type" help:"kind of metric that the rule is for: counter, gauge, timer, timing (timers sent as ms), set or check; any if not given"`
+	Match      string `yaml:"match" help:"raw names that the rule is for, such as app.*.time, where * is one part between dots; with match_type regex, an expression for the whole name"`
+	MatchType  string `yaml:"match_type" help:"form of match: glob (default) or regex"`
+	MetricType string `yaml:"match_metric_type" help:"kind of metric that the rule is for: counter, gauge, timer, timing (timers sent as ms), set or check; default any"`
 
-	Action     string            `yaml:"action" help:"map (the default) or drop, which is counted and not stored"`
-	Name       string            `yaml:"name" help:"the new name; $1 is the text of the first * or group; if not given, the name is kept"`
+	Action     string            `yaml:"action" help:"map (default), or drop, which counts samples and does not store them"`
+	Name       string            `yaml:"name" help:"new name, in which $1 is the text of the first * or group; default the old one"`
 	DropLabels []string          `yaml:"drop_labels" help:"labels to remove, before the steps below"`
-	Labels     map[string]string `yaml:"labels" help:"then labels to set, name and value, with $1 as in name; an empty value removes the label"`
+	Labels     map[string]string `yaml:"labels" help:"then labels to set, with $1 as in name; an empty value removes the label"`
 	Relabel    []Relabel         `yaml:"relabel" help:"then steps of Prometheus' relabel_config"`
 
-	UpDown       bool      `yaml:"updown" help:"counters may go down, as by -1|c: each becomes a gauge of the total of all increments, which aggregator.updown_ttl keeps"`
-	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that differed only in what the rule removed: last (the default), sum, min or max"`
-	Histogram    string    `yaml:"histogram" help:"how timers are stored: native or classic; native by default, classic if buckets are given"`
+	UpDown       bool      `yaml:"updown" help:"let counters go down, as by -1|c: each becomes a gauge of its total, kept for aggregator.updown_ttl"`
+	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that differed only in what the rule removed: last (default), sum, min or max"`
+	Histogram    string    `yaml:"histogram" help:"histogram for timers: native (default), or classic (default with buckets)"`
 	Buckets      []float64 `yaml:"buckets" help:"upper bounds of a classic histogram, ascending, at most 256, without +Inf"`
-	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram: -4 (coarsest) to 8; 3 if not given, where each bound is 9 % above the one before"`
-	MaxBuckets   int       `yaml:"max_buckets" help:"most buckets of a native histogram, 1 to 65535; beyond, its resolution halves; 160 if not given"`
+	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram, -4 (coarsest) to 8; default 3: each bound is 9 % above the last"`
+	MaxBuckets   int       `yaml:"max_buckets" help:"most buckets of a native histogram, 1 to 65535, beyond which its resolution halves; default 160"`
 
 	Unit  string  `yaml:"unit" help:"unit for the metadata; changes no name and no value"`
-	Scale float64 `yaml:"scale" help:"factor of each value; above 0, such as 0.001 for milliseconds to seconds; 1 if not given"`
+	Scale float64 `yaml:"scale" help:"factor of each value, above 0, such as 0.001 from milliseconds to seconds; default 1"`
 	Help  string  `yaml:"help" help:"help text for the metadata"`
 }
 
@@ -47,13 +47,13 @@ type Rule struct {
 // Prometheus' own type, so that New can report a bad expression beside all other problems;
 // Prometheus' type would stop the reading of the file.
 type Relabel struct {
-	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined, __name__ being the name"`
-	Separator    Optional `yaml:"separator" help:"text between the joined values; ; if not given"`
-	Regex        Optional `yaml:"regex" help:"expression for all of the joined values; (.*) if not given"`
+	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined; __name__ is the name"`
+	Separator    Optional `yaml:"separator" help:"text between the joined values; default ;"`
+	Regex        Optional `yaml:"regex" help:"expression for the whole joined value; default (.*)"`
 	Modulus      uint64   `yaml:"modulus" help:"for the action hashmod, above 0"`
 	TargetLabel  string   `yaml:"target_label" help:"label that is set"`
-	Replacement  Optional `yaml:"replacement" help:"value for the label; $1 if not given"`
-	Action       string   `yaml:"action" help:"replace (the default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`
+	Replacement  Optional `yaml:"replacement" help:"value for the label; default $1"`
+	Action       string   `yaml:"action" help:"replace (default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`
 }
 
 // Optional is a text that may be missing. An empty text means something else than a missing

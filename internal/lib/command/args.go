@@ -16,7 +16,7 @@ func NoWords(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s takes flags alone, got %q; see %[1]s --help", cmd.CommandPath(), args[0])
+	return fmt.Errorf("%s takes no arguments, only flags; got %q; see %[1]s --help", cmd.CommandPath(), args[0])
 }
 
 // Words refuses fewer than least and more than most arguments, and shows the right form.
