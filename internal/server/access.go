@@ -233,7 +233,8 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 	s.refused.WithLabelValues(reason).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()}) // fails if the client went away
+	// Fails if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()})
 }
 
 // openAccess reads who may ask this server.
@@ -313,7 +314,9 @@ func (o ownMetrics) Gather() (families []*dto.MetricFamily, err error) {
 	families, err = o.all.Gather()
 	for _, f := range families {
 		f.Metric = slices.DeleteFunc(f.Metric, func(m *dto.Metric) bool {
-			return !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "tenant" && l.GetValue() == o.tenant })
+			return !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool {
+				return l.GetName() == "tenant" && l.GetValue() == o.tenant
+			})
 		})
 	}
 	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err

@@ -219,7 +219,8 @@ func questions(t *testing.T) map[string]question {
 	now := time.Now()
 	span := fmt.Sprintf("&start=%d&end=%d&step=1", now.Add(-time.Hour).Unix(), now.Add(time.Minute).Unix())
 	request := prompb.ReadRequest{Queries: []*prompb.Query{{
-		EndTimestampMs: now.Add(time.Minute).UnixMilli(), Matchers: []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_RE, Name: "__name__", Value: ".+"}},
+		EndTimestampMs: now.Add(time.Minute).UnixMilli(),
+		Matchers:       []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_RE, Name: "__name__", Value: ".+"}},
 	}}}
 	read, err := request.Marshal()
 	if err != nil {
@@ -289,9 +290,12 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		if leaked := ofBeta.FindString(text); resp.StatusCode != http.StatusOK || leaked != "" {
 			t.Errorf("%s: team-alpha gets %s with %q in\n%s", path, resp.Status, leaked, text)
 		}
-		for token, want := range map[string]int{"": http.StatusUnauthorized, "guessed": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
+		for token, want := range map[string]int{
+			"": http.StatusUnauthorized, "guessed": http.StatusUnauthorized, "only-write": http.StatusForbidden,
+		} {
 			resp, text := s.answer(t, method, q.path, token, q.body, true)
-			if resp.StatusCode != want || (want == http.StatusUnauthorized) != (resp.Header.Get("WWW-Authenticate") != "") || ofBeta.MatchString(text) {
+			if resp.StatusCode != want || (want == http.StatusUnauthorized) != (resp.Header.Get("WWW-Authenticate") != "") ||
+				ofBeta.MatchString(text) {
 				t.Errorf("%s with the token %q: %s: %s", path, token, resp.Status, text)
 			}
 		}
@@ -321,7 +325,8 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		case operates, operatesMany:
 			s.isForOperators(t, method, strings.NewReplacer("/self/api/v1/", "/self/api/v1/labels", "{id}", id).Replace(path))
 		case probes:
-			if resp, text := s.answer(t, method, path, "", "", true); resp.StatusCode != http.StatusOK || ofBeta.MatchString(text) {
+			if resp, text := s.answer(t, method, path, "", "", true); resp.StatusCode != http.StatusOK ||
+				ofBeta.MatchString(text) {
 				t.Errorf("%s: %s %s", pattern, resp.Status, text)
 			}
 		case pages:
@@ -340,7 +345,8 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 // has its own router.
 func prometheusRoutes(t *testing.T) (paths []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "..", "internal", "adapter", "promapi", "routes.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(),
+		filepath.Join("..", "..", "internal", "adapter", "promapi", "routes.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +422,8 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 // isForEverybody tries a file of the web page, as a browser without a token.
 func (s *server) isForEverybody(t *testing.T, path string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+strings.Replace(path, "{$}", "", 1), nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+s.http[0].addr()+strings.Replace(path, "{$}", "", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +443,8 @@ func (s *server) isForEverybody(t *testing.T, path string) {
 // machine, users of this machine may without a token.
 func (s *server) isForOperators(t *testing.T, method, path string) {
 	t.Helper()
-	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden || ofBeta.MatchString(text) {
+	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden ||
+		ofBeta.MatchString(text) {
 		t.Errorf("%s %s: team-alpha gets %s: %s", method, path, resp.Status, text)
 	}
 	if resp, text := s.answer(t, method, path+"?seconds=1", "", "", false); resp.StatusCode != http.StatusOK {
@@ -452,7 +460,8 @@ func TestMetricsOfATenant(t *testing.T) {
 		s.send(t, "team-alpha", linesOfAlpha)
 		s.send(t, "team-beta", linesOfBeta)
 		_, text := s.answer(t, http.MethodGet, "/metrics", "", "", false)
-		return strings.Contains(text, `tenant="team-alpha"`) && strings.Contains(text, `tenant="team-beta"`) && strings.Contains(text, "\ngo_goroutines ")
+		return strings.Contains(text, `tenant="team-alpha"`) && strings.Contains(text, `tenant="team-beta"`) &&
+			strings.Contains(text, "\ngo_goroutines ")
 	})
 	_, text := s.answer(t, http.MethodGet, "/metrics", alpha, "", false)
 	for line := range strings.Lines(text) {
@@ -465,7 +474,11 @@ func TestMetricsOfATenant(t *testing.T) {
 // If a header may name any tenant, it still may not name the tenant of Freshet's own metrics, which
 // shows the whole process.
 func TestOwnTenantIsNoGuess(t *testing.T) {
-	s := running(t, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\", trust_tenant_header: true, allow_unknown_tenants: true}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\n", t.TempDir()))
+	s := running(t, `
+data_dir: `+t.TempDir()+`
+http: {listen: "127.0.0.1:0", trust_tenant_header: true, allow_unknown_tenants: true}
+dogstatsd: {udp: "", unix: "", unixgram: ""}
+`)
 	for name, want := range map[string]int{"freshet": http.StatusForbidden, "somebody": http.StatusOK} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/labels", nil)
 		if err != nil {
@@ -488,7 +501,8 @@ func TestOwnTenantIsNoGuess(t *testing.T) {
 func TestATokenIsForItsTenant(t *testing.T) {
 	s := twoTenants(t)
 	explain := "/api/v1/status/explain?line=a:1%7Cc&tenant=team-beta"
-	if resp, text := s.answer(t, http.MethodGet, explain, alpha, "", false); resp.StatusCode != http.StatusForbidden || strings.Contains(text, "127.0.0.2") {
+	if resp, text := s.answer(t, http.MethodGet, explain, alpha, "", false); resp.StatusCode != http.StatusForbidden ||
+		strings.Contains(text, "127.0.0.2") {
 		t.Errorf("another tenant is explained: %s: %s", resp.Status, text)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/labels", nil)
@@ -535,8 +549,10 @@ func TestTenantsAreReloaded(t *testing.T) {
 		why, text, problem string
 		alpha, new         int
 	}{
-		{"broken", "tenants:\n- name: team-new\n  tokens: [{sha256: 7}]\n", file + ":3: tenants[0].tokens[0]: sha256 must be", http.StatusOK, http.StatusUnauthorized},
-		{"another", fmt.Sprintf("tenants:\n- name: team-new\n  tokens: [{sha256: %x}]\n", sha256.Sum256([]byte("new"))), "", http.StatusUnauthorized, http.StatusOK},
+		{"broken", "tenants:\n- name: team-new\n  tokens: [{sha256: 7}]\n", file + ":3: tenants[0].tokens[0]: sha256 must be",
+			http.StatusOK, http.StatusUnauthorized},
+		{"another", fmt.Sprintf("tenants:\n- name: team-new\n  tokens: [{sha256: %x}]\n", sha256.Sum256([]byte("new"))), "",
+			http.StatusUnauthorized, http.StatusOK},
 	} {
 		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
@@ -569,7 +585,8 @@ limits: {tenants: {team-beta: {}}}
 		{[]string{"team-gamma"}, `the tenant \"team-gamma\" is not known here`},
 		{[]string{"team-gamma", "team-beta"}, "is given 2 times"},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/status/ledger", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://"+s.http[0].addr()+"/api/v1/status/ledger", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -598,8 +615,10 @@ func TestARouteNeedsADecision(t *testing.T) {
 // Settings that contradict each other are reported.
 func TestHTTPSettings(t *testing.T) {
 	for text, want := range map[string]string{
-		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: cannot be combined with http.tenants_file",
-		"http: {allow_unknown_tenants: true}":                "http.allow_unknown_tenants = true: has no effect without http.trust_tenant_header",
+		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: cannot be combined with " +
+			"http.tenants_file",
+		"http: {allow_unknown_tenants: true}": "http.allow_unknown_tenants = true: has no effect without " +
+			"http.trust_tenant_header",
 	} {
 		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -608,7 +627,8 @@ func TestHTTPSettings(t *testing.T) {
 	}
 	var c settings.Config
 	c.HTTP.TenantsFile = "/nonexistent/tenants.yaml"
-	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), "http.tenants_file: open /nonexistent/tenants.yaml") {
+	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) ||
+		!strings.Contains(err.Error(), "http.tenants_file: open /nonexistent/tenants.yaml") {
 		t.Error(err)
 	}
 }

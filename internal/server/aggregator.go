@@ -45,7 +45,8 @@ func (s *server) openAggregator() error {
 		return err
 	}
 	if report.Frames > 0 {
-		s.logger.Info("restored from the journal", "frames", report.Frames, "lost_frames", report.LostFrames, "took", time.Since(begun).Round(time.Millisecond))
+		s.logger.Info("restored from the journal", "frames", report.Frames, "lost_frames", report.LostFrames,
+			"took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
 }

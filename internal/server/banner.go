@@ -62,10 +62,12 @@ func (s *server) suggest(b *strings.Builder) {
 	c := s.client()
 	fmt.Fprintf(b, "\nTry:\n")
 	if s.config.HTTP.TenantsFile != "" {
-		fmt.Fprintf(b, "  export %s=\"$(cat TOKEN_FILE)\"      # TOKEN_FILE has a token of a tenant in %s\n", apiclient.TokenVariable, s.config.HTTP.TenantsFile)
+		fmt.Fprintf(b, "  export %s=\"$(cat TOKEN_FILE)\"      # TOKEN_FILE has a token of a tenant in %s\n",
+			apiclient.TokenVariable, s.config.HTTP.TenantsFile)
 	}
 	udp := first(s.collector.Listening(), "udp")
-	if host, port, ok := strings.Cut(udp.Address, ":"); ok && !strings.Contains(port, ":") && udp.Tenant == s.config.HTTP.Tenant {
+	host, port, ok := strings.Cut(udp.Address, ":")
+	if ok && !strings.Contains(port, ":") && udp.Tenant == s.config.HTTP.Tenant {
 		fmt.Fprintf(b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
 	if s.has(settings.RoleQuerier) {
@@ -81,7 +83,8 @@ func (s *server) suggest(b *strings.Builder) {
 // that says what is missing: commands find a server only by its name, and have no certificate.
 func (c *client) tell(b *strings.Builder, commands ...string) {
 	if c.certificate {
-		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n", os.Args[0])
+		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n",
+			os.Args[0])
 		return
 	}
 	for _, text := range commands {

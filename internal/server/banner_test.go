@@ -31,10 +31,12 @@ func writeSigned(t *testing.T, dir, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "CA"}, SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "CA"}, SerialNumber: big.NewInt(1),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		DNSNames: []string{name}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		DNSNames: []string{name}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +53,8 @@ func writeSigned(t *testing.T, dir, name string) {
 // clients: a shell runs the lines, with a real curl and this program's own commands. No secret is
 // printed.
 func TestTheBannerCanBePasted(t *testing.T) {
-	const passwords = "basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n" // fakepassword
+	// The password is fakepassword.
+	const passwords = "basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n"
 	for _, c := range []struct {
 		name    string
 		signed  string // name in a certificate signed by a CA; empty for a self-signed one
@@ -63,12 +66,20 @@ func TestTheBannerCanBePasted(t *testing.T) {
 		{name: "nothing"},
 		{name: "a token", tenants: true, flags: []string{"Authorization: Bearer $FRESHET_TOKEN"}},
 		{name: "its own CA", web: tlsText, flags: []string{"--cacert "}},
-		{name: "a self-signed certificate and a token", web: tlsText, tenants: true, flags: []string{"--cacert ", "Authorization: Bearer $FRESHET_TOKEN"}},
-		{name: "a name that resolves elsewhere", web: tlsText, signed: "metrics.example", flags: []string{"--cacert ", "--resolve metrics.example:"}, instead: "# once metrics.example resolves to 127.0.0.1: "},
-		{name: "names of a domain", web: tlsText, signed: "*.metrics.example", flags: []string{"--cacert ", "--resolve freshet.metrics.example:"}, instead: "# once freshet.metrics.example resolves to 127.0.0.1: "},
+		{name: "a self-signed certificate and a token", web: tlsText, tenants: true,
+			flags: []string{"--cacert ", "Authorization: Bearer $FRESHET_TOKEN"}},
+		{name: "a name that resolves elsewhere", web: tlsText, signed: "metrics.example",
+			flags:   []string{"--cacert ", "--resolve metrics.example:"},
+			instead: "# once metrics.example resolves to 127.0.0.1: "},
+		{name: "names of a domain", web: tlsText, signed: "*.metrics.example",
+			flags:   []string{"--cacert ", "--resolve freshet.metrics.example:"},
+			instead: "# once freshet.metrics.example resolves to 127.0.0.1: "},
 		{name: "a password", web: passwords, flags: []string{"-u ann"}},
-		{name: "a client's certificate", web: "tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: cert.pem, client_auth_type: RequireAndVerifyClientCert}\n",
-			flags: []string{"--cacert ", "--cert CERT_FILE --key KEY_FILE"}, instead: "# http.web_config asks each client for a certificate"},
+		{name: "a client's certificate",
+			web: "tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: cert.pem, " +
+				"client_auth_type: RequireAndVerifyClientCert}\n",
+			flags:   []string{"--cacert ", "--cert CERT_FILE --key KEY_FILE"},
+			instead: "# http.web_config asks each client for a certificate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +92,8 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			} else {
 				writeCertificate(t, dir, 1)
 			}
-			text := "data_dir: " + t.TempDir() + "\ndogstatsd: {udp: \"\", unixgram: \"\", unix: \"\"}\nhttp:\n  listen: 127.0.0.1:0\n"
+			text := "data_dir: " + t.TempDir() +
+				"\ndogstatsd: {udp: \"\", unixgram: \"\", unix: \"\"}\nhttp:\n  listen: 127.0.0.1:0\n"
 			if c.web != "" {
 				text += "  web_config: " + writeIn(t, dir, "web.yaml", c.web) + "\n"
 			}
@@ -103,7 +115,8 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			}
 			token := writeIn(t, dir, "token", alpha+"\n")
 			pasted := strings.NewReplacer("TOKEN_FILE has", "it has", "TOKEN_FILE", quoted(token),
-				"CERT_FILE", quoted(filepath.Join(dir, "cert.pem")), "KEY_FILE", quoted(filepath.Join(dir, "key.pem")), "PASSWORD@", "fakepassword@")
+				"CERT_FILE", quoted(filepath.Join(dir, "cert.pem")), "KEY_FILE", quoted(filepath.Join(dir, "key.pem")),
+				"PASSWORD@", "fakepassword@")
 			export := ""
 			if c.tenants {
 				export = lineOf(t, banner.String(), "export ") + "\n"

@@ -82,7 +82,8 @@ func (s *server) writeLedger(final bool) {
 		err = s.replace(booksFile, append(text, '\n'))
 	}
 	if err != nil {
-		s.logger.Warn("the books cannot be written; the next process will not know them", "file", s.path(booksFile), "error", err)
+		s.logger.Warn("the books cannot be written; the next process will not know them",
+			"file", s.path(booksFile), "error", err)
 	}
 }
 
@@ -127,7 +128,8 @@ var (
 	descBooksCame = describeBooks("received_samples_total",
 		"Values received, by source: read from sockets, or already in tiles when the process started.", "source")
 	descBooksEnded = describeBooks("samples_total",
-		"Values received, by their final state and why (docs/ledger.md). Rising in any state but stored: data is lost.", "state", "reason")
+		"Values received, by their final state and why (docs/ledger.md). Rising in any state but stored: data is lost.",
+		"state", "reason")
 	descBooksOpen = describeBooks("open_samples",
 		"Values received that are still in a window or a tile. Rising without end: the next stage accepts nothing.", "state")
 	descBooksDifference = describeBooks("difference",

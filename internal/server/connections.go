@@ -25,7 +25,8 @@ func (s *server) openConnections() (err error) {
 	}
 	if s.shares.Few() {
 		s.logger.Warn("the process may open few files; raise LimitNOFILE= or ulimit -n", "files", s.shares.Limit,
-			"http_connections", most, "stream_connections", s.shares.Streams, "left_for_data", int(s.shares.Limit)-s.shares.TCP-s.shares.Streams)
+			"http_connections", most, "stream_connections", s.shares.Streams,
+			"left_for_data", int(s.shares.Limit)-s.shares.TCP-s.shares.Streams)
 	}
 	s.bound = connections.New(connections.Options{Most: most, Why: why, Registry: s.registry, Logger: s.logger})
 	return nil

@@ -22,7 +22,9 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 	ask := func(args ...string) {
 		code, stdout, stderr := freshet(t, append([]string{"diagnose", "--server", s.http[0].addr()}, args...)...)
-		if code != command.OK || !strings.HasPrefix(stdout, "record 2") || !strings.Contains(stdout, "Found fine:") || !strings.Contains(stderr, "the server has not kept record 2") || !strings.Contains(stderr, "not a directory; --save FILE keeps one here") {
+		if code != command.OK || !strings.HasPrefix(stdout, "record 2") || !strings.Contains(stdout, "Found fine:") ||
+			!strings.Contains(stderr, "the server has not kept record 2") ||
+			!strings.Contains(stderr, "not a directory; --save FILE keeps one here") {
 			t.Errorf("diagnose %s: exit code %d: %s%s", args, code, stdout, stderr)
 		}
 	}

@@ -52,7 +52,8 @@ func TestDiffConsidersFlags(t *testing.T) {
 			"changes", "log_level: debug\nquery: {timeout: 1m}\nmapping: {rules: [{match: a.*}]}\n", command.Failure,
 			"mapping.rules[0]: added {match: a.*}  (on reload)\nquery.timeout: 2m -> 1m  (needs a restart)\n", "",
 		},
-		{"problems", "query: {timeuot: 1m}\n", command.Usage, "", "freshet: FILE:1: query.timeuot = 1m: is not a key; did you mean query.timeout?\n"},
+		{"problems", "query: {timeuot: 1m}\n", command.Usage, "",
+			"freshet: FILE:1: query.timeuot = 1m: is not a key; did you mean query.timeout?\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := writeFile(t, tt.text)
@@ -67,10 +68,12 @@ func TestDiffConsidersFlags(t *testing.T) {
 			}
 		})
 	}
-	if code, _, stderr := freshet(t, "diff", writeFile(t, ""), "--server", "127.0.0.1:1"); code != command.Usage || !strings.HasPrefix(stderr, "freshet: diff: ask ") {
+	if code, _, stderr := freshet(t, "diff", writeFile(t, ""), "--server", "127.0.0.1:1"); code != command.Usage ||
+		!strings.HasPrefix(stderr, "freshet: diff: ask ") {
 		t.Errorf("no server to ask: exit code %d, %q", code, stderr)
 	}
-	if code, _, stderr := freshet(t, "diff", writeFile(t, strings.Repeat("#", maxConfigFile+1)), "--server", web.URL); code != command.Usage || !strings.Contains(stderr, "too large") {
+	code, _, stderr := freshet(t, "diff", writeFile(t, strings.Repeat("#", maxConfigFile+1)), "--server", web.URL)
+	if code != command.Usage || !strings.Contains(stderr, "too large") {
 		t.Errorf("a file too large: exit code %d, %q", code, stderr)
 	}
 }

@@ -20,7 +20,8 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		// The client is gone.
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": fmt.Sprintf("read the file: %v", err)})
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data",
+			"error": fmt.Sprintf("read the file: %v", err)})
 		return
 	}
 	d := answer.Difference{Changes: []conf.Change{}, Problems: []string{}}

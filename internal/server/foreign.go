@@ -46,8 +46,8 @@ func (s *server) rebound(r *http.Request) error {
 		return nil
 	}
 	return denial{reasonHost, fmt.Errorf("the header Host has %q, which this server does not know as its name; on "+
-		"loopback, it may belong to a hostile web page; "+
-		"if a proxy on this machine passes it on, add it to http.hosts, or have the proxy send a Host that is an address", r.Host)}
+		"loopback, it may belong to a hostile web page; if a proxy on this machine passes it on, add it to http.hosts, "+
+		"or have the proxy send a Host that is an address", r.Host)}
 }
 
 // answersTo reports whether http.hosts has a name, or it is this machine's.

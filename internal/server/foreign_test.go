@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -20,8 +19,12 @@ import (
 // other sections.
 func onlyHTTP(t *testing.T, more string, sections ...string) *server {
 	t.Helper()
-	return running(t, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\"%s}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {probe: false}\n%s\n",
-		t.TempDir(), more, strings.Join(sections, "\n")))
+	return running(t, `
+data_dir: `+t.TempDir()+`
+http: {listen: "127.0.0.1:0"`+more+`}
+dogstatsd: {udp: "", unix: "", unixgram: ""}
+self: {probe: false}
+`+strings.Join(sections, "\n")+"\n")
 }
 
 // requestFor returns a method and a path that match the pattern of a route.
@@ -83,7 +86,9 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			continue
 		}
 		for why, headers := range foreign {
-			for _, kind := range []string{"", "; Content-Type: text/plain", "; Content-Type: application/x-protobuf", "; Content-Type: application/json"} {
+			for _, kind := range []string{
+				"", "; Content-Type: text/plain", "; Content-Type: application/x-protobuf", "; Content-Type: application/json",
+			} {
 				before := testutil.ToFloat64(s.refused.WithLabelValues(reasonForeignPage))
 				resp, text := s.asked(t, method, path, headers+kind)
 				if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "web pages of other origins") {
@@ -121,7 +126,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 		refused bool
 	}{
 		{"a page whose name resolves to loopback", strict, rebound, true},
-		{"such a page posing as a proxy, with headers that it may set", strict, rebound + "; X-Forwarded-For: 10.0.0.7; X-Real-IP: 10.0.0.7", true},
+		{"such a page posing as a proxy, with headers that it may set", strict,
+			rebound + "; X-Forwarded-For: 10.0.0.7; X-Real-IP: 10.0.0.7", true},
 		{"a name that begins like ours", strict, "Host: localhost.evil.example", true},
 		{"a name with a dot at its end", strict, "Host: evil.example.:7125", true},
 		{"an address", strict, "Host: 10.0.0.7:7125", false},
@@ -130,7 +136,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 		{"a name missing in http.hosts", named, rebound, true},
 		{"the name that a proxy on this machine passes on", named, "Host: Metrics.example", false},
 		{"any name", any, rebound, false},
-		{"a server with tokens, which such a page does not have", tokens, rebound + "; Authorization: Bearer " + alpha, false},
+		{"a server with tokens, which such a page does not have", tokens,
+			rebound + "; Authorization: Bearer " + alpha, false},
 	} {
 		for pattern, e := range exposures {
 			if e != reads && e != splits && e != operatesMany || tt.server == tokens && e == operatesMany {
@@ -150,7 +157,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 		rebound + "; Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin": http.StatusForbidden,
 		"Host: metrics.example": http.StatusNoContent,
 	} {
-		if resp, text := strict.asked(t, http.MethodPost, "/api/v1/write", headers); (resp.StatusCode == http.StatusForbidden) != (want == http.StatusForbidden) {
+		resp, text := strict.asked(t, http.MethodPost, "/api/v1/write", headers)
+		if (resp.StatusCode == http.StatusForbidden) != (want == http.StatusForbidden) {
 			t.Errorf("write with %s: %s: %s", headers, resp.Status, text)
 		}
 	}
@@ -163,7 +171,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 // by default none may. None may write.
 func TestForeignPagesRead(t *testing.T) {
 	preflight := func(s *server, path, origin string) string {
-		resp, _ := s.asked(t, http.MethodOptions, path, "Origin: "+origin+"; Access-Control-Request-Method: GET; Access-Control-Request-Headers: authorization")
+		resp, _ := s.asked(t, http.MethodOptions, path,
+			"Origin: "+origin+"; Access-Control-Request-Method: GET; Access-Control-Request-Headers: authorization")
 		return resp.Header.Get("Access-Control-Allow-Origin")
 	}
 	none := onlyHTTP(t, "")
@@ -171,28 +180,33 @@ func TestForeignPagesRead(t *testing.T) {
 	all := onlyHTTP(t, `, cors_origin: '.*'`)
 	const grafana, evil = "https://grafana.example", "https://grafana.example.evil.example"
 	for _, path := range []string{
-		"/api/v1/query?query=1", "/api/v1/labels", "/api/v1/events", "/api/v1/nothing", "/api/v1/status/explain?line=a:1%7Cc", "/api/v1/status/ledger",
+		"/api/v1/query?query=1", "/api/v1/labels", "/api/v1/events", "/api/v1/nothing", "/api/v1/status/explain?line=a:1%7Cc",
+		"/api/v1/status/ledger",
 		"/api/v1/status/process", "/api/v1/status/limits", "/api/v1/status/config", "/self/api/v1/query?query=1", "/metrics",
 	} {
 		for _, tt := range []struct {
 			server       *server
 			origin, want string
 		}{
-			{none, grafana, ""}, {some, grafana, grafana}, {some, evil, ""}, {some, "http://grafana.example", ""}, {all, evil, "*"},
+			{none, grafana, ""}, {some, grafana, grafana}, {some, evil, ""}, {some, "http://grafana.example", ""},
+			{all, evil, "*"},
 		} {
 			resp, _ := tt.server.asked(t, http.MethodGet, path, "Sec-Fetch-Site: cross-site; Origin: "+tt.origin)
 			if got := resp.Header.Get("Access-Control-Allow-Origin"); got != tt.want {
-				t.Errorf("http.cors_origin %q, %s: %s may read: %q, want %q", tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
+				t.Errorf("http.cors_origin %q, %s: %s may read: %q, want %q",
+					tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
 			}
 			if strings.HasPrefix(path, "/api/v1/") {
 				path, _, _ := strings.Cut(path, "?")
 				if got := preflight(tt.server, path, tt.origin); got != tt.want {
-					t.Errorf("http.cors_origin %q, %s: %s may ask: %q, want %q", tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
+					t.Errorf("http.cors_origin %q, %s: %s may ask: %q, want %q",
+						tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
 				}
 			}
 		}
 	}
-	if resp, text := all.asked(t, http.MethodPost, "/api/v1/write", "Origin: "+evil); resp.StatusCode != http.StatusForbidden || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+	resp, text := all.asked(t, http.MethodPost, "/api/v1/write", "Origin: "+evil)
+	if resp.StatusCode != http.StatusForbidden || resp.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a page that may read writes: %s: %s", resp.Status, text)
 	}
 	for text, want := range map[string]string{
@@ -221,7 +235,9 @@ func overGRPC(t *testing.T, header, value string) *http.Request {
 // If a header names the tenant, no protocol lets a sender write into the tenant of Freshet's own
 // metrics. gRPC once did.
 func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
-	for _, more := range []string{", trust_tenant_header: true, allow_unknown_tenants: true", ", trust_tenant_header: true"} {
+	for _, more := range []string{
+		", trust_tenant_header: true, allow_unknown_tenants: true", ", trust_tenant_header: true",
+	} {
 		s := onlyHTTP(t, more, "limits: {tenants: {freshet: {}, shop: {}}}")
 		for name, refused := range map[string]bool{"freshet": true, "shop": false} {
 			for _, path := range []string{"/api/v1/write", "/v1/metrics", "/api/v1/otlp/v1/metrics"} {
@@ -248,9 +264,11 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 // too.
 func TestForeignPagesOverGRPC(t *testing.T) {
 	s := onlyHTTP(t, "")
-	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} { // httptest's own origin is the first
+	// The first origin is httptest's own.
+	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} {
 		reached := false
-		s.guardOTLP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "Origin", origin))
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })
+		s.guardOTLP(next).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "Origin", origin))
 		if reached == refused {
 			t.Errorf("a page of %q writes: %t", origin, reached)
 		}

@@ -50,7 +50,9 @@ const (
 // listenHTTP binds all addresses that are not open already, and begins to answer there, since a
 // start may take a while and probes ask meanwhile. After an error the caller must close the servers
 // that it returns.
-func listenHTTP(c settings.HTTP, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger) (all httpServers, err error) {
+func listenHTTP(
+	c settings.HTTP, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger,
+) (all httpServers, err error) {
 	for _, l := range c.All() {
 		scheme := "http"
 		if secure, err := tlsConfig(l.WebConfig); err != nil {
@@ -80,8 +82,10 @@ func listenHTTP(c settings.HTTP, handler http.Handler, inherited *inheritance, b
 }
 
 // newHTTPServer makes the server of a listener, which does not answer yet.
-func newHTTPServer(listener net.Listener, l settings.HTTPListener, scheme string, handler http.Handler, logger *slog.Logger) *httpServer {
-	return &httpServer{listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
+func newHTTPServer(
+	listener net.Listener, l settings.HTTPListener, scheme string, handler http.Handler, logger *slog.Logger,
+) *httpServer {
+	server := &http.Server{
 		Handler: handler,
 		// Handlers' panics and, with TLS, failed handshakes.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
@@ -92,7 +96,10 @@ func newHTTPServer(listener net.Listener, l settings.HTTPListener, scheme string
 		IdleTimeout:       idleTimeout,
 		// The address names the tenant unless the request does.
 		BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
-	}}
+	}
+	return &httpServer{
+		listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, server: server, served: make(chan error, 1),
+	}
 }
 
 func httpError(address string, err error) error {
@@ -103,7 +110,8 @@ func httpError(address string, err error) error {
 func listenError(what, address, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that uses it, or choose another with %s", what, address, flag)
+		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that uses it, or choose another with %s",
+			what, address, flag)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("listen on %s %s: permission denied; choose a port above 1023 with %s", what, address, flag)
 	}

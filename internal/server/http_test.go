@@ -10,7 +10,9 @@ import (
 // is answered yet.
 func TestProbesWhileStarting(t *testing.T) {
 	s := &server{inherited: new(inheritance)}
-	for path, want := range map[string]int{"/-/healthy": 200, "/-/ready": 503, "/api/v1/query?query=1": 503, "/metrics": 503} {
+	for path, want := range map[string]int{
+		"/-/healthy": 200, "/-/ready": 503, "/api/v1/query?query=1": 503, "/metrics": 503,
+	} {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != want {

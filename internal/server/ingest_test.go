@@ -29,7 +29,9 @@ func TestSendersPost(t *testing.T) {
 	for path, protocol := range map[string]string{
 		"/api/v1/write": "remote write", "/v1/metrics": "OTLP", "/api/v1/otlp/v1/metrics": "OTLP",
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+		for _, method := range []string{
+			http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions,
+		} {
 			resp, text := s.answer(t, method, path, "", "", false)
 			want := protocol + " takes POST, not " + method + "\n"
 			if method == http.MethodHead {
@@ -54,8 +56,12 @@ func TestASeriesWithoutSamples(t *testing.T) {
 	}
 	full, empty, beside := series("full"), series("empty"), series("full")
 	full.Samples = []writev2.Sample{{Timestamp: now, Value: 1}}
-	empty.Metadata = writev2.Metadata{Type: writev2.Metadata_METRIC_TYPE_GAUGE, HelpRef: symbols.Symbolize("what nobody sent")}
-	beside.Exemplars = []writev2.Exemplar{{LabelsRefs: []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize("7")}, Timestamp: now, Value: 1}}
+	empty.Metadata = writev2.Metadata{
+		Type: writev2.Metadata_METRIC_TYPE_GAUGE, HelpRef: symbols.Symbolize("what nobody sent"),
+	}
+	beside.Exemplars = []writev2.Exemplar{{
+		LabelsRefs: []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize("7")}, Timestamp: now, Value: 1,
+	}}
 
 	for _, c := range []struct {
 		why       string
@@ -67,8 +73,10 @@ func TestASeriesWithoutSamples(t *testing.T) {
 	}{
 		{"samples, and exemplars in a separate series", []writev2.TimeSeries{full, beside}, http.StatusNoContent, "", "1", 0},
 		{"an empty one beside it", []writev2.TimeSeries{empty, full}, http.StatusBadRequest,
-			`1 of 2 were refused (1 no_samples), everything else was written; the first is {__name__="empty"}: it has no sample, no histogram and no exemplar`, "0", 1},
-		{"two of them alone", []writev2.TimeSeries{empty, empty}, http.StatusBadRequest, "2 of 2 were refused (2 no_samples)", "0", 3},
+			`1 of 2 were refused (1 no_samples), everything else was written; the first is {__name__="empty"}: ` +
+				"it has no sample, no histogram and no exemplar", "0", 1},
+		{"two of them alone", []writev2.TimeSeries{empty, empty}, http.StatusBadRequest,
+			"2 of 2 were refused (2 no_samples)", "0", 3},
 	} {
 		resp, text := s.writeV2(t, symbols.Symbols(), c.series...)
 		if exemplars := resp.Header.Get("X-Prometheus-Remote-Write-Exemplars-Written"); resp.StatusCode != c.status ||
@@ -80,11 +88,13 @@ func TestASeriesWithoutSamples(t *testing.T) {
 		}
 	}
 	for expr, found := range map[string]bool{"full": true, "empty": false} {
-		if _, text := s.answer(t, http.MethodGet, "/api/v1/query?query="+expr, "", "", false); strings.Contains(text, "__name__") != found {
+		_, text := s.answer(t, http.MethodGet, "/api/v1/query?query="+expr, "", "", false)
+		if strings.Contains(text, "__name__") != found {
 			t.Errorf("%s: %s", expr, text)
 		}
 	}
-	if _, text := s.answer(t, http.MethodGet, "/api/v1/metadata", "", "", false); strings.Contains(text, "what nobody sent") {
+	_, text := s.answer(t, http.MethodGet, "/api/v1/metadata", "", "", false)
+	if strings.Contains(text, "what nobody sent") {
 		t.Errorf("the answer names what was refused: %s", text)
 	}
 }
@@ -96,7 +106,8 @@ func (s *server) writeV2(t *testing.T, symbols []string, series ...writev2.TimeS
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.Post("http://"+s.http[0].addr()+"/api/v1/write", "application/x-protobuf;proto=io.prometheus.write.v2.Request", bytes.NewReader(snappy.Encode(nil, body)))
+	resp, err := http.Post("http://"+s.http[0].addr()+"/api/v1/write",
+		"application/x-protobuf;proto=io.prometheus.write.v2.Request", bytes.NewReader(snappy.Encode(nil, body)))
 	if err != nil {
 		t.Fatal(err)
 	}

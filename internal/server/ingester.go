@@ -45,7 +45,8 @@ func (s *server) tendStores(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 			if err := s.stores.Tend(ctx); err != nil {
-				s.logger.Warn("the stores are not in order; a store that was closed with an error opens again from its WAL", "error", err)
+				s.logger.Warn("the stores are not in order; a store that was closed with an error opens again from its WAL",
+					"error", err)
 			}
 		case <-ctx.Done():
 			ticker.Stop()

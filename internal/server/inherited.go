@@ -124,7 +124,8 @@ func (s *server) readBooked() map[uint64]uint32 {
 		err = json.Unmarshal(text, &saved)
 	}
 	if err != nil {
-		s.logger.Warn("drops of inherited sockets are counted from the time they were opened", "file", s.path(bookedFile), "error", err)
+		s.logger.Warn("drops of inherited sockets are counted from the time they were opened",
+			"file", s.path(bookedFile), "error", err)
 	}
 	if saved.Boot != boot() {
 		return nil

@@ -12,7 +12,8 @@ import (
 // into the same series.
 func TestNamesAreKeptAsLongAsTheirSeriesLive(t *testing.T) {
 	c := settings.Default()
-	c.Aggregator.CounterTTL, c.Aggregator.GaugeTTL, c.Aggregator.CheckTTL, c.Aggregator.UpDownTTL = time.Hour, 2*time.Hour, 3*time.Hour, 100*24*time.Hour
+	c.Aggregator.CounterTTL, c.Aggregator.GaugeTTL = time.Hour, 2*time.Hour
+	c.Aggregator.CheckTTL, c.Aggregator.UpDownTTL = 3*time.Hour, 100*24*time.Hour
 	s := &server{config: c}
 	s.current.Store(&c)
 	for kind := series.Counter; kind <= series.LastKind; kind++ {

@@ -27,7 +27,8 @@ func fill(l *ledger.Ledger) {
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "no_type", Samples: 15},
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "bad_value", Samples: 5},
 		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1_000_000})
-	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: 30}, ledger.Transfer{From: ledger.Restored, To: ledger.Tile, Samples: 30})
+	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: 30},
+		ledger.Transfer{From: ledger.Restored, To: ledger.Tile, Samples: 30})
 	l.Post("default", ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: 900_000},
 		ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: "late_gauge", Samples: 2})
 	l.Post("default", ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: 800_030})
@@ -41,7 +42,10 @@ func fill(l *ledger.Ledger) {
 // bookServer returns a server with books and nothing else.
 func bookServer(t *testing.T, dir string) *server {
 	c := settings.Config{DataDir: dir}
-	s := &server{config: c, registry: prometheus.NewRegistry(), logger: slog.New(slog.DiscardHandler), started: time.Unix(1_795_160_000, 0), ledger: ledger.New()}
+	s := &server{
+		config: c, registry: prometheus.NewRegistry(), logger: slog.New(slog.DiscardHandler),
+		started: time.Unix(1_795_160_000, 0), ledger: ledger.New(),
+	}
 	if err := s.openLedger(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,8 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		dir := t.TempDir()
 		life := func(want *savedBooks) (s *server, stop func()) {
 			s = bookServer(t, dir)
-			if got := s.previous; (got == nil) != (want == nil) || got != nil && (got.Final != want.Final || got.Of("default").Samples.Stored != want.Of("default").Samples.Stored) {
+			if got := s.previous; (got == nil) != (want == nil) || got != nil &&
+				(got.Final != want.Final || got.Of("default").Samples.Stored != want.Of("default").Samples.Stored) {
 				t.Errorf("the previous process left %+v, want %+v", got, want)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -112,18 +117,22 @@ func TestLedgerMetrics(t *testing.T) {
 # HELP freshet_ledger_difference Values received minus those in all states. Anything but 0: a bug in Freshet.
 # TYPE freshet_ledger_difference gauge
 freshet_ledger_difference{tenant="default"} 0
-# HELP freshet_ledger_open_samples Values received that are still in a window or a tile. Rising without end: the next stage accepts nothing.
+# HELP freshet_ledger_open_samples Values received that are still in a window or a tile. ` +
+		`Rising without end: the next stage accepts nothing.
 # TYPE freshet_ledger_open_samples gauge
 freshet_ledger_open_samples{state="tile",tenant="default"} 100000
 freshet_ledger_open_samples{state="window",tenant="default"} 99998
-# HELP freshet_ledger_samples_total Values received, by their final state and why (docs/ledger.md). Rising in any state but stored: data is lost.
+# HELP freshet_ledger_samples_total Values received, by their final state and why (docs/ledger.md). ` +
+		`Rising in any state but stored: data is lost.
 # TYPE freshet_ledger_samples_total counter
 freshet_ledger_samples_total{reason="",state="stored",tenant="default"} 800030
 freshet_ledger_samples_total{reason="bad_value",state="malformed",tenant="default"} 5
 freshet_ledger_samples_total{reason="late_gauge",state="late",tenant="default"} 2
 freshet_ledger_samples_total{reason="no_type",state="malformed",tenant="default"} 15
 `
-	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(want), "freshet_ledger_difference", "freshet_ledger_open_samples", "freshet_ledger_samples_total"); err != nil {
+	err := testutil.GatherAndCompare(s.registry, strings.NewReader(want), "freshet_ledger_difference",
+		"freshet_ledger_open_samples", "freshet_ledger_samples_total")
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -134,13 +143,16 @@ func TestReasonsAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	declared := regexp.MustCompile(`(?m)^(?:\t|const )reason\w+\s+= "(\w+)"`)
 	var reasons []string
-	for _, file := range []string{"books.go", "../../internal/role/collector/books.go", "../../internal/role/aggregator/books.go"} {
+	for _, file := range []string{
+		"books.go", "../../internal/role/collector/books.go", "../../internal/role/aggregator/books.go",
+	} {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?m)^(?:\t|const )reason\w+\s+= "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		for _, found := range declared.FindAllStringSubmatch(string(source), -1) {
 			reasons = append(reasons, found[1])
 		}
 	}

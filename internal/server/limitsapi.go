@@ -88,7 +88,8 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	// Fails if the client is gone.
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success",
+		"data": map[string]any{"tenant": name, "tenants": tenants}})
 }
 
 // distributorLimits returns the limits of a tenant with so many series in memory and these senders.
@@ -97,7 +98,9 @@ func (s *server) distributorLimits(tenant string, series int, senders []answer.T
 	own := c.Tenants[tenant]
 	l := &distributorLimits{
 		Series: series, Totals: s.aggregator.TenantSeries(tenant), Delayed: s.distributor.Delayed(tenant),
-		Limits: distributorJSON{own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue},
+		Limits: distributorJSON{
+			own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue,
+		},
 	}
 	if len(senders) > 0 {
 		l.Sender = &senders[0]

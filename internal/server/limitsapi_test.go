@@ -40,10 +40,12 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: "", tenant: team-alpha}
 		return tenantIn(got.Data.Tenants, "team-alpha").Refused > 0
 	})
 	alpha, quiet := tenantIn(got.Data.Tenants, "team-alpha"), tenantIn(got.Data.Tenants, "team-quiet")
-	if alpha.Tenant != "team-alpha" || alpha.Series < 2 || alpha.Folded != 1 || alpha.Refused != 1 || alpha.Limits.MaxSeriesPerMetric != 1 || alpha.Limits.MaxSeries != 100_000 {
+	if alpha.Tenant != "team-alpha" || alpha.Series < 2 || alpha.Folded != 1 || alpha.Refused != 1 ||
+		alpha.Limits.MaxSeriesPerMetric != 1 || alpha.Limits.MaxSeries != 100_000 {
 		t.Errorf("team-alpha: %+v", alpha)
 	}
-	if got.Data.Tenant != "team-quiet" || quiet.Tenant != "team-quiet" || quiet.Series != 0 || quiet.Limits.MaxSeriesPerMetric != 100 || quiet.Limits.MaxSeriesBytes != 4096 {
+	if got.Data.Tenant != "team-quiet" || quiet.Tenant != "team-quiet" || quiet.Series != 0 ||
+		quiet.Limits.MaxSeriesPerMetric != 100 || quiet.Limits.MaxSeriesBytes != 4096 {
 		t.Errorf("%s: %+v", got.Data.Tenant, quiet)
 	}
 }
@@ -61,7 +63,8 @@ func tenantIn(all []tenantLimits, name string) (found tenantLimits) {
 // sendAs posts a body with a user agent, and returns the status of the answer.
 func (s *server) sendAs(t *testing.T, agent, path string, body []byte) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http[0].addr()+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http[0].addr()+path,
+		bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +84,9 @@ func flood(t *testing.T, series int) []byte {
 	var w prompb.WriteRequest
 	for i := range series {
 		w.Timeseries = append(w.Timeseries, prompb.TimeSeries{
-			Labels:  []prompb.Label{{Name: "__name__", Value: "flood"}, {Name: "env", Value: "prod"}, {Name: "id", Value: fmt.Sprint(i)}},
+			Labels: []prompb.Label{
+				{Name: "__name__", Value: "flood"}, {Name: "env", Value: "prod"}, {Name: "id", Value: fmt.Sprint(i)},
+			},
 			Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}},
 		})
 	}
@@ -119,7 +124,8 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	known := flood(t, 3)
 	send := func() {
 		t.Helper()
-		if otlp, write := s.sendAs(t, "otel/2", "/v1/metrics", export), s.sendAs(t, "shop/1", "/api/v1/write", known); otlp != http.StatusOK || write != http.StatusNoContent {
+		otlp, write := s.sendAs(t, "otel/2", "/v1/metrics", export), s.sendAs(t, "shop/1", "/api/v1/write", known)
+		if otlp != http.StatusOK || write != http.StatusNoContent {
 			t.Fatalf("answered %d and %d", otlp, write)
 		}
 	}
@@ -134,11 +140,16 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		send()
 		s.data(t, "/api/v1/status/limits", &limits)
 		from := limits.Tenants[0].Distributor.Sender
-		return limits.Tenants[0].Distributor.Totals > 0 && from != nil && from.Input == "remote_write" && from.Agent == "shop/1" && from.Address == "127.0.0.1"
+		return limits.Tenants[0].Distributor.Totals > 0 && from != nil && from.Input == "remote_write" &&
+			from.Agent == "shop/1" && from.Address == "127.0.0.1"
 	})
 	got := limits.Tenants[0].Distributor
 	got.Sender = nil
-	if want := (distributorLimits{Series: 4, Totals: 1, Refused: 22, Limits: distributorJSON{MaxSeries: 4, MaxLabels: 50, MaxLabelName: 1024, MaxLabelValue: 4096}}); *got != want {
+	want := distributorLimits{
+		Series: 4, Totals: 1, Refused: 22,
+		Limits: distributorJSON{MaxSeries: 4, MaxLabels: 50, MaxLabelName: 1024, MaxLabelValue: 4096},
+	}
+	if *got != want {
 		t.Errorf("%+v, want %+v", *got, want)
 	}
 
@@ -147,14 +158,16 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		send()
 		s.data(t, "/api/v1/status/top", &top)
 		r := top.Requests
-		return len(r) == 2 && r[0].Agent == "shop/1" && r[0].Samples > r[0].Requests && r[1].Agent == "otel/2" && r[1].Input == "otlp" &&
+		return len(r) == 2 && r[0].Agent == "shop/1" && r[0].Samples > r[0].Requests && r[1].Agent == "otel/2" &&
+			r[1].Input == "otlp" &&
 			r[1].Samples == r[1].Requests && r[1].Bytes > 0
 	})
 	if len(top.Growing) == 0 || top.Growing[0].Metric != "flood" {
 		t.Fatalf("what grows: %+v", top.Growing)
 	}
 	g := top.Growing[0]
-	if g.New != 3 || g.Refused != 22 || g.Label != "id" || g.Values < 20 || g.Values > 30 || g.Sender != "127.0.0.1 (shop/1)" {
+	if g.New != 3 || g.Refused != 22 || g.Label != "id" || g.Values < 20 || g.Values > 30 ||
+		g.Sender != "127.0.0.1 (shop/1)" {
 		t.Errorf("what grows: %+v", g)
 	}
 	eventually(t, "one row of each list, as requested", func() bool {
@@ -200,7 +213,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 	var limits struct{ Tenants []tenantLimits }
 	s.data(t, "/api/v1/status/limits", &limits)
-	if got := limits.Tenants[0].Distributor; got.Delayed != 2 || got.Limits.Rate != 1 || got.Series != 10_000 || got.Refused != 0 {
+	if got := limits.Tenants[0].Distributor; got.Delayed != 2 || got.Limits.Rate != 1 || got.Series != 10_000 ||
+		got.Refused != 0 {
 		t.Errorf("%+v", got)
 	}
 }

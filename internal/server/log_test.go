@@ -48,7 +48,8 @@ func TestLogThatNobodyReads(t *testing.T) {
 		if took := time.Since(begun); took != logTime {
 			t.Errorf("the end waited %v", took)
 		}
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") || !strings.Contains(err.Error(), "had found no room") {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") ||
+			!strings.Contains(err.Error(), "had found no room") {
 			t.Errorf("the error does not say what is lost: %v", err)
 		}
 		if got := sumOf(t, reg); got != 1000-float64(l.ring.Stats().Waiting) {

@@ -69,14 +69,16 @@ func (s *server) notOnLoopback(r *http.Request) error {
 			"through a proxy (%s); %s", name, toOperators)}
 	}
 	if !fromLoopback(r) {
-		return denial{reasonOperator, errors.New("without an operator's token this is answered only on loopback; " + toOperators)}
+		return denial{reasonOperator,
+			errors.New("without an operator's token this is answered only on loopback; " + toOperators)}
 	}
 	if !s.config.HTTP.OperatorLoopback {
 		return denial{reasonOperator, errors.New("http.operator_loopback is off; " + toOperators)}
 	}
 	if name := s.proxied.Load(); name != nil {
 		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and "+
-			"started, since a request came through a proxy (%s), whose clients have a loopback address too; %s", *name, toOperators)}
+			"started, since a request came through a proxy (%s), whose clients have a loopback address too; %s",
+			*name, toOperators)}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -48,7 +49,8 @@ func (s *server) openOperatorSocket() error {
 // Elsewhere its name is derived from the directory's path, whose lock one process at a time holds.
 func (s *server) operatorSocketPaths() []string {
 	dir := absolute(s.config.DataDir)
-	return []string{s.path(answer.OperatorSocket), filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
+	return []string{s.path(answer.OperatorSocket),
+		filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
 }
 
 // bindOperatorSocket takes the first path that the previous image left or that can be bound.
@@ -84,7 +86,8 @@ func (s *server) unreachable(path string) bool {
 // process at a time.
 func listenPrivately(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("listen on %s: the path has %d bytes and the kernel allows %d; choose a shorter data_dir", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("listen on %s: the path has %d bytes and the kernel allows %d; choose a shorter data_dir",
+			path, len(path), maxSocketPath)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -102,10 +105,8 @@ func listenPrivately(path string) (net.Listener, error) {
 	}
 	// The kernel gives the file the mode of the socket, minus the umask.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		if controlErr := c.Control(func(fd uintptr) { err = os.NewSyscallError("fchmod", syscall.Fchmod(int(fd), 0o600)) }); controlErr != nil {
-			return controlErr
-		}
-		return err
+		controlErr := c.Control(func(fd uintptr) { err = os.NewSyscallError("fchmod", syscall.Fchmod(int(fd), 0o600)) })
+		return cmp.Or(controlErr, err)
 	}}
 	listener, err := private.Listen(context.Background(), "unix", path)
 	if err != nil {

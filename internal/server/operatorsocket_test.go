@@ -56,7 +56,8 @@ func (s *server) bySocket(t *testing.T, method, path, headers string) (int, stri
 func operatorsFile(t *testing.T, token string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "operators.yaml")
-	if err := os.WriteFile(path, fmt.Appendf(nil, "operators: [{name: ann, tokens: [{sha256: %x}]}]\n", sha256.Sum256([]byte(token))), 0o600); err != nil {
+	text := fmt.Appendf(nil, "operators: [{name: ann, tokens: [{sha256: %x}]}]\n", sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -69,30 +70,37 @@ func TestWhoOperates(t *testing.T) {
 	tried := 0
 	for pattern, e := range exposures {
 		method, path := requestFor(pattern)
-		if e != operates || path == "/-/record" || strings.HasSuffix(path, "/profile") || strings.HasSuffix(path, "/trace") || strings.Contains(path, "/admin/") {
+		if e != operates || path == "/-/record" || strings.HasSuffix(path, "/profile") || strings.HasSuffix(path, "/trace") ||
+			strings.Contains(path, "/admin/") {
 			continue // these take seconds, and have the same guard
 		}
 		tried++
-		if resp, text := off.asked(t, method, path, ""); resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "http.operator_loopback is off; ask by operator.sock") {
+		if resp, text := off.asked(t, method, path, ""); resp.StatusCode != http.StatusForbidden ||
+			!strings.Contains(text, "http.operator_loopback is off; ask by operator.sock") {
 			t.Errorf("%s on loopback: %s: %s", pattern, resp.Status, text)
 		}
 		if resp, text := off.asked(t, method, path, "Authorization: Bearer ann"); resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s with a guess: %s: %s", pattern, resp.Status, text)
 		}
 		for _, more := range []string{"", "; X-Forwarded-For: 10.0.0.7; Host: metrics.example"} {
-			if resp, text := off.asked(t, method, path, "Authorization: Bearer ann's"+more); resp.StatusCode == http.StatusForbidden {
+			resp, text := off.asked(t, method, path, "Authorization: Bearer ann's"+more)
+			if resp.StatusCode == http.StatusForbidden {
 				t.Errorf("%s with an operator's token%s: %s: %s", pattern, more, resp.Status, text)
 			}
 		}
 		if code, text := off.bySocket(t, method, path, ""); code == http.StatusForbidden {
 			t.Errorf("%s by operator.sock: %d: %s", pattern, code, text)
 		}
-		for _, page := range []string{"Sec-Fetch-Site: cross-site", "Origin: http://evil.example", "Host: evil.example:7125"} { // through a tunnel
+		// Such a page may lead through a tunnel.
+		for _, page := range []string{
+			"Sec-Fetch-Site: cross-site", "Origin: http://evil.example", "Host: evil.example:7125",
+		} {
 			if code, text := off.bySocket(t, method, path, page); code != http.StatusForbidden {
 				t.Errorf("%s by operator.sock with %s: %d: %s", pattern, page, code, text)
 			}
 		}
-		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden || !strings.Contains(text, "not through a proxy (X-Forwarded-For)") {
+		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden ||
+			!strings.Contains(text, "not through a proxy (X-Forwarded-For)") {
 			t.Errorf("%s by a proxy that leads to operator.sock: %d: %s", pattern, code, text)
 		}
 	}
@@ -123,7 +131,8 @@ func TestOperatorsSeeTenants(t *testing.T) {
 	if code, text := s.bySocket(t, http.MethodGet, ledger, "Host: evil.example:7125"); code != http.StatusForbidden {
 		t.Errorf("a page whose name resolves to a tunnel: %d: %s", code, text)
 	}
-	if code, text := s.bySocket(t, http.MethodGet, "/metrics", ""); code != http.StatusOK || !strings.Contains(text, "\ngo_goroutines ") {
+	if code, text := s.bySocket(t, http.MethodGet, "/metrics", ""); code != http.StatusOK ||
+		!strings.Contains(text, "\ngo_goroutines ") {
 		t.Errorf("/metrics: %d, or not of the whole process", code)
 	}
 }
@@ -144,13 +153,15 @@ func TestAProxyEndsOperatorLoopback(t *testing.T) {
 		before, _ := s.asked(t, http.MethodGet, path, "")
 		come(s)
 		after, text := s.asked(t, http.MethodGet, path, "")
-		if before.StatusCode != http.StatusOK || after.StatusCode != http.StatusForbidden || !strings.Contains(text, "off until the server is stopped and started") || !strings.Contains(text, "operator.sock") {
+		if before.StatusCode != http.StatusOK || after.StatusCode != http.StatusForbidden ||
+			!strings.Contains(text, "off until the server is stopped and started") || !strings.Contains(text, "operator.sock") {
 			t.Errorf("%s: before %s, after %s: %s", why, before.Status, after.Status, text)
 		}
 		if code, text := s.bySocket(t, http.MethodGet, path, ""); code != http.StatusOK {
 			t.Errorf("%s: by operator.sock: %d: %s", why, code, text)
 		}
-		if _, text := s.asked(t, http.MethodGet, "/metrics", ""); !strings.Contains(text, "\nfreshet_http_operator_loopback 0\n") {
+		_, text = s.asked(t, http.MethodGet, "/metrics", "")
+		if !strings.Contains(text, "\nfreshet_http_operator_loopback 0\n") {
 			t.Errorf("%s: no metric says so", why)
 		}
 	}
@@ -198,7 +209,12 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 		runDirectory = old
 	})
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
-	s := running(t, "data_dir: "+dir+"\nhttp: {listen: \"127.0.0.1:0\", operator_loopback: false}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {probe: false}\n")
+	s := running(t, `
+data_dir: `+dir+`
+http: {listen: "127.0.0.1:0", operator_loopback: false}
+dogstatsd: {udp: "", unix: "", unixgram: ""}
+self: {probe: false}
+`)
 	var told answer.Listening
 	eventually(t, "listening.json", func() bool {
 		return s.writeListening() == nil && files.ReadJSON(filepath.Join(dir, answer.ListeningFile), &told) == nil
@@ -218,17 +234,20 @@ func TestCommandsAskBySocket(t *testing.T) {
 	t.Setenv(apiclient.ServerVariable, "")
 	s := onlyHTTP(t, ", operator_loopback: false")
 	t.Setenv("FRESHET_DATA_DIR", s.config.DataDir)
-	if got, want := (apiclient.Server{}).String(), "unix:"+filepath.Join(s.config.DataDir, answer.OperatorSocket); got != want {
+	got, want := (apiclient.Server{}).String(), "unix:"+filepath.Join(s.config.DataDir, answer.OperatorSocket)
+	if got != want {
 		t.Errorf("a command asks %s, not %s", got, want)
 	}
 	_, a, err := apiclient.Server{}.Ask(t.Context(), "/api/v1/status/records", nil)
 	if err != nil || a.Status != "success" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if code, said, _ := freshet(t, "diff", writeFile(t, "log_level: debug\n")); code != command.Failure || !strings.Contains(said, "log_level: ") {
+	if code, said, _ := freshet(t, "diff", writeFile(t, "log_level: debug\n")); code != command.Failure ||
+		!strings.Contains(said, "log_level: ") {
 		t.Errorf("diff: exit code %d, %s", code, said)
 	}
-	if code, _, said := freshet(t, "diff", writeFile(t, ""), "--server", s.http[0].addr()); code != command.Usage || !strings.Contains(said, "operator.sock") {
+	if code, _, said := freshet(t, "diff", writeFile(t, ""), "--server", s.http[0].addr()); code != command.Usage ||
+		!strings.Contains(said, "operator.sock") {
 		t.Errorf("diff over TCP: exit code %d, %s", code, said)
 	}
 
@@ -243,7 +262,8 @@ func TestCommandsAskBySocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FRESHET_DATA_DIR", dead)
-	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil { // no server runs on this machine otherwise
+	// No server runs on this machine otherwise.
+	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil {
 		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
 			t.Errorf("where no server answers a command asks %s", got)
 		}

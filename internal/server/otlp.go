@@ -163,7 +163,8 @@ func (o *otlpServer) authenticate(webConfig, authorization string) error {
 		user, hash = "", nobody
 	}
 	if !o.passwords.fit(user, string(hash), password) || !ok || !known {
-		return fmt.Errorf("%w: send a user and password of the web configuration file in the header authorization: Basic", tenant.ErrNoToken)
+		return fmt.Errorf("%w: send a user and password of the web configuration file in the header authorization: Basic",
+			tenant.ErrNoToken)
 	}
 	return nil
 }

@@ -66,7 +66,8 @@ func TestTenantsByGRPC(t *testing.T) {
 		{"one that may read", []string{"authorization", "Bearer only-read"}, codes.PermissionDenied},
 		{"no token", nil, codes.Unauthenticated},
 		{"a token of nobody", []string{"authorization", "Bearer guessed"}, codes.Unauthenticated},
-		{"somebody else's tenant", []string{"authorization", "Bearer " + alpha, "x-scope-orgid", "team-beta"}, codes.PermissionDenied},
+		{"somebody else's tenant", []string{"authorization", "Bearer " + alpha, "x-scope-orgid", "team-beta"},
+			codes.PermissionDenied},
 		{"its own", []string{"authorization", "Bearer " + alpha, "x-scope-orgid", "team-alpha"}, codes.OK},
 	} {
 		if err := s.export(t, insecure.NewCredentials(), c.headers...); status.Code(err) != c.want {
@@ -74,7 +75,8 @@ func TestTenantsByGRPC(t *testing.T) {
 		}
 	}
 	for token, found := range map[string]bool{alpha: true, beta: true, "only-read": false} {
-		if _, text := s.answer(t, http.MethodGet, "/api/v1/query?query=by_otlp", token, "", true); strings.Contains(text, "by_otlp") != found {
+		_, text := s.answer(t, http.MethodGet, "/api/v1/query?query=by_otlp", token, "", true)
+		if strings.Contains(text, "by_otlp") != found {
 			t.Errorf("as %s: %s", token, text)
 		}
 	}
@@ -88,7 +90,8 @@ func TestTenantsByGRPC(t *testing.T) {
 func TestTLSAndPasswordsOfGRPC(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
-	web := writeIn(t, dir, "web.yaml", tlsText+"basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n")
+	web := writeIn(t, dir, "web.yaml",
+		tlsText+"basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n")
 	s := running(t, `
 data_dir: `+filepath.Join(dir, "data")+`
 http: {listen: "127.0.0.1:0", web_config: `+web+`}
@@ -123,7 +126,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 			t.Errorf("%s: %v", c.why, err)
 		}
 	}
-	writeIn(t, dir, "web.yaml", tlsText+"basic_auth_users: {ann: $2y$10$0wZxVzNzMyBBxYBYDmWVauuOFzVvC0mQmcwyQzw3DDHGAHCjIBbSW}\n")
+	writeIn(t, dir, "web.yaml",
+		tlsText+"basic_auth_users: {ann: $2y$10$0wZxVzNzMyBBxYBYDmWVauuOFzVvC0mQmcwyQzw3DDHGAHCjIBbSW}\n")
 	if err := s.export(t, secure, basic("ann:fakepassword")...); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a password that was changed: %v", err)
 	}
@@ -149,7 +153,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 			t.Errorf("%s: %s", path, resp.Status)
 		}
 	}
-	if _, text := s.answer(t, http.MethodGet, "/api/v1/query?query=by_otlp", "", "", false); !strings.Contains(text, "by_otlp") {
+	_, text := s.answer(t, http.MethodGet, "/api/v1/query?query=by_otlp", "", "", false)
+	if !strings.Contains(text, "by_otlp") {
 		t.Error(text)
 	}
 }
@@ -159,7 +164,8 @@ func TestTheShortFlagOfOTLP(t *testing.T) {
 	if code != command.OK || !strings.Contains(stdout, `grpc_listen: 127.0.0.1:9`) {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
-	if code, _, stderr := freshet(t, "config", "--otlp-grpc-listen", "nowhere"); code != command.Usage && code != command.Failure || !strings.Contains(stderr, "must be HOST:PORT, such as 127.0.0.1:4317") {
+	if code, _, stderr := freshet(t, "config", "--otlp-grpc-listen", "nowhere"); code != command.Usage &&
+		code != command.Failure || !strings.Contains(stderr, "must be HOST:PORT, such as 127.0.0.1:4317") {
 		t.Errorf("%d, %s", code, stderr)
 	}
 }

@@ -35,7 +35,8 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]answer.Listening{
-		"a": {PID: os.Getpid(), HTTP: servers[0].addr(), OTLPGRPC: "127.0.0.1:3", DogStatsDUDP: "127.0.0.1:1", DogStatsDUnixgram: "/run/a"},
+		"a": {PID: os.Getpid(), HTTP: servers[0].addr(), OTLPGRPC: "127.0.0.1:3", DogStatsDUDP: "127.0.0.1:1",
+			DogStatsDUnixgram: "/run/a"},
 		"b": {PID: os.Getpid(), HTTP: servers[1].addr(), DogStatsDUDP: "127.0.0.1:2"},
 		"c": {PID: os.Getpid()},
 	} {
@@ -62,10 +63,13 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 		t.Fatal(err)
 	}
 	var asked struct{ Data answer.Process }
-	if _, text := s.answer(t, http.MethodGet, "/api/v1/status/process", "", "", false); json.Unmarshal([]byte(text), &asked) != nil {
+	_, text := s.answer(t, http.MethodGet, "/api/v1/status/process", "", "", false)
+	if json.Unmarshal([]byte(text), &asked) != nil {
 		t.Fatal(text)
 	}
-	for path, network := range map[string]string{told.DogStatsDUnixgram: "unixgram", told.DogStatsDUnix: "unix", told.Operator: "unix"} {
+	for path, network := range map[string]string{
+		told.DogStatsDUnixgram: "unixgram", told.DogStatsDUnix: "unix", told.Operator: "unix",
+	} {
 		conn, err := net.Dial(network, path)
 		if err != nil || !filepath.IsAbs(path) {
 			t.Errorf("listening.json has %q (%v)", path, err)
@@ -106,10 +110,12 @@ func TestProcessFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if before.ResidentBytes == 0 || before.ResidentBytes > 2*before.MaxResidentBytes || before.Threads < 1 || before.Goroutines < 1 || before.HeapObjects == 0 {
+	if before.ResidentBytes == 0 || before.ResidentBytes > 2*before.MaxResidentBytes || before.Threads < 1 ||
+		before.Goroutines < 1 || before.HeapObjects == 0 {
 		t.Errorf("%+v", before)
 	}
-	if after.AllocatedBytesTotal < before.AllocatedBytesTotal || after.CPUUserSeconds+after.CPUSystemSeconds < before.CPUUserSeconds+before.CPUSystemSeconds {
+	if after.AllocatedBytesTotal < before.AllocatedBytesTotal ||
+		after.CPUUserSeconds+after.CPUSystemSeconds < before.CPUUserSeconds+before.CPUSystemSeconds {
 		t.Errorf("totals fell from %+v to %+v", before, after)
 	}
 }

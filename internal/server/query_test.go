@@ -24,7 +24,9 @@ func TestARangeEndsNow(t *testing.T) {
 	if resp, text := s.writeV2(t, symbols.Symbols(), series); resp.StatusCode != http.StatusNoContent {
 		t.Fatal(resp.Status, text)
 	}
-	for _, args := range [][]string{{"--range", "7d"}, {"--range", "7d", "--step", "50h"}, {"--range", "1d"}, {"--range", "5m", "--step", "1h"}} {
+	for _, args := range [][]string{
+		{"--range", "7d"}, {"--range", "7d", "--step", "50h"}, {"--range", "1d"}, {"--range", "5m", "--step", "1h"},
+	} {
 		code, stdout, stderr := freshet(t, append([]string{"query", "young", "--server", s.http[0].addr()}, args...)...)
 		if code != command.OK || stderr != "" || !strings.Contains(stdout, "young") {
 			t.Errorf("%v: exit code %d, %s\n%s", args, code, stderr, stdout)
@@ -80,7 +82,10 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		{"an unknown function", []string{"query", "mean(up)"}, command.Usage, `unknown function with name "mean"`},
 		{"of a range", []string{"query", "rate(up)", "--range", "1h"}, command.Usage, "expected type range vector"},
 		{"too many points", []string{"query", "up", "--range", "30d", "--step", "1s"}, command.Usage, "11,000 points"},
-		{"labels that match twice", []string{"query", `label_replace(vector(1), "a", "1", "", "") + on () (vector(1) or label_replace(vector(1), "a", "1", "", ""))`}, command.Failure, "execution: "},
+		{"labels that match twice",
+			[]string{"query", `label_replace(vector(1), "a", "1", "", "")` +
+				` + on () (vector(1) or label_replace(vector(1), "a", "1", "", ""))`},
+			command.Failure, "execution: "},
 		{"an unknown socket", []string{"tail", "--listener", "udp://127.0.0.1:1"}, command.Usage, "has no such socket"},
 		{"an unknown record", []string{"diagnose", "--record", "none"}, command.Failure, "there is no such record"},
 	} {

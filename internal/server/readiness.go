@@ -64,7 +64,8 @@ func (s *server) openUsed(ctx context.Context) {
 		select {
 		case <-tick.C:
 			p := s.stores.Opening()
-			s.logger.Info("not ready yet: stores in use are opened", "done", p.Done, "of", p.Total, "now", strings.Join(p.Now, " "))
+			s.logger.Info("not ready yet: stores in use are opened", "done", p.Done, "of", p.Total,
+				"now", strings.Join(p.Now, " "))
 			continue
 		case <-done:
 			tick.Stop()
@@ -72,7 +73,8 @@ func (s *server) openUsed(ctx context.Context) {
 		break
 	}
 	if p := s.stores.Opening(); p.Total > 0 && ctx.Err() == nil {
-		s.logger.Info("stores in use are open", "stores", p.Total, "broken", len(s.stores.Broken()), "took", time.Since(begun).Round(time.Millisecond))
+		s.logger.Info("stores in use are open", "stores", p.Total, "broken", len(s.stores.Broken()),
+			"took", time.Since(begun).Round(time.Millisecond))
 	}
 }
 
@@ -114,7 +116,9 @@ func (s *server) brokenStores() []record.BrokenStore {
 		return found
 	}
 	for _, b := range s.stores.Broken() {
-		found = append(found, record.BrokenStore{Tenant: b.Tenant, Store: b.Store, Since: b.Since, Error: b.Cause.Error(), WayOut: b.WayOut, Open: b.Open})
+		found = append(found, record.BrokenStore{
+			Tenant: b.Tenant, Store: b.Store, Since: b.Since, Error: b.Cause.Error(), WayOut: b.WayOut, Open: b.Open,
+		})
 	}
 	return found
 }

@@ -42,13 +42,15 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.serveReady(w, r)
 		var state readyState
-		if err := json.Unmarshal(w.Body.Bytes(), &state); err != nil || w.Code != http.StatusOK || !state.Ready || state.Broken != 1 {
+		if err := json.Unmarshal(w.Body.Bytes(), &state); err != nil || w.Code != http.StatusOK || !state.Ready ||
+			state.Broken != 1 {
 			t.Errorf("%d %s %v", w.Code, w.Body, err)
 		}
 		return w.Body.String()
 	}
 	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
-	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) { // a page of that name could read the answer
+	// A page of that name could read the answer.
+	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
 		t.Errorf("a server of one tenant, by a name that leads here: %s", got)
 	}
 	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {
@@ -58,7 +60,8 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	if got := ask(elsewhere, address); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
 		t.Errorf("of many tenants, from elsewhere: %s", got)
 	}
-	if got := ask(here, address); !strings.Contains(got, "secret-team") || !strings.Contains(got, "move the file "+broken+" away") {
+	if got := ask(here, address); !strings.Contains(got, "secret-team") ||
+		!strings.Contains(got, "move the file "+broken+" away") {
 		t.Errorf("of many tenants, from here: %s", got)
 	}
 }

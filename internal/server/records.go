@@ -33,7 +33,9 @@ func (s *server) topOfAll(ctx context.Context) (any, error) {
 // growing returns which series are new, and what bounds them; nothing before the journal is
 // replayed.
 func (s *server) growing() record.Growing {
-	g := record.Growing{At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{}}
+	g := record.Growing{
+		At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{},
+	}
 	if s.handler.Load() == nil || s.stores == nil {
 		return g
 	}
@@ -42,11 +44,14 @@ func (s *server) growing() record.Growing {
 		of := record.GrowingTenant{Tenant: t}
 		limit := func(store, setting string, series int, perMetric bool) {
 			if series > 0 { // 0 means none
-				of.Limits = append(of.Limits, record.SeriesLimit{Store: store, Setting: setting, Series: series, PerMetric: perMetric})
+				of.Limits = append(of.Limits, record.SeriesLimit{
+					Store: store, Setting: setting, Series: series, PerMetric: perMetric,
+				})
 			}
 		}
 		limits, tiles := c.Limits.Of(t.Tenant), tile.Width10s.String()
-		limit(tsdb.Raw, "distributor.max_series", c.Distributor.Tenants[t.Tenant].MaxSeries.Or(c.Distributor.MaxSeries), false)
+		requests := c.Distributor.Tenants[t.Tenant].MaxSeries.Or(c.Distributor.MaxSeries)
+		limit(tsdb.Raw, "distributor.max_series", requests, false)
 		limit(tiles, "limits.max_series", limits.MaxSeries, false)
 		limit(tiles, "limits.max_series_per_metric", limits.MaxSeriesPerMetric, true)
 		g.Tenants = append(g.Tenants, of)
@@ -80,7 +85,10 @@ func (s *server) sent() []record.Sent {
 	rows, rest := s.receiver.Sent(maxSent)
 	for _, r := range append(rows, top.RequestsRow{Amount: rest.Amount}) {
 		if r.Count > 0 {
-			all = append(all, record.Sent{Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Agent: r.Sender.Agent, Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes)})
+			all = append(all, record.Sent{
+				Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Agent: r.Sender.Agent,
+				Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes),
+			})
 		}
 	}
 	return all
@@ -108,7 +116,8 @@ const longestReason = 200
 func (s *server) serveRecord(w http.ResponseWriter, r *http.Request) {
 	reason := r.FormValue("reason")
 	if len(reason) > longestReason {
-		http.Error(w, fmt.Sprintf("reason has %d bytes; at most %d are kept", len(reason), longestReason), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("reason has %d bytes; at most %d are kept", len(reason), longestReason),
+			http.StatusBadRequest)
 		return
 	}
 	if reason == "" {

@@ -20,7 +20,9 @@ func tenantOf(r *http.Request) string {
 
 // claimOf returns what a request says about its sender.
 func claimOf(r *http.Request) tenant.Claim {
-	return tenant.Claim{Address: tenantOf(r), Headers: r.Header.Values("X-Scope-OrgID"), Token: bearer(r.Header.Get("Authorization"))}
+	return tenant.Claim{
+		Address: tenantOf(r), Headers: r.Header.Values("X-Scope-OrgID"), Token: bearer(r.Header.Get("Authorization")),
+	}
 }
 
 // bearer returns the token in an Authorization header, empty if there is none.
@@ -71,11 +73,14 @@ func atOperatorSocket(r *http.Request) bool { return r.Context().Value(operatorS
 var forwarding = map[string]bool{
 	"Forwarded": true, "Via": true, "Cdn-Loop": true,
 	"X-Real-Ip": true, "X-Client-Ip": true, "Client-Ip": true, "True-Client-Ip": true, "X-Cluster-Client-Ip": true,
-	"X-Remote-Ip": true, "X-Remote-Addr": true, "X-Proxyuser-Ip": true, "Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
-	"X-Original-Forwarded-For": true, "X-Original-To": true, "X-Original-Host": true, "X-Original-Url": true, "X-Rewrite-Url": true, "X-Host": true,
+	"X-Remote-Ip": true, "X-Remote-Addr": true, "X-Proxyuser-Ip": true,
+	"Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
+	"X-Original-Forwarded-For": true, "X-Original-To": true, "X-Original-Host": true, "X-Original-Url": true,
+	"X-Rewrite-Url": true, "X-Host": true,
 	"X-Envoy-External-Address": true, "X-Envoy-Internal": true, "X-Arr-Log-Id": true, "X-Arr-Ssl": true,
 	"X-Azure-Clientip": true, "X-Azure-Socketip": true, "X-Appengine-User-Ip": true,
-	"Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Cf-Ray": true, "Cf-Visitor": true, "Fastly-Client-Ip": true, "Fly-Client-Ip": true,
+	"Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Cf-Ray": true, "Cf-Visitor": true,
+	"Fastly-Client-Ip": true, "Fly-Client-Ip": true,
 }
 
 // forwarded returns a header that a proxy has added, empty for none. Its presence counts, not its

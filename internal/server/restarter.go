@@ -58,7 +58,8 @@ func newRestarter() *restarter {
 // restarted is called in an image that another image has made.
 func (s *server) restarted() {
 	var last answer.Restart
-	if err := files.ReadJSON(s.path(answer.RestartFile), &last); err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
+	err := files.ReadJSON(s.path(answer.RestartFile), &last)
+	if err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
 		s.restarter.last = last
 		if last.Proxied != "" {
 			s.proxied.Store(&last.Proxied)

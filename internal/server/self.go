@@ -17,7 +17,8 @@ import (
 func (s *server) openSelf() (err error) {
 	s.watch.SetBudgets(s.config.Self.Budgets.Stages())
 	s.registry.MustRegister(stages{s.watch})
-	if s.tracing, err = tracing.New(s.config.Self.Traces, build.This().Version, s.watch, s.registry, s.logger); err != nil {
+	s.tracing, err = tracing.New(s.config.Self.Traces, build.This().Version, s.watch, s.registry, s.logger)
+	if err != nil {
 		return conf.Mistake(err)
 	}
 	s.recorder = recorder.New(recorder.Options{

@@ -93,7 +93,8 @@ func checkFiles(c settings.Config) error {
 		}
 		read, err := readWebConfig(l.WebConfig)
 		if err != nil {
-			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %w; fix the file, or leave the key empty for plain HTTP", key, err)))
+			errs = append(errs, conf.Mistake(
+				fmt.Errorf("%s: %w; fix the file, or leave the key empty for plain HTTP", key, err)))
 		} else if len(read.Users) > 0 && (c.HTTP.TenantsFile != "" || c.HTTP.OperatorsFile != "") {
 			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %s has basic_auth_users, and a request cannot carry their "+
 				"password and a token of http.tenants_file or http.operators_file in one header; keep one of the two",

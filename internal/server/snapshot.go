@@ -40,7 +40,9 @@ var errSnapshotRunning = errors.New("another snapshot is being made; try again w
 // The order matters. A journal that is newer than the stores costs at most the points of tiles
 // stored in between: it has counted them. An older journal would count from an older total, which
 // rate() sees as a reset. Names come last, so that every name with samples is in the snapshot.
-func (s *snapshots) take(ctx context.Context, now time.Time, told func(answer.SnapshotStep)) (whole answer.SnapshotStep, err error) {
+func (s *snapshots) take(
+	ctx context.Context, now time.Time, told func(answer.SnapshotStep),
+) (whole answer.SnapshotStep, err error) {
 	if !s.mu.TryLock() {
 		return whole, errSnapshotRunning
 	}
@@ -216,5 +218,7 @@ func (s *snapshots) register(mux *routes) {
 
 // newSnapshots needs a server that has opened everything.
 func (s *server) newSnapshots() *snapshots {
-	return &snapshots{dataDir: s.config.DataDir, stores: s.stores, events: s.events, catalogueFile: s.catalogueFile, ready: s.readiness}
+	return &snapshots{
+		dataDir: s.config.DataDir, stores: s.stores, events: s.events, catalogueFile: s.catalogueFile, ready: s.readiness,
+	}
 }

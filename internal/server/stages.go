@@ -60,7 +60,8 @@ var stageBuckets = []float64{1.0 / 4096, 1.0 / 1024, 1.0 / 256, 1.0 / 64, 1.0 / 
 // durations is a histogram in both forms, native and with classic buckets; the scraper chooses.
 // Prometheus takes the classic one by default. The exemplar names a trace.
 func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prometheus.Metric {
-	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero, stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)
+	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero,
+		stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)
 	if err == nil && h.Exemplar != nil {
 		m, err = prometheus.NewMetricWithExemplars(m, prometheus.Exemplar{
 			Value: h.Exemplar.Spent.Seconds(), Timestamp: h.Exemplar.At, Labels: prometheus.Labels{"trace_id": h.Exemplar.Trace},

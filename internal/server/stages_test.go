@@ -56,7 +56,12 @@ func BenchmarkFlight(b *testing.B) {
 func byTurns(b *testing.B, requests int, turn func(s *server, on bool) (end func())) {
 	for _, samples := range []int{100, 500, 2000} {
 		b.Run(fmt.Sprintf("samples=%d", samples), func(b *testing.B) {
-			s := running(b, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\"}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}\n", b.TempDir()))
+			s := running(b, `
+data_dir: `+b.TempDir()+`
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "", unix: "", unixgram: ""}
+self: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}
+`)
 			load := newLoad(b, samples)
 			ratios := []float64{}
 			var spent [2]time.Duration // off, on
@@ -104,7 +109,8 @@ func newLoad(b *testing.B, samples int) *remoteload.Load {
 }
 
 func (s *server) writeOne(b *testing.B, body []byte) {
-	r := httptest.NewRequestWithContext(tenant.NewContext(b.Context(), tenant.Default), http.MethodPost, "/api/v1/write", bytes.NewReader(body))
+	r := httptest.NewRequestWithContext(tenant.NewContext(b.Context(), tenant.Default), http.MethodPost, "/api/v1/write",
+		bytes.NewReader(body))
 	r.Header.Set("Content-Type", "application/x-protobuf")
 	w := httptest.NewRecorder()
 	s.receiver.RemoteWrite(w, r)

@@ -62,14 +62,17 @@ func TestTailByAName(t *testing.T) {
 	text := "data_dir: " + t.TempDir() + "\nhttp: {listen: \"127.0.0.1:0\"}\n" + mappedText
 	file := writeFile(t, strings.Replace(text, "NAME", "requests", 1))
 	s := runningFrom(t, file)
-	all := []string{"page.views:1|c", "shop.cart.requests:2|c", "latency:3|ms", "_sc|db.up|0", "level:4|g", "level:5|c", "noise:6|g"}
+	all := []string{
+		"page.views:1|c", "shop.cart.requests:2|c", "latency:3|ms", "_sc|db.up|0", "level:4|g", "level:5|c", "noise:6|g",
+	}
 	find := func(glob, want string) {
 		t.Helper()
 		lines, notes, end := s.tailing(t, "--name", glob, "--tag", "*")
 		defer end()
 		eventually(t, "tail says that it waits", func() bool { return notes.String() != "" })
-		if want := "waiting for lines at http://" + s.http[0].addr() + " with name " + glob + ", tag *; Ctrl-C ends it\n"; notes.String() != want {
-			t.Errorf("--name %s: said %q, want %q", glob, notes, want)
+		said := "waiting for lines at http://" + s.http[0].addr() + " with name " + glob + ", tag *; Ctrl-C ends it\n"
+		if notes.String() != said {
+			t.Errorf("--name %s: said %q, want %q", glob, notes, said)
 		}
 		eventually(t, glob+" is seen", func() bool {
 			for _, line := range all {

@@ -48,7 +48,9 @@ func (s *server) storedNames(tenant string) tail.Stored {
 		if out.Drop {
 			return nil
 		}
-		name, _, _ := s.catalogue.Peek(&catalogue.Claim{Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets})
+		name, _, _ := s.catalogue.Peek(&catalogue.Claim{
+			Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets,
+		})
 		if out.Buckets == "" {
 			return []string{name}
 		}
@@ -71,7 +73,10 @@ type stream struct {
 
 // follow opens a tap and calls show with what it gets, until the client or the server ends it. show
 // is called with nothing at least every tapNotice.
-func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string, begin func(s *stream) (show func([]capture.Datagram, uint64) error)) {
+func (a tapAPI) follow(
+	w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string,
+	begin func(s *stream) (show func([]capture.Datagram, uint64) error),
+) {
 	if err := knownListener(o, a.collector.Listening()); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -113,7 +118,8 @@ func knownListener(o collector.TapOptions, all []collector.Listening) error {
 	if o.Listener == "" {
 		return nil
 	}
-	return fmt.Errorf("listener = %s: the tenant %s has no such socket; it has %s", o.Listener, o.Tenant, cmp.Or(strings.Join(names, ", "), "none"))
+	return fmt.Errorf("listener = %s: the tenant %s has no such socket; it has %s", o.Listener, o.Tenant,
+		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 // next waits for datagrams, at most tapNotice.

@@ -38,7 +38,8 @@ func TestTailer(t *testing.T) {
 	if err := s.show(nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 3 || lines[2] != `{"left_out":2,"missed":7}` {
+	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 3 ||
+		lines[2] != `{"left_out":2,"missed":7}` {
 		t.Errorf("%s", &out)
 	}
 }
@@ -53,8 +54,12 @@ func TestTapOfNoListener(t *testing.T) {
 	for _, tt := range []struct{ listener, want string }{
 		{"", ""},
 		{"unixgram:///run/freshet.sock", ""},
-		{"udp:127.0.0.1:8125", "listener = udp:127.0.0.1:8125: the tenant default has no such socket; it has udp://127.0.0.1:8125, unixgram:///run/freshet.sock"},
-		{"udp://127.0.0.1:8126", "listener = udp://127.0.0.1:8126: the tenant default has no such socket; it has udp://127.0.0.1:8125, unixgram:///run/freshet.sock"},
+		{"udp:127.0.0.1:8125",
+			"listener = udp:127.0.0.1:8125: the tenant default has no such socket; it has udp://127.0.0.1:8125, " +
+				"unixgram:///run/freshet.sock"},
+		{"udp://127.0.0.1:8126",
+			"listener = udp://127.0.0.1:8126: the tenant default has no such socket; it has udp://127.0.0.1:8125, " +
+				"unixgram:///run/freshet.sock"},
 	} {
 		err := knownListener(collector.TapOptions{Tenant: "default", Listener: tt.listener}, all)
 		if got := fmt.Sprint(cmp.Or(err, errors.New(""))); got != tt.want {
@@ -70,7 +75,9 @@ func TestTapOfNoListener(t *testing.T) {
 func TestStreamOutlivesReadTimeout(t *testing.T) {
 	config := settings.DefaultDogStatsD()
 	config.UDP = "" // nothing has to arrive
-	c, err := collector.New(collector.Options{Config: config, Now: time.Now, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	c, err := collector.New(collector.Options{
+		Config: config, Now: time.Now, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +85,17 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	mux := http.NewServeMux()
 	web := httptest.NewUnstartedServer(mux)
 	web.Config.ReadTimeout = 50 * time.Millisecond
-	web.Config.BaseContext = func(net.Listener) context.Context { return tenant.NewContext(context.Background(), "default") }
-	(&server{collector: c, http: httpServers{{server: web.Config}}}).newTapAPI().register(&routes{mux, func(_ exposure, h http.Handler) http.Handler { return h }})
+	web.Config.BaseContext = func(net.Listener) context.Context {
+		return tenant.NewContext(context.Background(), "default")
+	}
+	open := func(_ exposure, h http.Handler) http.Handler { return h }
+	(&server{collector: c, http: httpServers{{server: web.Config}}}).newTapAPI().register(&routes{mux, open})
 	web.Start()
 	defer web.Close()
 
-	if _, err := (apiclient.Server{Address: web.URL}).Follow(t.Context(), "/api/v1/status/capture", url.Values{"listener": {"nope"}}); err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
+	_, err = (apiclient.Server{Address: web.URL}).Follow(t.Context(), "/api/v1/status/capture",
+		url.Values{"listener": {"nope"}})
+	if err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
 		t.Errorf("an unknown socket: %v", err)
 	}
 	body, err := apiclient.Server{Address: web.URL}.Follow(t.Context(), "/api/v1/status/capture", nil)

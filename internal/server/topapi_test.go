@@ -11,7 +11,8 @@ import (
 func TestTopLimits(t *testing.T) {
 	for _, limit := range []string{"0", "-1", "101", "x", "1e9"} {
 		w := httptest.NewRecorder()
-		asTenant("default", new(server).serveTop)(w, httptest.NewRequest(http.MethodGet, "/api/v1/status/top?limit="+limit, nil))
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/status/top?limit="+limit, nil)
+		asTenant("default", new(server).serveTop)(w, r)
 		if want := `"errorType":"bad_data"`; w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("limit=%s: %d %s", limit, w.Code, w.Body)
 		}

@@ -36,7 +36,8 @@ func writeCertificate(t *testing.T, dir string, serial int64) {
 		Subject:      pkix.Name{CommonName: "freshet"}, // curl refuses one without a name
 		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -46,7 +47,9 @@ func writeCertificate(t *testing.T, dir string, serial int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
+	for name, block := range map[string]*pem.Block{
+		"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +74,10 @@ func TestCommandsByTLSAndToken(t *testing.T) {
 	writeCertificate(t, dir, 1)
 	s := running(t, `
 data_dir: `+filepath.Join(dir, "data")+`
-http: {listen: "127.0.0.1:0", web_config: `+writeIn(t, dir, "web.yaml", tlsText)+`, tenants_file: `+writeIn(t, dir, "tenants.yaml", tenantsText())+`}
+http:
+  listen: "127.0.0.1:0"
+  web_config: `+writeIn(t, dir, "web.yaml", tlsText)+`
+  tenants_file: `+writeIn(t, dir, "tenants.yaml", tenantsText())+`
 dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
 	ca, token := filepath.Join(dir, "cert.pem"), writeIn(t, dir, "token", alpha+"\n")
@@ -84,14 +90,19 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}{
 		{"both", []string{"--server", address, "--ca-file", ca, "--token-file", token}, "", "tenant team-alpha since"},
 		{"the token in the environment", []string{"--server", address, "--ca-file", ca}, beta, "tenant team-beta since"},
-		{"no CA", []string{"--server", address, "--token-file", token}, "", "name the file with its CA by --ca-file or FRESHET_CA_FILE"},
-		{"no token", []string{"--server", address, "--ca-file", ca}, "", "not authenticated: the request has no token; send one of a tenant in the header Authorization: Bearer TOKEN; have the token in a file and name it by --token-file, or in FRESHET_TOKEN"},
+		{"no CA", []string{"--server", address, "--token-file", token}, "",
+			"name the file with its CA by --ca-file or FRESHET_CA_FILE"},
+		{"no token", []string{"--server", address, "--ca-file", ca}, "",
+			"not authenticated: the request has no token; send one of a tenant in the header Authorization: Bearer TOKEN; " +
+				"have the token in a file and name it by --token-file, or in FRESHET_TOKEN"},
 		{"a CA that is none", []string{"--server", address, "--ca-file", token}, "", "has no certificate"},
-		{"a token that is not there", []string{"--server", address, "--ca-file", ca, "--token-file", "/nonexistent"}, "", "--token-file: open /nonexistent"},
+		{"a token that is not there", []string{"--server", address, "--ca-file", ca, "--token-file", "/nonexistent"}, "",
+			"--token-file: open /nonexistent"},
 		{"without TLS", []string{"--server", s.http[0].addr()}, "", "Client sent an HTTP request to an HTTPS server."},
 	} {
 		t.Setenv(apiclient.TokenVariable, tt.env)
-		if _, stdout, stderr := freshet(t, append([]string{"ledger"}, tt.args...)...); !strings.Contains(stdout+stderr, tt.want) {
+		_, stdout, stderr := freshet(t, append([]string{"ledger"}, tt.args...)...)
+		if !strings.Contains(stdout+stderr, tt.want) {
 			t.Errorf("%s: %s%s\nwant %s", tt.why, stdout, stderr, tt.want)
 		}
 	}
@@ -100,7 +111,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 // Each address has its own file. The toolkit checks the password; probes need it too.
 func TestPasswordOfAnAddress(t *testing.T) {
 	dir := t.TempDir()
-	web := writeIn(t, dir, "web.yaml", "basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n")
+	web := writeIn(t, dir, "web.yaml",
+		"basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n")
 	s := running(t, `
 data_dir: `+filepath.Join(dir, "data")+`
 http: {listen: "127.0.0.1:0", listeners: [{listen: "localhost:0", tenant: shop, web_config: `+web+`}]}
@@ -110,7 +122,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		server int
 		user   string
 		want   int
-	}{{0, "", http.StatusOK}, {1, "", http.StatusUnauthorized}, {1, "ann:fakepassword@", http.StatusOK}, {1, "ann:guessed@", http.StatusUnauthorized}} {
+	}{{0, "", http.StatusOK}, {1, "", http.StatusUnauthorized}, {1, "ann:fakepassword@", http.StatusOK},
+		{1, "ann:guessed@", http.StatusUnauthorized}} {
 		resp, err := http.Get("http://" + tt.user + s.http[tt.server].addr() + "/-/ready")
 		if err != nil {
 			t.Fatal(err)
@@ -119,22 +132,29 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 			t.Errorf("address %d as %q: %s", tt.server, tt.user, resp.Status)
 		}
 	}
-	if code, stdout, stderr := freshet(t, "ledger", "--server", "http://ann:fakepassword@"+s.http[1].addr()); code != command.OK || !strings.HasPrefix(stdout, "tenant shop ") {
+	code, stdout, stderr := freshet(t, "ledger", "--server", "http://ann:fakepassword@"+s.http[1].addr())
+	if code != command.OK || !strings.HasPrefix(stdout, "tenant shop ") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 
 	var c settings.Config
 	c.HTTP.WebConfig, c.HTTP.TenantsFile = web, writeIn(t, dir, "tenants.yaml", tenantsText())
-	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), "http.web_config: "+web+" has basic_auth_users") {
+	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) ||
+		!strings.Contains(err.Error(), "http.web_config: "+web+" has basic_auth_users") {
 		t.Errorf("a password and a token in one header: %v", err)
 	}
-	c.HTTP.Listeners = []settings.HTTPListener{{WebConfig: writeIn(t, dir, "broken.yaml", "tls_server_config: {cert_file: nowhere.pem}\n")}}
-	if err := checkFiles(c); !strings.Contains(err.Error(), "http.listeners[0].web_config: ") || !strings.Contains(err.Error(), "missing one of key or key_file") {
+	c.HTTP.Listeners = []settings.HTTPListener{{WebConfig: writeIn(t, dir, "broken.yaml",
+		"tls_server_config: {cert_file: nowhere.pem}\n")}}
+	if err := checkFiles(c); !strings.Contains(err.Error(), "http.listeners[0].web_config: ") ||
+		!strings.Contains(err.Error(), "missing one of key or key_file") {
 		t.Errorf("a file that is broken: %v", err)
 	}
-	c.Forward.Backends = []settings.Backend{{Name: "a", PasswordFile: "nowhere"}, {Name: "b", TLS: settings.BackendTLS{CAFile: "nope.pem"}}}
+	c.Forward.Backends = []settings.Backend{{Name: "a", PasswordFile: "nowhere"},
+		{Name: "b", TLS: settings.BackendTLS{CAFile: "nope.pem"}}}
 	err := checkFiles(c)
-	for _, want := range []string{"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert"} {
+	for _, want := range []string{
+		"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert",
+	} {
 		if !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("a backend's missing file: %v", err)
 		}
@@ -151,7 +171,8 @@ func TestTLSForOtherListeners(t *testing.T) {
 		t.Errorf("a file without TLS: %v, %v", none, err)
 	}
 	writeCertificate(t, dir, 1)
-	text := strings.TrimSuffix(tlsText, "}\n") + ", client_auth_type: RequireAndVerifyClientCert, client_ca_file: cert.pem}\n"
+	text := strings.TrimSuffix(tlsText, "}\n") +
+		", client_auth_type: RequireAndVerifyClientCert, client_ca_file: cert.pem}\n"
 	served, err := tlsConfig(writeIn(t, dir, "web.yaml", text))
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +186,8 @@ func TestTLSForOtherListeners(t *testing.T) {
 			_, _ = io.WriteString(server, "x") // after the handshake, whose result the client then knows
 			server.Close()
 		}()
-		client := tls.Client(ours, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: certificates})
+		client := tls.Client(ours, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"},
+			Certificates: certificates})
 		if _, err := client.Read(make([]byte, 1)); err != nil {
 			return 0, "", err
 		}
