@@ -108,14 +108,14 @@ func disturbed(others []float64, atMost float64) (n int) {
 	return n
 }
 
-// disturbedRule says which runs, or rounds, count, and whether all that do keep the rule.
+// disturbedRule says which runs, or rounds, count, and how many of these break the rule.
 func disturbedRule(run string, others []float64, repeated int, atMost float64, repeats int) string {
-	text := fmt.Sprintf("A %s in which others took more than %.0f %% of the processors is measured again, %d times at most", run, 100*atMost, repeats)
-	text += fmt.Sprintf(": of %d %ss %d were measured again", len(others), run, repeated)
+	const rule = "A %s is repeated if others take more than %.0f %% of the processors, %d times at most: %d of %d were."
+	text := fmt.Sprintf(rule, run, 100*atMost, repeats, repeated, len(others))
 	if n := disturbed(others, atMost); n > 0 {
-		return text + fmt.Sprintf(", and **%d count all the same**, in which others took more.\n", n)
+		text += fmt.Sprintf(" **%d count although others took more.**", n)
 	}
-	return text + ", and in all that count others took less.\n"
+	return text + "\n"
 }
 
 func (r *Results) dashboards() string {
@@ -186,13 +186,15 @@ func (r *Results) dashboardGoals() (rows [][]string) {
 		}
 		bad := c.Refused + c.Failed + c.Empty
 		rows = append(rows,
-			runsRow(name, "99 of 100 acknowledged after ms", c.Beside.P99, significant, fmt.Sprintf("under %.0f", goalBeside), under(goalBeside)),
+			runsRow(name, "acknowledged after ms, p99", c.Beside.P99, significant,
+				fmt.Sprintf("under %.0f", goalBeside), under(goalBeside)),
 			goalRow(name, "queries refused, failed, or answered without a series", thousands(float64(bad)), "0", bad == 0),
 			goalRow(name, "samples acknowledged and not found", thousands(float64(c.Lost())), "0", c.Lost() == 0))
 		for _, path := range c.paths() {
 			goal := goalFresh[path]
 			if goal > 0 {
-				rows = append(rows, runsRow(name, "`freshet_freshness_seconds`, "+path+", 99 of 100 after ms", c.Beside.Own[path], significant, "under "+thousands(goal), under(goal)))
+				rows = append(rows, runsRow(name, "`freshet_freshness_seconds`, "+path+", p99, ms", c.Beside.Own[path],
+					significant, "under "+thousands(goal), under(goal)))
 			}
 		}
 	}

@@ -58,6 +58,11 @@ func (r *Results) goals() string {
 	rows = append(rows, r.writeGoals()...)
 	rows = append(rows, r.fairnessGoals()...)
 	rows = append(rows, r.dashboardGoals()...)
+	for i := len(rows) - 1; i > 0; i-- { // a name stands once, in its first row
+		if rows[i][0] == rows[i-1][0] {
+			rows[i][0] = ""
+		}
+	}
 	return table([]string{"goal", "measured", "is:", "must be"}, rows)
 }
 
@@ -111,7 +116,8 @@ func (r *Results) scaleGoals() (rows [][]string) {
 			rows = append(rows, goalRow(s.name, "new contexts a second", thousands(s.NewContexts), thousands(goalNewContexts), s.NewContexts >= RateReached*goalNewContexts))
 		}
 		rows = append(rows,
-			goalRow(s.name, "metrics that were sent and not received", thousands(float64(s.Sent)-float64(s.Received)), "0", s.Sent == s.Received),
+			goalRow(s.name, "metrics sent and not received", thousands(float64(s.Sent)-float64(s.Received)), "0",
+				s.Sent == s.Received),
 			goalRow(s.name, "datagrams dropped by the kernel, "+s.rate(), thousands(float64(s.KernelDropped)), "0", s.KernelDropped == 0),
 			goalRow(s.name, "samples by which the ledger differs", fmt.Sprint(s.Difference), "0", s.Difference == 0))
 	}

@@ -130,10 +130,9 @@ func (r *Results) costs() string {
 		fmt.Fprintf(&b, "![CPU microseconds a metric, by receiver](performance/%s.svg)\n\n", l.ID)
 		var rows [][]string
 		for _, c := range l.sorted() {
-			rows = append(rows, []string{c.Name, c.micros(), fmt.Sprint(len(c.Micros)), fmt.Sprintf("%g s", c.Interval),
-				fmt.Sprintf("%.1f", Median(c.Resident)/1e6), l.reached(c)})
+			rows = append(rows, []string{c.Name, c.micros(), megabytes(Median(c.Resident)), l.reached(c)})
 		}
-		fmt.Fprintf(&b, "%s\n", table([]string{"receiver", "us of CPU a metric:", "runs:", "of:", "resident MB:", "sent a second:"}, rows))
+		fmt.Fprintf(&b, "%s\n", table([]string{"receiver", "us of CPU a metric:", "resident MB:", "sent a second:"}, rows))
 	}
 	if len(r.Loads) == 0 {
 		return notMeasured

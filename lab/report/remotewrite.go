@@ -177,12 +177,12 @@ func (r *Results) writeGoals() (rows [][]string) {
 		}
 		row("CPU seconds a million samples", ours.Seconds, two, l.Goals.Seconds)
 		if peer != nil {
-			row("the same, to "+peer.Name+" in the same run", ours.Ratio, two, l.Goals.Ratio)
+			row("ratio to "+peer.Name, ours.Ratio, two, l.Goals.Ratio)
 		}
 		row("CPU microseconds a new series", ours.New, significant, l.Goals.New)
 		row("resident bytes a series", ours.Resident, thousands, l.Goals.Resident)
 		if peer != nil {
-			rows = append(rows, verdictRow(l.Name, "99 of 100 requests acknowledged after ms, flat out", withSpread(ours.P99, significant),
+			rows = append(rows, verdictRow(l.Name, "acknowledged after ms, p99", withSpread(ours.P99, significant),
 				"below "+peer.Name+"'s "+withSpread(peer.P99, significant), verdictOfRuns(allRatios(ours.P99, peer.P99), under(1))))
 		}
 		rows = append(rows, goalRow(l.Name, "samples acknowledged and not found", thousands(float64(ours.Lost())), "0", ours.Lost() == 0))

@@ -73,14 +73,15 @@ func (b Benchmarks) ratio(t Technique) string {
 	}
 	all := ratios(t.Nanoseconds, b.All[i].Nanoseconds)
 	if low, high := MedianInterval(all); !math.IsInf(low, 0) {
-		return fmt.Sprintf("%s (95 %%: %s-%s)", two(Median(all)), two(low), two(high))
+		return fmt.Sprintf("%s (%s-%s)", two(Median(all)), two(low), two(high))
 	}
 	return two(Median(all)) + " of too few rounds"
 }
 
 // load says which share of the processors others took, and which rounds count.
 func (t *Techniques) load(b Benchmarks) string {
-	text := fmt.Sprintf("%d rounds in which each technique has a turn; others took %s %% of the processors. ", len(b.Others), withSpread(percents(b.Others), significant))
+	others := withSpread(percents(b.Others), significant)
+	text := fmt.Sprintf("%d rounds; others took %s %% of the processors. ", len(b.Others), others)
 	return text + disturbedRule("round", b.Others, b.Repeated, t.OthersAtMost, t.RepeatsAtMost) + "\n"
 }
 
@@ -92,7 +93,7 @@ func percents(parts []float64) []float64 {
 	return all
 }
 
-// section returns the table of some benchmarks, after when and where they ran.
+// section returns the table of some benchmarks, after their load.
 func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []string) string {
 	if len(b.Others) == 0 {
 		return notMeasured
@@ -101,15 +102,18 @@ func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []
 	for _, technique := range b.All {
 		rows = append(rows, row(technique))
 	}
-	return measured(t.Date, t.Machine, t.Versions) + t.load(b) + table(head, rows)
+	return t.load(b) + table(head, rows)
 }
 
 func (r *Results) techniques() string {
-	if r.Techniques == nil {
+	all := r.Techniques
+	if all == nil || len(all.Parsing.Others) == 0 {
 		return notMeasured
 	}
-	b := r.Techniques.Parsing
-	return r.Techniques.section(b, []string{"what", "how", "ns:", "to ours in the same round:", "bytes allocated:", "allocations:"}, func(t Technique) []string {
+	b := all.Parsing
+	// When and where they were measured stands once, before the first of the four tables.
+	head := []string{"what", "how", "ns:", "ratio to ours:", "bytes allocated:", "allocations:"}
+	return measured(all.Date, all.Machine, all.Versions) + all.section(b, head, func(t Technique) []string {
 		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations)}
 	})
 }
@@ -119,7 +123,8 @@ func (r *Results) decoders() string {
 		return notMeasured
 	}
 	b := r.Techniques.Decoders
-	return r.Techniques.section(b, []string{"shape", "how", "ns a sample:", "to ours in the same round:", "bytes allocated:", "allocations:", "percent of CPU for garbage:"}, func(t Technique) []string {
+	head := []string{"shape", "how", "ns a sample:", "ratio to ours:", "bytes allocated:", "allocations:", "percent of CPU for GC:"}
+	return r.Techniques.section(b, head, func(t Technique) []string {
 		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations), ifAny(t.GCPercent, significant)}
 	})
 }
@@ -129,7 +134,8 @@ func (r *Results) pools() string {
 		return notMeasured
 	}
 	b := r.Techniques.Pools
-	return r.Techniques.section(b, []string{"work", "how", "ns:", "to ours in the same round:", "allocations:", "stack growths:", "percent of CPU samples in them:"}, func(t Technique) []string {
+	head := []string{"work", "how", "ns:", "ratio to ours:", "allocations:", "stack growths:", "percent of CPU in them:"}
+	return r.Techniques.section(b, head, func(t Technique) []string {
 		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Allocations), ifAny(t.Growths, significant), ifAny(t.GrowthPercent, significant)}
 	})
 }
@@ -139,7 +145,8 @@ func (r *Results) clients() string {
 		return notMeasured
 	}
 	b := r.Techniques.Clients
-	return r.Techniques.section(b, []string{"call", "client", "ns:", "to ours in the same round:", "bytes allocated:", "allocations:"}, func(t Technique) []string {
+	head := []string{"call", "client", "ns:", "ratio to ours:", "bytes allocated:", "allocations:"}
+	return r.Techniques.section(b, head, func(t Technique) []string {
 		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations)}
 	})
 }
