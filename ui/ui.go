@@ -1,5 +1,5 @@
-// Package ui holds the web page as it was built from src/: docs/page.md says what it
-// shows, and internal/role/webui serves it.
+// Package ui holds the web page, built from src/. docs/page.md says what it shows;
+// internal/role/webui serves it.
 package ui
 
 import (
@@ -10,8 +10,8 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// Files has index.html, licenses.txt, and assets/, whose names hold a hash of what
-// is in them.
+// Files has index.html, licenses.txt and assets/. Names in assets/ hold a hash of the
+// content.
 func Files() fs.FS {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"testing/fstest"
 )
 
-// What is served is what stands in src, to the byte.
+// dist is byte for byte what the build makes of src, so nobody serves an old page.
 func TestTheBundleIsFresh(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dist")
 	run(t, "node", "build.mjs", dir)
 	built, kept := read(t, os.DirFS(dir)), read(t, Files())
 	for name, text := range built {
 		if !bytes.Equal(text, kept[name]) {
-			t.Errorf("dist/%s is not what ui/src makes: run make ui", name)
+			t.Errorf("dist/%s differs from what ui/src makes: run make ui", name)
 		}
 		delete(kept, name)
 	}
@@ -30,17 +30,18 @@ func TestTheBundleIsFresh(t *testing.T) {
 	}
 }
 
-// Who reads one file of src needs those that it imports, and never one that imports it.
+// No file of src imports itself through others, so each can be read before those that import it.
 func TestImportsMakeNoCycle(t *testing.T) {
 	imports := importsOf(t, os.DirFS("src"))
 	if len(imports["main.tsx"]) == 0 || !slices.Contains(imports["query.tsx"], "editor.ts") {
-		t.Fatalf("imports are not found: main.tsx has %v, query.tsx has %v", imports["main.tsx"], imports["query.tsx"])
+		t.Fatalf("the test does not find imports: main.tsx has %v, query.tsx has %v", imports["main.tsx"], imports["query.tsx"])
 	}
 	if cycle := cycleIn(imports); cycle != nil {
-		t.Errorf("%s: give what both need a place of its own", strings.Join(cycle, " imports "))
+		t.Errorf("%s: move what they share into a file of its own", strings.Join(cycle, " imports "))
 	}
 }
 
+// cycleIn finds cycles through types and through imports at run time, too.
 func TestCyclesAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -48,10 +49,10 @@ func TestCyclesAreFound(t *testing.T) {
 		want  string
 	}{
 		{"none", map[string]string{"a.ts": "import { b } from './b'\nimport { c } from './c'", "b.ts": "import { c } from './c'", "c.ts": "import { x } from 'a'"}, ""},
-		{"of two", map[string]string{"a.ts": "import {\n  b,\n} from './b'", "b.tsx": "import { a } from './a'"}, "a.ts b.tsx a.ts"},
-		{"of a type", map[string]string{"a.ts": "import { b } from './b'", "b.ts": "import type { A } from './a'"}, "a.ts b.ts a.ts"},
-		{"of what is loaded later", map[string]string{"a.ts": "void import('./b')", "b.ts": "export { a } from './a'"}, "a.ts b.ts a.ts"},
-		{"of three", map[string]string{"a.ts": "import './b'", "b.ts": "import './c'", "c.ts": "import './a'"}, "a.ts b.ts c.ts a.ts"},
+		{"two files", map[string]string{"a.ts": "import {\n  b,\n} from './b'", "b.tsx": "import { a } from './a'"}, "a.ts b.tsx a.ts"},
+		{"a type", map[string]string{"a.ts": "import { b } from './b'", "b.ts": "import type { A } from './a'"}, "a.ts b.ts a.ts"},
+		{"an import at run time", map[string]string{"a.ts": "void import('./b')", "b.ts": "export { a } from './a'"}, "a.ts b.ts a.ts"},
+		{"three files", map[string]string{"a.ts": "import './b'", "b.ts": "import './c'", "c.ts": "import './a'"}, "a.ts b.ts c.ts a.ts"},
 	} {
 		src := fstest.MapFS{}
 		for name, text := range c.files {
@@ -65,7 +66,7 @@ func TestCyclesAreFound(t *testing.T) {
 
 var importFrom = regexp.MustCompile(`(?:\bfrom|\bimport)\s*\(?\s*'\./([^']+)'`)
 
-// importsOf are the files that each file imports, of types only or when it runs.
+// importsOf are the files that each file imports, including imports of types and at run time.
 func importsOf(t *testing.T, src fs.FS) map[string][]string {
 	t.Helper()
 	texts := read(t, src)
@@ -82,9 +83,9 @@ func importsOf(t *testing.T, src fs.FS) map[string][]string {
 	return imports
 }
 
-// cycleIn is a way from a file back to itself, nil if there is none.
+// cycleIn is a path of imports from a file back to itself, nil if there is none.
 func cycleIn(imports map[string][]string) []string {
-	passed := map[string]bool{} // and no cycle was found from there
+	passed := map[string]bool{} // files from which no cycle was found
 	var way []string
 	var follow func(file string) []string
 	follow = func(file string) []string {
@@ -114,11 +115,11 @@ func cycleIn(imports map[string][]string) []string {
 
 func TestTypes(t *testing.T) { run(t, "node_modules/.bin/tsc", "--noEmit", "-p", ".") }
 
-// run needs what ui/install brings.
+// run runs a tool that ui/install has installed.
 func run(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if _, err := os.Stat("node_modules"); err != nil {
-		t.Fatalf("what the page is built with is not installed; run `make test`, which does it: %v", err)
+		t.Fatalf("node_modules is not installed; `make test` installs it: %v", err)
 	}
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)

@@ -1,4 +1,4 @@
-// The answer to a question of Explore, as lines, stacks, a heatmap or a table.
+// The answer to a query of Explore, as lines, stacks, a heatmap or a table.
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { usePoll, type Polled } from './api'
 import { Chart, Heatmap, type Line, type Mark } from './chart'
@@ -10,10 +10,10 @@ import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
 import { common, grid, heat, isClassic, isHistograms, number, onGrid, queryAt, queryRange, seriesName, seriesOf, type Cell, type Labels, type Series } from './promql'
 import { self } from './self'
 
-// drawn bounds how many series a chart has: more are slow, and nobody tells them apart.
+// drawn is how many series a chart draws at most: more are slow, and look all the same.
 const drawn = 100
 
-// Window is the times that all queries are asked for.
+// Window is the time range and the step of all queries.
 export interface Window {
   from: number
   to: number
@@ -23,14 +23,14 @@ export interface Window {
 }
 
 export interface AnswerProps {
-  base: string // of the API that is asked
+  base: string // path of the API to ask
   name: string
   query: Query
   window: Window
   marks: Mark[]
   onView: (view: View) => void
   onZoom: (from: number, to: number) => void
-  onError: (message: string) => void // empty for none
+  onError: (message: string) => void // with an empty message when there is no error
 }
 
 interface Loaded {
@@ -41,7 +41,7 @@ interface Loaded {
   single: [number, string] | null // a scalar or a string
   warnings: string[]
   infos: string[]
-  seconds: number // that it took
+  seconds: number // until the answer came
 }
 
 async function load(base: string, expr: string, instant: boolean, w: Window, signal: AbortSignal): Promise<Loaded> {
@@ -56,12 +56,12 @@ async function load(base: string, expr: string, instant: boolean, w: Window, sig
   }
 }
 
-// Answered is the answer of a query, or why there is none.
+// Answered shows the answer to a query, or its error.
 export function Answered(props: AnswerProps) {
   const { query, window, onView } = props
   const instant = query.view === 'table'
   const polled: Polled<Loaded> = usePoll((signal) => load(props.base, query.expr, instant, window, signal), 0, [query.expr, instant, window.from, window.to, window.step, window.runs])
-  const [last, setLast] = useState<Loaded | null>(null) // stays while a newer is under way
+  const [last, setLast] = useState<Loaded | null>(null) // stays on the page while a newer one loads
   useEffect(() => {
     if (polled.data) setLast(polled.data)
   }, [polled.data])
@@ -89,15 +89,15 @@ export function Answered(props: AnswerProps) {
         </p>
       ))}
       {polled.error ? (
-        <Problem error={polled.error} todo={placeIn(query.expr, polled.error.message) !== null ? 'The place is marked in the query.' : undefined} />
+        <Problem error={polled.error} todo={placeIn(query.expr, polled.error.message) !== null ? 'The error is marked in the query.' : undefined} />
       ) : !fitting ? (
-        <Loading what="Asking…" />
+        <Loading what="Loading…" />
       ) : fitting.single ? (
         <p class="single">{fitting.single[1]}</p>
       ) : fitting.series.length === 0 ? (
         <Empty>
-          <p>Nothing is there at these times.</p>
-          <p class="note">Is the name right? Completion knows those that exist. A longer range may have more; a window is a second, so what was sent just now is there in a moment.</p>
+          <p>No data in this time range.</p>
+          <p class="note">Check the name: completion lists the names that exist. Or try a longer time range. A new sample takes about a second to appear.</p>
         </Empty>
       ) : instant ? (
         <Instant series={fitting.series} />
@@ -122,14 +122,14 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
     () => shown.map((s) => ({ name: seriesName(s.metric), values: onGrid(s.values, times, window.step), hidden: hidden.has(seriesName(s.metric)) })),
     [loaded, hidden],
   )
-  // Only what stages took has traces that are here.
+  // Only the stages' latencies have exemplars whose traces this server holds.
   const traced = props.base === self && props.query.expr.includes('freshet_stage_seconds')
   const dots = usePoll(async (signal) => (traced ? exemplarsOf(props.query.expr, times[0], window.to, signal) : []), 0, [loaded, traced])
   if (isHistograms(loaded.series)) {
     return (
       <Empty>
-        <p>These are native histograms, which are no lines.</p>
-        <p class="note">A heatmap shows them; histogram_quantile(0.99, …) makes lines of them.</p>
+        <p>Native histograms cannot be drawn as lines.</p>
+        <p class="note">Show them as a heatmap, or query histogram_quantile(0.99, …).</p>
         <button type="button" onClick={() => props.onView('heatmap')}>
           Show a heatmap
         </button>
@@ -164,18 +164,18 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
       />
       {loaded.series.length > drawn && (
         <p class="hint warn">
-          {drawn} of {count(loaded.series.length)} series are drawn. topk(10, …) or sum by (…) picks those that matter.
+          Only {drawn} of {count(loaded.series.length)} series are drawn. Use topk(10, …) or sum by (…) to get fewer.
         </p>
       )}
       <div class="legend">
         <p class="note">
           {cursor !== null && times[cursor] !== undefined ? dateTime(times[cursor]) : 'Last values'}
-          {Object.keys(alike).length > 0 && <> · all: <code>{shortened(seriesName(alike), 500)}</code></>}
+          {Object.keys(alike).length > 0 && <> · in all series: <code>{shortened(seriesName(alike), 500)}</code></>}
         </p>
         <ul tabIndex={0} aria-label="Series">
           {lines.map((l, i) => (
             <li key={l.name}>
-              <button type="button" class="plain" aria-pressed={!l.hidden} title={`${shortened(l.name, 2000)}\nClick hides it, Shift+click all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
+              <button type="button" class="plain" aria-pressed={!l.hidden} title={`${shortened(l.name, 2000)}\nClick to hide, Shift+click to hide all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
                 <span aria-hidden="true" class={`swatch s${i % 8} ${i >= 8 ? 'dashed' : ''}`} />
                 <span class="code">{shortened(seriesName(shown[i].metric, alike), 500)}</span>
                 <span class="value">{show(at(l))}</span>
@@ -201,8 +201,8 @@ function Warm(props: AnswerProps & { loaded: Loaded }) {
   if (columns.every((c) => c.length === 0)) {
     return (
       <Empty>
-        <p>There are no histograms in this answer.</p>
-        <p class="note">A heatmap wants native histograms, or classic ones with their label le: rate(latency[1m]), sum by (le) (rate(latency_bucket[1m])).</p>
+        <p>This answer has no histograms.</p>
+        <p class="note">A heatmap needs native histograms, as in rate(latency[1m]), or classic ones with the label le, as in sum by (le) (rate(latency_bucket[1m])).</p>
         <button type="button" onClick={() => props.onView('lines')}>
           Show lines
         </button>
@@ -212,7 +212,7 @@ function Warm(props: AnswerProps & { loaded: Loaded }) {
   const most = Math.max(...columns.flat().map((c) => c.count))
   return (
     <>
-      {!rated.test(props.query.expr) && <p class="hint">Histograms count up since they began. rate({props.query.expr}[1m]) shows what came when.</p>}
+      {!rated.test(props.query.expr) && <p class="hint">This histogram has counted up since it started. Use rate({props.query.expr}[1m]) to see when values came.</p>}
       <Heatmap
         label={`Heatmap of query ${props.name}`}
         times={times}
@@ -231,7 +231,7 @@ function Warm(props: AnswerProps & { loaded: Loaded }) {
         <span aria-hidden="true" class="gradient" />
         <span>{compact(most)}</span>
         <span role="status">
-          {cell ? `${clock(cell.time)}: ${compact(cell.low)} to ${compact(cell.high)}, ${exact(cell.count)}` : loaded.series.length > 1 ? `${count(loaded.series.length)} series together` : 'Point at a cell'}
+          {cell ? `${clock(cell.time)}: ${compact(cell.low)} to ${compact(cell.high)}, ${exact(cell.count)}` : loaded.series.length > 1 ? `${count(loaded.series.length)} series together` : 'Point at a cell to see its count'}
         </span>
       </p>
     </>
@@ -247,7 +247,7 @@ function Instant(props: { series: Series[] }) {
   return (
     <>
       <Table label="Answer" columns={columns} rows={rows} />
-      {props.series.length > rows.length && <p class="hint warn">{count(rows.length)} of {count(props.series.length)} rows are shown.</p>}
+      {props.series.length > rows.length && <p class="hint warn">Only {count(rows.length)} of {count(props.series.length)} rows are shown.</p>}
     </>
   )
 }

@@ -1,19 +1,19 @@
-// What the page asks the server, as its user.
+// Requests to the server's API, with the user's token.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { store } from './store'
 
-// Failure is an answer that says no, or none.
+// Failure is an error that the server answered, or no answer at all.
 export class Failure extends Error {
   constructor(
     message: string,
-    readonly status = 0, // of HTTP; 0 if nobody answered
+    readonly status = 0, // of HTTP; 0 without an answer
     readonly kind = '',
   ) {
     super(message)
   }
 }
 
-// Servers with many tenants want a token. It is kept until the tab is closed.
+// Servers with many tenants require a token. It is kept until the tab is closed.
 const tokenKey = 'freshet.token'
 let token = ''
 try {
@@ -22,7 +22,7 @@ try {
   // storage is turned off: the token lives as long as the page
 }
 
-// tokenWanted is why a token is asked for; empty if it is not. entered counts tokens.
+// tokenWanted is why the server requires a token, empty if it does not. entered counts tokens.
 export const tokenWanted = store('')
 export const entered = store(0)
 
@@ -49,11 +49,11 @@ export async function fetchAPI(path: RequestInfo | URL, init: RequestInit = {}):
     response = await fetch(path, { ...init, headers, cache: 'no-store' })
   } catch (err) {
     if (err instanceof DOMException && err.name === 'AbortError') throw err
-    throw new Failure('The server does not answer. Is it running? The page tries again by itself.')
+    throw new Failure('The server does not answer. Is it running? The page keeps trying.')
   }
   if (response.status === 401) {
     const answer = (await response.clone().json().catch(() => ({}))) as { error?: string }
-    tokenWanted.set(answer.error ?? 'the server wants a token')
+    tokenWanted.set(answer.error ?? 'the server requires a token')
   }
   return response
 }
@@ -66,10 +66,10 @@ export interface Answer<T> {
 
 type Params = Record<string, string | string[] | undefined>
 
-// Never longer in an address: servers and proxies cut those off.
+// Longer queries go into the body, since servers and proxies refuse long addresses.
 const longest = 2000
 
-// ask unpacks the envelope of the Prometheus API, which all our answers have.
+// ask unpacks the envelope of Prometheus' API, which all our answers have.
 export async function ask<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<Answer<T>> {
   const form = new URLSearchParams()
   for (const [name, value] of Object.entries(params)) {
@@ -98,8 +98,8 @@ export interface Polled<T> {
   error?: Failure // of the last try; data is then older
 }
 
-// usePoll asks again and again while the tab is seen, beginning anew when deps change.
-// The last data stays while newer is not there.
+// usePoll calls load every everyMs (0: once) while the tab is visible, and starts anew when
+// deps change. After an error the last data stays.
 export function usePoll<T>(load: (signal: AbortSignal) => Promise<T>, everyMs: number, deps: unknown[]): Polled<T> {
   const [state, setState] = useState<Polled<T>>({})
   const latest = useRef(load)

@@ -1,4 +1,4 @@
-// Runs before anything is drawn: whoever chose dark must not be shown white first.
+// Runs before the first paint, so that a dark page does not flash white.
 {
   let theme: string | null = null
   try {

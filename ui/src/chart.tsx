@@ -1,4 +1,4 @@
-// Charts: uPlot on a canvas, with what people read around it as text.
+// Charts: uPlot draws on a canvas. Legends, marks and names around it are text.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
 import { clock, compact, dateTime, ticks } from './format'
@@ -32,8 +32,8 @@ export interface Dot {
   trace: string
 }
 
-// The plot lies between these, in pixels, so that marks find their place without
-// asking it.
+// Margins of the plot, in pixels. They are fixed, so that marks can be placed without
+// asking uPlot.
 const left = 56
 const smallLeft = 48
 const right = 12
@@ -48,7 +48,7 @@ interface Frame {
   height: number
   marks?: Mark[]
   dots?: Dot[]
-  sync?: string // charts with one key show one cursor
+  sync?: string // charts with the same key share a cursor
   onZoom?: (from: number, to: number) => void
   onCursor?: (index: number | null) => void
 }
@@ -63,7 +63,7 @@ function axes(format: (v: number) => string, small: boolean): uPlot.Axis[] {
   ]
 }
 
-// options are what all charts have in common. at gives the latest properties.
+// options are those that all charts share. at returns the latest properties.
 function options(element: HTMLElement, small: boolean, format: (v: number) => string, at: () => Frame): uPlot.Options {
   const frame = at()
   return {
@@ -95,8 +95,8 @@ function options(element: HTMLElement, small: boolean, format: (v: number) => st
   }
 }
 
-// usePlot keeps one uPlot in an element: made anew when the structure changes, and
-// otherwise given new data.
+// usePlot keeps one uPlot in an element. It makes a new one when structure changes, and
+// calls draw when data change.
 function usePlot(make: (element: HTMLElement) => uPlot, draw: (u: uPlot) => void, structure: string, data: unknown[]) {
   const ref = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
@@ -121,7 +121,7 @@ function usePlot(make: (element: HTMLElement) => uPlot, draw: (u: uPlot) => void
   return { ref, plot }
 }
 
-// accumulate adds each line to those before, for stacks.
+// accumulate adds to each line the lines before it, for stacks.
 function accumulate(lines: Line[]): (number | null)[][] {
   let below: number[] = []
   return lines.map((l) => {
@@ -131,8 +131,7 @@ function accumulate(lines: Line[]): (number | null)[][] {
   })
 }
 
-// Chart draws lines, or stacks of them; on a logarithmic scale what is 0 or less has no
-// place.
+// Chart draws lines or stacks of them. A logarithmic scale leaves out values of 0 or less.
 export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?: boolean; log?: boolean; format?: (v: number) => string }) {
   const latest = useRef(props)
   const [scale, setScale] = useState<[number, number]>([0, 1])
@@ -141,7 +140,7 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
   const make = (element: HTMLElement) => {
     const { lines, stacked, small, log } = latest.current
     const o = options(element, Boolean(small), format, () => latest.current)
-    // Rates are read from 0; what varies little around a large value is not.
+    // The scale starts at 0, unless the values vary little around a large one.
     o.scales!.y = {
       range: (_u, min, max) => {
         if (min === null || max === null) return [0, 1]
@@ -155,7 +154,7 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
       o.axes![1].splits = (_u, _i, min, max) => tens(min, max)
       o.axes![1].filter = (_u, splits) => splits
     }
-    // Dots stand beside the canvas, and want to know where its values are.
+    // Dots are not on the canvas, so they need to know its scale.
     o.hooks!.draw = [(u) => setScale((was) => (was[0] === u.scales.y.min && was[1] === u.scales.y.max ? was : [u.scales.y.min ?? 0, u.scales.y.max ?? 1]))]
     lines.forEach((l, i) => {
       const stroke = l.colour ? colour(l.colour) : seriesColour(i)
@@ -189,14 +188,14 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
   )
 }
 
-// alone are the values that no line leads to or from: without a point nobody sees them.
+// alone are the values without neighbours. No line leads to them, so each needs a point.
 function alone(u: uPlot, series: number): number[] | null {
   const values = u.data[series] as (number | null)[]
   const found = values.flatMap((v, i) => (v != null && values[i - 1] == null && values[i + 1] == null ? [i] : []))
   return found.length > 0 ? found : null
 }
 
-// tens are a few round values between min and max: powers of ten, if there are two.
+// tens are a few round values between min and max: powers of ten, if at least two fit.
 function tens(min: number, max: number): number[] {
   const [from, to] = [Math.ceil(Math.log10(min)), Math.floor(Math.log10(max))]
   if (to <= from) return powers(Math.log2(min), Math.log2(max)).map((p) => 2 ** p)
@@ -204,15 +203,15 @@ function tens(min: number, max: number): number[] {
   return Array.from({ length: Math.floor((to - from) / apart) + 1 }, (_, i) => 10 ** (from + i * apart))
 }
 
-// decades are bounds of a logarithmic scale: never so near to each other that noise
-// looks like much.
+// decades are the bounds of a logarithmic scale, far enough apart that noise does not look
+// like change.
 function decades(min: number | null, max: number | null): [number, number] {
   if (min === null || max === null || min <= 0) return [0.001, 1]
   const few = Math.max(1, Math.sqrt(8 / (max / min))) * 1.2
   return [min / few, max * few]
 }
 
-// Framed adds to a canvas what it lacks: a name, keys, and marks.
+// Framed gives a canvas a name, keys and marks.
 function Framed(props: Frame & { plot: { current: uPlot | null }; scale?: [number, number]; small?: boolean; log?: boolean; children: preact.ComponentChildren }) {
   const { plot, times, range } = props
   const key = (e: KeyboardEvent) => {
@@ -256,8 +255,8 @@ function Framed(props: Frame & { plot: { current: uPlot | null }; scale?: [numbe
   )
 }
 
-// Dots lead to traces. Those above the plot stand at its edge, so that one slow batch
-// does not press the lines together. Only the last is reached by Tab: there are many, and
+// Dots lead to traces. A dot above the plot stands at its edge: a scale that reached it
+// would press the lines together. Tab reaches only the last dot, since there are many, and
 // Records lists them all.
 function Dots(props: Frame & { dots: Dot[]; scale: [number, number]; small?: boolean; log?: boolean }) {
   const { range, scale, log } = props
@@ -289,7 +288,7 @@ function Dots(props: Frame & { dots: Dot[]; scale: [number, number]; small?: boo
 
 const severities = ['error', 'warning', 'success', 'info']
 
-// gather puts marks together that would hide each other.
+// gather groups the marks that would hide each other.
 function gather(marks: Mark[], [from, to]: [number, number]): Mark[][] {
   const all: Mark[][] = []
   for (const m of marks.filter((m) => m.time >= from && m.time <= to).sort((a, b) => a.time - b.time)) {
@@ -300,7 +299,7 @@ function gather(marks: Mark[], [from, to]: [number, number]): Mark[][] {
   return all
 }
 
-// Heatmap draws how many fell into which bucket at each time.
+// Heatmap draws how many values fell into each bucket at each time.
 export function Heatmap(props: Frame & { columns: Cell[][]; step: number; onCell?: (cell: (Cell & { time: number }) | null) => void }) {
   const latest = useRef(props)
   latest.current = props
@@ -326,8 +325,8 @@ export function Heatmap(props: Frame & { columns: Cell[][]; step: number; onCell
   )
 }
 
-// extent is which logarithms the buckets span. What is 0 or less has no logarithm: all
-// of it is one strip at the bottom.
+// extent is the range of the buckets' logarithms. Values of 0 or less have none: they share
+// one strip at the bottom.
 function extent(columns: Cell[][]): { range: [number, number]; bottom: number; most: number } {
   let low = Infinity
   let high = -Infinity
@@ -353,7 +352,7 @@ const lowOf = (c: Cell, range: [number, number]) => (c.low > 0 ? Math.log2(c.low
 const highOf = (c: Cell, e: { range: [number, number]; bottom: number }) =>
   c.low <= 0 ? e.bottom : Number.isFinite(c.high) ? Math.log2(c.high) : e.range[1]
 
-// powers are round values between two logarithms: few of 1, 2, 5, or of the powers of 10.
+// powers are round values between two logarithms: 1, 2 and 5 times powers of ten, or only these.
 function powers(min: number, max: number): number[] {
   const factors = max - min < 12 ? [1, 2, 5] : [1]
   const out = []
@@ -364,8 +363,8 @@ function powers(min: number, max: number): number[] {
   return inside.length > 1 ? inside : [min, (min + max) / 2, max]
 }
 
-// warmth is the colour of a count, from few to most. The eye wants more of the low
-// end than a straight scale gives.
+// warmth is the place of a count on the colour scale, from 0 to 1. It is logarithmic, so
+// that small counts can be told apart.
 export const warmth = (count: number, most: number) => Math.log(1 + (15 * count) / most) / Math.log(16)
 
 function mix(part: number): string {

@@ -1,4 +1,4 @@
-// What a recording says was wrong, with what shows it, and what to do.
+// The diagnosis of a recording: likely causes, the evidence for each, and what to do next.
 import { ask, usePoll } from './api'
 import { dateTime, seconds } from './format'
 import { Bar, Empty, Figure, Figures, Loading, Panel, Refusal } from './parts'
@@ -26,7 +26,7 @@ interface Diagnosis {
   missing: Record<string, string> | null
 }
 
-// clear is the score from which on a cause is taken for one, as core/diagnose has it.
+// clear is the lowest score of a clear cause, the same as Clear in core/diagnose.
 const clear = 0.5
 
 export function DiagnosisView(props: { id: string }) {
@@ -35,13 +35,13 @@ export function DiagnosisView(props: { id: string }) {
   if (error?.status === 404) {
     return (
       <Empty>
-        <p>This recording is not there any more.</p>
-        <p class="note">The oldest make room for new ones, as self.recorder.records and self.recorder.bytes say.</p>
+        <p>This recording no longer exists.</p>
+        <p class="note">The server keeps at most self.recorder.records recordings of self.recorder.bytes together, and deletes the oldest.</p>
       </Empty>
     )
   }
   if (error) return <Refusal error={error} what="Recordings" />
-  if (!data) return <Loading what="Reading the profiles, which takes a moment…" />
+  if (!data) return <Loading what="Reading the profiles. This takes a moment…" />
   const r = data.record
   const causes = data.causes ?? []
   const checked = data.checked ?? []
@@ -49,13 +49,13 @@ export function DiagnosisView(props: { id: string }) {
   return (
     <>
       <Figures>
-        <Figure name="Recorded because" value={<span class="long">{r.reason}</span>} />
-        <Figure name="Began" value={<span class="long">{dateTime(Date.parse(r.began) / 1000)}</span>} note={`for ${seconds(r.seconds)}`} />
-        <Figure name="Processors busy" value={r.cores_used.toFixed(1)} note={`of ${r.gomaxprocs}`} state={r.cores_used > 0.9 * r.gomaxprocs ? 'warn' : undefined} />
-        <Figure name="Likely causes" value={causes.length} note={causes.length ? `${causes.filter((c) => c.score >= clear).length} clear` : `${checked.length} were looked for`} state={causes.length ? 'bad' : 'good'} />
+        <Figure name="Reason" value={<span class="long">{r.reason}</span>} />
+        <Figure name="Started" value={<span class="long">{dateTime(Date.parse(r.began) / 1000)}</span>} note={`for ${seconds(r.seconds)}`} />
+        <Figure name="Busy processors" value={r.cores_used.toFixed(1)} note={`of ${r.gomaxprocs}`} state={r.cores_used > 0.9 * r.gomaxprocs ? 'warn' : undefined} />
+        <Figure name="Likely causes" value={causes.length} note={causes.length ? `${causes.filter((c) => c.score >= clear).length} clear` : `${checked.length} checks found nothing`} state={causes.length ? 'bad' : 'good'} />
       </Figures>
-      <Panel title="Causes" note={causes.length ? 'the likeliest first' : undefined} actions={<Download id={id} />}>
-        {causes.length === 0 && <p class="balance good">✓ Nothing is wrong that a recording shows.</p>}
+      <Panel title="Causes" note={causes.length ? 'most likely first' : undefined} actions={<Download id={id} />}>
+        {causes.length === 0 && <p class="balance good">✓ The recording shows nothing wrong.</p>}
         <ol class="causes">
           {causes.map((c, i) => (
             <CauseItem key={c.name} cause={c} rank={i + 1} />
@@ -63,7 +63,7 @@ export function DiagnosisView(props: { id: string }) {
         </ol>
       </Panel>
       {checked.length > 0 && (
-        <Panel title="Found fine" note="what was looked at, with its figures">
+        <Panel title="Found fine" note="what was checked, with its figures">
           <ul class="checked">
             {checked.map((text) => (
               <li key={text}>
@@ -82,20 +82,20 @@ export function DiagnosisView(props: { id: string }) {
             {missing.map(([name, why]) => (
               <div key={name}>
                 <dt class="code">{name}</dt>
-                <dd>{why || 'nobody says why'}</dd>
+                <dd>{why || 'no reason given'}</dd>
               </div>
             ))}
           </dl>
         </Panel>
       )}
       <p class="note">
-        {r.build && `${r.build}. `}On a command line: <code>freshet diagnose --record {r.id}</code>
+        {r.build && `${r.build}. `}On the command line: <code>freshet diagnose --record {r.id}</code>
       </p>
     </>
   )
 }
 
-// Named puts first what a sentence is about, which it says before a colon.
+// Named emphasizes the subject of a sentence, which stands before its colon.
 function Named(props: { text: string }) {
   const [, about, rest] = props.text.match(/^([^:]{1,40}): (.*)$/s) ?? []
   if (!about) return <>{props.text}</>

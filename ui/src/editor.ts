@@ -1,5 +1,5 @@
-// The editor of queries: CodeMirror with PromQL. It is larger than the rest of the
-// page together, so it is loaded when Explore is opened first.
+// The editor of queries: CodeMirror with PromQL. It is larger than the rest of the page,
+// so it is loaded when Explore is first opened.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, startCompletion } from '@codemirror/autocomplete'
 import { defaultKeymap, history, historyKeymap, insertNewlineAndIndent } from '@codemirror/commands'
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
@@ -11,8 +11,8 @@ import { PromQLExtension } from '@prometheus-io/codemirror-promql'
 import { fetchAPI } from './api'
 
 export interface Editor {
-  set(text: string): void // does nothing if it says so already
-  mark(fault: number | null): void // a place in the text that is wrong, until the text changes
+  set(text: string): void // does nothing if that is its text already
+  mark(fault: number | null): void // marks an error at a place in the text, until the text changes
   focus(): void
   destroy(): void
 }
@@ -20,10 +20,10 @@ export interface Editor {
 export interface Options {
   text: string
   label: string
-  base: string // of the API that knows names
+  base: string // path of the API that completes names
   onChange(text: string): void
   onRun(): void
-  onRecall(by: 1 | -1): void // an older or a newer query of the history
+  onRecall(by: 1 | -1): void // 1 recalls an older query of the history, -1 a newer one
 }
 
 const theme = EditorView.theme({
@@ -62,7 +62,7 @@ const highlight = HighlightStyle.define([
 
 const setFault = StateEffect.define<number | null>()
 
-// faults is the mark at what is wrong: a word, a character, or the place behind the last.
+// faults marks the error in a query: a word, a character, or the place behind the last one.
 const faults = StateField.define<DecorationSet>({
   create: () => Decoration.none,
   update(marks, change) {
@@ -82,7 +82,7 @@ function markAt(state: EditorState, place: number): DecorationSet {
   return Decoration.set(mark)
 }
 
-// Missing stands where something is missing.
+// Missing marks the place where a query lacks something.
 class Missing extends WidgetType {
   toDOM() {
     const space = document.createElement('span')
@@ -105,8 +105,8 @@ export function mount(parent: HTMLElement, o: Options): Editor {
       { key: 'Alt-ArrowDown', run: () => (o.onRecall(-1), true) },
     ]),
   )
-  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // below the completion's
-  let setting = false // what is set from outside need not be told there
+  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // has less precedence than the keys of the completion
+  let setting = false // while set runs, whose caller knows of the change
   const view = new EditorView({
     parent,
     state: EditorState.create({

@@ -1,4 +1,4 @@
-// Events at the times that Explore shows.
+// Events in the time range that Explore shows.
 import { count, dateTime } from './format'
 import { Empty, Panel, Table, Text, type Column } from './parts'
 
@@ -22,8 +22,8 @@ export function Events(props: { events: EventAnswer[]; error?: string }) {
     { name: 'tags', cell: (e) => e.tags.join(', '), class: 'code' },
   ]
   return (
-    <Panel title="Events" note={props.events.length ? `${count(props.events.length)} at these times` : undefined}>
-      {props.error ? <p class="bad">{props.error}</p> : props.events.length ? <Table label="Events" columns={columns} rows={props.events} /> : <Empty>No event at these times. Clients send them as _e{'{…}'}:title|text.</Empty>}
+    <Panel title="Events" note={props.events.length ? `${count(props.events.length)} in this time range` : undefined}>
+      {props.error ? <p class="bad">{props.error}</p> : props.events.length ? <Table label="Events" columns={columns} rows={props.events} /> : <Empty>No events in this time range. DogStatsD clients send them as _e{'{…}'}:title|text.</Empty>}
     </Panel>
   )
 }

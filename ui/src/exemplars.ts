@@ -19,8 +19,8 @@ interface Answered {
   exemplars: { labels: Labels; value: string; timestamp: number }[]
 }
 
-// exemplarsOf are those of the series in expr whose traces are still held: the others
-// lead nowhere. It asks for no time before the oldest trace, since they may be many.
+// exemplarsOf are the exemplars of the series in expr whose traces the server still has.
+// It asks for none before the oldest trace, since there may be many.
 export async function exemplarsOf(expr: string, from: number, to: number, signal: AbortSignal): Promise<Exemplar[]> {
   const held = new Map((await heads(signal)).map((t) => [t.id, Date.parse(t.start) / 1000]))
   const start = Math.max(from, Math.min(...held.values()))
@@ -31,7 +31,7 @@ export async function exemplarsOf(expr: string, from: number, to: number, signal
   )
 }
 
-// dotsOf keeps of those that would hide each other the slowest.
+// dotsOf keeps the slowest of the exemplars that would hide each other.
 export function dotsOf(all: Exemplar[], [from, to]: [number, number], places: number): Dot[] {
   const slowest = new Map<number, Exemplar>()
   for (const e of all) {

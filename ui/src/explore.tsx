@@ -1,4 +1,4 @@
-// Explore: questions in PromQL, each with its answer as lines, stacks, a heatmap or a table.
+// Explore: PromQL queries, each with its answer as lines, stacks, a heatmap or a table.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import type { Mark } from './chart'
@@ -25,13 +25,13 @@ export function Explore() {
   const [choosing, setChoosing] = useState(false) // times, in a dialog
   const shown = useRef(text)
   if (shown.current !== text) {
-    // Somebody went back, or followed a link: the address counts, not what was typed.
+    // The user went back or followed a link: the address replaces what was typed.
     shown.current = text
     drafts.splice(0, drafts.length, ...state.queries.map((q) => q.expr))
     setDrafts([...drafts])
   }
 
-  // Every change takes along what was typed meanwhile.
+  // Every change of the address includes what was typed in the meantime.
   const typed = () => drafts.map((expr, i): Query => ({ expr: expr.trim(), view: state.queries[i]?.view ?? '' }))
   const change = (next: Partial<State>) => {
     const to = explore.format({ ...state, queries: typed(), ...next })
@@ -84,7 +84,7 @@ export function Explore() {
         <h1>Explore</h1>
         {(offered || state.own) && (
           <Choice
-            label="What is asked"
+            label="Metrics of"
             value={base}
             options={[['', 'This tenant'], [self, 'Freshet itself']]}
             onChange={(of) => change({ own: of === self })}

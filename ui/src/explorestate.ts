@@ -1,11 +1,11 @@
-// What Explore shows, as the address says it: so whoever gets the address sees the same.
+// The state of Explore, which is in its address: a copied address shows the same.
 //
-//   q=QUERY&v=VIEW    once for each query, in this order; no v is what fits the answer
-//   of=self           of Freshet's own metrics, in place of the tenant's of this address
-//   range=1h          up to now, or from=UNIX&to=UNIX
-//   refresh=10s       again and again
-//   step=30           seconds, in place of what fits the width
-//   events=0          without events
+//   q=QUERY&v=VIEW    once for each query, in this order; without v, the view that fits
+//   of=self           Freshet's own metrics in place of the tenant's
+//   range=1h          up to now; or from=UNIX&to=UNIX
+//   refresh=10s       how often all queries run again
+//   step=30           seconds; without it, a step that fits the range
+//   events=0          no events
 
 export const views = ['', 'lines', 'stacked', 'heatmap', 'table'] as const
 export type View = (typeof views)[number]
@@ -17,11 +17,11 @@ export interface Query {
 
 export interface State {
   queries: Query[]
-  own: boolean // of Freshet's own metrics
-  range: number // seconds up to now, or up to to
+  own: boolean // Freshet's own metrics
+  range: number // seconds before to
   to: number | null // Unix seconds; null is now
   refresh: number // seconds; 0 is never
-  step: number // seconds; 0 is what fits
+  step: number // seconds; 0 is one that fits the range
   events: boolean
 }
 

@@ -1,11 +1,11 @@
-// Where a query is wrong, as the server says it.
+// Finds the place in a query that an error of the server is about.
 
-// before is what Prometheus writes before its words: line and column, both from 1, the
+// before is how Prometheus begins a parse error: with line and column, both from 1, the
 // column in bytes of UTF-8.
 const before = /(?:^|: )(\d+):(\d+): parse error: /
 
-// placeIn is the place in a query that a message is about, as an index of its text; at its
-// end it is the text's length. Null if the message names none.
+// placeIn is the index in a query that an error message points at, or its length if the
+// end is wrong. It is null if the message names no place.
 export function placeIn(query: string, message: string): number | null {
   const found = message.match(before)
   if (!found) return null

@@ -1,13 +1,13 @@
-// Flow: how long a sample takes until a query has it, where that time goes, and the books
-// of what became of all samples.
+// Flow: how long a sample takes until a query returns it, which stages take that time, and
+// the ledger.
 import { ask, usePoll } from './api'
 import { duration } from './explorestate'
 import { Freshness } from './freshness'
 import { LedgerPanel } from './ledger'
 import { Stages } from './stages'
 
-// lookBack is what rates are taken over: own metrics come each self.interval, and a rate
-// wants some of them. Where flags are not shown it is what fits the default.
+// lookBack is the range of rates. A rate needs several values, and own metrics come every
+// self.interval. A user who may not read the flags gets the range for its default.
 async function lookBack(signal: AbortSignal): Promise<string> {
   const interval = await ask<Record<string, string>>('api/v1/status/flags', {}, signal).then((a) => duration(a.data['self-interval']), () => null)
   return `${Math.max(30, 4 * (interval ?? 5))}s`
@@ -19,7 +19,7 @@ export function Flow() {
     <div class="flow">
       <div class="toolbar">
         <h1>Flow</h1>
-        <p class="note">The last 15 minutes, every 2 s</p>
+        <p class="note">The last 15 minutes, updated every 2 s</p>
       </div>
       {over && <Freshness over={over} />}
       <div class="columns">

@@ -1,6 +1,6 @@
 // How numbers and times are written.
 
-// compact writes a number in four characters or so: 1.23k, 4.5M, 12µ.
+// compact writes a number in about four characters: 1.23k, 4.5M, 12µ.
 export function compact(v: number): string {
   if (!Number.isFinite(v)) return v > 0 ? '+Inf' : v < 0 ? '-Inf' : 'NaN'
   const size = Math.abs(v)
@@ -17,21 +17,21 @@ export function compact(v: number): string {
 
 const digits = (v: number) => String(Number(Math.abs(v) >= 100 ? v.toFixed(0) : v.toPrecision(3)))
 
-// exact writes a value as it is, with its size to be seen.
+// exact writes whole numbers in full, with separators, and others with five digits.
 export function exact(v: number): string {
   if (!Number.isFinite(v)) return compact(v)
   return Number.isInteger(v) && Math.abs(v) < 1e15 ? count(v) : String(Number(v.toPrecision(5)))
 }
 
-// count writes a whole number with its thousands apart.
+// count writes a whole number with separators of thousands.
 export const count = (n: number) => Math.round(n).toLocaleString('en-US')
 
-// printable shows what would not be seen, or would turn around what stands beside it:
-// control characters, and those of the direction of text. PromQL reads it as it is shown.
+// printable escapes characters that are invisible or reorder the text beside them: control
+// characters and marks of direction. PromQL reads such escapes.
 export const printable = (text: string) =>
   text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))
 
-// shortened cuts what nobody reads to its end.
+// shortened cuts a text to length characters.
 export const shortened = (text: string, length: number) => (text.length > length ? text.slice(0, length) + '…' : text)
 
 export function bytes(n: number): string {
@@ -83,7 +83,7 @@ export function day(unix: number): string {
 
 export const dateTime = (unix: number) => `${day(unix)} ${clock(unix)}`
 
-// ticks writes times below a chart, as fine as the distance between two.
+// ticks writes times below a chart. Their precision follows the distance between two.
 export function ticks(times: number[], distance: number): string[] {
   return times.map((t) => {
     const at = new Date(t * 1000)

@@ -1,5 +1,5 @@
-// Freshness: how long a sample takes from being sent until a query has it, which the
-// server measures of itself by a probe each two seconds, for each tenant and way in.
+// Freshness: how long a sample takes from being sent until a query returns it. The server
+// measures it with a probe every two seconds, for each tenant and input.
 import { ask, usePoll } from './api'
 import { Chart } from './chart'
 import { count, seconds } from './format'
@@ -14,7 +14,7 @@ interface Measured {
   times: number[]
   median: Series[]
   high: Series[]
-  lost: Record<string, number> // probes that no query had in time, by tenant and path
+  lost: Record<string, number> // probes that no query returned in time, by tenant and path
 }
 
 async function measure(over: string, signal: AbortSignal): Promise<Measured> {
@@ -42,7 +42,7 @@ interface Row {
 
 const last = (values: (number | null)[]) => values.slice(-4).findLast((v) => v !== null) ?? null
 
-// rowsOf are the tenants that are probed that way, the slowest first.
+// rowsOf are the tenants that are probed by path, the slowest first.
 function rowsOf(data: Measured, path: string): Row[] {
   return data.high
     .filter((s) => s.metric.path === path)
@@ -54,7 +54,7 @@ function rowsOf(data: Measured, path: string): Row[] {
     .sort((a, b) => (b.now ?? 0) - (a.now ?? 0) || a.tenant.localeCompare(b.tenant))
 }
 
-// Freshness shows nothing where nothing is measured: Stages says why.
+// Freshness shows nothing if nothing is measured. Stages says why.
 export function Freshness(props: { over: string }) {
   const { data } = usePoll((signal) => measure(props.over, signal), 5000, [props.over])
   if (!data || data.high.length === 0) return null

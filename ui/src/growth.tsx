@@ -1,5 +1,5 @@
-// Growth: how the number of a tenant's series changes. Freshet's own metrics have it, at
-// the cost of one series; to count by metric is to read all of them, and waits for a click.
+// Growth: how the number of a tenant's series changes. Freshet's own metrics have it, and
+// asking for it is cheap. Counting by metric reads all series, so it waits for a click.
 import { useState } from 'preact/hooks'
 import { usePoll } from './api'
 import { Chart } from './chart'
@@ -16,7 +16,7 @@ interface Counted {
   stored: (number | null)[]
 }
 
-// ofStores is how many series the heads of the stores have. The two share none.
+// ofStores is how many series the heads of the stores have. No series is in both stores.
 async function ofStores(tenant: string, signal: AbortSignal): Promise<Counted> {
   const now = Date.now() / 1000
   const times = grid(now - 6 * hour, now, step)
@@ -27,14 +27,14 @@ async function ofStores(tenant: string, signal: AbortSignal): Promise<Counted> {
 
 export function Growth(props: { tenant: string }) {
   const { data } = usePoll((signal) => ofStores(props.tenant, signal), 30_000, [props.tenant])
-  const [asked, setAsked] = useState(0) // how often the metrics were to be counted
-  const drawn = data !== undefined && data.stored.filter((v) => v !== null).length > 1 // one makes no line
+  const [asked, setAsked] = useState(0) // clicks on “Count by metric”
+  const drawn = data !== undefined && data.stored.filter((v) => v !== null).length > 1 // one value makes no line
   return (
     <Panel
       title="Growth"
-      note={drawn && 'series in the stores’ heads, which begin anew about every two hours'}
+      note={drawn && 'series in the stores’ heads, which start anew about every two hours'}
       actions={
-        <button type="button" title="It reads all series once, now and an hour ago" onClick={() => setAsked(asked + 1)}>
+        <button type="button" title="Reads all series twice: now and an hour ago" onClick={() => setAsked(asked + 1)}>
           Count by metric
         </button>
       }
@@ -42,7 +42,7 @@ export function Growth(props: { tenant: string }) {
       {drawn && (
         <Chart label="Series in the last 6 hours" small times={data.times} range={[data.times[0], data.times[data.times.length - 1]]} height={130} lines={[{ name: 'series', values: data.stored }]} />
       )}
-      {asked > 0 ? <ByMetric key={asked} /> : !drawn && <Empty>Which metrics grow? To count them reads all series once.</Empty>}
+      {asked > 0 ? <ByMetric key={asked} /> : !drawn && <Empty>“Count by metric” shows which metrics grow. It reads all series, so it may take a while.</Empty>}
     </Panel>
   )
 }

@@ -1,4 +1,4 @@
-// The ledger: the one state in which each sample and each datagram is.
+// The ledger: how many samples and datagrams are in each state. Each is in exactly one.
 import { useEffect, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { compact, count, dateTime, percent } from './format'
@@ -28,7 +28,7 @@ interface Books {
   clients?: Record<string, number>
 }
 
-// Tiles are stored in bursts, ten seconds apart: rates look that far back.
+// Rates look back this many seconds, since tiles are stored in bursts ten seconds apart.
 const lookBack = 10
 
 export function useLedger() {
@@ -46,22 +46,22 @@ const total = (r: Reasons | undefined) => Object.values(r ?? {}).reduce((a, b) =
 
 interface Row {
   name: string
-  what?: string // for who does not know the word
+  what?: string // explains the name
   of: (b: Books) => number
   kind?: 'sum' | 'lost' | 'reason' | 'way'
 }
 
 const lost = [
   ['malformed', 'cannot be read'],
-  ['refused', 'read, and never to be stored'],
-  ['late', 'too late to mean anything'],
-  ['unsent', 'still waiting when the process ended'],
-  ['discarded', 'in windows that nobody keeps'],
+  ['refused', 'read, but will never be stored'],
+  ['late', 'arrived after their tile was closed'],
+  ['unsent', 'still waiting for the aggregator when the process ended'],
+  ['discarded', 'in windows that no aggregator takes'],
 ] as const
 
 function sampleRows(b: Books): Row[] {
   const rows: Row[] = [{ name: 'received', what: 'values on the wire', of: (x) => x.samples.received, kind: 'sum' }]
-  if (b.samples.restored) rows.push({ name: 'in tiles at the start', of: (x) => x.samples.restored, kind: 'sum' })
+  if (b.samples.restored) rows.push({ name: 'in tiles at the start', what: 'left over from the process before', of: (x) => x.samples.restored, kind: 'sum' })
   for (const [name, what] of lost) {
     const reasons = Object.keys(b.samples[name] ?? {}).sort()
     if (reasons.length === 0 && (name === 'unsent' || name === 'discarded')) continue
@@ -69,8 +69,8 @@ function sampleRows(b: Books): Row[] {
     for (const reason of reasons) rows.push({ name: reason, of: (x) => x.samples[name]?.[reason] ?? 0, kind: 'reason' })
   }
   rows.push(
-    { name: 'in windows', what: 'of one second', of: (x) => x.samples.window, kind: 'way' },
-    { name: 'in tiles', what: 'journalled', of: (x) => x.samples.tile, kind: 'way' },
+    { name: 'in windows', what: 'in a window of one second; lost if the process dies now', of: (x) => x.samples.window, kind: 'way' },
+    { name: 'in tiles', what: 'in the journal and in an open tile', of: (x) => x.samples.tile, kind: 'way' },
     { name: 'stored', of: (x) => x.samples.stored },
   )
   return rows
@@ -89,7 +89,7 @@ export function LedgerPanel() {
   return (
     <Panel title="Ledger" class="ledger" note={data && `tenant ${data.tenant}, since ${dateTime(data.started_ms / 1000)}`}>
       {error && <Problem error={error} />}
-      {!data && !error && <Loading what="Opening the books…" />}
+      {!data && !error && <Loading what="Loading…" />}
       {data && <Balance books={data} />}
       {data && <BookTable title="Samples" rows={sampleRows(data)} now={data} before={before} whole={data.samples.received + data.samples.restored} />}
       {data && <OfWhich books={data} />}
@@ -105,7 +105,7 @@ function Balance(props: { books: Books }) {
   if (difference === 0) return <p class="balance good">The books close: the difference is 0.</p>
   return (
     <p class="balance bad" role="alert">
-      The books do not close: the difference is {count(difference)}. That is a bug of ours; please report it with what freshet ledger --json says.
+      The books do not close: the difference is {count(difference)}. This is a bug in Freshet. Please report it with the output of freshet ledger --json.
     </p>
   )
 }
@@ -125,7 +125,7 @@ function BookTable(props: { title: string; rows: Row[]; now: Books; before?: Boo
             share
           </th>
           <th scope="col" class="number">
-            a second
+            per second
           </th>
         </tr>
       </thead>
@@ -153,19 +153,19 @@ function OfWhich(props: { books: Books }) {
   const w = props.books.samples.of_which
   const parts = [
     [w.folded, 'folded into overflow series'],
-    [w.late_kept, 'late, kept'],
+    [w.late_kept, 'late but kept'],
     [w.ahead, 'ahead of the clock'],
     [w.respelled, 'respelled'],
   ].filter(([n]) => n)
-  return parts.length ? <p class="note">Of which {parts.map(([n, what]) => `${count(n as number)} ${what}`).join(', ')}.</p> : null
+  return parts.length ? <p class="note">Of these samples, {parts.map(([n, what]) => `${count(n as number)} ${what}`).join(', ')}.</p> : null
 }
 
-// Negative says what to do about counters that go down, which clients of StatsD send.
+// Negative says what to do about counters that go down, which StatsD clients may send.
 function Negative(props: { books: Books }) {
   const n = props.books.samples.refused.negative ?? 0
   return n > 0 ? (
     <p class="note">
-      Of those refused {count(n)} go below zero, where a counter cannot: a mapping rule with <code>updown: true</code> makes of it a gauge that adds up.
+      Refused: {count(n)} negative increments, since a counter cannot go down. To store them, add a mapping rule with <code>updown: true</code>, which makes an up/down counter.
     </p>
   ) : null
 }
@@ -177,7 +177,7 @@ function Clients(props: { counts: Record<string, number> }) {
     <table class="books">
       <thead>
         <tr>
-          <th scope="col">Clients say</th>
+          <th scope="col">Reported by clients</th>
           <th scope="col" class="number">
             total
           </th>

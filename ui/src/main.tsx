@@ -1,4 +1,4 @@
-// The frame of the page: navigation, keys, help, and the token if one is wanted.
+// The frame of the page: navigation, keys, help, and the dialog that asks for a token.
 import { Component, render, type ComponentChildren } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { entered, hasToken, setToken, tokenWanted } from './api'
@@ -40,7 +40,7 @@ function App() {
   return (
     <>
       <a class="skip" href="#main" onClick={(e) => (e.preventDefault(), document.getElementById('main')!.focus())}>
-        Skip to the content
+        Skip to content
       </a>
       <header class="top">
         <Link page={names[0]} class="brand">
@@ -66,7 +66,7 @@ function App() {
             </button>
           )}
           <ThemeButton />
-          <button type="button" class="plain" aria-label="Keys and help" title="Keys (?)" onClick={() => setHelp(true)}>
+          <button type="button" class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick={() => setHelp(true)}>
             ?
           </button>
         </div>
@@ -82,14 +82,14 @@ function App() {
   )
 }
 
-// Boundary shows what went wrong in a page, instead of nothing.
+// Boundary shows the error when a page crashes, instead of an empty page.
 class Boundary extends Component<{ children: ComponentChildren }, { error?: unknown }> {
   static getDerivedStateFromError(error: unknown) {
     return { error }
   }
   render() {
     if (this.state.error === undefined) return this.props.children
-    return <Problem error={new Failure(String(this.state.error), 0, 'a fault of this page')} todo="Please report it; meanwhile load the page again." />
+    return <Problem error={new Failure(String(this.state.error), 0, 'a bug in this page')} todo="Reload the page, and please report the bug." />
   }
 }
 
@@ -105,7 +105,7 @@ function ThemeButton() {
   )
 }
 
-// typing reports whether keys are text there.
+// typing reports whether a key press goes into an input field.
 const typing = (e: KeyboardEvent) => {
   const at = e.target as HTMLElement
   return at.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(at.tagName)
@@ -113,7 +113,7 @@ const typing = (e: KeyboardEvent) => {
 
 function useKeys(help: () => void) {
   useEffect(() => {
-    let began = 0 // when g was pressed
+    let began = 0 // time of the last g
     const press = (e: KeyboardEvent) => {
       if (typing(e) || e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]')) return
       const to = names.find((n) => sections[n].key === e.key)
@@ -136,21 +136,21 @@ function useKeys(help: () => void) {
 function TokenDialog(props: { why: string }) {
   const [text, setText] = useState('')
   return (
-    <Dialog title="A token, please">
+    <Dialog title="Sign in">
       <form
         onSubmit={(e) => {
           e.preventDefault()
           if (text.trim()) setToken(text.trim())
         }}
       >
-        <p>This server has many tenants, and shows each its own. It says: {props.why}.</p>
+        <p>Each tenant of this server sees only its own data. Enter a token of your tenant. The server says: {props.why}.</p>
         <label class="field">
           Token
           <input type="password" autocomplete="off" value={text} onInput={(e) => setText(e.currentTarget.value)} />
         </label>
-        <p class="note">It stays in this tab, until that is closed.</p>
+        <p class="note">The page keeps the token until this tab is closed.</p>
         <button type="submit" class="primary" disabled={!text.trim()}>
-          Show
+          Sign in
         </button>
       </form>
     </Dialog>
@@ -160,16 +160,16 @@ function TokenDialog(props: { why: string }) {
 function Help(props: { onClose: () => void }) {
   const keys: [string[], string][] = [
     ...names.map((n): [string[], string] => [['g', sections[n].key], sections[n].title]),
-    [['/'], 'to the query, or the filter'],
-    [['?'], 'these keys'],
-    [['Enter'], 'run the queries; also Ctrl+Enter'],
-    [['Shift', 'Enter'], 'another line in a query'],
-    [['Alt', '↑'], 'an older query, Alt ↓ a newer one'],
-    [['Ctrl', 'Space'], 'complete'],
-    [['←', '→'], 'in a chart: the values before and after'],
+    [['/'], 'go to the query or the filter'],
+    [['?'], 'show this list'],
+    [['Enter'], 'run all queries (also Ctrl+Enter)'],
+    [['Shift', 'Enter'], 'new line in a query'],
+    [['Alt', '↑'], 'previous query (Alt ↓: next query)'],
+    [['Ctrl', 'Space'], 'show completions'],
+    [['←', '→'], 'in a chart: previous and next value'],
   ]
   return (
-    <Dialog title="Keys" onClose={props.onClose}>
+    <Dialog title="Keyboard shortcuts" onClose={props.onClose}>
       <table class="keys">
         <tbody>
           {keys.map(([press, what]) => (
@@ -184,7 +184,7 @@ function Help(props: { onClose: () => void }) {
           ))}
         </tbody>
       </table>
-      <p class="note">In a chart, drag to look closer; in its legend, click hides a series, and Shift+click all others.</p>
+      <p class="note">Drag in a chart to zoom. In its legend, click to hide a series, and Shift+click to hide all others.</p>
     </Dialog>
   )
 }

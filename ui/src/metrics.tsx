@@ -1,4 +1,4 @@
-// What Explore begins with: the metrics that there are.
+// What Explore shows before the first query: all metrics.
 import { useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { count } from './format'
@@ -7,11 +7,11 @@ import { firstLook } from './promql'
 
 interface Named {
   name: string
-  type: string // empty if nobody has said it
+  type: string // empty if unknown
   help: string
 }
 
-// names are all metrics, with what is known of them.
+// names are all metrics, with their types and helps where known.
 async function names(base: string, signal: AbortSignal): Promise<Named[]> {
   const [all, known] = await Promise.all([
     ask<string[]>(`${base}api/v1/label/__name__/values`, {}, signal),
@@ -20,19 +20,19 @@ async function names(base: string, signal: AbortSignal): Promise<Named[]> {
   return all.data.map((name) => ({ name, type: known.data[name]?.[0]?.type ?? '', help: known.data[name]?.[0]?.help ?? '' }))
 }
 
-// Suggestions are what to begin with: the metrics that there are.
+// Suggestions lists the metrics. A click on one calls onPick with a first query for it.
 export function Suggestions(props: { base: string; onPick: (expr: string) => void }) {
   const [filter, setFilter] = useState('')
   const { data, error } = usePoll((signal) => names(props.base, signal), 30_000, [])
   const all = data ?? []
   const found = all.filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase()))
   return (
-    <Panel title="Metrics" note={data && `${count(all.length)}; one click shows it`}>
+    <Panel title="Metrics" note={data && `${count(all.length)}; click one to query it`}>
       {error && <Problem error={error} />}
-      {!data && !error && <Loading what="Asking for names…" />}
+      {!data && !error && <Loading what="Loading…" />}
       {data && all.length === 0 && (
         <Empty>
-          <p>No metric is there yet. Send one:</p>
+          <p>No metrics yet. Send one:</p>
           <pre>echo 'page_views:1|c|#page:home' &gt; /dev/udp/127.0.0.1/8125</pre>
         </Empty>
       )}
@@ -56,7 +56,7 @@ export function Suggestions(props: { base: string; onPick: (expr: string) => voi
               </li>
             ))}
           </ul>
-          {found.length > 200 && <p class="note">200 of {count(found.length)} are listed.</p>}
+          {found.length > 200 && <p class="note">Only 200 of {count(found.length)} are listed. Filter for the others.</p>}
         </>
       )}
     </Panel>

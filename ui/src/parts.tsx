@@ -1,12 +1,12 @@
-// Small parts that every page is made of. All text goes in as text: nothing here, or
-// anywhere on the page, makes markup of what a server said.
+// Small parts that all pages use. Text from the server is inserted as text, never as
+// markup, here and everywhere else.
 import { Fragment, type ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Failure } from './api'
 import { count, printable, shortened } from './format'
 import { address, go, type PageName } from './router'
 
-// Link leads to another place of the page without loading it again.
+// Link leads to another place without loading the page again.
 export function Link(props: { page: PageName; params?: URLSearchParams; class?: string; current?: boolean; title?: string; label?: string; tabIndex?: number; style?: Record<string, string>; children?: ComponentChildren }) {
   const follow = (e: MouseEvent) => {
     if (e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return
@@ -20,7 +20,7 @@ export function Link(props: { page: PageName; params?: URLSearchParams; class?: 
   )
 }
 
-// Explored is an expression that leads to its graph.
+// Explored is a link that opens an expression in Explore.
 export function Explored(props: { expr: string; children?: ComponentChildren }) {
   return (
     <Link page="explore" params={new URLSearchParams({ q: props.expr })} title={`Explore ${props.expr}`}>
@@ -53,15 +53,15 @@ export function Problem(props: { error: Failure; todo?: ComponentChildren }) {
   )
 }
 
-// Refusal says kindly what is not shown here, and what leads to it.
+// Refusal says that something is not shown to this user, and how to get access.
 export function Refusal(props: { error: Failure; what: string }) {
   const { error, what } = props
   if (error.status === 403) {
     return (
       <Empty>
         <p>{what} are shown to operators only.</p>
-        <p class="note">They tell of all tenants together. The server says: {error.message}.</p>
-        <p class="note">A tunnel leads to operator.sock in the server’s data directory, and then the address http://127.0.0.1:7125:</p>
+        <p class="note">They show data of all tenants. The server says: {error.message}.</p>
+        <p class="note">Open a tunnel to operator.sock in the server’s data directory, then http://127.0.0.1:7125:</p>
         <pre>ssh -N -L 7125:/var/lib/freshet/operator.sock HOST</pre>
       </Empty>
     )
@@ -69,7 +69,7 @@ export function Refusal(props: { error: Failure; what: string }) {
   if (error.status === 401) {
     return (
       <Empty>
-        <p>{what} are shown to those with a token.</p>
+        <p>{what} are shown only with a token.</p>
         <p class="note">The server says: {error.message}.</p>
       </Empty>
     )
@@ -85,7 +85,7 @@ export const Loading = (props: { what: string }) => (
   </p>
 )
 
-// Figure is one number that is to be seen at once.
+// Figure is one important number.
 export function Figure(props: { name: string; value: ComponentChildren; note?: ComponentChildren; state?: 'good' | 'warn' | 'bad' }) {
   return (
     <div class={'figure ' + (props.state ?? '')}>
@@ -107,8 +107,8 @@ export interface Column<Row> {
   class?: string
 }
 
-// Name is the name of a metric, or of a setting. It breaks behind its _ . and : only, unless a part of it
-// is wider than its place.
+// Name is the name of a metric or a setting. It breaks only behind its _ . and :, unless a
+// part of it is wider than its place.
 export function Name(props: { text: string }) {
   const parts = props.text.split(/(?<=[_.:])(?=[^_.:])/)
   return (
@@ -123,9 +123,9 @@ export function Name(props: { text: string }) {
   )
 }
 
-const longest = 300 // characters of a text that nobody asked to see whole
+const longest = 300 // characters of a text that are shown without a click
 
-// Text is what came from outside: shown as it is, and at first not all of what is long.
+// Text shows text from outside as it is. A long text is cut until a click.
 export function Text(props: { text: string }) {
   const [whole, setWhole] = useState(false)
   const text = printable(props.text)
@@ -142,9 +142,9 @@ export function Text(props: { text: string }) {
 
 const shown = (cell: ComponentChildren) => (typeof cell === 'string' ? <Text text={cell} /> : cell)
 
-// Table scrolls by itself if it is too wide, so that the page never does. One that stacks has the
-// cells of a row below each other on a narrow screen, each with the name of its column: it is a
-// table all the same to those who listen, which its roles say.
+// Table scrolls by itself if it is too wide, so that the page never does. With stacks, a narrow
+// screen shows the cells of a row below each other, each with the name of its column. The roles
+// keep it a table for screen readers.
 export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined; stacks?: boolean }) {
   const role = (name: 'table' | 'rowgroup' | 'row' | 'columnheader' | 'cell') => (props.stacks ? name : undefined)
   return (
@@ -175,7 +175,7 @@ export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows:
   )
 }
 
-// Bar is a part of a whole, beside the number that says the same.
+// Bar draws a part of a whole. A number beside it says the same.
 export function Bar(props: { part: number; state?: string }) {
   const width = `${(100 * Math.min(1, Math.max(0, props.part))).toFixed(2)}%`
   return (
@@ -185,7 +185,7 @@ export function Bar(props: { part: number; state?: string }) {
   )
 }
 
-// Choice is a few alternatives, one of them in force.
+// Choice is a row of buttons for a few alternatives. The chosen one is pressed.
 export function Choice<T extends string>(props: { label: string; value: T; options: readonly (readonly [T, string])[]; onChange: (value: T) => void }) {
   return (
     <div class="choice" role="group" aria-label={props.label}>
@@ -198,7 +198,7 @@ export function Choice<T extends string>(props: { label: string; value: T; optio
   )
 }
 
-// Dialog is modal, and closes by Escape.
+// Dialog is modal. Escape closes it if it has an onClose.
 export function Dialog(props: { title: string; onClose?: () => void; children: ComponentChildren }) {
   const ref = useRef<HTMLDialogElement>(null)
   useEffect(() => {

@@ -1,10 +1,10 @@
-// Questions in PromQL, and their answers in a form that can be drawn.
+// Sends PromQL queries, and turns their answers into a form that can be drawn.
 import { ask, type Answer } from './api'
 import { printable } from './format'
 
 export type Labels = Record<string, string>
 
-// Buckets of a native histogram: which ends belong to it (ignored here), its bounds, its count.
+// Bucket of a native histogram: which bounds are inclusive (ignored here), the bounds, the count.
 type Bucket = [number, string, string, string]
 interface Histogram {
   count: string
@@ -41,18 +41,18 @@ export const number = (text: string) => (text === '+Inf' ? Infinity : text === '
 
 const niceSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
 
-// stepFor is the finest step that draws at most so many points.
+// stepFor is the finest step that gives at most that many points.
 export const stepFor = (range: number, points: number) => niceSteps.find((s) => range / s <= points) ?? 86400
 
-// grid is the times of a range query, which begins and ends on its steps: so graphs
-// do not wobble when they are drawn again.
+// grid is the times of a range query, all of them multiples of its step, so that charts do
+// not wobble when they are drawn again.
 export function grid(from: number, to: number, step: number): number[] {
   const times = []
   for (let t = Math.floor(from / step) * step; t <= to; t += step) times.push(t)
   return times
 }
 
-// onGrid puts values at their places in times, null where there is none.
+// onGrid puts values at their places in times, and null where there is none.
 export function onGrid(values: [number, string][] | undefined, times: number[], step: number): (number | null)[] {
   const out: (number | null)[] = new Array(times.length).fill(null)
   for (const [t, text] of values ?? []) {
@@ -69,13 +69,13 @@ export interface Cell {
   count: number
 }
 
-// isHistograms reports whether a range's answer is native histograms, and isClassic
-// whether it is the buckets of classic ones.
+// isHistograms reports whether the answer to a range query is native histograms, isClassic
+// whether it is buckets of classic ones.
 export const isHistograms = (all: Series[]) => all.length > 0 && all.every((s) => s.histograms?.length && !s.values?.length)
 export const isClassic = (all: Series[]) => all.length > 1 && all.every((s) => s.metric.le !== undefined)
 
-// heat is what a heatmap shows: for each time the buckets that are not empty, of all
-// series together.
+// heat is the data of a heatmap: for each time the buckets that are not empty, all series
+// added up.
 export function heat(all: Series[], times: number[], step: number): Cell[][] {
   const columns: Map<string, Cell>[] = times.map(() => new Map())
   const add = (i: number, low: number, high: number, n: number) => {
@@ -132,7 +132,7 @@ const plainName = /^[a-zA-Z_][a-zA-Z0-9_]*$/
 
 const labelName = (name: string) => (plainName.test(name) ? name : quoted(name))
 
-// common is the labels that all series have alike: they need to be said only once.
+// common is the labels that are the same in all series, and so need to be shown only once.
 export function common(all: Series[]): Labels {
   if (all.length < 2) return {}
   return Object.fromEntries(Object.entries(all[0].metric).filter(([k, v]) => all.every((s) => s.metric[k] === v)))
@@ -149,8 +149,8 @@ export function selector(metric: Labels): string {
   return (plain ? name : '') + (pairs.length ? `{${pairs.join(', ')}}` : '')
 }
 
-// firstLook is what one wants to see of a metric of that type; where nobody has said
-// it, names often do.
+// firstLook is a first query for a metric of that type. Without a type, the name often
+// tells.
 export function firstLook(name: string, type: string): string {
   const s = selector({ __name__: name })
   if (name.endsWith('_bucket')) return `sum by (le) (rate(${s}[2m]))`

@@ -1,4 +1,4 @@
-// A question of Explore: its editor, what was asked before, and its answer.
+// A query of Explore: its editor, the history, and its answer.
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Answered, type AnswerProps } from './answer'
 import type { Editor } from './editor'
@@ -47,7 +47,7 @@ export function QueryPanel(props: PanelProps) {
   )
 }
 
-// faultOf is where a draft is wrong, if it is the query that failed.
+// faultOf is the place of the error in a draft, if the draft is the query that failed.
 function faultOf(draft: string, expr: string, error: string): number | null {
   if (draft.trim() !== expr) return null
   const place = placeIn(expr, error)
@@ -69,7 +69,7 @@ function QueryEditor(props: { base: string; label: string; text: string; fault: 
       setLoaded(module)
     })
   }, [])
-  // In the same turn as the field goes, so that no key finds both or none.
+  // In the same turn as the field disappears, so that a key press finds exactly one of them.
   useLayoutEffect(() => {
     if (!loaded) return
     editor.current = loaded.mount(ref.current!, {
@@ -90,7 +90,7 @@ function QueryEditor(props: { base: string; label: string; text: string; fault: 
     if (focused.current) editor.current.focus()
     return () => editor.current?.destroy()
   }, [loaded])
-  // Before the next key is handled: a later effect could set what was typed before it.
+  // Before the next key press is handled: a later effect could set an older text.
   useLayoutEffect(() => editor.current?.set(props.text), [props.text])
   useLayoutEffect(() => editor.current?.mark(props.fault), [loaded, props.fault])
   return (
@@ -119,7 +119,7 @@ function History(props: { onClose: () => void; onPick: (expr: string) => void })
   const [all, setAll] = useState(pastQueries())
   return (
     <Dialog title="Queries run in this browser" onClose={props.onClose}>
-      {all.length === 0 && <Empty>None yet.</Empty>}
+      {all.length === 0 && <Empty>No queries yet. Queries that you run are listed here.</Empty>}
       <ul class="picks">
         {all.map((q) => (
           <li key={q}>
@@ -131,7 +131,7 @@ function History(props: { onClose: () => void; onPick: (expr: string) => void })
       </ul>
       {all.length > 0 && (
         <button type="button" onClick={() => (forgetQueries(), setAll([]))}>
-          Forget them
+          Clear the history
         </button>
       )}
     </Dialog>

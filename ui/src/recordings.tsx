@@ -1,5 +1,5 @@
-// Recordings: what was known of moments in which a stage was over its budget, or of
-// others because somebody asked. The server keeps the last of them.
+// Recordings: profiles, metrics and a trace of a moment in which a stage was over its
+// budget, or in which a user asked for one. The server keeps the newest.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { ask, Failure, fetchAPI, usePoll } from './api'
 import { bytes, compact, count, seconds } from './format'
@@ -9,14 +9,14 @@ import { when } from './traces'
 export interface Recording {
   id: string
   reason: string
-  stage?: string // that was over its budget
+  stage?: string // the one that was over its budget
   spent_seconds?: number
   budget_seconds?: number
   began: string
   ended: string
   bytes: number
-  not_kept?: string // why it is only in memory, until another is made
-  error?: string // it cannot be read
+  not_kept?: string // why it is in memory only, until the next recording
+  error?: string // why it cannot be read
 }
 
 export const recordings = async (signal: AbortSignal) => (await ask<Recording[]>('api/v1/status/records', {}, signal)).data
@@ -26,20 +26,20 @@ export const leadsTo = (id: string) => new URLSearchParams({ record: id })
 export function Recordings() {
   const [again, setAgain] = useState(0)
   const { data, error } = usePoll(recordings, 10_000, [again])
-  const [last, setLast] = useState<Recording[]>() // stays while a newer list is under way
+  const [last, setLast] = useState<Recording[]>() // stays on the page while a newer list loads
   useEffect(() => {
     if (data) setLast(data)
   }, [data])
   const all = data ?? last
   const [whole, setWhole] = useState(false)
   return (
-    <Panel title="Recordings" note="profiles, metrics and a trace of some seconds" actions={all && !error && <RecordNow onMade={() => setAgain(again + 1)} />}>
+    <Panel title="Recordings" note="profiles, metrics and an execution trace of a few seconds" actions={all && !error && <RecordNow onMade={() => setAgain(again + 1)} />}>
       {error && <Refusal error={error} what="Recordings" />}
-      {!all && !error && <Loading what="Asking…" />}
+      {!all && !error && <Loading what="Loading…" />}
       {all && all.length === 0 && (
         <Empty>
-          <p>There is no recording yet.</p>
-          <p class="note">One is made by itself when a stage is over its budget, as self.recorder says, or now by the button.</p>
+          <p>No recordings yet.</p>
+          <p class="note">Freshet makes one when a stage is over its budget (see self.recorder). “Record now” makes one at once.</p>
         </Empty>
       )}
       {all && all.length > 0 && (
@@ -49,20 +49,20 @@ export function Recordings() {
           rowClass={() => 'leads'}
           columns={[
             {
-              name: 'began',
+              name: 'started',
               class: 'nowrap',
               cell: (r) =>
                 r.error ? (
                   r.id
                 ) : (
-                  <Link page="records" params={leadsTo(r.id)} title="Diagnose it">
+                  <Link page="records" params={leadsTo(r.id)} title="Show the diagnosis">
                     {when(r.began)}
                   </Link>
                 ),
             },
-            { name: 'why', class: 'what', cell: (r) => <Why recording={r} /> },
+            { name: 'reason', class: 'what', cell: (r) => <Why recording={r} /> },
             { name: 'over budget', class: 'nowrap', cell: (r) => <Spent recording={r} /> },
-            { name: 'lasted', number: true, cell: (r) => (r.error ? '' : seconds((Date.parse(r.ended) - Date.parse(r.began)) / 1000)) },
+            { name: 'duration', number: true, cell: (r) => (r.error ? '' : seconds((Date.parse(r.ended) - Date.parse(r.began)) / 1000)) },
             { name: 'size', number: true, cell: (r) => bytes(r.bytes) },
             { name: '', class: 'press', cell: (r) => <Download id={r.id} /> },
           ]}
@@ -79,22 +79,22 @@ export function Recordings() {
   )
 }
 
-// shownFirst bounds the rows until more are asked for.
+// shownFirst is how many rows are shown until a click on “Show all”.
 const shownFirst = 5
 
-// Why is why a recording was made, and what the disk did with it.
+// Why shows why a recording was made, and if it is not on disk, why not.
 function Why(props: { recording: Recording }) {
   const { reason, error, not_kept } = props.recording
   if (error) return <span class="bad">cannot be read: {error}</span>
   if (!not_kept) return <Text text={reason} />
   return (
     <>
-      <Text text={reason} /> <span class="bad">In memory alone, until another is made: {not_kept}</span>
+      <Text text={reason} /> <span class="bad">In memory only, until the next recording: {not_kept}</span>
     </>
   )
 }
 
-// Spent is what a stage took beside what it might.
+// Spent shows how long a stage took, and its budget.
 export function Spent(props: { recording: Recording }) {
   const { stage, spent_seconds: spent = 0, budget_seconds: budget = 0 } = props.recording
   if (!stage) return <span class="note">–</span>
@@ -106,7 +106,7 @@ export function Spent(props: { recording: Recording }) {
   )
 }
 
-// Download hands a recording out as a file. A plain link would come without the token.
+// Download saves a recording as a file. A plain link would not send the token.
 export function Download(props: { id: string }) {
   const { id } = props
   const [state, setState] = useState('')
@@ -122,18 +122,18 @@ export function Download(props: { id: string }) {
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000)
       setState('')
     } catch {
-      setState('Not there') // it may have made room for newer ones
+      setState('Not found') // perhaps deleted for newer ones
     }
   }
   return (
-    <button type="button" onClick={load} disabled={state === 'Loading…'} aria-label={`Download ${id}`} title="A zip, which freshet diagnose and go tool pprof read">
+    <button type="button" onClick={load} disabled={state === 'Loading…'} aria-label={`Download ${id}`} title="A zip file for freshet diagnose, with profiles for go tool pprof">
       {state || 'Download'}
     </button>
   )
 }
 
-// usual is how long a recording takes in seconds: five of profiles, and some to put
-// them together.
+// usual is how many seconds a recording takes: five for the profiles, and about one to
+// write the file.
 const usual = 6
 
 type Making = { since: number } | { made: Recording } | { refused: Failure } | null
@@ -172,15 +172,15 @@ function RecordNow(props: { onMade: () => void }) {
       {making ? (
         <>
           <progress max={usual} value={Math.min(passed, usual * 0.97)} aria-label="Recording" />
-          <span role="status">{passed < usual + 2 ? `Recording, ${count(usual)} s or so` : 'Another one is under way before, or the server is busy'}</span>
+          <span role="status">{passed < usual + 2 ? `Recording for about ${count(usual)} s` : 'Still waiting: another recording is being made, or the server is busy'}</span>
         </>
       ) : (
         <>
           {state && 'made' in state && (
             <span role="status" class="good">
-              {state.made.not_kept ? 'Recorded, and not kept.' : 'Recorded.'}{' '}
+              {state.made.not_kept ? 'Recorded, but not on disk.' : 'Recorded.'}{' '}
               <Link page="records" params={leadsTo(state.made.id)}>
-                Diagnose it
+                Show the diagnosis
               </Link>
             </span>
           )}
@@ -189,7 +189,7 @@ function RecordNow(props: { onMade: () => void }) {
               {state.refused.status === 403 ? `For operators only: ${state.refused.message}` : state.refused.message}
             </span>
           )}
-          <input type="text" aria-label="Why" placeholder="why, if you like" maxLength={100} value={why} onInput={(e) => setWhy(e.currentTarget.value)} />
+          <input type="text" aria-label="Reason" placeholder="reason" maxLength={100} value={why} onInput={(e) => setWhy(e.currentTarget.value)} />
         </>
       )}
       <button type="submit" class="primary" disabled={making}>
@@ -199,7 +199,7 @@ function RecordNow(props: { onMade: () => void }) {
   )
 }
 
-// make has the server record, and answers with what it made.
+// make tells the server to record, and returns the recording.
 async function make(reason: string, signal: AbortSignal): Promise<Recording> {
   const response = await fetchAPI('-/record', { method: 'POST', body: new URLSearchParams({ reason }), signal })
   const text = await response.text()

@@ -1,8 +1,8 @@
-// Records: what the server kept of the moments when something was slow. The address
-// says what is looked at:
+// Records: slow traces, and recordings of moments when something was slow. The address
+// says which to show:
 //
 //   trace=ID             the spans of one slow trace
-//   record=ID            what one recording says was wrong
+//   record=ID            the diagnosis of one recording
 //   name=NAME&over=STAGE only such traces in the list
 import { DiagnosisView } from './diagnosis'
 import { Link } from './parts'

@@ -3,6 +3,6 @@ import { ask, usePoll } from './api'
 
 export const self = 'self/'
 
-// useSelf reports whether it answers here. It does not where own metrics are off, and
-// where there are many tenants only to operators.
+// useSelf reports whether that API answers this user. It does not if own metrics are off.
+// With many tenants it answers only operators.
 export const useSelf = () => usePoll(async (signal) => ask(`${self}api/v1/status/buildinfo`, {}, signal), 0, []).data !== undefined

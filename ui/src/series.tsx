@@ -1,6 +1,6 @@
-// Series: how many there are, of which metric, label, tenant and sender, how they grow,
-// and how far the limits are. DogStatsD has limits of its own; remote write and OTLP share
-// theirs.
+// Series: how many there are by metric, label, tenant and sender, how their number grows,
+// and how close it is to the limits. DogStatsD has its own limits; remote write and OTLP
+// share theirs.
 import { ask, usePoll } from './api'
 import { bytes, clock, compact, count, percent } from './format'
 import { Growth } from './growth'
@@ -9,17 +9,17 @@ import { selector, seriesName } from './promql'
 
 export interface TenantLimits {
   tenant: string
-  series: number // this and what follows is of DogStatsD
+  series: number // of DogStatsD, as are the fields up to limits
   folded_samples: number
   refused_samples: number
   limits: { max_series: number; max_series_per_metric: number; max_new_series_per_minute: number; max_series_bytes: number }
-  distributor?: DistributorLimits // undefined where nothing is stored
+  distributor?: DistributorLimits // undefined if this process has no stores
 }
 
-// DistributorLimits are those of remote write and OTLP.
+// DistributorLimits are the limits of remote write and OTLP, and how much of them is used.
 interface DistributorLimits {
   series: number
-  totals: number // of OTLP's deltas, with those of DogStatsD, which count for the same limit
+  totals: number // series of totals, of OTLP's deltas and of DogStatsD; max_series bounds them, too
   refused_samples: number
   delayed_requests: number
   sender?: RequestSender
@@ -83,7 +83,7 @@ export function Series() {
     <div class="series">
       <div class="toolbar">
         <h1>Series</h1>
-        <p class="note">What is new, what is many, and whose</p>
+        <p class="note">How many, how many are new, and who sends them</p>
       </div>
       <State own={own} top={top.data} stored={stored.data} />
       {(limit.error ?? top.error) && <Problem error={(limit.error ?? top.error)!} />}
@@ -106,7 +106,7 @@ export function Series() {
   )
 }
 
-// fullness is how much of a limit is used; 0 is no limit.
+// fullness is the part of a limit that is used, 0 if there is no limit.
 const fullness = (n: number, limit: number) => (limit > 0 ? n / limit : 0)
 const ofLimit = (n: number, limit: number) => (limit > 0 ? `series of ${count(limit)}, ${percent(n / limit)}` : 'series, no limit')
 const stateOf = (part: number) => (part >= 1 ? 'bad' : part >= 0.8 ? 'warn' : 'good')
@@ -131,7 +131,7 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
       <Figure
         name="By remote write and OTLP"
         value={distributor ? count(distributor.series) : '–'}
-        note={distributor ? ofLimit(distributor.series, distributor.limits.max_series) : own && 'this process stores nothing'}
+        note={distributor ? ofLimit(distributor.series, distributor.limits.max_series) : own && 'this process has no stores'}
         state={distributor && stateOf(fullness(distributor.series, distributor.limits.max_series))}
       />
       <Figure
@@ -141,12 +141,12 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
         state={own && top && stateOf(metricPart)}
       />
       <Figure
-        name="Without a place"
+        name="Over a limit"
         value={own ? count(lost) : '–'}
         note={own && `samples: ${count(own.folded_samples)} folded, ${count(refused)} refused`}
         state={own && (lost > 0 ? 'warn' : 'good')}
       />
-      <Figure name="Stored lately" value={stored ? count(stored.headStats.numSeries) : '–'} note="series in the stores' heads" />
+      <Figure name="Recently stored" value={stored ? count(stored.headStats.numSeries) : '–'} note="series in the stores' heads" />
     </Figures>
   )
 }
@@ -161,7 +161,7 @@ function Over(props: { top: Top }) {
   ]
   if (rows.length === 0) return null
   return (
-    <Panel title="Over a limit now" class="alarm" note="Known series go on; new ones have no place. The label is what to look at.">
+    <Panel title="Over a limit now" class="alarm" note="Known series continue. New ones are folded or refused: look at the label with many values.">
       <Table
         label="Over a limit now"
         stacks
@@ -169,9 +169,9 @@ function Over(props: { top: Top }) {
         columns={[
           { name: 'metric', class: 'code', cell: (o) => <Name text={o.metric} /> },
           { name: 'label', class: 'code', cell: (o) => valuesOf(o) },
-          { name: 'without a place', number: true, cell: (o) => o.lost },
+          { name: 'effect', number: true, cell: (o) => o.lost },
           { name: 'limit', class: 'code', cell: (o) => <Name text={o.limit} /> },
-          { name: 'by', cell: (o) => o.input },
+          { name: 'input', cell: (o) => o.input },
           { name: 'sender', class: 'code', cell: (o) => o.sender ?? 'unknown' },
         ]}
       />
@@ -185,7 +185,7 @@ function Malformed(props: { top: Top }) {
   const rows = props.top.malformed
   if (rows.length === 0) return null
   return (
-    <Panel title="Malformed lines of DogStatsD now" class="alarm" note="What is well-formed beside them counts. freshet explain says what is wrong with a line.">
+    <Panel title="Malformed lines of DogStatsD now" class="alarm" note="The other lines of the same datagrams count. freshet explain shows what is wrong with a line.">
       <Table
         label="Malformed lines of DogStatsD now"
         stacks
@@ -193,9 +193,9 @@ function Malformed(props: { top: Top }) {
         columns={[
           { name: 'sender', class: 'code', cell: (m) => senderName(m) },
           { name: 'lines/s', number: true, cell: (m) => compact(m.malformed_per_second) },
-          { name: 'of its lines', number: true, cell: (m) => percent(m.share) },
+          { name: 'share of its lines', number: true, cell: (m) => percent(m.share) },
           { name: 'reason', class: 'code', cell: (m) => m.reason ?? '' },
-          { name: 'such as', class: 'code', cell: (m) => m.example ?? '' },
+          { name: 'example', class: 'code', cell: (m) => m.example ?? '' },
         ]}
       />
     </Panel>
@@ -204,7 +204,7 @@ function Malformed(props: { top: Top }) {
 
 function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
   const { top, stored, own } = props
-  // Live series are the collector's; others came by remote write and OTLP, or are stored only.
+  // Live series are in the collector. Others came by remote write or OTLP, or are only stored.
   const live = new Map((top?.metrics ?? []).filter((m) => m.metric).map((m) => [m.metric!, m]))
   const kept = new Map((stored?.seriesCountByMetricName ?? []).map((m) => [m.name, m.value]))
   const rows = [...new Set([...live.keys(), ...kept.keys()])]
@@ -214,9 +214,9 @@ function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
   const most = Math.max(1, ...rows.map((r) => Math.max(r.live?.series ?? 0, r.kept)))
   const limit = own?.limits.max_series_per_metric ?? 0
   return (
-    <Panel title="By metric" note="most series first; stored are those of all ways in, the rest is of DogStatsD">
-      {!top && !stored && <Loading what="Counting takes a second or two…" />}
-      {(top || stored) && rows.length === 0 && <Empty>No metric is there yet.</Empty>}
+    <Panel title="By metric" note="most series first; “stored” counts all inputs, the other columns only DogStatsD">
+      {!top && !stored && <Loading what="Counting. This takes a second or two…" />}
+      {(top || stored) && rows.length === 0 && <Empty>No metrics yet. Explore shows how to send one.</Empty>}
       {rows.length > 0 && (
         <Table
           label="By metric"
@@ -250,17 +250,17 @@ function LabelValues(props: { top?: Top; stored?: Stored }) {
   const { top, stored } = props
   return (
     <Panel title="By label" note="most values first">
-      {!top && !stored && <Loading what="Looking at labels…" />}
+      {!top && !stored && <Loading what="Counting label values…" />}
       {top && top.labels.length === 0 && !stored && <Empty>No label has two values yet.</Empty>}
       {top && top.labels.length > 0 && (
         <Table
           label="Labels of metrics"
           rows={top.labels.slice(0, 15)}
           columns={[
-            { name: 'metric of DogStatsD', class: 'code', cell: (l) => <Name text={l.metric} /> },
+            { name: 'DogStatsD metric', class: 'code', cell: (l) => <Name text={l.metric} /> },
             { name: 'label', class: 'code', cell: (l) => l.label },
             { name: 'values', number: true, cell: (l) => count(l.values) },
-            { name: 'such as', class: 'code clip', cell: (l) => l.examples.join(', ') },
+            { name: 'examples', class: 'code clip', cell: (l) => l.examples.join(', ') },
           ]}
         />
       )}
@@ -269,7 +269,7 @@ function LabelValues(props: { top?: Top; stored?: Stored }) {
           label="Labels of all stored series"
           rows={stored.labelValueCountByLabelName.slice(0, 10)}
           columns={[
-            { name: 'label, in all that is stored lately', class: 'code', cell: (l) => l.name },
+            { name: 'label, in all recently stored series', class: 'code', cell: (l) => l.name },
             { name: 'values', number: true, cell: (l) => count(l.value) },
           ]}
         />
@@ -291,28 +291,28 @@ const inputName = (input: string) => (input === 'otlp' ? 'OTLP' : input.replaceA
 
 function Senders(props: { top?: Top }) {
   const { top } = props
-  // Whose new series these are: of the newest that the server remembers.
+  // How many of the newest series, which the server remembers, each sender has sent.
   const fresh = new Map<string, number>()
   for (const n of top?.newest_series ?? []) fresh.set(senderName(n.sender), (fresh.get(senderName(n.sender)) ?? 0) + 1)
   return (
     <Panel title="By sender" note="in the last ten seconds">
-      {!top && <Loading what="Watching senders takes a second or two…" />}
-      {top && top.senders.length === 0 && <Empty>Nobody sends DogStatsD at the moment.</Empty>}
+      {!top && <Loading what="Watching senders. This takes a second or two…" />}
+      {top && top.senders.length === 0 && <Empty>Nobody is sending DogStatsD.</Empty>}
       {top && top.senders.length > 0 && (
         <Table
           label="By sender of DogStatsD"
           stacks
           rows={top.senders}
           columns={[
-            { name: 'sender of DogStatsD', class: 'code', cell: (s) => (s.others ? `${count(s.others)} or more others` : senderName(s)) },
+            { name: 'DogStatsD sender', class: 'code', cell: (s) => (s.others ? `at least ${count(s.others)} others` : senderName(s)) },
             { name: 'datagrams/s', number: true, cell: (s) => compact(s.datagrams_per_second) },
             { name: 'bytes/s', number: true, cell: (s) => bytes(s.bytes_per_second) },
             { name: 'share', number: true, cell: (s) => percent(s.share) },
-            { name: 'of the newest series', number: true, cell: (s) => (s.others ? '' : count(fresh.get(senderName(s)) ?? 0)) },
+            { name: 'newest series', number: true, cell: (s) => (s.others ? '' : count(fresh.get(senderName(s)) ?? 0)) },
           ]}
         />
       )}
-      {top && top.request_senders.length === 0 && <Empty>Nobody sends remote write or OTLP at the moment.</Empty>}
+      {top && top.request_senders.length === 0 && <Empty>Nobody is sending remote write or OTLP.</Empty>}
       {top && top.request_senders.length > 0 && (
         <Table
           label="By sender of remote write and OTLP"
@@ -320,7 +320,7 @@ function Senders(props: { top?: Top }) {
           rows={top.request_senders}
           columns={[
             { name: 'sender of requests', class: 'code', cell: requestSenderName },
-            { name: 'by', cell: (s) => inputName(s.input) },
+            { name: 'input', cell: (s) => inputName(s.input) },
             { name: 'requests/s', number: true, cell: (s) => compact(s.requests_per_second) },
             { name: 'samples/s', number: true, cell: (s) => compact(s.samples_per_second) },
             { name: 'bytes/s', number: true, cell: (s) => bytes(s.bytes_per_second) },
@@ -335,8 +335,8 @@ function Newcomers(props: { top?: Top }) {
   const { top } = props
   return (
     <Panel title="New series by remote write and OTLP" note="in the last four minutes">
-      {!top && <Loading what="Asking…" />}
-      {top && top.request_newcomers.length === 0 && <Empty>None.</Empty>}
+      {!top && <Loading what="Loading…" />}
+      {top && top.request_newcomers.length === 0 && <Empty>No new series in this time.</Empty>}
       {top && top.request_newcomers.length > 0 && (
         <Table
           label="New series by remote write and OTLP"
@@ -357,14 +357,14 @@ function Newest(props: { top?: Top }) {
   const { top } = props
   return (
     <Panel title="Newest series of DogStatsD">
-      {!top && <Loading what="Asking…" />}
-      {top && top.newest_series.length === 0 && <Empty>None since the server started.</Empty>}
+      {!top && <Loading what="Loading…" />}
+      {top && top.newest_series.length === 0 && <Empty>No new series since the server started.</Empty>}
       {top && top.newest_series.length > 0 && (
         <Table
           label="Newest series"
           rows={top.newest_series.slice(0, 12)}
           columns={[
-            { name: 'since', cell: (n) => clock(n.time), class: 'nowrap' },
+            { name: 'first seen', cell: (n) => clock(n.time), class: 'nowrap' },
             { name: 'series', class: 'code', cell: (n) => seriesName({ __name__: n.metric, ...n.labels }) },
             { name: 'sender', class: 'code', cell: (n) => senderName(n.sender) },
           ]}
@@ -374,7 +374,7 @@ function Newest(props: { top?: Top }) {
   )
 }
 
-// Entry is a way in of a tenant, with its limits; undefined is what it has none for.
+// Entry is one input of a tenant. A limit that this input does not have is undefined.
 interface Entry {
   tenant: string
   name: string
@@ -394,29 +394,30 @@ function entriesOf(t: TenantLimits, sender?: string): Entry[] {
     newAMinute: t.limits.max_new_series_per_minute, lost: `${count(t.folded_samples)} samples folded, ${count(t.refused_samples)} refused`, sender,
   }
   if (!distributor) return [dogstatsd]
-  const lost = `${count(distributor.refused_samples)} samples refused` + (distributor.delayed_requests ? `, ${count(distributor.delayed_requests)} requests to come later` : '')
+  const lost = `${count(distributor.refused_samples)} samples refused` + (distributor.delayed_requests ? `, ${count(distributor.delayed_requests)} requests told to retry later` : '')
   return [
     dogstatsd,
     {
       tenant, name: 'remote write, OTLP', series: distributor.series, most: distributor.limits.max_series, rate: distributor.limits.rate, lost,
       sender: distributor.sender && requestSenderName(distributor.sender),
     },
-    { tenant, name: 'totals of counters and OTLP’s deltas', series: distributor.totals, most: distributor.limits.max_series, lost: '' },
+    { tenant, name: 'totals of counters and OTLP deltas', series: distributor.totals, most: distributor.limits.max_series, lost: '' },
   ]
 }
 
-// Tenants shows the sender of most datagrams for the tenant whose page this is.
+// Tenants is a row for each input of each tenant. sender is the busiest DogStatsD sender of
+// the tenant own; those of other tenants are not known.
 export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: string }) {
   const limit = (n: number | undefined) => (n === undefined ? '' : n ? count(n) : 'no limit')
   return (
-    <Panel title="By tenant" note="series by each way in, and their limits">
+    <Panel title="By tenant" note="series and limits of each input">
       <Table
         label="By tenant"
         stacks
         rows={props.all.flatMap((t) => entriesOf(t, t.tenant === props.own ? props.sender : undefined))}
         columns={[
           { name: 'tenant', class: 'code', cell: (e) => e.tenant },
-          { name: 'by', class: 'nowrap', cell: (e) => e.name },
+          { name: 'input', class: 'nowrap', cell: (e) => e.name },
           {
             name: 'series',
             number: true,
@@ -427,12 +428,12 @@ export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: str
               </>
             ),
           },
-          { name: 'at most', number: true, cell: (e) => limit(e.most) },
-          { name: 'a metric', number: true, cell: (e) => limit(e.ofMetric) },
-          { name: 'new a minute', number: true, cell: (e) => limit(e.newAMinute) },
+          { name: 'limit', number: true, cell: (e) => limit(e.most) },
+          { name: 'per metric', number: true, cell: (e) => limit(e.ofMetric) },
+          { name: 'new/min', number: true, cell: (e) => limit(e.newAMinute) },
           { name: 'samples/s', number: true, cell: (e) => limit(e.rate) },
-          { name: 'without a place', number: true, cell: (e) => e.lost },
-          { name: 'sends most', class: 'nowrap', cell: (e) => e.sender ?? '' },
+          { name: 'over a limit', number: true, cell: (e) => e.lost },
+          { name: 'busiest sender', class: 'nowrap', cell: (e) => e.sender ?? '' },
         ]}
       />
     </Panel>

@@ -1,5 +1,5 @@
-// The stages of the way, in the order in which measurements flow: one row for each, its
-// rate on the left and its latency on the right, all inputs together and each by itself.
+// The stages of the pipeline, in the order in which measurements flow. Each has a row, with
+// its rate on the left and its latency on the right, for all inputs together and for each.
 import { useRef } from 'preact/hooks'
 import { usePoll, type Failure } from './api'
 import { Chart, type Line } from './chart'
@@ -10,19 +10,19 @@ import { grid, onGrid, queryRange, seriesOf, type Series } from './promql'
 import { self } from './self'
 
 const stages: [name: string, what: string][] = [
-  ['read', 'datagrams and requests from sockets'],
-  ['parse', 'lines and messages into samples'],
-  ['window', 'increments of one second are counted'],
-  ['forward', 'windows, cut by shard, to their aggregator'],
-  ['journal', 'batches on disk, before they count'],
-  ['tile', 'windows folded into tiles of 10 s and 1 min'],
-  ['distribute', 'tiles and requests to their ingesters'],
-  ['queue', 'waiting for a writer'],
-  ['append', 'written to the store'],
-  ['visible', 'the whole way, until a query sees it'],
+  ['read', 'datagrams and requests are read from sockets'],
+  ['parse', 'lines and messages become samples'],
+  ['window', 'the window of one second becomes batches'],
+  ['forward', 'batches go to the aggregator'],
+  ['journal', 'batches are written to disk'],
+  ['tile', 'batches are folded into tiles of 10 s and 1 min'],
+  ['distribute', 'rules and limits are applied to tiles and requests'],
+  ['queue', 'requests wait for a writer'],
+  ['append', 'samples are written to the store'],
+  ['visible', 'the whole way, until a query sees the sample'],
 ]
 
-// inputs are the ways in, each with its colour. One that is not listed comes last.
+// inputs have fixed colours. An input that is not listed comes last.
 const inputs = ['dogstatsd', 'remote_write', 'otlp', 'tiles']
 const colourOf = (input: string) => `series-${[1, 2, 3, 4][inputs.indexOf(input)] ?? 6}`
 const swatchOf = (input: string) => colourOf(input).replace('series-', 's')
@@ -47,11 +47,11 @@ type Question = keyof ReturnType<typeof questions>
 interface Measured {
   times: number[]
   series: Record<Question, Series[]>
-  over: string // what rates look back on
+  over: string // the range of rates, such as 30s
 }
 
-// measure asks for what is newer than before has; of that the last steps may have
-// changed. All of it each 2 s would cost the server half a core.
+// measure asks only for values that are newer than those of before, and for its last
+// steps, which may have changed. All values every 2 s would cost the server half a core.
 async function measure(over: string, signal: AbortSignal, before?: Measured): Promise<Measured> {
   const now = Date.now() / 1000
   const times = grid(now - span, now, step)
@@ -64,7 +64,7 @@ async function measure(over: string, signal: AbortSignal, before?: Measured): Pr
   return { times, over, series: Object.fromEntries(joined) as Measured['series'] }
 }
 
-// join puts newer values, from start on, behind older ones, from first on.
+// join returns the older values from first until start, followed by the newer ones.
 function join(older: Series[], newer: Series[], first: number, start: number): Series[] {
   const key = (s: Series) => JSON.stringify([s.metric.stage, s.metric.input])
   const all = new Map(older.map((s) => [key(s), { metric: s.metric, values: (s.values ?? []).filter(([t]) => t >= first && t < start) }]))
@@ -72,7 +72,7 @@ function join(older: Series[], newer: Series[], first: number, start: number): S
   return [...all.values()].filter((s) => s.values.length > 0)
 }
 
-// Stages asks once it is known what rates look back on.
+// Stages waits for over, the range of its rates.
 export function Stages(props: { over?: string }) {
   const { over } = props
   const before = useRef<Measured | undefined>(undefined)
@@ -90,16 +90,16 @@ export function Stages(props: { over?: string }) {
   )
 }
 
-// State says why there is nothing to see, if so.
+// State says why there is nothing to see, if there is nothing.
 function State(props: { data?: Measured; error?: Failure }) {
   const { data, error } = props
-  if (!error) return data ? null : <Loading what="Asking…" />
+  if (!error) return data ? null : <Loading what="Loading…" />
   if (error.status === 403) return <Refusal error={error} what="Stages" />
   if (![404, 501].includes(error.status)) return <Problem error={error} />
   return (
     <Empty>
-      <p>Own metrics are off.</p>
-      <p class="note">This server does not keep what its own stages take, so there is nothing to draw. The ledger beside counts all the same, and so do /metrics and freshet top.</p>
+      <p>Freshet’s own metrics are off.</p>
+      <p class="note">To see the stages here, turn self.metrics on. The ledger, /metrics and freshet top work without it.</p>
     </Empty>
   )
 }
@@ -107,7 +107,7 @@ function State(props: { data?: Measured; error?: Failure }) {
 // Key says what the lines are.
 const Key = (props: { dots: boolean }) => (
   <>
-    samples a second, and what a batch takes, by powers of ten; where there are several inputs, the p99 of each.{' '}
+    Left: samples per second. Right: time per batch, on a logarithmic scale; with several inputs, the p99 of each.{' '}
     {[['low', 'p50'], ['middle', 'p90'], ['high', 'p99'], ['budget', 'budget']].map(([colour, name]) => (
       <span key={name} class="key">
         <span aria-hidden="true" class={`swatch ${colour}`} /> {name}
@@ -121,23 +121,23 @@ const Key = (props: { dots: boolean }) => (
   </>
 )
 
-// Input is one way in of a stage.
+// Input is what came into a stage by one input.
 interface Input {
   name: string
   rates: (number | null)[]
   p99s: (number | null)[]
-  rate: number | null // now, as p99
+  rate: number | null // the newest, as in p99
   p99: number | null
-  over: boolean // its budget
+  over: boolean // p99 is over the budget
 }
 
-// last is the newest value, if it is of the last steps.
+// last is the newest value, null if it is older than three steps.
 const last = (values: (number | null)[]) => values.slice(-3).findLast((v) => v !== null) ?? null
 
 const valuesOf = (data: Measured, q: Question, stage: string, input?: string) =>
   onGrid(data.series[q].find((s) => s.metric.stage === stage && (input === undefined || s.metric.input === input))?.values, data.times, step)
 
-// inputsOf are those by which something came in the time that is shown.
+// inputsOf are the inputs that brought anything in the time that is shown.
 function inputsOf(data: Measured, stage: string, budget: number | null): Input[] {
   const names = data.series.rate.filter((s) => s.metric.stage === stage).map((s) => s.metric.input ?? '')
   return names
@@ -167,7 +167,7 @@ function Stage(props: { name: string; what: string; data?: Measured; slow: Exemp
           </p>
         )}
       </div>
-      {data && all.length === 0 && <p class="note nothing">Nothing came by.</p>}
+      {data && all.length === 0 && <p class="note nothing">No samples in the last 15 minutes.</p>}
       {data && all.length > 0 && <Rate name={name} data={data} inputs={all} />}
       {data && all.length > 0 && <Latency name={name} data={data} inputs={all} budget={budget} slow={slow} />}
       {all.length > 0 && <Inputs all={all} alone={all.length === 1} />}
@@ -175,7 +175,7 @@ function Stage(props: { name: string; what: string; data?: Measured; slow: Exemp
   )
 }
 
-// Inputs is the legend: the ways in, each with its rate and its p99.
+// Inputs is the legend: each input with its rate and its p99.
 const Inputs = (props: { all: Input[]; alone: boolean }) => (
   <ul class="inputs" aria-label="By input">
     {props.all.map((i) => (
@@ -194,7 +194,7 @@ const Inputs = (props: { all: Input[]; alone: boolean }) => (
 
 const shortest = 60 // seconds
 
-// rangeOf is what is drawn: a server that has just started has no quarter of an hour to show.
+// rangeOf is the time range to draw: less than 15 minutes if the server started after that.
 function rangeOf(data: Measured): [number, number] {
   const end = data.times[data.times.length - 1]
   const first = Math.min(...data.series.rate.map((s) => s.values?.[0]?.[0] ?? end))
@@ -221,8 +221,8 @@ function Latency(props: { name: string; data: Measured; inputs: Input[]; budget:
   const p99s = valuesOf(data, 'p99', name)
   const [p99, age] = [last(p99s), last(valuesOf(data, 'age', name))]
   const over = inputs.some((i) => i.over)
-  // What is half as slow as all says little where one way in takes a second, and another
-  // a millisecond: then there is a line for each.
+  // A median over all inputs says little if one takes a second and another a millisecond.
+  // So several inputs have one line each.
   const lines: Line[] =
     inputs.length > 1
       ? inputs.map((i) => ({ name: `p99 of ${i.name}`, colour: colourOf(i.name), values: i.p99s }))
@@ -231,14 +231,14 @@ function Latency(props: { name: string; data: Measured; inputs: Input[]; budget:
           { name: 'p90', colour: 'middle', values: valuesOf(data, 'p90', name) },
           { name: 'p99', colour: over ? 'bad' : 'high', values: p99s },
         ]
-  // A budget far above all would press them together.
+  // A budget far above the lines would press them together.
   const highest = Math.max(0, ...lines.flatMap((l) => l.values.map((v) => v ?? 0)))
   if (budget && budget < 10 * highest) lines.push({ name: 'budget', colour: 'bad', thin: true, dashed: true, values: data.times.map(() => budget) })
   const asked = new URLSearchParams({ of: 'self', range: '15m', q: `histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{stage="${name}"}[${data.over}])))` })
   return (
     <div class="plot">
       <p class="now">
-        <Link page="explore" params={asked} title="Explore it">
+        <Link page="explore" params={asked} title="Open in Explore">
           p99
         </Link>{' '}
         <b class={over ? 'bad' : ''}>{p99 === null ? '–' : seconds(p99)}</b>

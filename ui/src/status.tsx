@@ -1,4 +1,4 @@
-// Status: which build runs here, with which configuration, at what cost, for whom.
+// Status: the build, what the process costs, its tenants and its configuration.
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import { ask, Failure, fetchAPI, usePoll } from './api'
@@ -35,7 +35,7 @@ interface Process {
 
 const data = <T,>(path: string) => async (signal: AbortSignal) => (await ask<T>(path, {}, signal)).data
 
-// Readiness is the answer of /-/ready. Which stores are broken is told to operators alone.
+// Readiness is the answer of /-/ready. Only operators are told which stores are broken.
 interface Readiness {
   ready: boolean
   waits_for?: string
@@ -47,13 +47,13 @@ interface Readiness {
 async function readiness(signal: AbortSignal): Promise<Readiness> {
   const response = await fetchAPI('-/ready', { signal })
   return response.json().catch(() => {
-    throw new Failure(`/-/ready is answered with ${response.status} ${response.statusText}`)
+    throw new Failure(`/-/ready answered ${response.status} ${response.statusText}`)
   })
 }
 
 function inWords(r: Readiness): string {
   if (r.ready) return r.broken ? `Ready, but ${r.broken} ${r.broken === 1 ? 'store' : 'stores'} cannot be opened` : 'Ready'
-  return `Not ready: waits until ${r.waits_for}` + (r.stores ? `, ${r.stores.done} of ${r.stores.total}` : '')
+  return `Not ready: waiting until ${r.waits_for}` + (r.stores ? `, ${r.stores.done} of ${r.stores.total}` : '')
 }
 
 export function Status() {
@@ -67,19 +67,19 @@ export function Status() {
       <div class="toolbar">
         <h1>Status</h1>
         <p class="note" role="status">
-          {ready.data ? inWords(ready.data) : (ready.error?.message ?? 'Asking…')}
+          {ready.data ? inWords(ready.data) : (ready.error?.message ?? 'Loading…')}
         </p>
       </div>
       {ready.data?.broken_stores?.map((b) => (
         <p key={`${b.tenant}/${b.store}`} class="hint warn">
-          Store {b.store} of tenant {b.tenant}: {b.error}. Way out: {b.way_out}.
+          Store {b.store} of tenant {b.tenant}: {b.error}. What to do: {b.way_out}.
         </p>
       ))}
       {process.data && <Cost process={process.data} cores={runtime.data?.GOMAXPROCS} />}
       {process.error && <Problem error={process.error} />}
       <div class="two">
         <Panel title="Build">
-          {build.error ? <Problem error={build.error} /> : !build.data ? <Loading what="Asking…" /> : (
+          {build.error ? <Problem error={build.error} /> : !build.data ? <Loading what="Loading…" /> : (
             <Pairs
               of={[
                 ['version', build.data.version],
@@ -88,13 +88,13 @@ export function Status() {
                 ['started', runtime.data ? new Date(runtime.data.startTime).toLocaleString('sv') : ''],
                 ['data directory', runtime.data?.CWD ?? ''],
                 ['tiles of 1 min are kept', runtime.data?.storageRetention ? span(hours(runtime.data.storageRetention)) : ''],
-                ['third parties in this page', <a href="licenses.txt">licenses.txt</a>],
+                ['third-party licences', <a href="licenses.txt">licenses.txt</a>],
               ]}
             />
           )}
         </Panel>
-        <Panel title="Listens on">
-          {!process.data ? <Loading what="Asking…" /> : (
+        <Panel title="Listening on">
+          {!process.data ? <Loading what="Loading…" /> : (
             <Pairs of={Object.entries(process.data.listening).filter(([k, v]) => k !== 'pid' && v !== '').map(([k, v]) => [k.replaceAll('_', ' '), String(v)])} />
           )}
         </Panel>
@@ -106,7 +106,7 @@ export function Status() {
   )
 }
 
-// hours reads Go's 960h0m0s, to seconds.
+// hours reads the hours of a Go duration, such as 960h0m0s, and returns them in seconds.
 const hours = (text: string) => 3600 * Number(text.match(/^(\d+)h/)?.[1] ?? 0)
 
 function Cost(props: { process: Process; cores?: number }) {
@@ -115,9 +115,9 @@ function Cost(props: { process: Process; cores?: number }) {
   return (
     <Figures>
       <Figure name="Up" value={span(p.uptime_seconds)} note={`pid ${p.pid}`} />
-      <Figure name="Processor" value={`${compact(cpu)} s`} note={`since the start${props.cores ? `, ${props.cores} cores` : ''}`} />
-      <Figure name="Memory" value={bytes(p.resident_bytes)} note={`at most ${bytes(p.max_resident_bytes)}`} />
-      <Figure name="Heap in use" value={bytes(p.heap_live_bytes)} note={`${count(p.gc_cycles)} collections`} />
+      <Figure name="Processor" value={`${compact(cpu)} s`} note={`since it started${props.cores ? `, ${props.cores} cores` : ''}`} />
+      <Figure name="Memory" value={bytes(p.resident_bytes)} note={`peak ${bytes(p.max_resident_bytes)}`} />
+      <Figure name="Heap in use" value={bytes(p.heap_live_bytes)} note={`${count(p.gc_cycles)} garbage collections`} />
       <Figure name="Goroutines" value={count(p.goroutines)} note={`${count(p.threads)} threads`} />
     </Figures>
   )
@@ -136,9 +136,9 @@ function Pairs(props: { of: [string, ComponentChildren][] }) {
   )
 }
 
-// operatorsOnly says why another tenant's configuration is not shown.
+// todo says why the configuration and the flags are not shown.
 function todo(error: Failure): string | undefined {
-  return error.status === 403 ? 'It names all tenants, so that only operators see it.' : undefined
+  return error.status === 403 ? 'Only operators may see this, since it names all tenants.' : undefined
 }
 
 function Configuration() {
@@ -148,15 +148,15 @@ function Configuration() {
   return (
     <Panel
       title="Configuration"
-      note="in force now; what is not a comment differs from the default"
+      note="in force now; settings that differ from the default"
       actions={
         <label class="check">
-          <input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> With defaults
+          <input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> Show defaults
         </label>
       }
     >
       {error && <Problem error={error} todo={todo(error)} />}
-      {!answer && !error && <Loading what="Asking…" />}
+      {!answer && !error && <Loading what="Loading…" />}
       {answer && (
         <pre class="scroll" tabIndex={0} role="region" aria-label="Configuration as YAML">
           {whole ? yaml : settings(yaml) || '# all defaults'}
@@ -166,7 +166,7 @@ function Configuration() {
   )
 }
 
-// settings leaves out comments, and sections of which nothing is left.
+// settings leaves out comments, and sections that are then empty.
 function settings(yaml: string): string {
   const lines = yaml.split('\n').filter((l) => l.trim() !== '' && !l.trim().startsWith('#'))
   const depth = (l: string) => l.length - l.trimStart().length
@@ -183,7 +183,7 @@ function Flags() {
   return (
     <Panel
       title="Flags"
-      note="as this process was started"
+      note="of this process"
       actions={
         <label class="field inline">
           Filter
@@ -192,8 +192,8 @@ function Flags() {
       }
     >
       {error && <Problem error={error} todo={todo(error)} />}
-      {!flags && !error && <Loading what="Asking…" />}
-      {flags && rows.length === 0 && <Empty>No flag has that in it.</Empty>}
+      {!flags && !error && <Loading what="Loading…" />}
+      {flags && rows.length === 0 && <Empty>No flag matches the filter.</Empty>}
       {rows.length > 0 && (
         <dl class="flags code">
           {rows.map(([name, value]) => (

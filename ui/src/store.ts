@@ -1,4 +1,4 @@
-// Values that several parts of the page look at, and what the browser remembers.
+// Values that several parts of the page share, and values that the browser remembers.
 import { useEffect, useState } from 'preact/hooks'
 
 export interface Store<T> {
@@ -28,12 +28,12 @@ export function useStore<T>(s: Store<T>): T {
   return s.get()
 }
 
-// remember keeps a value in this browser, if it keeps any.
+// remember keeps a value in this browser, if its storage allows.
 export function remember(key: string, value: string) {
   try {
     localStorage.setItem(key, value)
   } catch {
-    // it is full, or turned off: the page works without
+    // storage is full or turned off: the page works without it
   }
 }
 

@@ -1,4 +1,4 @@
-// Tail: the lines that arrive now, as they are, filtered in the server.
+// Tail: the lines that arrive now, unchanged. The server filters them.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { entered, Failure, fetchAPI } from './api'
 import { clock, count, printable } from './format'
@@ -20,7 +20,7 @@ interface Line {
   missed?: number
 }
 
-// kept bounds how many lines the page holds, and rate how many come a second.
+// The page holds at most kept lines. The server sends at most rate lines per second.
 const kept = 300
 const rate = 50
 
@@ -30,7 +30,7 @@ const fields = [
   ['sender', 'Sender', '10.0.0.0/8'],
 ] as const
 
-// filterOf takes from the address what the server is asked.
+// filterOf takes the filter for the server from the page's address.
 function filterOf(params: URLSearchParams): URLSearchParams {
   const out = new URLSearchParams()
   for (const [key] of fields) for (const v of params.getAll(key)) if (v) out.append(key, v)
@@ -49,7 +49,7 @@ interface Stream {
 
 const nothing: Stream = { lines: [], total: 0, leftOut: 0, missed: 0, open: false }
 
-// useTail reads the stream, and draws a few times a second at most.
+// useTail reads the stream, and draws at most four times a second.
 function useTail(filter: string, paused: boolean): Stream {
   const token = useStore(entered)
   const [state, setState] = useState<Stream>(nothing)
@@ -87,7 +87,7 @@ async function follow(filter: string, signal: AbortSignal, update: (next: Partia
   let rest = ''
   for (;;) {
     const { done, value } = await reader.read()
-    if (done) throw new Failure('The stream ended: the server stops, or this page was too slow for it.')
+    if (done) throw new Failure('The stream ended: the server stopped, or this page read it too slowly. Reload the page to continue.')
     const texts = (rest + value).split('\n')
     rest = texts.pop()!
     const { lines, total, leftOut, missed } = now()
@@ -114,7 +114,7 @@ export function Tail() {
   const set = (key: string, value: string) => {
     const next = new URLSearchParams(draft)
     next.delete(key)
-    // Several tags stand in one field; a line must have all of them.
+    // One field has all tags, and a line must have all of them.
     for (const v of key === 'tag' ? value.split(/\s+/) : [value]) next.append(key, v)
     setDraft(next)
   }
@@ -151,7 +151,7 @@ export function Tail() {
             Filter
           </button>
           <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>
-            {paused ? 'Go on' : 'Pause'}
+            {paused ? 'Resume' : 'Pause'}
           </button>
         </form>
       </div>
@@ -165,22 +165,22 @@ export function Tail() {
 }
 
 function todo(error: Failure): string | undefined {
-  if (error.status === 403) return 'What arrives is shown to operators only: run freshet tail on the server’s machine, or open this page there by its loopback address.'
-  if (error.status === 503) return 'Only a few may look at once: close another tail or capture.'
+  if (error.status === 403) return 'Only operators may see incoming lines. Run freshet tail on the server’s machine, or open this page there at its loopback address.'
+  if (error.status === 503) return 'Too many tails and captures are open. Close one of them.'
   return undefined
 }
 
 const Waiting = (props: { filtered: boolean }) => (
   <Empty>
-    <p>Waiting for lines.</p>
-    <p class="note">{props.filtered ? 'None has passed the filter yet: * stands for any text, ? for a byte.' : 'Nothing arrives at the sockets of DogStatsD at the moment.'}</p>
+    <p>Waiting for lines…</p>
+    <p class="note">{props.filtered ? 'No line has matched the filter yet. * matches any text, ? matches one byte.' : 'Nothing is arriving at the DogStatsD sockets.'}</p>
   </Empty>
 )
 
 function Notice(props: { tail: Stream; paused: boolean }) {
   const { tail, paused } = props
   const parts = [paused ? 'paused' : tail.open ? 'live' : '', `${count(tail.total)} lines`]
-  if (tail.leftOut) parts.push(`${count(tail.leftOut)} left out beyond ${rate} a second`)
+  if (tail.leftOut) parts.push(`${count(tail.leftOut)} left out above ${rate} per second`)
   if (tail.missed) parts.push(`${count(tail.missed)} datagrams missed`)
   return <>{parts.filter(Boolean).join(' · ')}</>
 }
@@ -211,7 +211,7 @@ function Lines(props: { lines: (Line & { id: number })[] }) {
   )
 }
 
-// Text paints the name, the value, the type and the tags of a line.
+// Text marks the name and the tags of a line.
 function Text(props: { line: Line }) {
   const { name, malformed } = props.line
   const line = printable(props.line.line)

@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it; remembered, and put in force by boot.ts.
+// The theme: light, dark, or the system's. The browser remembers it; boot.ts applies it first.
 import { remember, remembered, store } from './store'
 
 export type Theme = 'system' | 'light' | 'dark'
@@ -7,7 +7,7 @@ const key = 'freshet.theme'
 const chosen = remembered(key)
 export const theme = store<Theme>(chosen === 'light' || chosen === 'dark' ? chosen : 'system')
 
-// shades counts changes of colours, for what is drawn on a canvas.
+// shades counts changes of colours: canvases are drawn anew.
 export const shades = store(0)
 
 const system = matchMedia('(prefers-color-scheme: dark)')
@@ -31,8 +31,8 @@ export function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()
 }
 
-// seriesColours are eight that people with any colour vision tell apart (after Okabe
-// and Ito). Later series have them again, with dashes.
+// seriesColours is how many colours there are, chosen for any colour vision (after Okabe
+// and Ito). Later series have the same ones, with dashes.
 export const seriesColours = 8
 
 export const seriesColour = (i: number) => colour(`series-${i % seriesColours}`)

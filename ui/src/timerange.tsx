@@ -1,4 +1,4 @@
-// The times that Explore looks at: chosen, moved, fixed, and copied in a link.
+// The time range of Explore: to choose it, to move it, and to copy it in a link.
 import { useState } from 'preact/hooks'
 import * as explore from './explorestate'
 import type { State } from './explorestate'
@@ -28,12 +28,12 @@ export function TimeRange(props: { state: State; from: number; to: number; chang
               Last {explore.short(p)}
             </option>
           ))}
-        <option value="fixed">{state.to === null ? 'From … to …' : `${dateTime(from)} – ${dateTime(to)}`}</option>
+        <option value="fixed">{state.to === null ? 'Custom…' : `${dateTime(from)} – ${dateTime(to)}`}</option>
       </select>
       <button type="button" aria-label="Later" title="Later" disabled={state.to === null} onClick={() => shift(0.5)}>
         ▶
       </button>
-      <button type="button" aria-label="Choose times" title="Choose times" onClick={props.onChoose}>
+      <button type="button" aria-label="Custom time range" title="Custom time range" onClick={props.onChoose}>
         ⋯
       </button>
     </div>
@@ -52,7 +52,7 @@ export function TimesDialog(props: { from: number; to: number; onClose: () => vo
   const b = Math.round(Date.parse(to) / 1000)
   const good = b > a
   return (
-    <Dialog title="From … to …" onClose={props.onClose}>
+    <Dialog title="Custom time range" onClose={props.onClose}>
       <form
         onSubmit={(e) => {
           e.preventDefault()
@@ -67,17 +67,17 @@ export function TimesDialog(props: { from: number; to: number; onClose: () => vo
           To
           <input type="datetime-local" step="1" value={to} onInput={(e) => setTo(e.currentTarget.value)} />
         </label>
-        <p class="note">Times are those of {Intl.DateTimeFormat().resolvedOptions().timeZone}.</p>
-        {!good && <p class="bad">The end must be after the beginning.</p>}
+        <p class="note">Time zone: {Intl.DateTimeFormat().resolvedOptions().timeZone}</p>
+        {!good && <p class="bad">The end must be after the start.</p>}
         <button type="submit" class="primary" disabled={!good}>
-          Show
+          Apply
         </button>
       </form>
     </Dialog>
   )
 }
 
-// CopyLink gives an address that shows the same tomorrow: with its times fixed.
+// CopyLink copies an address with fixed times, which shows the same tomorrow.
 export function CopyLink(props: { state: State; to: number }) {
   const [done, setDone] = useState('')
   const copy = async () => {
@@ -87,13 +87,13 @@ export function CopyLink(props: { state: State; to: number }) {
       await navigator.clipboard.writeText(link)
       setDone('Copied')
     } catch {
-      go('explore', params) // without a clipboard the address bar has it
-      setDone('Copy the address')
+      go('explore', params) // without a clipboard, the user can copy it from the address bar
+      setDone('See the address bar')
     }
     setTimeout(() => setDone(''), 2000)
   }
   return (
-    <button type="button" aria-live="polite" onClick={copy} title="A link to exactly these times">
+    <button type="button" aria-live="polite" onClick={copy} title="Copies a link to exactly these times">
       {done || 'Copy link'}
     </button>
   )

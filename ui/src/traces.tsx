@@ -1,5 +1,5 @@
 // Slow traces: batches that were over their budget in a stage, and slow queries. The
-// server holds the last of them.
+// server holds the newest.
 import { useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { clock, count, day, seconds } from './format'
@@ -18,7 +18,7 @@ export interface Span {
 
 export interface Trace {
   id: string
-  name: string // dogstatsd, remote_write, otlp, tiles or query, or what Prometheus calls one
+  name: string // dogstatsd, remote_write, otlp, tiles or query, or Prometheus' name for a query
   start: string
   seconds: number
   over?: string // the stage that was over its budget
@@ -26,8 +26,8 @@ export interface Trace {
   spans_left_out?: number
 }
 
-// heads are all traces, newest first, with their roots only: one of a query has
-// hundreds of spans.
+// heads are all traces, newest first, with only their root spans: the trace of a query has
+// hundreds.
 export const heads = async (signal: AbortSignal) => (await ask<Trace[] | null>('api/v1/status/traces', { spans: 'root' }, signal)).data ?? []
 
 // textOf reads an attribute, which may be of any type.
@@ -36,20 +36,20 @@ export const textOf = (span: Span | undefined, name: string): string => {
   return value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 
-// kindOf is what a trace is of. Prometheus' API names the queries that it is asked.
+// kindOf is the input of a traced batch, or query. Prometheus has several names for queries.
 export const kindOf = (t: Trace) => (t.name.startsWith('promql') ? 'query' : t.name)
 
 // askedOf is the span that has the text of a query.
 export const askedOf = (t: Trace) => t.spans.find((s) => textOf(s, 'freshet.query'))
 
-// when is a time that is read in a list.
+// when writes a time for a list, with the date unless it is today.
 export function when(text: string): string {
   const unix = Date.parse(text) / 1000
   const today = day(Date.now() / 1000) === day(unix)
   return today ? clock(unix, true) : `${day(unix)} ${clock(unix)}`
 }
 
-// shownFirst bounds the rows until more are asked for.
+// shownFirst is how many rows are shown until a click on “Show all”.
 const shownFirst = 50
 
 export function Traces() {
@@ -75,21 +75,21 @@ export function Traces() {
         data &&
         data.length > 0 && (
           <>
-            <Pick label="Of" any="everything" value={name} values={data.map(kindOf)} onPick={(v) => filter('name', v)} />
-            <Pick label="Over" any="any budget" value={over} values={data.map((t) => t.over ?? '')} onPick={(v) => filter('over', v)} />
+            <Pick label="Kind" any="all" value={name} values={data.map(kindOf)} onPick={(v) => filter('name', v)} />
+            <Pick label="Over budget in" any="any stage" value={over} values={data.map((t) => t.over ?? '')} onPick={(v) => filter('over', v)} />
           </>
         )
       }
     >
       {error && <Refusal error={error} what="Slow traces" />}
-      {!data && !error && <Loading what="Asking…" />}
+      {!data && !error && <Loading what="Loading…" />}
       {data && data.length === 0 && (
         <Empty>
           <p>Nothing was slow.</p>
-          <p class="note">No stage was over its budget, and no query took longer than self.traces.query, since the server started.</p>
+          <p class="note">Since the server started, no stage was over its budget and no query took longer than self.traces.query.</p>
         </Empty>
       )}
-      {data && data.length > 0 && found.length === 0 && <Empty>No trace that is held is like that.</Empty>}
+      {data && data.length > 0 && found.length === 0 && <Empty>No trace matches the filter.</Empty>}
       {found.length > 0 && (
         <Table
           label="Slow traces"
@@ -97,17 +97,17 @@ export function Traces() {
           rowClass={() => 'leads'}
           columns={[
             {
-              name: 'began',
+              name: 'started',
               class: 'nowrap',
               cell: (t) => (
-                <Link page="records" params={leadTo(t)} title="Show its spans">
+                <Link page="records" params={leadTo(t)} title="Show the spans">
                   {when(t.start)}
                 </Link>
               ),
             },
-            { name: 'of', cell: (t) => <span class="tag">{kindOf(t)}</span> },
+            { name: 'kind', cell: (t) => <span class="tag">{kindOf(t)}</span> },
             {
-              name: 'took',
+              name: 'duration',
               number: true,
               cell: (t) => (
                 <>
@@ -117,7 +117,7 @@ export function Traces() {
               ),
             },
             { name: 'over budget', class: 'nowrap', cell: (t) => <OverBudget trace={t} /> },
-            { name: 'what', class: 'code what', cell: (t) => textOf(t.spans[0], 'freshet.query') || textOf(t.spans[0], 'query') || carried(t) },
+            { name: 'query or batch', class: 'code what', cell: (t) => textOf(t.spans[0], 'freshet.query') || textOf(t.spans[0], 'query') || carried(t) },
           ]}
         />
       )}
@@ -135,11 +135,11 @@ export function Traces() {
 function carried(t: Trace): string {
   const samples = Number(textOf(t.spans[0], 'freshet.samples'))
   const tenant = textOf(t.spans[0], 'freshet.tenant')
-  if (!tenant) return 'datagrams' // of a socket, timed before their lines are known
+  if (!tenant) return 'datagrams' // as read from a socket, before they are parsed
   return `${count(samples)} ${samples === 1 ? 'sample' : 'samples'} of ${tenant}`
 }
 
-// OverBudget says in which stage a batch was too long, and how long.
+// OverBudget shows the stage in which a batch was over its budget, and how long it took.
 export function OverBudget(props: { trace: Trace }) {
   const { over, spans } = props.trace
   if (!over) return <span class="note">–</span>

@@ -1,4 +1,4 @@
-// One trace: its spans below each other, each where its time lies in the whole.
+// One trace as a waterfall: its spans below each other, each placed by its time in the trace.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { count, printable, seconds } from './format'
@@ -8,12 +8,12 @@ import { askedOf, kindOf, textOf, when, type Span, type Trace } from './traces'
 interface Row {
   span: Span
   level: number
-  parts: number // how many spans are directly in it
-  own: number // seconds that none of them accounts for
+  parts: number // how many child spans it has
+  own: number // seconds in none of its children
 }
 
-// rowsOf puts each span below what it is part of. The root's parent is the sender's, and
-// one whose parent was left out counts as the root's.
+// rowsOf puts each span below its parent. The root's parent is a span of the sender. A span
+// whose parent was left out becomes a child of the root.
 function rowsOf(t: Trace): Row[] {
   const known = new Set(t.spans.map((s) => s.id))
   const parts = new Map<string, Span[]>()
@@ -34,8 +34,8 @@ function rowsOf(t: Trace): Row[] {
   return rows
 }
 
-// covered is how much time spans take, what they have in common once. They are in the
-// order of their begin.
+// covered is how much time spans take together. Time in several of them counts once. The
+// spans must be sorted by their start.
 function covered(spans: Span[]): number {
   let sum = 0
   let until = -Infinity
@@ -51,12 +51,12 @@ export function TraceView(props: { id: string }) {
   const { id } = props
   const { data, error } = usePoll(async (signal) => ((await ask<Trace[] | null>('api/v1/status/traces', { id }, signal)).data ?? []).find((t) => t.id === id) ?? null, 0, [id])
   if (error) return <Refusal error={error} what="Slow traces" />
-  if (data === undefined) return <Loading what="Asking…" />
+  if (data === undefined) return <Loading what="Loading…" />
   if (data === null) {
     return (
       <Empty>
-        <p>This trace is not held any more.</p>
-        <p class="note">The server holds the last ones in memory, as many as self.traces.keep says, until it ends. self.traces.endpoint sends all of them to where they stay.</p>
+        <p>The server no longer has this trace.</p>
+        <p class="note">It holds the newest self.traces.keep traces in memory. To keep traces longer, send them to another place with self.traces.endpoint.</p>
       </Empty>
     )
   }
@@ -73,13 +73,13 @@ function Whole(props: { trace: Trace }) {
   return (
     <>
       <Figures>
-        <Figure name="Took" value={seconds(t.seconds)} note={`${kindOf(t)}, since ${when(t.start)}`} />
+        <Figure name="Duration" value={seconds(t.seconds)} note={`${kindOf(t)}, started ${when(t.start)}`} />
         {t.over && <Figure name="Over its budget" state="bad" value={<>▲ {t.over}</>} note={`took ${seconds(Number(textOf(root, 'freshet.over_seconds')))}`} />}
         <Figure name="Tenant" value={<span class="long">{tenant || '–'}</span>} note={samples ? `${count(Number(samples))} ${samples === '1' ? 'sample' : 'samples'}` : undefined} />
-        <Figure name="Spans" value={count(t.spans.length)} note={t.spans_left_out ? `and ${count(t.spans_left_out)} that were left out` : 'all there are'} />
+        <Figure name="Spans" value={count(t.spans.length)} note={t.spans_left_out ? `${count(t.spans_left_out)} more were left out` : 'complete'} />
       </Figures>
       {query && (
-        <Panel title="Query" class="asked" actions={<Link page="explore" params={new URLSearchParams(tenant === 'freshet' ? { q: query, of: 'self' } : { q: query })}>Explore it</Link>}>
+        <Panel title="Query" class="asked" actions={<Link page="explore" params={new URLSearchParams(tenant === 'freshet' ? { q: query, of: 'self' } : { q: query })}>Open in Explore</Link>}>
           <pre class="scroll" tabIndex={0} role="region" aria-label="Text of the query">
             {query}
           </pre>
@@ -102,10 +102,10 @@ function Waterfall(props: { trace: Trace }) {
   const rows = rowsOf(t)
   const slow = rows.findIndex((r) => r.level > 1 && r.span.name === t.over)
   const [at, setAt] = useState(Math.max(0, slow))
-  const [closer, setCloser] = useState(false) // to the span that is chosen
+  const [closer, setCloser] = useState(false) // zoomed in to the selected span
   const tree = useRef<HTMLDivElement>(null)
   const chosen = rows[Math.min(at, rows.length - 1)]
-  // A little of what is around it stays in sight.
+  // Some time before and after the span stays visible.
   const [from, length] = closer ? [chosen.span.offset_seconds - 0.1 * chosen.span.seconds, 1.2 * chosen.span.seconds] : [0, t.seconds]
   const choose = (i: number) => {
     const next = Math.min(rows.length - 1, Math.max(0, i))
@@ -128,10 +128,10 @@ function Waterfall(props: { trace: Trace }) {
     <Panel
       title="Spans"
       class="waterfall"
-      note="↑ ↓ lead through them, Enter looks closer"
+      note="↑ ↓ move, ← goes to the parent, Enter zooms"
       actions={
         <button type="button" aria-pressed={closer} onClick={() => setCloser(!closer)}>
-          {closer ? 'The whole trace' : 'Look closer'}
+          {closer ? 'Zoom out' : 'Zoom in'}
         </button>
       }
     >
@@ -190,13 +190,13 @@ function Details(props: { row: Row; whole: number; slow: boolean }) {
   const { span, own, parts } = props.row
   const share = props.whole > 0 ? (100 * span.seconds) / props.whole : 0
   const rows: [string, string][] = [
-    ['begins', `+${seconds(span.offset_seconds)}`],
-    ['takes', `${seconds(span.seconds)}, ${share < 0.1 ? '<0.1' : share.toFixed(1)} %`],
+    ['start', `+${seconds(span.offset_seconds)}`],
+    ['duration', `${seconds(span.seconds)}, ${share < 0.1 ? '<0.1' : share.toFixed(1)} %`],
   ]
-  if (parts) rows.push(['in no part of it', seconds(Math.max(0, own))])
+  if (parts) rows.push(['own time', seconds(Math.max(0, own))])
   for (const name of Object.keys(span.attributes ?? {}).sort()) rows.push([name, textOf(span, name)])
   return (
-    <aside class="details" aria-label="The span that is chosen" aria-live="polite">
+    <aside class="details" aria-label="Selected span" aria-live="polite">
       <h3 class="code">{printable(span.name)}</h3>
       {props.slow && (
         <p class="bad">

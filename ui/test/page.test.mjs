@@ -3,15 +3,15 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test as once } from 'node:test'
 import { closed, hostile, launch, look, open, recorded, server, sizes } from './browser.mjs'
 
-// test tries again what timed out, and says so: a browser on a machine that is busy with
-// other tests sometimes stands still.
+// test repeats a test that timed out, and reports it: a browser sometimes hangs on a machine
+// that is busy with other tests.
 const test = (name, run) =>
   once(name, async (t) => {
     try {
       await run(t)
     } catch (e) {
       if (e.name !== 'TimeoutError') throw e
-      t.diagnostic(`timed out, and is tried again: ${e.message}`)
+      t.diagnostic(`timed out, trying again: ${e.message}`)
       await run(t)
     }
   })
@@ -27,26 +27,26 @@ const editor = (page) => page.locator('.cm-content').first()
 const everyStage = (page) => page.locator('.stages .inputs').nth(9)
 const hostileQuery = `web_hits{page="${hostile}"}`
 
-// sideways holds that no table scrolls to the side.
+// sideways checks that no table scrolls sideways.
 async function sideways(page, where) {
   const wide = await page.locator('.scroll').evaluateAll((all) => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => `${e.ariaLabel}: ${e.scrollWidth} in ${e.clientWidth}`))
   assert.deepEqual(wide, [], `tables of ${where} are wider than their place`)
 }
 
-// traced waits for a slow trace. A query is one there, however fast it is.
+// traced waits for a slow trace. Every query on that server is one, however fast it is.
 async function traced(is) {
   const until = Date.now() + 60_000
   for (;;) {
     await fetch(`${recorded}/api/v1/query?` + new URLSearchParams({ query: hostileQuery }))
     const found = (await (await fetch(`${recorded}/api/v1/status/traces`)).json()).data?.find(is)
     if (found) return `${recorded}/records?trace=${found.id}`
-    if (Date.now() > until) throw new Error(`no trace is held of which it is true that ${is}`)
+    if (Date.now() > until) throw new Error(`no trace matches ${is}`)
   }
 }
 const isQuery = (t) => t.spans.some((s) => s.attributes?.['freshet.query'] === hostileQuery)
 const isWrite = (t) => t.name === 'remote_write' && t.over === 'append'
 
-// places are what is looked at, each with what shows that it is there.
+// places are the addresses to look at, each with an element that shows that the page is ready.
 const places = {
   flow: { path: () => '/flow', ready: everyStage },
   explore: { path: () => '/explore', ready: (p) => p.getByRole('button', { name: 'shop_orders_total' }) },
@@ -72,11 +72,11 @@ const places = {
   status: { path: () => '/status', ready: (p) => p.getByText('--limits-max-series-per-metric') },
 }
 
-// Contrasts are half the cost of axe. They are the same on any screen, and all that is
-// different in other colours.
+// Contrasts are half the cost of axe. They do not depend on the size of the screen, and they
+// alone depend on the colours.
 const contrasts = { light: { wide: {}, narrow: { rules: { 'color-contrast': { enabled: false } } } }, dark: { wide: { runOnly: ['color-contrast'] }, narrow: null } }
 
-// Half of each test is waiting, so that several share the processor well.
+// Half of the time of a test is waiting, so several run at once.
 describe('the page', { concurrency: 4 }, () => {
   for (const [name, { path, ready }] of Object.entries(places)) {
     for (const size of Object.keys(sizes)) {
@@ -84,7 +84,7 @@ describe('the page', { concurrency: 4 }, () => {
         const { page, close } = await open(browser, { size })
         await page.goto(await path())
         await ready(page).waitFor()
-        if (name.startsWith('explore')) await editor(page).waitFor() // it comes later than the rest
+        if (name.startsWith('explore')) await editor(page).waitFor() // it is loaded after the rest
         await settled(page)
         await look(page, `${name}-${size}-light`, contrasts.light[size])
         await page.emulateMedia({ colorScheme: 'dark' })
@@ -95,7 +95,7 @@ describe('the page', { concurrency: 4 }, () => {
     }
   }
 
-  test('text is shown in its own order, and not all of what is long', async () => {
+  test('text keeps its order, and long text is cut', async () => {
     const { page, close } = await open(browser)
     const value = 'a\u202ecba"zz='
     const long = 'x'.repeat(3000)
@@ -206,7 +206,7 @@ describe('the page', { concurrency: 4 }, () => {
     }
   })
 
-  test('a chart can be read, hidden in part, looked into and left again', async () => {
+  test('a chart has a cursor, hides series, zooms, and Back leads out again', async () => {
     const { page, close } = await open(browser)
     await page.goto(query(['q', orders]))
     const chart = page.getByRole('group', { name: 'Chart of query A' })
@@ -214,7 +214,7 @@ describe('the page', { concurrency: 4 }, () => {
     await legend.nth(4).waitFor()
     await chart.focus()
     await page.keyboard.press('Home')
-    await page.getByText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/).first().waitFor() // the time of the cursor stands above the legend
+    await page.getByText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/).first().waitFor() // the cursor's time, above the legend
     await legend.nth(1).click()
     assert.equal(await legend.nth(1).getAttribute('aria-pressed'), 'false')
     await legend.nth(2).click({ modifiers: ['Shift'] })
@@ -232,17 +232,17 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
-  test('what goes wrong is said', async () => {
+  test('errors and empty answers are explained', async () => {
     const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] })
     await page.goto(query(['q', 'rate(shop_orders_total[)'], ['q', 'no_such_metric'], ['q', 'histogram_quantile(0.9, shop_orders_total)']))
     await page.getByRole('alert').getByText('parse error').waitFor()
-    await page.getByText('Nothing is there at these times.').first().waitFor()
+    await page.getByText('No data in this time range.').first().waitFor()
     await page.getByText(/bucket label "le" is missing/).first().waitFor() // Prometheus' own warning
     await look(page, 'explore-errors')
     await close()
   })
 
-  test('a query is marked where it is wrong, until it is changed', async () => {
+  test('the error in a query is marked until the query changes', async () => {
     const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] })
     const wrong = ['sum(rate(shop_orders_total[5m]) by', 'sum(', 'vector(1) +\n  rate(shop_orders_total)', '{region="日本"} ! 1']
     await page.goto(query(...wrong.map((q) => ['q', q])))
@@ -263,7 +263,7 @@ describe('the page', { concurrency: 4 }, () => {
     await marked(1, 'sum(', '\u00a0')
     await marked(2, 'vector(1) +  rate(', 'shop_orders_total')
     await marked(3, '{region="日本"} ', '!')
-    await page.getByText('The place is marked in the query.').nth(3).waitFor()
+    await page.getByText('The error is marked in the query.').nth(3).waitFor()
     await look(page, 'explore-faults')
     await editor(page).press('End')
     await page.keyboard.type(' (region))')
@@ -306,26 +306,26 @@ describe('the page', { concurrency: 4 }, () => {
       await close()
     })
 
-    test(`the dialog of times is in the middle, ${width} pixels wide`, async () => {
+    test(`the dialog for the time range is in the middle, ${width} pixels wide`, async () => {
       const { page, close } = await open(browser)
       await page.setViewportSize({ width, height: 900 })
       await page.goto('/explore')
-      await page.getByRole('button', { name: 'Choose times' }).click()
-      const dialog = page.getByRole('dialog', { name: 'From … to …' })
+      await page.getByRole('button', { name: 'Custom time range' }).click()
+      const dialog = page.getByRole('dialog', { name: 'Custom time range' })
       const { x, y, width: wide, height } = await dialog.boundingBox()
       assert.ok(x >= 0 && y >= 0 && x + wide <= width && y + height <= 900, `it is ${wide}×${height} at ${x}, ${y}`)
       assert.ok(Math.abs(x + wide / 2 - width / 2) <= 1, `its middle is at ${x + wide / 2}`)
       await look(page, `times-${width}`)
       await dialog.getByLabel('From').fill('2026-01-02T03:00:00')
       await dialog.getByLabel('To', { exact: true }).fill('2026-01-02T04:00:00')
-      await dialog.getByRole('button', { name: 'Show' }).click()
+      await dialog.getByRole('button', { name: 'Apply' }).click()
       await page.waitForURL(/from=1767322800&to=1767326400/)
       assert.equal(await dialog.count(), 0)
       await close()
     })
   }
 
-  test('keys lead everywhere', async () => {
+  test('keys open every page', async () => {
     const { page, close } = await open(browser)
     await page.goto('/')
     await page.getByRole('heading', { level: 1, name: 'Explore' }).waitFor()
@@ -336,7 +336,7 @@ describe('the page', { concurrency: 4 }, () => {
       assert.equal(await page.getByRole('link', { name, exact: true }).getAttribute('aria-current'), 'page')
     }
     await page.keyboard.press('?')
-    const help = page.getByRole('dialog', { name: 'Keys' })
+    const help = page.getByRole('dialog', { name: 'Keyboard shortcuts' })
     await help.waitFor()
     await look(page, 'help')
     await page.keyboard.press('Escape')
@@ -352,12 +352,12 @@ describe('the page', { concurrency: 4 }, () => {
 
     await page.goto('/status')
     await page.keyboard.press('Tab')
-    await page.keyboard.press('Enter') // Skip to the content
+    await page.keyboard.press('Enter') // Skip to content
     assert.equal(await page.evaluate(() => document.activeElement.id), 'main')
     await close()
   })
 
-  test('Series shows each way in: its limits, who sends, and what is over', async (t) => {
+  test('Series shows the limits and senders of each input, and what is over a limit', async (t) => {
     const { page, close } = await open(browser)
     const export1 = { resourceMetrics: [{ scopeMetrics: [{ metrics: [{ name: 'by.otlp', gauge: { dataPoints: [{ timeUnixNano: `${Date.now()}000000`, asDouble: 1 }] } }] }] }] }
     const send = () => fetch(`${server}/v1/metrics`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'User-Agent': 'otel-page/1' }, body: JSON.stringify(export1) })
@@ -376,7 +376,7 @@ describe('the page', { concurrency: 4 }, () => {
     const figure = (name) => page.locator('.figure').filter({ hasText: name }).locator('dd')
     assert.match(await figure('By remote write and OTLP').innerText(), /^\d+\s*series of 1,000,000, <?0\.\d+ %$/)
 
-    // Here nothing is over distributor.max_series, which Freshet's own metrics would be, too.
+    // This answer is made up: a distributor.max_series that small would also stop Freshet's own metrics.
     await page.route('**/api/v1/status/top?*', async (route) => {
       const answer = await (await route.fetch()).json()
       answer.data.request_newcomers = [{ metric: hostile, new_series: 3, refused_series: 4711, label: hostile, values: 5000, sender: `10.0.0.7 (${hostile})` }]
@@ -425,16 +425,16 @@ describe('the page', { concurrency: 4 }, () => {
     })
   }
 
-  test('status says in words what /-/ready says', async () => {
+  test('Status says in words what /-/ready answers', async () => {
     const { page, close } = await open(browser, { allowed: [/50[23]/] })
     const broken = { tenant: hostile, store: '10s', error: 'not a directory', way_out: 'move the file away' }
     for (const [status, json, ...words] of [
       [200, { ready: true, seconds: 1, broken: 0 }, 'Ready'],
-      [200, { ready: true, seconds: 1, broken: 1, broken_stores: [broken] }, 'Ready, but 1 store cannot be opened', `Store 10s of tenant ${hostile}: not a directory. Way out: move the file away.`],
+      [200, { ready: true, seconds: 1, broken: 1, broken_stores: [broken] }, 'Ready, but 1 store cannot be opened', `Store 10s of tenant ${hostile}: not a directory. What to do: move the file away.`],
       [200, { ready: true, seconds: 1, broken: 2 }, 'Ready, but 2 stores cannot be opened'],
-      [503, { ready: false, waits_for: 'the journal is replayed', seconds: 1, broken: 0 }, 'Not ready: waits until the journal is replayed'],
-      [503, { ready: false, waits_for: 'stores are opened', seconds: 1, broken: 0, stores: { done: 3, total: 9 } }, 'Not ready: waits until stores are opened, 3 of 9'],
-      [502, undefined, '/-/ready is answered with 502 Bad Gateway'],
+      [503, { ready: false, waits_for: 'the journal is replayed', seconds: 1, broken: 0 }, 'Not ready: waiting until the journal is replayed'],
+      [503, { ready: false, waits_for: 'stores are opened', seconds: 1, broken: 0, stores: { done: 3, total: 9 } }, 'Not ready: waiting until stores are opened, 3 of 9'],
+      [502, undefined, '/-/ready answered 502 Bad Gateway'],
     ]) {
       await page.unroute('**/-/ready')
       await page.route('**/-/ready', (route) => route.fulfill(json ? { status, json } : { status, body: '<h1>of a proxy</h1>' }))
@@ -472,13 +472,13 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByRole('button', { name: 'Pause' }).click()
     await page.getByText('paused').waitFor()
     await page.getByRole('checkbox', { name: 'Malformed only' }).check()
-    await page.getByRole('button', { name: 'Go on' }).click()
+    await page.getByRole('button', { name: 'Resume' }).click()
     await page.goto('/tail?malformed=true')
     await page.getByText(/expected a decimal number/).first().waitFor()
     await close()
   })
 
-  test('Flow says what is over its budget, by which input, and leads to a trace', async () => {
+  test('Flow shows which input is over a budget, and leads to a trace', async () => {
     const { page, close } = await open(browser)
     await page.goto('/flow')
     await page.locator('li.over').getByRole('heading', { name: 'append' }).waitFor()
@@ -493,11 +493,11 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
-  test('Flow tells inputs and tenants apart, whatever they are called', async () => {
+  test('Flow shows inputs and tenants apart, with hostile names, too', async () => {
     const { page, close } = await open(browser)
     const now = Math.floor(Date.now() / 5000) * 5
     const values = (v) => Array.from({ length: 180 }, (_, i) => [now - 900 + 5 * i + 5, String(v * (1 + 0.2 * Math.sin(i / 9)))])
-    // Only own metrics are made up: no stage of a test is slow for a quarter of an hour.
+    // The own metrics are made up, since no stage of a test is slow for a quarter of an hour.
     await page.route('**/self/api/v1/query_range*', async (route) => {
       const q = new URL(route.request().url()).searchParams.get('query')
       const v = q.includes('samples') ? 120_000 : q.includes('budget') ? 0.01 : q.includes('stage_age') ? 1.2 : q.includes('0.99') ? 0.009 : 0.002
@@ -518,12 +518,12 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByText('3 of the last probes had no answer').waitFor()
     await page.getByText('All tenants').click()
     await page.getByRole('cell', { name: hostile }).waitFor()
-    await page.getByText('Nothing came by.').first().waitFor()
+    await page.getByText('No samples in the last 15 minutes.').first().waitFor()
     await look(page, 'flow-inputs')
     await close()
   })
 
-  test('the ledger says which rule counts what goes down', async () => {
+  test('the ledger says which rule makes a counter that goes down count', async () => {
     const { page, close } = await open(browser)
     await page.route('**/api/v1/status/ledger', async (route) => {
       const answer = await (await route.fetch()).json()
@@ -531,11 +531,11 @@ describe('the page', { concurrency: 4 }, () => {
       await route.fulfill({ json: answer })
     })
     await page.goto('/flow')
-    await page.getByText('4,711 go below zero, where a counter cannot: a mapping rule with updown: true makes of it a gauge').waitFor()
+    await page.getByText('Refused: 4,711 negative increments, since a counter cannot go down. To store them, add a mapping rule with updown: true').waitFor()
     await close()
   })
 
-  test('a recording that the disk did not take says so', async () => {
+  test('the page says that a recording is not on disk', async () => {
     const { page, close } = await open(browser, { base: recorded })
     const made = { id: '20261121T235756.730-asked', reason: hostile, began: '2026-11-21T23:57:56Z', ended: '2026-11-21T23:58:01Z', bytes: 1 << 20, not_kept: 'no space left on device' }
     await page.route('**/api/v1/status/records', async (route) => {
@@ -546,18 +546,18 @@ describe('the page', { concurrency: 4 }, () => {
     await page.route('**/-/record', (route) => route.fulfill({ json: { status: 'success', data: made } }))
     await page.goto('/records')
     const row = page.getByRole('region', { name: 'Recordings' }).getByRole('row', { name: hostile }).first()
-    await row.getByText('In memory alone, until another is made: no space left on device').waitFor()
+    await row.getByText('In memory only, until the next recording: no space left on device').waitFor()
     await page.getByRole('button', { name: 'Record now' }).click()
-    await page.getByText('Recorded, and not kept.').waitFor()
+    await page.getByText('Recorded, but not on disk.').waitFor()
     await look(page, 'records-not-kept')
     await close()
   })
 
-  test('slow traces are filtered, and their spans gone through by keys', async () => {
+  test('slow traces are filtered, and keys move through their spans', async () => {
     const { page, close } = await open(browser, { base: recorded })
     await traced(isQuery)
     await page.goto('/records')
-    await page.getByRole('combobox', { name: 'Of', exact: true }).selectOption('query')
+    await page.getByRole('combobox', { name: 'Kind', exact: true }).selectOption('query')
     await page.waitForURL(/name=query/)
     const list = page.getByRole('region', { name: 'Slow traces' }).last()
     await list.getByText(hostileQuery).first().waitFor()
@@ -569,30 +569,30 @@ describe('the page', { concurrency: 4 }, () => {
     const chosen = page.locator('[role=treeitem][aria-selected=true]')
     await spans.nth(3).waitFor()
     const whole = Number(await spans.count())
-    await page.keyboard.press('End') // the waterfall has the keys already
+    await page.keyboard.press('End') // the waterfall has the focus already
     assert.equal(await chosen.evaluate((e) => [...e.parentElement.children].indexOf(e)), whole - 1)
     await page.keyboard.press('ArrowLeft')
     await page.keyboard.press('Home')
     await page.keyboard.press('ArrowDown')
-    await page.getByRole('complementary', { name: 'The span that is chosen' }).getByRole('heading', { name: await chosen.locator('.name').innerText() }).waitFor()
+    await page.getByRole('complementary', { name: 'Selected span' }).getByRole('heading', { name: await chosen.locator('.name').innerText() }).waitFor()
     await page.keyboard.press('Enter')
-    await page.getByRole('button', { name: 'The whole trace' }).waitFor()
+    await page.getByRole('button', { name: 'Zoom out' }).waitFor()
     await page.keyboard.press('Escape')
-    await page.getByRole('button', { name: 'Look closer' }).waitFor()
-    await page.getByRole('link', { name: 'Explore it' }).click()
+    await page.getByRole('button', { name: 'Zoom in' }).waitFor()
+    await page.getByRole('link', { name: 'Open in Explore' }).click()
     await page.waitForURL((u) => u.searchParams.get('q') === hostileQuery)
     await page.goto('/records?trace=0123456789abcdef0123456789abcdef')
-    await page.getByText('This trace is not held any more.').waitFor()
+    await page.getByText('The server no longer has this trace.').waitFor()
     await close()
   })
 
   test('a recording is made, listed, diagnosed and downloaded', async () => {
     const { page, close } = await open(browser, { base: recorded, allowed: [/404 \(Not Found\)/] })
     await page.goto('/records')
-    await page.getByRole('textbox', { name: 'Why' }).fill(hostile)
+    await page.getByRole('textbox', { name: 'Reason' }).fill(hostile)
     await page.getByRole('button', { name: 'Record now' }).click()
     await page.getByRole('progressbar', { name: 'Recording' }).waitFor()
-    await page.getByRole('link', { name: 'Diagnose it' }).click()
+    await page.getByRole('link', { name: 'Show the diagnosis' }).click()
     await page.waitForURL(/record=\d{8}T\d{6}\.\d{3}-asked/)
     await page.locator('.figure').getByText(hostile).waitFor()
     await page.getByText('goroutines:', { exact: false }).first().waitFor()
@@ -602,14 +602,14 @@ describe('the page', { concurrency: 4 }, () => {
     const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: `Download ${id}` }).click()])
     assert.equal(file.suggestedFilename(), `freshet-record-${id}.zip`)
     await page.goto('/records?record=20200101T000000.000-asked')
-    await page.getByText('This recording is not there any more.').waitFor()
+    await page.getByText('This recording no longer exists.').waitFor()
     await page.goto(`/records?record=${process.env.RECORD_HOSTILE}`)
     await page.locator('.causes').getByText(hostile).first().waitFor()
     await look(page, 'records-hostile')
     await close()
   })
 
-  test('what is for operators only is said so elsewhere', async () => {
+  test('other users are told what is for operators only', async () => {
     const { page, close } = await open(browser, { base: closed, headers: { 'X-Forwarded-For': '192.0.2.1' }, allowed: [/403 \(Forbidden\)/] })
     await page.goto('/records')
     await page.getByText('Recordings are shown to operators only.').waitFor()
@@ -622,7 +622,7 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByText('shown to operators only').waitFor()
     await close()
 
-    // Only the button is refused: a proxy passes on what reads, and nothing else.
+    // A proxy that passes on only reads: recordings are listed, and the button is refused.
     const other = await open(browser, { base: recorded, allowed: [/403 \(Forbidden\)/] })
     await other.page.route('**/-/record', (route) => route.fulfill({ status: 403, body: 'not by this proxy' }))
     await other.page.goto('/records')
@@ -631,7 +631,7 @@ describe('the page', { concurrency: 4 }, () => {
     await other.close()
   })
 
-  test('Explore asks for the own metrics of Freshet where they are', async () => {
+  test('Explore queries Freshet’s own metrics where they are on', async () => {
     const { page, close } = await open(browser)
     await page.goto('/explore')
     await page.getByRole('button', { name: 'Freshet itself' }).click()
@@ -639,33 +639,33 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByRole('button', { name: 'freshet_stage_seconds histogram' }).waitFor()
     await editor(page).click()
     await page.keyboard.type('freshet_ledger')
-    await page.getByRole('option', { name: /^freshet_ledger/ }).first().waitFor() // names are completed from there, too
+    await page.getByRole('option', { name: /^freshet_ledger/ }).first().waitFor() // names are completed from the own metrics, too
     await editor(page).fill('sum(freshet_stage_samples_total)')
     await page.keyboard.press('ControlOrMeta+Enter')
     await page.getByRole('list', { name: 'Series' }).waitFor()
     await page.getByRole('button', { name: 'This tenant' }).click()
-    await page.getByText('Nothing is there at these times.').waitFor()
+    await page.getByText('No data in this time range.').waitFor()
     assert.equal(new URL(page.url()).searchParams.get('of'), null)
     await close()
   })
 
   test('a server with tenants asks for a token, once', async () => {
     const base = closed
-    const { page, close } = await open(browser, { base, allowed: [/401 \(Unauthorized\)/, /403 \(Forbidden\)/, /404 \(Not Found\)/] }) // 403: another test was a proxy
+    const { page, close } = await open(browser, { base, allowed: [/401 \(Unauthorized\)/, /403 \(Forbidden\)/, /404 \(Not Found\)/] }) // 403: the test of operators came through a proxy
     await page.goto('/series')
-    const dialog = page.getByRole('dialog', { name: 'A token, please' })
+    const dialog = page.getByRole('dialog', { name: 'Sign in' })
     await dialog.waitFor()
     await look(page, 'token')
     await dialog.getByLabel('Token').fill('wrong')
-    await dialog.getByRole('button', { name: 'Show' }).click()
+    await dialog.getByRole('button', { name: 'Sign in' }).click()
     await dialog.getByText('no tenant has this token').waitFor()
     await dialog.getByLabel('Token').fill(process.env.FRESHET_TOKEN)
-    await dialog.getByRole('button', { name: 'Show' }).click()
+    await dialog.getByRole('button', { name: 'Sign in' }).click()
     await dialog.waitFor({ state: 'hidden' })
     await page.getByRole('region', { name: 'By tenant' }).getByRole('cell', { name: 'team-a' }).first().waitFor()
     await page.goto('/flow')
     await page.getByText('tenant team-a').waitFor()
-    await page.getByText('Own metrics are off.').waitFor()
+    await page.getByText('Freshet’s own metrics are off.').waitFor()
     await look(page, 'flow-off')
     await page.goto('/explore')
     await editor(page).waitFor()
@@ -675,7 +675,7 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
-  test('the page comes with its policy, to curl comes the list', async () => {
+  test('a browser gets the page with its policy, curl gets the list', async () => {
     const page = await fetch(server, { headers: { Accept: 'text/html' } })
     assert.match(page.headers.get('content-security-policy'), /^default-src 'none'; script-src 'self'; style-src 'self' 'nonce-\w+'; connect-src 'self'/)
     const list = await fetch(server)
