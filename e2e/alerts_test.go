@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// TestAlerts holds deploy/alerts.yaml to the metrics that a server really has: an
-// alert on a metric that is not there never fires. What to do for each alert
-// stands in docs/operations.md, under its name.
+// TestAlerts checks that a real server has every metric of deploy/alerts.yaml: an alert on a
+// metric that does not exist never fires. docs/operations.md must say under each alert's name
+// what to do.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -32,18 +32,18 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var metrics []byte
-	eventually(t, 2*tileWidth, "a store is open, something has passed the stages, and a tenant has closed a tile", func() error { // and their metrics with them
+	eventually(t, 2*tileWidth, "a store is open, samples have passed the stages, and a tenant has closed a tile", func() error { // only then do all metrics exist
 		metrics, err = p.get("/metrics", nil)
 		for _, name := range []string{"prometheus_tsdb_head_series", "freshet_stage_seconds", "freshet_aggregator_store_errors_total"} {
 			if err == nil && !hasMetric(string(metrics), name) {
-				err = fmt.Errorf("no %s", name)
+				err = fmt.Errorf("/metrics has no %s", name)
 			}
 		}
 		return err
 	})
 	rules := alertRules(t)
 	if len(rules) < 10 {
-		t.Errorf("only %d rules", len(rules))
+		t.Errorf("deploy/alerts.yaml has only %d rules", len(rules))
 	}
 	for _, rule := range rules {
 		if !strings.Contains(string(runbook), "### "+rule.Alert+"\n") {
@@ -57,7 +57,7 @@ func TestAlerts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, selector := range parser.ExtractSelectors(expr) {
-			// The help of a classic histogram is of all of its series.
+			// All series of a classic histogram share one HELP line.
 			if name := strings.TrimSuffix(nameOf(selector), "_bucket"); name != "up" && !hasMetric(string(metrics), name) {
 				t.Errorf("%s asks for %s, which the server does not have", rule.Alert, name)
 			}
@@ -68,7 +68,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// alertRules are those of deploy/alerts.yaml, as a Prometheus reads them.
+// alertRules reads the rules of deploy/alerts.yaml as Prometheus does.
 func alertRules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/alerts.yaml")
@@ -91,7 +91,7 @@ func nameOf(selector []*labels.Matcher) string {
 	return ""
 }
 
-// hasMetric looks for its help, since one with labels may have no series yet.
+// hasMetric looks for the HELP line, since a metric with labels may have no series yet.
 func hasMetric(metrics, name string) bool {
 	return regexp.MustCompile(`(?m)^# HELP ` + regexp.QuoteMeta(name) + ` `).MatchString(metrics)
 }

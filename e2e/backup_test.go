@@ -15,50 +15,50 @@ import (
 	"time"
 )
 
-// TestBackup takes a snapshot of a server under load, kills the server, and lets
-// another one go on with what was restored elsewhere: every tile that was stored
-// when the snapshot was begun is the same, sample by sample; the totals have all
-// that was journalled by then, and go on without a reset that rate() would see.
+// TestBackup checks that a restored snapshot has everything that was stored or journalled when
+// the snapshot began. It takes the snapshot under load, kills the server, restores into another
+// directory, and starts a server there. All tiles are the same, sample by sample, and the totals
+// continue without a reset that rate() would see.
 func TestBackup(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	old := start(t, dataDir(t))
 	l := startLoad(t, old.Unixgram)
 	event(t, old, "deploy")
 	begun := time.Now()
-	reach(begun.Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // the first tile is stored, and there is more
-	journalled := old.journalled(t) / 2                             // datagrams: each is two samples
+	reach(begun.Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // the first tile is stored, the second is open
+	journalled := old.journalled(t) / 2                             // in datagrams of two samples each
 	stored := time.Now().Truncate(tileWidth)
 	snapshot := filepath.Join(dataDir(t), "snapshot")
 	told := runFreshet(t, "backup", snapshot, "--server", "http://"+old.HTTP)
 	for _, part := range []string{"tsdb/default/10s: 1 blocks", "journal: ", "events.db", "names.db", snapshot + ": "} {
 		if !strings.Contains(told, part) {
-			t.Errorf("backup does not tell of %q:\n%s", part, told)
+			t.Errorf("the output of backup lacks %q:\n%s", part, told)
 		}
 	}
 	want := old.tiles(t, begun, stored)
 	old.kill(t)
 	l.stop()
 
-	// As on another machine: nothing of the old directory is there.
+	// The old directory is gone, as on another machine.
 	restored := filepath.Join(dataDir(t), "data")
 	if err := os.RemoveAll(old.dataDir); err != nil {
 		t.Fatal(err)
 	}
 	told = runFreshet(t, "restore", snapshot, "--data-dir", restored)
 	if !strings.Contains(told, "tsdb/default/10s: 1 blocks") || strings.Contains(told, "warning") {
-		t.Errorf("restore says:\n%s", told)
+		t.Errorf("unexpected output of restore:\n%s", told)
 	}
 	p := start(t, restored)
 	if got := p.tiles(t, begun, stored); !reflect.DeepEqual(got, want) {
-		t.Errorf("tiles are\n%v\nand were\n%v", got, want)
+		t.Errorf("restored tiles:\n%v\nwant those of before:\n%v", got, want)
 	}
 	var events []struct{ Title string }
 	if err := p.ask("/api/v1/events", nil, &events); err != nil || len(events) != 1 || events[0].Title != "deploy" {
-		t.Errorf("events %v, %v", events, err)
+		t.Errorf("events after the restore: %v, %v", events, err)
 	}
 	kept := p.totals(t, totals{journalled, journalled}, totals{}.add(l.sent()))
 
-	// New samples go on where the totals are, and the next snapshot has them.
+	// Totals continue with new samples, and the next snapshot has them.
 	again := startLoad(t, p.Unixgram)
 	reach(time.Now().Add(2 * time.Second))
 	again.stop()
@@ -74,16 +74,16 @@ func TestBackup(t *testing.T) {
 	}
 	runFreshet(t, "backup", "--server", "http://"+p.HTTP)
 	if snapshots, err := os.ReadDir(filepath.Join(restored, "snapshots")); err != nil || len(snapshots) != 1 {
-		t.Errorf("snapshots %v, %v", snapshots, err)
+		t.Errorf("snapshots of the restored server: %v, %v", snapshots, err)
 	}
 	conflicts(t, p)
 }
 
-// A backup or a restore that cannot be done says why, and leaves nothing behind.
+// A backup or a restore that fails says why, and leaves no files behind.
 func TestBackupRefuses(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)
-	p := start(t, d.dir, "--self-metrics=false") // a snapshot of their store would not fit, for a moment
+	p := start(t, d.dir, "--self-metrics=false") // the snapshot of that store would not fit on the disk
 	increment(t, p, "before", 1)
 	expectSoon(t, p, "before", 1)
 	server := "http://" + p.HTTP
@@ -98,7 +98,7 @@ func TestBackupRefuses(t *testing.T) {
 	mustFail(t, "is in use by process", "restore", whole, "--data-dir", p.dataDir)
 	mustFail(t, "is not empty", "restore", whole, "--data-dir", parent)
 	mustFail(t, "--data-dir", "restore", whole)
-	sender := filepath.Join(whole, "sender") // of the same length, but elsewhere
+	sender := filepath.Join(whole, "sender") // a directory with a path of the same length
 	if err := errors.Join(os.Rename(sender, filepath.Join(parent, "sender")), os.Symlink(filepath.Join(parent, "sender"), sender)); err != nil {
 		t.Fatal(err)
 	}
@@ -112,16 +112,16 @@ func TestBackupRefuses(t *testing.T) {
 	d.fill(t, p)
 	said := mustFail(t, "backup: ", "backup", "--server", server)
 	if !strings.Contains(said, "no space left") && !strings.Contains(said, "file too large") {
-		t.Errorf("on a full disk: %s", said)
+		t.Errorf("a backup on a full disk said: %s", said)
 	}
 	if left, err := os.ReadDir(filepath.Join(d.dir, "snapshots")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("the failed backup left files: %v, %v", left, err)
 	}
 	d.free(t, p)
 	runFreshet(t, "backup", "--server", server)
 }
 
-// runFreshet runs a command, which must succeed, and returns what it printed.
+// runFreshet runs a command that must succeed, and returns its output.
 func runFreshet(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), freshet, args...).CombinedOutput()
@@ -131,17 +131,17 @@ func runFreshet(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// mustFail runs a command, which must fail and say why.
+// mustFail runs a command that must fail and print why.
 func mustFail(t *testing.T, why string, args ...string) (said string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), freshet, args...).CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || !strings.Contains(string(out), why) {
-		t.Errorf("freshet %s: %v, must say %q\n%s", strings.Join(args, " "), err, why, out)
+		t.Errorf("freshet %s: %v, want an error that says %q\n%s", strings.Join(args, " "), err, why, out)
 	}
 	return string(out)
 }
 
-// cut takes the last byte of a file.
+// cut removes the last byte of a file.
 func cut(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -177,7 +177,7 @@ func (p *process) tiles(t *testing.T, begun, stored time.Time) map[string][]poin
 		sum += s.Values[len(s.Values)-1].V
 	}
 	if len(all) != loadContexts || math.IsNaN(sum) || sum == 0 {
-		t.Fatalf("%d series with a sum of %v", len(all), sum)
+		t.Fatalf("the load has %d series with a sum of %v", len(all), sum)
 	}
 	return all
 }

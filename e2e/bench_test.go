@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// benchAnswer is what `freshet bench dogstatsd --json` says, as far as it is looked at.
+// benchAnswer is the output of `freshet bench dogstatsd --json`, as far as these tests read it.
 type benchAnswer struct {
 	Load struct {
 		Network          string
@@ -49,15 +49,15 @@ func bench(t *testing.T, args ...string) (a benchAnswer) {
 	return a
 }
 
-// The books of a receiver that bench starts close over what it sent, and every
-// figure is there.
+// The books of the receiver that bench starts account for everything that bench sent, and no
+// figure is missing.
 func TestBenchClosesTheBooks(t *testing.T) {
 	for _, network := range []string{"udp", "unixgram"} {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
 			a := bench(t, "--duration", "1s", "--rate", "20000", "--to", network)
 			if len(a.Runs) != 1 || a.Load.Network != network {
-				t.Fatalf("%+v", a)
+				t.Fatalf("unexpected answer: %+v", a)
 			}
 			r := a.Runs[0]
 			if r.SentSamples == 0 || r.ReceivedSamples != r.SentSamples-r.LostSamples || r.ReceivedPackets != r.SentPackets-r.KernelDropped {
@@ -68,65 +68,66 @@ func TestBenchClosesTheBooks(t *testing.T) {
 				kinds += n
 			}
 			if kinds != r.SentSamples || len(r.SentByKind) != 6 {
-				t.Errorf("%d samples by kind: %v", kinds, r.SentByKind)
+				t.Errorf("the kinds add up to %d samples: %v", kinds, r.SentByKind)
 			}
 			for _, figure := range []string{"cpu_us_per_metric", "sent_metrics_per_second", "resident_bytes"} {
 				one, all := r.Measured[figure], a.Measured[figure]
 				if one <= 0 || all.Median != one || all.Lowest != one || all.Highest != one {
-					t.Errorf("%s is %v, over all runs %+v", figure, one, all)
+					t.Errorf("%s is %v in the only run, and over all runs %+v", figure, one, all)
 				}
 			}
 			if sum := r.Measured["cpu_user_us_per_metric"] + r.Measured["cpu_system_us_per_metric"]; sum < 0.99*r.Measured["cpu_us_per_metric"] || sum > 1.01*r.Measured["cpu_us_per_metric"] {
-				t.Errorf("user and system are %v together: %v", sum, r.Measured)
+				t.Errorf("user and system time add up to %v: %v", sum, r.Measured)
 			}
 		})
 	}
 }
 
-// A receiver that cannot keep up loses packets, and the kernel's count of them makes
-// up for all that did not come.
+// The books also close if the receiver cannot keep up: the kernel's count of dropped packets
+// explains all that did not arrive.
 func TestBenchCountsWhatTheKernelDropped(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--dogstatsd-receive-buffer", "4KiB")
 	r := bench(t, "--server", "http://"+p.HTTP, "--rate", "max", "--duration", "200ms").Runs[0]
 	if r.KernelDropped == 0 || r.LostSamples == 0 {
-		t.Errorf("nothing was lost: %+v", r)
+		t.Errorf("nothing was lost, so this test shows nothing: %+v", r)
 	}
 	if r.ReceivedPackets+r.KernelDropped != r.SentPackets || r.ReceivedSamples+r.LostSamples != r.SentSamples {
 		t.Errorf("the books do not close: %+v", r)
 	}
 }
 
-// A mistake in the receiver's flags is one on the command line, told in its words.
-func TestBenchTellsMistakesInTheReceiversFlags(t *testing.T) {
+// Bench reports a mistake in the receiver's flags as one of the command line, in serve's words.
+func TestBenchReportsMistakesInTheReceiversFlags(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command(freshet, "bench", "dogstatsd", "--", "--nonsense").CombinedOutput()
 	failed := (*exec.ExitError)(nil)
 	if !errors.As(err, &failed) || failed.ExitCode() != 2 || string(out) != "freshet: flags behind --: unknown flag: --nonsense; see freshet serve --help\n" {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("bench with a wrong flag: %v: %s", err, out)
 	}
 }
 
-// The books of a server that sends itself something do not tell whose it is.
-func TestBenchWantsAServerThatDoesNotProbe(t *testing.T) {
+// Bench refuses a server that probes itself, since the books do not tell its probes from bench's
+// samples.
+func TestBenchRefusesAServerThatProbes(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-probe")
 	out, err := exec.Command(freshet, "bench", "dogstatsd", "--server", "http://"+p.HTTP, "--duration", "1s").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "start it with --self-probe=false") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("bench of a server that probes: %v: %s", err, out)
 	}
 }
 
-// A receiver that stores has no such probes.
+// Bench starts a receiver of all roles without probes.
 func TestBenchOfAllRoles(t *testing.T) {
 	t.Parallel()
 	a := bench(t, "--role", "all", "--rate", "20000", "--duration", "1s")
 	if len(a.Runs) != 1 || a.Runs[0].SentPackets == 0 {
-		t.Errorf("%+v", a)
+		t.Errorf("nothing was sent: %+v", a)
 	}
 }
 
-// Neither a terminal that is closed nor a pipe that nobody reads leaves a directory.
+// Bench removes its directory also if its terminal or the pipe that it writes to is closed.
 func TestBenchLeavesNothingBehind(t *testing.T) {
 	for name, end := range map[string]func(*exec.Cmd, *os.File) error{
 		"hangup":      func(c *exec.Cmd, _ *os.File) error { return c.Process.Signal(syscall.SIGHUP) },
@@ -147,7 +148,7 @@ func TestBenchLeavesNothingBehind(t *testing.T) {
 			left := func() []os.DirEntry { all, _ := os.ReadDir(dir); return all }
 			eventually(t, 30*time.Second, "the receiver has a directory", func() error {
 				if len(left()) == 0 {
-					return errors.New("it has none")
+					return errors.New("there is none")
 				}
 				return nil
 			})
@@ -155,27 +156,27 @@ func TestBenchLeavesNothingBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
-				t.Errorf("it ended with %v, want exit status 1", err)
+				t.Errorf("bench ended with %v, want exit status 1", err)
 			}
 			if all := left(); len(all) > 0 {
-				t.Errorf("%v is left", all)
+				t.Errorf("bench left %v", all)
 			}
 		})
 	}
 }
 
-// The increments of all counters are what the store answers.
+// A query returns the increments of all counters that bench sent.
 func TestBenchKnowsTheSumOfItsCounters(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	r := bench(t, "--server", "http://"+p.HTTP, "--to", "unixgram", "--contexts", "100", "--rate", "10000", "--duration", "200ms").Runs[0]
 	if r.LostSamples != 0 || len(r.NotKept) != 0 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("unexpected run: %+v", r)
 	}
 	eventually(t, 30*time.Second, "all counters are there", func() error {
 		sum, err := p.value(`sum({__name__=~"bench_requests_.*"})`)
 		if err == nil && sum != float64(r.CounterIncrements) {
-			err = fmt.Errorf("their sum is %v, %d was sent", sum, r.CounterIncrements)
+			err = fmt.Errorf("the counters add up to %v, bench sent %d", sum, r.CounterIncrements)
 		}
 		return err
 	})

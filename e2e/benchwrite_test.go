@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Everything that bench writes to a server is found there, old and new series of either
-// version, and every figure is there; so it is in a server that runs already.
+// A server has everything that bench wrote to it, of old and new series and by either version of
+// the protocol, and no figure is missing. This holds for a server that bench starts and for one
+// that was already running.
 func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 	p := start(t, dataDir(t))
 	for name, args := range map[string][]string{
@@ -38,11 +39,11 @@ func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 			}
 			r := a.Run
 			if r.Sent < 2000 || r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries || r.SentSeries < 1000 {
-				t.Errorf("%+v", r)
+				t.Errorf("not everything that was sent was found: %+v", r)
 			}
 			for _, figure := range []string{"cpu_seconds_per_million_samples", "acknowledged_samples_per_second", "acknowledged_p99_ms", "resident_bytes", "sender_cpu_seconds_per_million_samples"} {
 				if r.Measured[figure] <= 0 {
-					t.Errorf("%s = %v", figure, r.Measured[figure])
+					t.Errorf("%s is %v", figure, r.Measured[figure])
 				}
 			}
 		})

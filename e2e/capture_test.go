@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-// A capture that is killed in the middle of a load is a bug report that can be
-// run: as fast as it goes, it gives another server what the file holds, no more
-// and no less.
+// A capture that is killed under load can be replayed: another server gets exactly the lines that
+// the file holds, as fast as it can.
 func TestCaptureAndReplay(t *testing.T) {
 	first, second := start(t, dataDir(t)), start(t, dataDir(t))
 	file := filepath.Join(t.TempDir(), "bug.capture")
@@ -25,7 +24,7 @@ func TestCaptureAndReplay(t *testing.T) {
 	if err := capture.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, startLimit, "the capture has a tap", func() error { return wantMetric(first, "freshet_taps", 1) })
+	eventually(t, startLimit, "the capture is connected", func() error { return wantMetric(first, "freshet_taps", 1) })
 
 	conn, err := net.Dial("unixgram", first.Unixgram)
 	if err != nil {
@@ -38,17 +37,17 @@ func TestCaptureAndReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 20_000 {
-			// Some of it is in the file, some on its way.
+			// Some datagrams are in the file, and some are still on their way to it.
 			if err := capture.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			_ = capture.Wait() // killed
+			_ = capture.Wait() // its error is the kill
 		}
 		if i == 25_000 {
 			break
 		}
 	}
-	eventually(t, startLimit, "the tap of a client that died is closed", func() error { return wantMetric(first, "freshet_taps", 0) })
+	eventually(t, startLimit, "the server closes the tap of the killed capture", func() error { return wantMetric(first, "freshet_taps", 0) })
 
 	var printed int
 	out := command(t, "replay", file, "--print", "--json")
@@ -68,7 +67,7 @@ func TestCaptureAndReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sent.Sent == 0 || sent.Sent > 20_001 || sent.Errors != 0 || sent.Sent*lines != uint64(printed) {
-		t.Errorf("replayed %+v of a file that has %d lines", sent, printed)
+		t.Errorf("replay sent %+v of a file with %d lines", sent, printed)
 	}
 	eventually(t, startLimit, "every replayed datagram counts", func() error {
 		for query, want := range map[string]uint64{"sum(captured)": 3 * sent.Sent, "sum(other)": sent.Sent} {
@@ -82,8 +81,8 @@ func TestCaptureAndReplay(t *testing.T) {
 	})
 }
 
-// What arrives is shown within a second, with its sender; filters work, and lines
-// that cannot be read are shown with the reason.
+// freshet tail shows a line within a second of its arrival, with its sender. Filters work, and
+// malformed lines are shown with the reason.
 func TestTail(t *testing.T) {
 	p := start(t, dataDir(t))
 	all := startTail(t, p)
@@ -102,31 +101,31 @@ func TestTail(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The sender is known from one of the next reads on, so that the first lines may
-	// have none.
+	// The server looks up senders only after the tail has started, so the first lines may have
+	// none.
 	send("warm_up:1|c")
 	if l := all.next(t); l.Name != "warm_up" || l.Type != "counter" {
-		t.Errorf("%+v", l)
+		t.Errorf("the first line: %+v", l)
 	}
 	send("page_views:1|c|#env:test\npage_views:1|c|#env:prod\ncpu:1|g|#env:prod\npage_views:oops|c|#env:test")
 	if l := wanted.next(t); l.Name != "page_views" || l.Text != "page_views:1|c|#env:prod" || l.Sender != fmt.Sprintf("pid=%d,uid=%d", os.Getpid(), os.Getuid()) {
-		t.Errorf("%+v", l)
+		t.Errorf("the line that the filter passes: %+v", l)
 	}
 	if l := malformed.next(t); l.Malformed != "bad_value" || l.At != len("page_views:") || l.Text != "page_views:oops|c|#env:test" {
-		t.Errorf("%+v", l)
+		t.Errorf("the malformed line: %+v", l)
 	}
 	for range 4 {
 		all.next(t)
 	}
 
-	// A server that stops does not wait for those who look on.
+	// A server that stops does not wait for its tails.
 	begun := time.Now()
 	p.terminate(t)
 	if took := time.Since(begun); took > 8*time.Second {
-		t.Errorf("stopped after %v", took)
+		t.Errorf("the server took %v to stop", took)
 	}
 	if err := wanted.cmd.Wait(); err == nil || !strings.Contains(wanted.notes.String(), "the server ended the stream") {
-		t.Errorf("%v, %q", err, &wanted.notes)
+		t.Errorf("tail ended with %v, %q", err, &wanted.notes)
 	}
 }
 
@@ -159,7 +158,7 @@ func startTail(t *testing.T, p *process, args ...string) *tailing {
 	return s
 }
 
-// next waits for a line, as long as the test may take.
+// next waits for a line, until the test's own limit.
 func (s *tailing) next(t *testing.T) (l tailLine) {
 	t.Helper()
 	text, err := s.out.ReadBytes('\n')
@@ -172,7 +171,7 @@ func (s *tailing) next(t *testing.T) (l tailLine) {
 	return l
 }
 
-// command runs freshet, which must succeed, and returns what it prints.
+// command runs freshet, which must succeed, and returns its standard output.
 func command(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(freshet, args...)

@@ -9,9 +9,9 @@ import (
 	own "github.com/freshet-io/freshet/client"
 )
 
-// TestOwnClient sends with our own client on every kind of socket, while the server runs,
-// while it does not, and when it runs again in the same place. Everything is counted once, and
-// the ledger shows the client's own counts.
+// TestOwnClient checks that what our own client sends is counted once, and that the ledger shows
+// the client's own counts. The client sends on every kind of socket, while the server runs, while
+// it is down, and when it runs again at the same address.
 func TestOwnClient(t *testing.T) {
 	t.Parallel() // it mostly waits for processes
 	p := start(t, dataDir(t))
@@ -33,13 +33,13 @@ func TestOwnClient(t *testing.T) {
 	each(func(s *ownSender) { s.use() })
 	flushed := make(chan error, len(senders))
 	each(func(s *ownSender) {
-		// After it has failed to send. Over UDP the probe fails.
+		// The client notices only when a send fails. Over UDP its probe fails.
 		go func() { flushed <- s.client.Flush(context.WithoutCancel(t.Context())) }()
 		select {
 		case err := <-s.trouble:
 			t.Logf("%s: %v", s.network, err)
 		case <-time.After(30 * time.Second):
-			t.Fatalf("%s: no error without a server", s.network)
+			t.Fatalf("%s: the client reports no error without a server", s.network)
 		}
 		s.use()
 	})
@@ -62,9 +62,9 @@ func TestOwnClient(t *testing.T) {
 		stats := s.client.Stats()
 		t.Logf("%s: %+v", s.network, stats)
 		if stats.Sent != stats.Calls-stats.Refused || stats.DroppedPackets > 0 {
-			t.Errorf("%s: %+v", s.network, stats)
+			t.Errorf("%s: the client's counts are wrong: %+v", s.network, stats)
 		}
-		want["metrics"] += float64(stats.Calls - 8) // of which are two events and two checks each time
+		want["metrics"] += float64(stats.Calls - 8) // without the two events and two checks of each round
 		want["events"] += 4
 		want["service_checks"] += 4
 		want["metric_dropped_on_receive"] += float64(stats.Refused)
@@ -107,8 +107,8 @@ func newOwnSender(t *testing.T, network, address string) *ownSender {
 		Prefix:  "own_" + network + "_",
 		Tags:    []string{"env:prod"},
 		OnError: func(err error) { s.trouble <- err },
-		// Only when the test says so: datagrams that a server has not read when it ends are
-		// lost, and no client can know.
+		// The test flushes by hand: datagrams that the server has not read when it ends are
+		// lost, and the client cannot know.
 		FlushInterval: time.Hour,
 	})
 	if err != nil {

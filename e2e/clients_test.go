@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// order is what a client script reads. It sends each operation to address, or to tap if it has
-// a sampling rate, and answers with what it sent.
+// order is the input of a client script. The script sends each operation to the address, or to the
+// tap if the operation has a sampling rate, and prints what it sent.
 type order struct {
 	Network    string      `json:"network"` // udp, unixgram or unix
 	Address    string      `json:"address"`
@@ -34,7 +34,7 @@ type report struct {
 
 // operation is one call of a client's method, or one for each value.
 type operation struct {
-	Method  string    `json:"method"` // count updown gauge timing histogram distribution set event check; updown is a count below a rule
+	Method  string    `json:"method"` // count updown gauge timing histogram distribution set event check; updown is a count that a rule makes an up/down counter
 	Name    string    `json:"name"`
 	Tags    []string  `json:"tags"`
 	Rate    float64   `json:"rate"`
@@ -57,7 +57,7 @@ type operation struct {
 
 // client is a client library in one mode on one kind of socket.
 type client struct {
-	name    string // begins the names of what it sends
+	name    string // prefix of the names that it sends
 	network string
 	send    func(t *testing.T, o order) report
 }
@@ -84,7 +84,7 @@ func python(t *testing.T, o order) report {
 
 func node(t *testing.T, o order) report {
 	if _, err := os.Stat("clients/node/node_modules/hot-shots"); err != nil {
-		t.Fatalf("hot-shots is not installed; run `make test`, which does it: %v", err)
+		t.Fatalf("hot-shots is not installed; `make test` installs it: %v", err)
 	}
 	return script(t, o, "node", "clients/node/send.js")
 }
@@ -115,8 +115,8 @@ func script(t *testing.T, o order, interpreter, name string) (r report) {
 	return r
 }
 
-// TestClients lets every client send every kind of metric. The answers are checked three
-// times: at once, from the open tiles; when the tile is stored; and after a restart.
+// TestClients checks that queries return what every client sent, for every kind of metric. It asks
+// three times: at once, from the open tiles; when the tile is stored; and after a restart.
 func TestClients(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	dir := dataDir(t)
@@ -135,14 +135,14 @@ func TestClients(t *testing.T) {
 		}
 	}
 	t.Run("live", check)
-	reach(runs[len(runs)-1].tileEnd.Add(5 * time.Second)) // lateness, a window, and a busy machine
+	reach(runs[len(runs)-1].tileEnd.Add(5 * time.Second)) // for lateness, a window, and a busy machine
 	t.Run("stored", check)
 	p.terminate(t)
 	p = start(t, p.dataDir, "--config", file)
 	t.Run("after a restart", check)
 }
 
-// clientRules make up/down counters of counters that clients also decrement.
+// clientRules turn the counters that clients also decrement into up/down counters.
 const clientRules = `mapping: {rules: [{match: '.*\.open', match_type: regex, updown: true}]}
 `
 
@@ -160,8 +160,8 @@ const (
 	sendTime  = 4 * time.Second // more than a client takes, on a busy machine
 )
 
-// sendInOneTile lets a client send everything within one tile of 10 s, since a set is counted
-// for each tile. If the machine was too slow for that, the client starts again, under another
+// sendInOneTile lets a client send everything within one tile of 10 s, since each tile counts a
+// set's members anew. If the machine is too slow for that, the client starts again under another
 // name.
 func sendInOneTile(t *testing.T, p *process, c client) *run {
 	t.Helper()
@@ -174,18 +174,18 @@ func sendInOneTile(t *testing.T, p *process, c client) *run {
 		}
 		before := time.Now().Truncate(tileWidth)
 		got := c.send(t, order{c.network, addresses[c.network], r.tap.address, operations(r.prefix)})
-		after := time.Now().Add(time.Second).Truncate(tileWidth) // the windows may lag
+		after := time.Now().Add(time.Second).Truncate(tileWidth) // a window may close late
 		if before.Equal(after) {
 			t.Logf("%s sent as %s", got.Client, r.prefix)
 			r.sent, r.tileEnd = got.Sent, before.Add(tileWidth)
 			return r
 		}
 	}
-	t.Fatalf("%s: sending took longer than %v, five times", c.name, sendTime)
+	t.Fatalf("%s: sending took longer than %v in each of five tries", c.name, sendTime)
 	return nil
 }
 
-// operations is what every client sends.
+// operations are what every client sends.
 func operations(prefix string) []operation {
 	rnd := rand.New(rand.NewPCG(7, 7)) // the same for all clients
 	metric := func(method, name string, values []float64, tags ...string) operation {
@@ -199,7 +199,7 @@ func operations(prefix string) []operation {
 	}
 	return []operation{
 		metric("count", "http-requests.total", upTo(60), "route:/a b/ü", "code:200"),
-		metric("count", "http-requests.total", upTo(30), "code:200", "route:/a b/ü"), // the same series
+		metric("count", "http-requests.total", upTo(30), "code:200", "route:/a b/ü"), // the same series as above
 		metric("count", "http-requests.total", upTo(7), "code:500", "url:http://x:80/?a=b;c"),
 		metric("count", "no-tags", upTo(3)),
 		sampled,
@@ -225,8 +225,8 @@ func upTo(n int) (v []float64) {
 	return v
 }
 
-// logNormal returns n durations with a lifelike distribution: many short, few long, in whole
-// numbers, which every client sends without loss.
+// logNormal returns n durations with a realistic distribution: many short, few long. They are
+// whole numbers, which every client sends exactly.
 func logNormal(rnd *rand.Rand, n int) (v []float64) {
 	for range n {
 		v = append(v, math.Ceil(math.Exp(4+1.2*rnd.NormFloat64())))
@@ -237,7 +237,7 @@ func logNormal(rnd *rand.Rand, n int) (v []float64) {
 // check compares the answers with what was sent.
 func (r *run) check(t *testing.T, p *process) {
 	type seriesKey struct{ method, selector string }
-	sent := map[seriesKey]*operation{} // all that was sent to one series
+	sent := map[seriesKey]*operation{} // everything that was sent to one series
 	labelSets := map[string]bool{}
 	for _, op := range r.sent {
 		if op.Method == "event" {
@@ -266,7 +266,7 @@ func (r *run) checkMetric(t *testing.T, p *process, sel string, op *operation) e
 		if op.Rate != 1 {
 			var n int
 			if want, n = r.tap.count(t, op.Name); n == 0 || n == len(op.Values) {
-				return fmt.Errorf("the client sent %d of %d: it does not sample, or its datagrams are on the way", n, len(op.Values))
+				return fmt.Errorf("the client sent %d of %d values: it does not sample, or datagrams are still on the way", n, len(op.Values))
 			}
 		}
 		return p.expect("increase("+sel+"[10m] anchored)", want, 0)
@@ -281,7 +281,7 @@ func (r *run) checkMetric(t *testing.T, p *process, sel string, op *operation) e
 		for _, m := range op.Members {
 			distinct[m] = true
 		}
-		// The standard error of HyperLogLog with 2^14 registers is 0.8 %; three of them.
+		// Three times the standard error of HyperLogLog with 2^14 registers, which is 0.8 %.
 		return p.expect("max_over_time("+sel+"[10m])", float64(len(distinct)), 0.025)
 	default: // timing, histogram, distribution
 		return p.checkTimer(sel, op.Values)
@@ -308,7 +308,7 @@ func (p *process) checkTimer(sel string, values []float64) error {
 		if err != nil {
 			return err
 		}
-		// Prometheus interpolates between the values around the rank; each is known
+		// Prometheus interpolates between the values around the rank, and knows each of them
 		// up to the width of its bucket.
 		rank := q * float64(len(sorted))
 		low := sorted[max(0, int(math.Floor(rank))-1)] / width
@@ -320,7 +320,7 @@ func (p *process) checkTimer(sel string, values []float64) error {
 	return nil
 }
 
-// expect evaluates expr, which must be want up to a relative error.
+// expect evaluates expr. Its value must be want, up to a relative error.
 func (p *process) expect(expr string, want, relative float64) error {
 	got, err := p.value(expr)
 	if err != nil {
@@ -332,8 +332,8 @@ func (p *process) expect(expr string, want, relative float64) error {
 	return nil
 }
 
-// checkLabels compares the label sets of everything this client sent with the documented rule,
-// so that there is no unexpected series.
+// checkLabels checks that the client's series have exactly the labels that the documented rule
+// gives, and that there are no other series.
 func (r *run) checkLabels(t *testing.T, p *process, want map[string]bool) {
 	t.Helper()
 	var series []map[string]string
@@ -369,7 +369,7 @@ func (r *run) checkEvent(t *testing.T, p *process, op operation) {
 	eventually(t, 20*time.Second, "the event", func() error {
 		err := p.ask("/api/v1/events", url.Values{"tag": {op.Tags[0]}, "text": {"SECOND"}}, &events)
 		if err == nil && len(events) != 1 {
-			err = fmt.Errorf("%d events", len(events))
+			err = fmt.Errorf("there are %d events", len(events))
 		}
 		return err
 	})
@@ -384,7 +384,7 @@ func (r *run) checkEvent(t *testing.T, p *process, op operation) {
 	}
 }
 
-// labelsOf is the documented rule from DogStatsD's names and tags to labels, as far as these
+// labelsOf turns DogStatsD's names and tags into labels by the documented rule, as far as these
 // operations need it.
 func labelsOf(t *testing.T, op operation) map[string]string {
 	t.Helper()

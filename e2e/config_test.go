@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// invoke runs freshet and returns its exit code and what it printed, apart.
+// invoke runs freshet and returns its exit code, standard output and standard error.
 func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), freshet, args...)
@@ -20,8 +20,8 @@ func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), notes.String()
 }
 
-// What an operator does before a reload: check a file, see what is in force, see
-// what would change. What flags say is no change, and the file in force is none.
+// Before a reload an operator can check a file, print the configuration in force, and see what
+// would change. Settings that are given by flags are no changes, and the file in force has none.
 func TestConfigurationTools(t *testing.T) {
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestConnectionsLeaveFiles opens 400 connections to a server that may open 256 files, as
-// somebody does who never closes one, and keeps them. The journal found no descriptor for
-// its next segment, and stores could not be opened.
+// TestConnectionsLeaveFiles checks that idle connections do not use up the descriptors that stores
+// and the journal need. The server may open 256 files; a client opens 400 connections and closes
+// none. The journal once had no descriptor for its next segment, and stores could not open.
 func TestConnectionsLeaveFiles(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -24,7 +24,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 	p := launch(t, dir, exec.Command("sh", "-c", serve))
 	p.says(t, "the process may open few files", "files=256")
 	for i := range 400 {
-		network, address, asks := "tcp", p.HTTP, true // once, and then nobody asks any more
+		network, address, asks := "tcp", p.HTTP, true // asks once, and then never again
 		switch i % 4 {
 		case 1:
 			address, asks = p.OTLPGRPC, false
@@ -50,7 +50,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 			}
 		}
 	}
-	// New tenants' stores open, by both ways, and the checkpoint finds its file.
+	// Stores of new tenants open, for both inputs, and a checkpoint can be written.
 	checkpoints, err := p.metric("freshet_aggregator_checkpoints_total")
 	if err != nil {
 		t.Fatal(err)
@@ -67,12 +67,12 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 			t.Errorf("%s: %v %v", tenant, answer, err)
 		}
 	}
-	const series = 25_000 // of which a window is more than a mebibyte of journal
+	const series = 25_000 // so that a window is more than a MiB of journal
 	flood(t, "udp", p.UDP, series, 1000, func(packet []byte, i int) []byte { return append(packet, fmt.Sprintf("counted:1|c|#of:%d\n", i)...) })
 	eventually(t, time.Minute, "all that was sent is counted", func() error { return p.expect("sum(counted)", series, 0) })
 	eventually(t, 3*time.Minute, "a checkpoint is made", func() error {
 		if n, err := p.metric("freshet_aggregator_checkpoints_total"); err != nil || n <= checkpoints {
-			return fmt.Errorf("%v, as before; %v", n, err)
+			return fmt.Errorf("there are still %v; %v", n, err)
 		}
 		return nil
 	})
@@ -81,12 +81,12 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 			t.Errorf("%s is %v", name, n)
 		}
 	}
-	// 400 came, of 100 Unix streams 32 stay, and of the others 72, as they have one address.
+	// Of 100 Unix streams 32 stay open. Of the 300 others 72 do, since they share one address.
 	if n, err := p.metric(`freshet_http_closed_connections_total{reason="idle"}`); err != nil || n < 300-96 {
 		t.Errorf("%v connections are counted as closed; %v", n, err)
 	}
 	if n, err := p.metric("freshet_http_connections_limit"); err != nil || n != 96 {
-		t.Errorf("there may be %v connections; %v", n, err)
+		t.Errorf("the limit of connections is %v; %v", n, err)
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_refused_connections_total"); err != nil || n != 100-32 {
 		t.Errorf("%v stream connections are counted as refused; %v", n, err)

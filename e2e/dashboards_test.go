@@ -16,21 +16,22 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// monitored is an expression of a panel of deploy/grafana, or a part of one of
-// deploy/alerts.yaml that has a value whether the alert fires or not.
+// monitored is an expression of a panel in deploy/grafana, or the part of an alert's expression
+// that has a value even if the alert does not fire.
 type monitored struct{ in, expr string }
 
-// needFaults are metrics that are not there before something went wrong, by the reason.
+// needFaults are the metrics that have no series before a fault, each with the reason.
 var needFaults = map[string]string{
-	"freshet_limit_samples_total":       "a series for each limit that was met",
-	"freshet_distributor_refused_total": "a series for each reason for which samples of a request were refused",
-	"freshet_distributor_retries_total": "a series for each reason for which a sender was told to come again",
-	"freshet_store_samples_refused_":    "a series for each reason for which a store refused samples",
+	"freshet_limit_samples_total":       "it has a series for each limit that was reached",
+	"freshet_distributor_refused_total": "it has a series for each reason for which samples of a request were refused",
+	"freshet_distributor_retries_total": "it has a series for each reason for which a sender was told to retry",
+	"freshet_store_samples_refused_":    "it has a series for each reason for which a store refused samples",
 }
 
-// TestDashboards asks each expression of deploy/grafana and deploy/alerts.yaml wherever
-// somebody would: a Prometheus that scrapes Freshet with its defaults, which stores classic
-// histograms, one that stores native ones, and Freshet's own store.
+// TestDashboards checks that every expression of deploy/grafana and deploy/alerts.yaml has an
+// answer, and that no alert fires on a healthy server. It asks a Prometheus that scrapes Freshet
+// with its defaults and so stores classic histograms, one that stores native ones, and Freshet's
+// own store.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -44,13 +45,13 @@ func TestDashboards(t *testing.T) {
 	askers := map[string]func(string) ([]result, error){
 		"a Prometheus with its defaults": scraped(""), "a Prometheus with native histograms": scraped(", scrape_native_histograms: true"), "Freshet's own store": p.self,
 	}
-	left := map[monitored][]string{} // what has had no answer yet, and where
+	left := map[monitored][]string{} // expressions without an answer yet, and where
 	everywhere := slices.Sorted(maps.Keys(askers))
 	for _, m := range slices.Concat(panelExpressions(t), alertParts(t)) {
 		left[m] = everywhere
 	}
 	if len(left) < 59 {
-		t.Fatalf("only %d expressions", len(left))
+		t.Fatalf("deploy has only %d expressions", len(left))
 	}
 	flood(t, "udp", p.UDP, 1000, 1000, func(packet []byte, _ int) []byte { return append(packet, "dashboards:1|c\n"...) })
 	eventually(t, 2*time.Minute, "every expression has an answer", func() error {
@@ -73,22 +74,22 @@ func TestDashboards(t *testing.T) {
 		}
 		if len(empty) > 0 {
 			slices.Sort(empty)
-			return fmt.Errorf("%d without one:\n%s", len(empty), strings.Join(empty, "\n"))
+			return fmt.Errorf("%d have none:\n%s", len(empty), strings.Join(empty, "\n"))
 		}
 		return nil
 	})
 	checkForms(t, askers)
-	// All is well: no alert fires.
+	// The server is healthy, so no alert may fire.
 	for _, rule := range alertRules(t) {
 		for who, ask := range askers {
 			if firing, err := ask(rule.Expr); err != nil || len(firing) > 0 && rule.Alert != "FreshetReloadFailed" {
-				t.Errorf("%s: %s: %v %v", who, rule.Alert, firing, err)
+				t.Errorf("%s: %s fires: %v %v", who, rule.Alert, firing, err)
 			}
 		}
 	}
 }
 
-// checkForms: the one Prometheus has classic histograms only, the other native ones only.
+// checkForms checks that one Prometheus has only classic histograms and the other only native ones.
 func checkForms(t *testing.T, askers map[string]func(string) ([]result, error)) {
 	t.Helper()
 	for _, of := range []struct{ who, has, lacks string }{
@@ -103,7 +104,7 @@ func checkForms(t *testing.T, askers map[string]func(string) ([]result, error)) 
 	}
 }
 
-// panelExpressions are those of deploy/grafana, as Grafana asks them.
+// panelExpressions are the expressions of deploy/grafana, with variables as Grafana fills them in.
 func panelExpressions(t *testing.T) (all []monitored) {
 	t.Helper()
 	files, err := filepath.Glob("../deploy/grafana/*.json")
@@ -136,7 +137,7 @@ func panelExpressions(t *testing.T) (all []monitored) {
 	return all
 }
 
-// alertParts are what the alerts compare.
+// alertParts are the expressions that the alerts compare.
 func alertParts(t *testing.T) (all []monitored) {
 	t.Helper()
 	for _, rule := range alertRules(t) {
@@ -153,8 +154,8 @@ func alertParts(t *testing.T) (all []monitored) {
 	return all
 }
 
-// compared are the parts of an expression that have a value whatever a comparison says. The
-// two forms of one histogram are one part.
+// compared are the parts of an expression that have a value even if a comparison is false. The two
+// forms of one histogram are one part.
 func compared(e parser.Expr) []string {
 	switch e := e.(type) {
 	case *parser.ParenExpr:
@@ -179,7 +180,7 @@ func needsFault(expr string) bool {
 	return false
 }
 
-// TestPromtool has Prometheus' own tool read the rules.
+// TestPromtool checks that Prometheus' own tool accepts deploy/alerts.yaml.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "../.cache/promtool", "check", "rules", "../deploy/alerts.yaml").CombinedOutput()

@@ -29,7 +29,7 @@ func diagnosis(t *testing.T, args ...string) (found diagnose.Diagnosis) {
 	return found
 }
 
-// during has do done again and again until the test's other work is over.
+// during repeats do in the background while work runs.
 func during(t *testing.T, do func(i int), work func()) {
 	t.Helper()
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -51,8 +51,8 @@ func during(t *testing.T, do func(i int), work func()) {
 	<-done
 }
 
-// A client sends a label with a new value in each line. The diagnosis names the metric, the
-// label and the sender; so do the record in a file, the one that the server kept, and the
+// The diagnosis of a flood of labels names the metric, the label and the sender. The command says
+// so for the running server, for a record in a file and for one that the server kept; so does the
 // API.
 func TestDiagnoseNamesAFlood(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	var found diagnose.Diagnosis
 	during(t, func(i int) {
 		for j := range 20 {
-			_, _ = fmt.Fprintf(conn, "flood.requests:1|c|#request_id:%d-%d", i, j) // nobody listens: the test fails elsewhere
+			_, _ = fmt.Fprintf(conn, "flood.requests:1|c|#request_id:%d-%d", i, j) // if nobody listens, the test fails elsewhere
 		}
 	}, func() { found = diagnosis(t, "--server", p.HTTP, "--save", file) })
 
@@ -74,7 +74,7 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	check := func(what string, d diagnose.Diagnosis) {
 		t.Helper()
 		if len(d.Causes) == 0 || d.Causes[0].Name != diagnose.Cardinality || d.Causes[0].Score < diagnose.Clear {
-			t.Fatalf("%s names %+v", what, d.Causes)
+			t.Fatalf("the causes of %s are %+v", what, d.Causes)
 		}
 		for _, want := range []string{"metric flood_requests", "label request_id", sender} {
 			if !strings.Contains(d.Causes[0].Title, want) {
@@ -92,15 +92,15 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	}
 	check("the API", answered)
 
-	// And for a person, who has no colours in a pipe.
+	// The text for people, which has no colours in a pipe.
 	text, err := exec.Command(freshet, "diagnose", file).CombinedOutput()
 	if err != nil || !strings.Contains(string(text), "1. A flood of series") || strings.Contains(string(text), "\x1b") {
-		t.Errorf("%v: %s", err, text)
+		t.Errorf("diagnose as text: %v: %s", err, text)
 	}
 }
 
-// The server stands still while datagrams come: the kernel drops them, and the diagnosis
-// says so first, whatever else a machine that is busy may show.
+// The diagnosis names the kernel's drops first, whatever else a busy machine may show. The server
+// is stopped while datagrams arrive, so that the kernel drops them.
 func TestDiagnoseNamesKernelDrops(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--dogstatsd-receive-buffer", "64KiB")
@@ -112,7 +112,7 @@ func TestDiagnoseNamesKernelDrops(t *testing.T) {
 	line := []byte("drops.requests:1|c|#padding:" + strings.Repeat("x", 500))
 	var found diagnose.Diagnosis
 	during(t, func(i int) {
-		// It stands still for most of each half second.
+		// The server is stopped for most of each half second.
 		switch i % 50 {
 		case 0:
 			_ = p.cmd.Process.Signal(syscall.SIGSTOP)
@@ -125,13 +125,13 @@ func TestDiagnoseNamesKernelDrops(t *testing.T) {
 	}, func() { found = diagnosis(t, "--server", p.HTTP) })
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	if len(found.Causes) == 0 || found.Causes[0].Name != diagnose.KernelDrops || found.Causes[0].Score < diagnose.Clear {
-		t.Errorf("named first: %+v", found.Causes)
+		t.Errorf("the first cause is not the drops: %+v", found.Causes)
 	}
 }
 
-// What makes a server ill on purpose (lab/diagnose) is in no binary without the build tag.
+// The binary has none of the faults that lab/diagnose injects; only a build tag adds them.
 func TestNoFaultsInTheBinary(t *testing.T) {
-	binary, err := os.ReadFile(freshet) // the names of functions are in it for stacks, stripped or not
+	binary, err := os.ReadFile(freshet) // it has the names of functions, stripped or not
 	if err != nil {
 		t.Fatal(err)
 	}

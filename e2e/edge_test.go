@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// nginx is a real nginx with our library. It answers "ok" on a Unix socket. lua/install puts
-// it below .cache.
+// nginx is a real nginx with our library, installed below .cache by lua/install. It answers "ok"
+// on a Unix socket.
 type nginx struct {
 	t      *testing.T
 	dir    string
@@ -72,8 +72,8 @@ http {
 // traced is an option of resty.freshet.http.
 const traced = `trace = "$arg_trace"`
 
-// startNginx starts an nginx that sends to a server at each interval, with options of
-// resty.freshet.http.
+// startNginx starts an nginx that sends its counts to a server every interval. options are those
+// of resty.freshet.http.
 func startNginx(t *testing.T, server string, interval time.Duration, options string) *nginx {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -96,7 +96,7 @@ func startNginx(t *testing.T, server string, interval time.Duration, options str
 	n.cmd = exec.Command(filepath.Join(installed, "usr/sbin/nginx"), "-p", n.dir, "-c", conf.Name(), "-e", errorLog)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := n.cmd.Start(); err != nil {
-		t.Fatalf("start nginx (lua/install puts it there): %v", err)
+		t.Fatalf("start nginx, which lua/install installs: %v", err)
 	}
 	go func() {
 		_ = n.cmd.Wait()
@@ -105,7 +105,7 @@ func startNginx(t *testing.T, server string, interval time.Duration, options str
 	t.Cleanup(func() {
 		n.end(syscall.SIGTERM)
 		if text, _ := os.ReadFile(errorLog); t.Failed() {
-			t.Logf("nginx said:\n%s", text)
+			t.Logf("nginx logged:\n%s", text)
 		}
 	})
 	n.client = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -135,7 +135,7 @@ func (n *nginx) getTraced(route, trace string) error {
 	return nil
 }
 
-// ask sends so many requests, on several connections at once. All must be answered.
+// ask sends requests on several connections at once. All must be answered.
 func (n *nginx) ask(times int) {
 	n.t.Helper()
 	var asking sync.WaitGroup
@@ -159,8 +159,8 @@ func (n *nginx) signal(s os.Signal) {
 	}
 }
 
-// end stops nginx and waits. A worker that finishes its requests also waits for connections
-// that have had none yet, and Go's client may hold one in reserve.
+// end stops nginx and waits. It closes idle connections first: a worker waits for connections
+// without a request, too, and Go's client may hold one in reserve.
 func (n *nginx) end(s os.Signal) {
 	n.client.CloseIdleConnections()
 	_ = n.cmd.Process.Signal(s)
@@ -203,8 +203,8 @@ func (n *nginx) counted(p *process) {
 	}
 }
 
-// Each request is counted once, whatever happens to the workers: they come and go with each
-// reload, and in the end all leave, at once or after their last answer.
+// Each request is counted once, whatever happens to the workers. Each reload replaces them, and at
+// the end they stop at once (TERM) or after their last answer (QUIT).
 func TestEdgeCountsEachRequest(t *testing.T) {
 	for name, last := range map[string]syscall.Signal{"QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM} {
 		for _, network := range []string{"unixgram", "udp"} {
@@ -221,7 +221,7 @@ func TestEdgeCountsEachRequest(t *testing.T) {
 					n.signal(syscall.SIGHUP)
 					n.ask(400)
 				}
-				n.end(last) // what the last half second had is sent by then
+				n.end(last) // sends the counts of the last half second
 				n.counted(p)
 				n.ledger(p)
 			})
@@ -229,7 +229,7 @@ func TestEdgeCountsEachRequest(t *testing.T) {
 	}
 }
 
-// ledger checks that no line was malformed.
+// ledger waits until the books close without a malformed or refused line.
 func (n *nginx) ledger(p *process) {
 	n.t.Helper()
 	eventually(n.t, 30*time.Second, "the books close", func() error {
@@ -271,17 +271,17 @@ func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
 	})
 }
 
-// A collector that is absent, reads nothing, or dies affects no request; the counts of that
-// time arrive when it is back.
+// No request fails while the collector is absent, reads nothing, or dies. The counts of that time
+// arrive when it is back.
 func TestEdgeWaitsForACollector(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	socket := filepath.Join(dir, "dgram.sock")
 	n := startNginx(t, "unix:"+socket, 100*time.Millisecond, traced)
-	n.ask(400) // nobody has made the socket
+	n.ask(400) // the socket does not exist
 
-	// Datagrams that the kernel took for a reader that never reads are lost with it, and do
-	// not count here: its queue is filled with other data before nginx can find it.
+	// Now a reader that never reads. Datagrams in its queue would be lost with it, so the queue
+	// is filled with other data before nginx can send to it.
 	elsewhere := socket + ".new"
 	deaf, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: elsewhere})
 	if err != nil {
@@ -302,7 +302,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	}
 	n.ask(400)
 	_ = filler.Close()
-	// Removed before it is closed: a closed socket has an empty queue, which takes more.
+	// The path is removed before the reader is closed, since that empties its queue.
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	n.ledger(p)
 }
 
-// Whatever a client sends as a label's value becomes that value, and never another line.
+// A label's value stays a value, whatever a client sends. It never becomes another line.
 func TestEdgeLabelsForgeNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -338,7 +338,7 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 	n.ledger(p)
 	names, err := p.query(`count by (__name__) ({__name__=~".+",__name__!~"http_requests|http_request_duration|datadog_.*|freshet_.*"})`)
 	if err != nil || len(names) != 0 {
-		t.Errorf("there is %v, %v", names, err)
+		t.Errorf("the names are %v, %v", names, err)
 	}
 	keys, err := p.query(`{__name__="http_requests"}`)
 	if err != nil {
@@ -349,7 +349,7 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 			switch key {
 			case "__name__", "route", "method", "status", "host", "instance":
 			default:
-				t.Errorf("label %s=%q was forged", key, value)
+				t.Errorf("a client forged the label %s=%q", key, value)
 			}
 			if len(value) > 256 {
 				t.Errorf("label %s has %d bytes", key, len(value))
@@ -358,7 +358,7 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 	}
 }
 
-// Classic buckets are what Prometheus' functions read, as if Prometheus had scraped them.
+// Prometheus' functions read the library's classic buckets as if Prometheus had scraped them.
 func TestEdgeClassicBuckets(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// exemplar is one that the server has of a series.
+// exemplar is an exemplar of a series, as the server returns it.
 type exemplar struct {
-	Series   map[string]string // without host
+	Series   map[string]string // without the label host
 	Labels   map[string]string
 	Value, T float64
 }
 
-// exemplars returns those of what expr selects, as Grafana asks for them beside a graph.
+// exemplars returns the exemplars of the series that expr selects, as Grafana asks for them.
 func (p *process) exemplars(expr string) (all []exemplar, err error) {
 	var found []struct {
 		Series    map[string]string `json:"seriesLabels"`
@@ -40,10 +40,10 @@ func (p *process) exemplars(expr string) (all []exemplar, err error) {
 	return all, err
 }
 
-// TestExemplars: a line of DogStatsD may say by which trace one of its measurements is found,
-// as lua/resty/freshet.lua does. Once the tile is stored, the series has it: a native
-// histogram whose values came one by one or in buckets, and of a classic one the bucket that
-// the measurement is in. It survives a restart, and one that makes no sense costs nothing.
+// TestExemplars checks that the trace id of a DogStatsD line becomes an exemplar when the tile is
+// stored. A native histogram has it whether its values came one by one or in buckets; of a classic
+// histogram the measurement's bucket has it. Exemplars survive a restart, and an invalid one costs
+// only itself. lua/resty/freshet.lua sends such lines.
 func TestExemplars(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	dir := dataDir(t)

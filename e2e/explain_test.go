@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// what explain says of one line.
+// explained is the answer of explain for one line.
 type explanation struct {
 	Tenant  string
 	Arrives []string
@@ -26,9 +26,9 @@ type explanation struct {
 	}
 }
 
-// The server explains by what it knows: who owns a name, and on which sockets
-// lines arrive. That it was asked changes nothing: what is sent afterwards owns
-// the names that were asked for before.
+// The server explains a line with what it knows: which kind has a name, and on which sockets lines
+// arrive. Asking changes nothing: a name belongs to the first line that is sent, not to one that
+// was explained.
 func TestExplain(t *testing.T) {
 	p := start(t, dataDir(t), "--dogstatsd-host-label=false")
 	ask := func(line string) explanation {
@@ -57,7 +57,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("limits: %q", limits)
 	}
 
-	// What explain says of a line is where it is found.
+	// A query finds the line under the series that explain named.
 	query := ask("latency:7|g|#env:prod").Lines[0].Becomes.Query
 	sendOne(t, p, "latency:7|g|#env:prod")
 	eventually(t, 30*time.Second, query, func() error {

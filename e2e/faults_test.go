@@ -26,8 +26,8 @@ const (
 	exitUsage   = 2
 )
 
-// refused runs freshet with arguments with which it cannot start, and returns its standard
-// error. It must end by itself, with one line for each problem.
+// refused runs freshet with arguments that it must refuse, and returns its standard error. It must
+// end by itself, with one line for each problem.
 func refused(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -41,23 +41,23 @@ func refused(t *testing.T, code int, args ...string) string {
 		t.Errorf("freshet %s: %v, want exit code %d", strings.Join(args, " "), err, code)
 	}
 	if stdout.Len() > 0 {
-		t.Errorf("printed on standard output: %s", &stdout)
+		t.Errorf("freshet printed on standard output: %s", &stdout)
 	}
 	for line := range strings.Lines(stderr.String()) {
 		if !strings.HasPrefix(line, "freshet: ") || strings.Contains(line, "goroutine") || strings.Contains(line, "panic") {
-			t.Errorf("not an error for people: %s", line)
+			t.Errorf("this error is not written for people: %s", line)
 		}
 	}
 	return stderr.String()
 }
 
-// serveArgs returns working arguments, followed by the ones to try.
+// serveArgs returns arguments that work, followed by args.
 func serveArgs(dir string, args ...string) []string {
 	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
 }
 
-// TestStartsThatCannotBe: each is one clear error that names the thing and the
-// way out, with the exit code by which an init system knows whether to try again.
+// TestStartsThatCannotBe checks that a start that fails prints one clear error, which names the
+// cause and the way out. Its exit code tells an init system whether to try again.
 func TestStartsThatCannotBe(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,17 +110,17 @@ func TestStartsThatCannotBe(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			if got := refused(t, c.code, c.args...); got != "freshet: "+c.want+"\n" {
-				t.Errorf("said\n %swant\n freshet: %s", got, c.want)
+				t.Errorf("printed\n %swant\n freshet: %s", got, c.want)
 			}
 		})
 	}
 	if _, err := running.value("vector(1)"); err != nil {
-		t.Errorf("the process that was in the way: %v", err)
+		t.Errorf("the running process no longer answers: %v", err)
 	}
 }
 
-// TestABadConfigurationNamesAllProblems: at once, each with its line, its key and
-// the way out, in the order of the file.
+// TestABadConfigurationNamesAllProblems checks that all mistakes in a file are reported at once, in
+// the file's order, each with its line, its key and the way out.
 func TestABadConfigurationNamesAllProblems(t *testing.T) {
 	file := filepath.Join(dataDir(t), "freshet.yaml")
 	if err := os.WriteFile(file, []byte(`data_dir: /nowhere/freshet
@@ -149,11 +149,11 @@ freshet: FILE:12: aggregator.lateness = 1h: must be 0s to 30s: at most six tiles
 freshet: FILE:13: aggregator.fsync = sometimes: must be interval or commit
 `, "FILE", file)
 	if got := refused(t, exitUsage, "serve", "--config", file); got != want {
-		t.Errorf("said\n%swant\n%s", got, want)
+		t.Errorf("printed\n%swant\n%s", got, want)
 	}
 }
 
-// TestAnEmptyAddressTurnsAnInputOff, each by itself and all of them.
+// TestAnEmptyAddressTurnsAnInputOff tries each input alone and all of them together.
 func TestAnEmptyAddressTurnsAnInputOff(t *testing.T) {
 	off := map[string]string{"udp": "--dogstatsd-udp", "unixgram": "--dogstatsd-unixgram", "unix": "--dogstatsd-unix"}
 	for _, without := range [][]string{{"udp"}, {"unixgram"}, {"unix"}, {"udp", "unixgram", "unix"}} {
@@ -177,13 +177,13 @@ func TestAnEmptyAddressTurnsAnInputOff(t *testing.T) {
 	}
 }
 
-// TestStaleSocketFiles: the files that kill -9 leaves behind do not prevent a start.
+// TestStaleSocketFiles checks that socket files left by kill -9 do not prevent a start.
 func TestStaleSocketFiles(t *testing.T) {
 	p := start(t, dataDir(t))
 	p.kill(t)
 	for _, path := range []string{p.Unixgram, p.Unix} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Type() != os.ModeSocket {
-			t.Fatalf("kill -9 left no socket at %s, so this test shows nothing: %v", path, err)
+			t.Fatalf("kill -9 left no socket file %s, so this test shows nothing: %v", path, err)
 		}
 	}
 	p = start(t, p.dataDir)
@@ -191,8 +191,7 @@ func TestStaleSocketFiles(t *testing.T) {
 	expectSoon(t, p, "after_kill", 3)
 }
 
-// increment adds 1 to a counter n times by datagrams on the Unix socket, where none can be
-// lost.
+// increment adds 1 to a counter n times. It sends datagrams to the Unix socket, which loses none.
 func increment(t *testing.T, p *process, name string, n int) {
 	t.Helper()
 	conn, err := net.Dial("unixgram", p.Unixgram)
@@ -212,15 +211,15 @@ func expectSoon(t *testing.T, p *process, expr string, want float64) {
 	eventually(t, 30*time.Second, expr, func() error { return p.expect(expr, want, 0) })
 }
 
-// TestDamagedJournal damages the journal on disk between two starts. The server starts, logs
-// what is lost, answers with all the rest, and counts on.
+// TestDamagedJournal checks that a server starts on a damaged journal, logs the damage, answers
+// with the rest, and continues to count.
 func TestDamagedJournal(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		stop   func(*process, *testing.T) // leaves a journal or a checkpoint
-		newest string                     // which of the files is damaged
+		newest string                     // pattern of the files; the newest is damaged
 		damage func(b []byte) []byte
-		lost   float64 // of three steps of ten, at most: a checkpoint makes up for none, the journal does
+		lost   float64 // at most, of three steps of ten; the journal replaces a lost checkpoint
 	}{
 		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment",
 			func(b []byte) []byte { return b[:len(b)-3] }, 10},
@@ -236,7 +235,7 @@ func TestDamagedJournal(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel() // it mostly waits for windows
 			p := start(t, dataDir(t))
-			for step := range 3 { // a window each, so that they are frames of their own
+			for step := range 3 { // each in a window, and so a frame, of its own
 				increment(t, p, fmt.Sprintf("step.%d", step), 10)
 				expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
 			}
@@ -269,16 +268,16 @@ func TestDamagedJournal(t *testing.T) {
 				}
 			}
 			if left < 30-c.lost || left > 30 {
-				t.Errorf("%v of 30 are left; at most %v should be lost", left, c.lost)
+				t.Errorf("%v of 30 increments are left; at most %v may be lost", left, c.lost)
 			}
-			t.Logf("%v of 30 are left", left)
+			t.Logf("%v of 30 increments are left", left)
 		})
 	}
 }
 
-// TestFullDisk: while nothing can be written, the collector holds its counts, and acknowledged
-// samples are answered. When there is room again everything is there: at once, and after a
-// restart.
+// TestFullDisk checks that a full disk loses nothing. The collector keeps its counts meanwhile, and
+// queries return acknowledged samples. When there is space again everything is there, at once and
+// after a restart.
 func TestFullDisk(t *testing.T) {
 	d := newSmallDisk(t)
 	p := start(t, d.dir)
@@ -296,9 +295,9 @@ func TestFullDisk(t *testing.T) {
 	})
 	widely(t, p, "during", 30)
 	if err := p.expect("before", 10, 0); err != nil {
-		t.Errorf("what was acknowledged: %v", err)
+		t.Errorf("acknowledged samples on a full disk: %v", err)
 	}
-	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // a tile that could not be stored
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // so that a tile could not be stored
 
 	d.free(t, p)
 	expectSoon(t, p, "sum(during)", 50)
@@ -320,8 +319,8 @@ func TestFullDisk(t *testing.T) {
 	check()
 }
 
-// TestStopOnAFullDisk: a stop must come to an end. Acknowledged samples are there when the
-// disk has room again; all others are counted and logged as lost.
+// TestStopOnAFullDisk checks that the server stops although its disk is full. Acknowledged samples
+// are there when the disk has space again; all others are counted and logged as lost.
 func TestStopOnAFullDisk(t *testing.T) {
 	t.Parallel() // it mostly waits for the drain
 	d := newSmallDisk(t)
@@ -336,7 +335,7 @@ func TestStopOnAFullDisk(t *testing.T) {
 	select {
 	case <-p.exited:
 	case <-time.After(stopLimit):
-		t.Fatalf("still runs %v after SIGTERM", stopLimit)
+		t.Fatalf("the server still runs %v after SIGTERM", stopLimit)
 	}
 	said, lost := p.output.String(), 0
 	for _, found := range regexp.MustCompile(`msg="samples are lost.* samples=(\d+)`).FindAllStringSubmatch(said, -1) {
@@ -344,7 +343,7 @@ func TestStopOnAFullDisk(t *testing.T) {
 		lost += n
 	}
 	if lost != 20 || strings.Contains(said, "goroutine ") {
-		t.Errorf("20 samples were lost, and %d were told:\n%s", lost, said)
+		t.Errorf("20 samples were lost, and the log says %d:\n%s", lost, said)
 	}
 	d.free(t, p)
 	p = start(t, p.dataDir)
@@ -354,8 +353,8 @@ func TestStopOnAFullDisk(t *testing.T) {
 	conflicts(t, p)
 }
 
-// widely adds 1 to n series, with labels so long that the free rest of a file's last page
-// cannot hold them.
+// widely adds 1 to n series. Their labels are so long that they do not fit into the free rest of a
+// file's last page.
 func widely(t *testing.T, p *process, name string, n int) {
 	t.Helper()
 	conn := dialTap(t, "unixgram", p.Unixgram)
@@ -366,9 +365,9 @@ func widely(t *testing.T, p *process, name string, n int) {
 	}
 }
 
-// smallDisk is a data directory whose disk can be filled. It is a separate file system if this
-// process may mount one. Otherwise the running server is forbidden to write, which fails in
-// the same places.
+// smallDisk is a data directory whose disk can be filled. It is a file system of its own if this
+// process may mount one. Otherwise fill limits the size of the server's files, so that writes fail
+// in the same places.
 type smallDisk struct {
 	dir     string
 	mounted bool
@@ -383,7 +382,7 @@ func newSmallDisk(t *testing.T) *smallDisk {
 	d.filler = filepath.Join(d.dir, "filler")
 	err := syscall.Mount("freshet-e2e", d.dir, "tmpfs", 0, fmt.Sprintf("size=%d", smallDiskBytes))
 	if err != nil {
-		t.Logf("no file system of its own: %v", err)
+		t.Logf("cannot mount a file system, so fill limits the size of files: %v", err)
 		return d
 	}
 	d.mounted = true
@@ -422,7 +421,7 @@ func (d *smallDisk) free(t *testing.T, p *process) {
 	t.Helper()
 	if !d.mounted {
 		select {
-		case <-p.exited: // and the limit with it
+		case <-p.exited: // the limit ended with the process
 		default:
 			limitFileSize(t, p, unix.RLIM_INFINITY)
 		}
@@ -433,7 +432,7 @@ func (d *smallDisk) free(t *testing.T, p *process) {
 	}
 }
 
-// limitFileSize makes every write beyond a file's first n bytes fail.
+// limitFileSize makes the process' writes beyond the first n bytes of any file fail.
 func limitFileSize(t *testing.T, p *process, n uint64) {
 	t.Helper()
 	err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: n, Max: unix.RLIM_INFINITY}, nil)

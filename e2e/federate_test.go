@@ -18,9 +18,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// stampedApplication is a target to scrape whose samples say their time, so that two servers
-// that have them have the same however often they scrape. It has none until begin is called:
-// Prometheus sends nothing that is older than itself.
+// stampedApplication is a target to scrape whose samples all have one fixed time, so that two
+// servers have the same samples however often they scrape. It has no samples until begin is called,
+// since Prometheus does not send samples that are older than itself.
 func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -31,7 +31,7 @@ func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 		requests.WithLabelValues(path, "").Add(1e300)
 	}
 	special := f.NewGaugeVec(prometheus.GaugeOpts{Name: "app_special"}, []string{"is"})
-	// Not -0, which Prometheus sends as 0.
+	// Without -0, which Prometheus sends as 0.
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 1e-300} {
 		special.WithLabelValues(fmt.Sprint(v)).Set(v)
 	}
@@ -64,7 +64,7 @@ func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 	return target, func() { stamp.Store(time.Now().UnixMilli()) }
 }
 
-// federated is what a server answers who federates from it: the type, and the body.
+// federated is the answer of /federate: the content type and the body.
 func (p *process) federated(accept string, match ...string) (string, error) {
 	r, err := http.NewRequest(http.MethodGet, "http://"+p.HTTP+"/federate?"+url.Values{"match[]": match}.Encode(), nil)
 	if err != nil {
@@ -82,12 +82,12 @@ func (p *process) federated(accept string, match ...string) (string, error) {
 	}
 	text := answer.Header.Get("Content-Type") + "\n" + string(body)
 	if strings.Contains(text, "encoding=text") {
-		text = strings.ReplaceAll(text, ":  ", ": ") // the library chooses one of both for each build
+		text = strings.ReplaceAll(text, ":  ", ": ") // the library writes one or the other, chosen at random when it is built
 	}
 	return text, err
 }
 
-// firstDifference is where two texts differ, with some of what is before and behind it.
+// firstDifference shows where two texts first differ, with the text around that place.
 func firstDifference(got, want string) string {
 	i := 0
 	for i < min(len(got), len(want)) && got[i] == want[i] {
@@ -97,9 +97,9 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("at byte %d\n%q\nPrometheus answers\n%q", i, around(got), around(want))
 }
 
-// TestFederatesAsPrometheus: who federates from Freshet gets what a Prometheus with the same samples
-// answers, byte by byte in each format; and a Prometheus does federate from it, what came by
-// DogStatsD as well.
+// TestFederatesAsPrometheus checks that /federate answers byte for byte what a Prometheus with the
+// same samples answers, in each format, and that a real Prometheus can federate from Freshet, also
+// what came by DogStatsD.
 func TestFederatesAsPrometheus(t *testing.T) {
 	t.Parallel() // it mostly waits
 	p := start(t, dataDir(t))
@@ -130,7 +130,7 @@ remote_write:
 		}
 		got, err := p.value("count(" + all + ")")
 		if err == nil && (got != want || want < 25) {
-			err = fmt.Errorf("%v series, Prometheus has %v", got, want)
+			err = fmt.Errorf("Freshet has %v series, Prometheus has %v", got, want)
 		}
 		return err
 	})
@@ -157,7 +157,7 @@ remote_write:
 		}
 		v, err := theirs.value(`live_level{zone="eu"}`)
 		if err == nil && v != 42 {
-			err = fmt.Errorf("it has %v", v)
+			err = fmt.Errorf("the federating Prometheus has %v", v)
 		}
 		return err
 	})

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestForward: what comes in by DogStatsD and by remote write reaches another backend, here
-// another Freshet, though that is away at first and the one that sends is killed meanwhile.
+// TestForward checks that samples of DogStatsD and of remote write reach a backend, although the
+// backend is down at first and the forwarding server is killed meanwhile. The backend is another
+// Freshet.
 func TestForward(t *testing.T) {
 	t.Parallel()
 	other := start(t, dataDir(t))
@@ -49,7 +50,7 @@ forward:
 	increment(t, p, "tiled", 7)
 	eventually(t, 30*time.Second, "its tile waits for the backend", func() error {
 		n, err := p.ownMetric("freshet_forwarder_waiting_samples")
-		if err == nil && n < 12 { // and the zero before it
+		if err == nil && n < 12 { // the others are the zeros before counters
 			err = fmt.Errorf("%v samples wait", n)
 		}
 		return err
@@ -69,7 +70,7 @@ forward:
 			got = append(got, fmt.Sprint(v.T, v.V))
 		}
 		if !slices.Equal(got, sent) {
-			return fmt.Errorf("%d samples of %d: %s", len(got), len(sent), strings.Join(got, ", "))
+			return fmt.Errorf("the backend has %d samples of %d: %s", len(got), len(sent), strings.Join(got, ", "))
 		}
 		v, err := other.value("increase(tiled[10m] anchored)")
 		if err == nil && v != 7 {

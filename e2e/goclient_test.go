@@ -7,14 +7,14 @@ import (
 	"github.com/DataDog/datadog-go/v5/statsd"
 )
 
-// The three ways in which datadog-go aggregates before it sends.
+// The modes in which datadog-go aggregates before it sends.
 var (
 	plain      = statsd.WithoutClientSideAggregation()
-	aggregated = statsd.WithClientSideAggregation()         // counts, gauges and sets; its default
-	extended   = statsd.WithExtendedClientSideAggregation() // and packs timers, histograms and distributions
+	aggregated = statsd.WithClientSideAggregation()         // of counts, gauges and sets; the default
+	extended   = statsd.WithExtendedClientSideAggregation() // and packs the values of timers, histograms and distributions
 )
 
-// goClient is a client script in our own process.
+// goClient does in this process what client scripts do.
 func goClient(mode statsd.Option) func(*testing.T, order) report {
 	return func(t *testing.T, o order) report {
 		t.Helper()
@@ -44,8 +44,8 @@ func dialStatsd(t *testing.T, network, address string, mode statsd.Option) *stat
 	t.Helper()
 	prefix := map[string]string{"udp": "", "unixgram": "unixgram://", "unix": "unixstream://"}[network]
 	c, err := statsd.New(prefix+address, mode,
-		statsd.WithWriteTimeout(10*time.Second), // nothing is lost before it is sent
-		statsd.WithoutOriginDetection())         // labels are those of the operations
+		statsd.WithWriteTimeout(10*time.Second), // so that nothing is lost before it is sent
+		statsd.WithoutOriginDetection())         // so that the labels are only those of the operations
 	if err != nil {
 		t.Fatal(err)
 	}

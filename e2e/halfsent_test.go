@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 )
 
-// halfSent begins calls of gRPC on one connection, each of a message of 32 MiB of which 100
-// bytes come, and leaves the connection open until the test ends. The frames are made by
-// hand: a library sends whole messages.
+// halfSent begins gRPC calls on one connection, which stays open until the test ends. Each call
+// announces a message of 32 MiB and sends 100 bytes of it. The frames are made by hand, since a
+// library sends whole messages.
 func halfSent(t *testing.T, p *process, tenant string, calls int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.OTLPGRPC)
@@ -34,7 +34,7 @@ func halfSent(t *testing.T, p *process, tenant string, calls int) {
 	const data, headers, settings, endHeaders = 0, 1, 4, 4
 	out.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	frame(settings, 0, 0, nil)
-	var fields []byte // each a literal that is not indexed, of HPACK
+	var fields []byte // HPACK literals without indexing
 	for _, f := range [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":path", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"}, {":authority", p.OTLPGRPC},
 		{"content-type", "application/grpc"}, {"te", "trailers"}, {"x-scope-orgid", tenant},
@@ -55,7 +55,7 @@ func halfSent(t *testing.T, p *process, tenant string, calls int) {
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
 }
 
-// halfPosted begins requests over HTTP, each of a body of 32 MiB of which 100 bytes come.
+// halfPosted begins HTTP requests that announce a body of 32 MiB and send 100 bytes of it.
 func halfPosted(t *testing.T, p *process, tenant string, requests int) {
 	t.Helper()
 	for i := range requests {
@@ -70,9 +70,10 @@ func halfPosted(t *testing.T, p *process, tenant string, requests int) {
 	}
 }
 
-// TestHalfSentRequests has clients that begin requests and do not go on. Four messages of
-// gRPC kept their tenant from writing for a minute, and eight everybody, as each took the
-// memory of the largest; requests over HTTP that say how much will come did the same.
+// TestHalfSentRequests checks that clients which begin requests and do not finish them keep nobody
+// from writing. Each such request once reserved the memory of the largest allowed: four gRPC calls
+// blocked their tenant for a minute, and eight blocked all tenants, and so did HTTP requests with a
+// Content-Length.
 func TestHalfSentRequests(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--http-trust-tenant-header", "--http-allow-unknown-tenants")
@@ -80,7 +81,7 @@ func TestHalfSentRequests(t *testing.T) {
 		halfSent(t, p, "team-a", calls)
 		halfPosted(t, p, "team-a", calls)
 	}
-	// Well before the first of them is a minute old, all tenants write, by every way.
+	// All tenants can write by every input, long before the half-sent requests time out.
 	const patience = 30 * time.Second
 	began := time.Now()
 	for i := range 3 {
@@ -106,11 +107,11 @@ func TestHalfSentRequests(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > patience {
-		t.Errorf("twelve requests took %v beside half-sent ones", took)
+		t.Errorf("twelve whole requests took %v beside half-sent ones", took)
 	}
-	eventually(t, time.Minute, "what does not come is cut off and counted", func() error {
+	eventually(t, time.Minute, "half-sent requests are cut off and counted", func() error {
 		if n, err := p.metric(`freshet_receive_unread_requests_total{reason="stalled"}`); err != nil || n != 2*48 {
-			return fmt.Errorf("%v of 96; %v", n, err)
+			return fmt.Errorf("%v of 96 are counted; %v", n, err)
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-// Package e2e drives the real binary from outside: clients that we did not write send to its
+// Package e2e tests the real binary from outside. Clients that we did not write send to its
 // sockets, and PromQL queries check the result.
 package e2e
 
@@ -38,13 +38,13 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	freshet = filepath.Join(dir, "freshet")
-	// Stripped, like a release, and with buffers overwritten when they are given back: a
-	// dangling pointer into one shows.
+	// The binary is stripped like a release. Released buffers are overwritten, so that a use after
+	// release shows.
 	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-ldflags", "-s -w", "-o", freshet, "./cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
 		return 1
 	}
-	// Most tests wait, for tiles and for processes.
+	// Most tests wait for tiles or processes, so more of them run at once than there are processors.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -53,11 +53,11 @@ func buildAndRun(m *testing.M) int {
 }
 
 const (
-	startLimit = time.Minute      // a start replays the journal, on a machine that does other things
-	stopLimit  = 30 * time.Second // as long as init systems wait, about
+	startLimit = time.Minute      // a start replays the journal, on a busy machine
+	stopLimit  = 30 * time.Second // about as long as init systems wait
 )
 
-// listening is what the process writes to <data-dir>/listening.json.
+// listening is the content of <data-dir>/listening.json.
 type listening struct {
 	HTTP     string `json:"http"`
 	OTLPGRPC string `json:"otlp_grpc"`
@@ -72,7 +72,7 @@ type process struct {
 	dataDir string
 	cmd     *exec.Cmd
 	output  *output
-	exited  chan struct{} // closed when the process has ended; then err is set
+	exited  chan struct{} // closed when the process has ended and err is set
 	err     error
 }
 
@@ -94,8 +94,8 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// dataDir returns a directory whose path is short enough for a Unix socket in it; that of
-// t.TempDir, with the test's name in it, may not be.
+// dataDir returns a new directory whose path is short enough for a Unix socket. The path of
+// t.TempDir has the test's name in it and may be too long.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fe2e")
@@ -106,9 +106,8 @@ func dataDir(t *testing.T) string {
 	return dir
 }
 
-// start runs freshet on a data directory and on ports that the kernel chooses, and waits until
-// it is ready. The process is killed when the test ends, and its output is shown if the test
-// failed.
+// start runs freshet in a data directory, on ports that the kernel chooses, and waits until it is
+// ready. The process is killed when the test ends; if the test failed, its output is logged.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
 	return launch(t, dir, serveCommand(dir, args...))
@@ -121,7 +120,7 @@ func serveCommand(dir string, args ...string) *exec.Cmd {
 		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...)
 }
 
-// launch runs a command that is or becomes freshet, without probes, since tests count samples.
+// launch runs a command that is or becomes freshet, and waits until it is ready. Probes are off.
 func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := begin(t, dir, cmd)
@@ -129,7 +128,7 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// begin is launch for a process that need not become ready.
+// begin is launch without the wait.
 func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
@@ -141,8 +140,8 @@ func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")                // a flag has its way all the same
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out leaves none behind
+	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")                // tests count samples; a flag still turns it on
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out leaves no process
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +165,7 @@ func (p *process) waitReady(t *testing.T) {
 	eventually(t, startLimit, "freshet is ready", func() error {
 		select {
 		case <-p.exited:
-			t.Fatalf("freshet ended while it started: %v\n%s", p.err, p.output)
+			t.Fatalf("freshet ended before it was ready: %v\n%s", p.err, p.output)
 		default:
 		}
 		b, err := os.ReadFile(filepath.Join(p.dataDir, "listening.json"))
@@ -181,23 +180,22 @@ func (p *process) waitReady(t *testing.T) {
 	})
 }
 
-// says waits until the process has printed each of the texts: a log line may come some
-// milliseconds after its event.
+// says waits until the process has printed each of the texts. It waits because a log line may
+// come some milliseconds after its event.
 func (p *process) says(t *testing.T, texts ...string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "the process says so", func() error {
 		said := p.output.String()
 		for _, text := range texts {
 			if !strings.Contains(said, text) {
-				return fmt.Errorf("%q is not in:\n%s", text, said)
+				return fmt.Errorf("no %q in the output:\n%s", text, said)
 			}
 		}
 		return nil
 	})
 }
 
-// terminate asks the process to stop, waits until it has, and checks that the stop was
-// regular.
+// terminate sends SIGTERM, waits until the process has ended, and checks its exit code.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -213,7 +211,7 @@ func (p *process) terminate(t *testing.T) {
 	}
 }
 
-// kill ends the process as a crash would.
+// kill ends the process by SIGKILL, as a crash would.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -275,8 +273,7 @@ func (p *point) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// result is one series of an answer: Value of an instant vector, Values of a
-// matrix.
+// result is one series of an answer. An instant vector has Value, a matrix has Values.
 type result struct {
 	Metric map[string]string `json:"metric"`
 	Value  point             `json:"value"`
@@ -294,19 +291,19 @@ func (p *process) query(expr string) ([]result, error) {
 	return data.Result, nil
 }
 
-// value evaluates expr, whose result must be one series.
+// value evaluates expr now. The result must be one series.
 func (p *process) value(expr string) (float64, error) {
 	results, err := p.query(expr)
 	if err != nil {
 		return 0, err
 	}
 	if len(results) != 1 {
-		return 0, fmt.Errorf("%s: %d series, not one: %v", expr, len(results), results)
+		return 0, fmt.Errorf("%s: %d series, want one: %v", expr, len(results), results)
 	}
 	return results[0].Value.V, nil
 }
 
-// ownMetric returns the sum of one of the process's own metrics over its labels.
+// ownMetric returns one of the process's own metrics from /metrics, all its series added up.
 func (p *process) ownMetric(name string) (sum float64, err error) {
 	body, err := p.get("/metrics", nil)
 	if err != nil {
@@ -330,8 +327,7 @@ func (p *process) ownMetric(name string) (sum float64, err error) {
 	return sum, nil
 }
 
-// eventually calls cond until it returns nil. After the limit it fails the test with the last
-// error.
+// eventually calls cond until it returns nil. After limit it fails the test with the last error.
 func eventually(t *testing.T, limit time.Duration, what string, cond func() error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -345,7 +341,7 @@ func eventually(t *testing.T, limit time.Duration, what string, cond func() erro
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s: not after %v: %v", what, limit, err)
+			t.Fatalf("waited %v until %s: %v", limit, what, err)
 		}
 	}
 }

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// journalLag is the greatest age of a sample that is not in the journal when the process is
-// killed: the open window of a second, the time until it is journalled, and the delays of a
-// busy machine.
+// journalLag is the greatest age of a sample that is not in the journal when the process is killed:
+// one second of an open window, the time until the window is journalled, and the delays of a busy
+// machine.
 const journalLag = 2500 * time.Millisecond
 
-// TestKillRounds ends the process every few seconds under load, by SIGTERM and kill -9 in
-// turns, and starts it again without help. SIGTERM loses nothing that a sender could hand to
-// the socket. kill -9 loses nothing that was journalled, which is all but the last windows.
-// Every remaining sample is counted once: in the totals, in the tiles, and without a reset
-// that rate() would see.
+// TestKillRounds checks that SIGTERM loses nothing that reached the socket, and kill -9 nothing that
+// was journalled, which is everything but the last windows. It ends the process every few seconds
+// under load, both ways in turn, and starts it again. Every remaining sample is counted once, in the
+// totals and in the tiles, without a reset that rate() would see.
 //
 // 3 rounds in CI, 24 in `make soak`.
 func TestKillRounds(t *testing.T) {
@@ -29,13 +28,13 @@ func TestKillRounds(t *testing.T) {
 	}
 	rnd := rand.New(rand.NewPCG(1, 1))
 	p := start(t, dataDir(t))
-	var kept totals // what outlived the rounds so far
+	var kept totals // what survived the rounds so far
 	for round := range rounds {
 		l := startLoad(t, p.Unixgram)
 		reach(time.Now().Add(2*time.Second + time.Duration(rnd.Int64N(int64(3*time.Second)))))
 
 		conflicts(t, p)
-		var lowest int // of this round's datagrams
+		var lowest int // how many of this round's datagrams must be counted
 		var journalled float64
 		how := "SIGTERM"
 		if round%2 == 0 {
@@ -56,25 +55,24 @@ func TestKillRounds(t *testing.T) {
 		got := kept.minus(before)
 		t.Logf("round %d, %s: of %d datagrams, %v counted", round, how, l.sent(), got)
 		if got.counters+got.timers < journalled {
-			t.Errorf("%v samples were journalled, %v are left", journalled, got.counters+got.timers)
+			t.Errorf("%v samples were journalled, but only %v are left", journalled, got.counters+got.timers)
 		}
 	}
 	checkTiles(t, p, kept)
 }
 
-// A datagram of the load is one increment and one timer, of one of the contexts.
+// Each datagram of the load has one increment and one timer, of one of the contexts.
 const (
 	loadContexts       = 50
 	datagramsPerSecond = 4000
 )
 
-// load is a sender on the Unix datagram socket, where a write that succeeds has
-// reached the receiver's queue.
+// load sends to the Unix datagram socket, where a successful write is in the receiver's queue.
 type load struct {
 	quit chan struct{}
 	done chan struct{}
 
-	history []sentAt // of each burst; to be read after stop
+	history []sentAt // one of each burst; to be read after stop
 }
 
 // sentAt returns how many datagrams had been sent at a time.
@@ -99,7 +97,7 @@ func startLoad(t *testing.T, address string) *load {
 	return l
 }
 
-// send sends bursts until stop, or until there is no receiver.
+// send sends bursts until stop is called or the receiver is gone.
 func (l *load) send(conn net.Conn) {
 	const bursts = 200 // per second
 	tick := time.NewTicker(time.Second / bursts)
@@ -120,7 +118,7 @@ func (l *load) send(conn net.Conn) {
 	}
 }
 
-// stop returns when sending has ended.
+// stop ends the sending, and returns when it has ended.
 func (l *load) stop() {
 	select {
 	case <-l.quit:
@@ -143,7 +141,7 @@ func (l *load) sentBefore(at time.Time) (n int) {
 	return n
 }
 
-// totals are the answers that count datagrams, each in another way.
+// totals are the results of two queries that each count the datagrams.
 type totals struct{ counters, timers float64 }
 
 func (a totals) add(datagrams int) totals {
@@ -160,8 +158,8 @@ func (p *process) askTotals() (a totals, err error) {
 	return a, err
 }
 
-// totals waits for answers between two bounds, waits for the windows and tiles to pass, and
-// returns the answers if they have stayed the same.
+// totals waits until the totals lie between two bounds. Two seconds later they must still be the
+// same; it returns them.
 func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 	t.Helper()
 	var first totals
@@ -173,7 +171,7 @@ func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 			{lowest.counters, first.counters, highest.counters}, {lowest.timers, first.timers, highest.timers},
 		} {
 			if c[1] < c[0] || c[1] > c[2] {
-				return fmt.Errorf("%v, not from %v to %v", first, lowest, highest)
+				return fmt.Errorf("they are %v, want %v to %v", first, lowest, highest)
 			}
 		}
 		return nil
@@ -184,7 +182,7 @@ func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 		t.Fatal(err)
 	}
 	if again != first {
-		t.Fatalf("totals moved without load: %v became %v", first, again)
+		t.Fatalf("the totals changed without load: %v became %v", first, again)
 	}
 	return again
 }
@@ -206,11 +204,11 @@ func conflicts(t *testing.T, p *process) {
 		t.Fatal(err)
 	}
 	if n != 0 {
-		t.Fatalf("%v tiles were written twice, with another value", n)
+		t.Fatalf("%v tiles were written again with another value", n)
 	}
 }
 
-// checkTiles waits until the last tile is stored and looks at every sample.
+// checkTiles waits until the last tile is stored and then checks every sample.
 func checkTiles(t *testing.T, p *process, want totals) {
 	t.Helper()
 	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 5*time.Second))
@@ -236,13 +234,13 @@ func checkTiles(t *testing.T, p *process, want totals) {
 		t.Errorf("%d series, want %d", len(series), loadContexts)
 	}
 	for _, s := range series {
-		for i, v := range s.Values[:len(s.Values)-1] { // the last one is live
+		for i, v := range s.Values[:len(s.Values)-1] { // the last one is of the open tile
 			next := s.Values[i+1]
 			if next.T <= v.T || next.V < v.V {
-				t.Errorf("%v: %v at %v, then %v at %v", s.Metric, v.V, v.T, next.V, next.T)
+				t.Errorf("%v goes back: %v at %v, then %v at %v", s.Metric, v.V, v.T, next.V, next.T)
 			}
 			if i > 0 && math.Mod(v.T, tileWidth.Seconds()) != 0 { // the first one is the zero before the first tile
-				t.Errorf("%v: a sample at %v, which ends no tile", s.Metric, v.T)
+				t.Errorf("%v has a sample at %v, which is not the end of a tile", s.Metric, v.T)
 			}
 		}
 	}

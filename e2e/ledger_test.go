@@ -14,7 +14,7 @@ import (
 	"github.com/DataDog/datadog-go/v5/statsd"
 )
 
-// books are the parts of a life's books that this test reads.
+// books are the parts of the books of one process that these tests read.
 type books struct {
 	Samples struct {
 		Received, Restored               uint64
@@ -34,7 +34,7 @@ type books struct {
 	Clients map[string]float64
 }
 
-// ledger returns the books of this life and of the one before.
+// ledger returns the books of this process and of the one before it.
 func (p *process) ledger() (now books, previous *books, err error) {
 	var answer struct {
 		books
@@ -52,7 +52,7 @@ func (p *process) ledger() (now books, previous *books, err error) {
 	return answer.books, previous, nil
 }
 
-// ended are the samples with a final fate.
+// ended is how many samples have their final state.
 func (b *books) ended() (n uint64) {
 	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent, b.Samples.Discarded} {
 		for _, samples := range reasons {
@@ -62,10 +62,10 @@ func (b *books) ended() (n uint64) {
 	return n + b.Samples.Stored
 }
 
-// TestTheBooksClose sends three times as much as the server can take, including lines that are
-// malformed, negative, dropped by a rule, too long, too late, and of ever new series, and
-// restarts the server in both ways meanwhile. For every datagram that the kernel took, and for
-// its sample, the books of all lives have the fate: the difference is 0.
+// TestTheBooksClose checks that the books account for every datagram that the kernel took, and for
+// its sample: the difference is 0. It sends three times what the server can read, with lines that
+// are malformed, negative, dropped by a rule, too long, too late or of new series, and meanwhile
+// restarts the server both ways.
 //
 // 3 rounds of overload in CI, 100 in `make soak`.
 func TestTheBooksClose(t *testing.T) {
@@ -96,7 +96,7 @@ func TestTheBooksClose(t *testing.T) {
 				stop()
 				_, previous, err := p.ledger()
 				if err != nil || previous == nil {
-					t.Fatalf("the books of the life before are not there: %v", err)
+					t.Fatalf("there are no books of the process before: %v", err)
 				}
 				lives = append(lives, *previous)
 			}
@@ -115,11 +115,11 @@ mapping: {rules: [{match: noise, action: drop}]}
 // bookSender sends datagrams of one sample each.
 type bookSender struct {
 	conn    net.Conn
-	sent    uint64 // the kernel took them
-	refused uint64 // the socket was full, as only senders to Unix sockets learn
+	sent    uint64 // datagrams that the kernel took
+	refused uint64 // datagrams for which a Unix socket was full; UDP does not tell
 }
 
-// next returns the line of a datagram. One in a hundred has each kind of trouble.
+// next returns the line of the next datagram. Each kind of trouble is in one of a hundred.
 func (s *bookSender) next() string {
 	i := s.sent
 	switch i % 100 {
@@ -143,7 +143,7 @@ func (s *bookSender) next() string {
 	return fmt.Sprintf("books.load:1|c|#n:%d", i%50)
 }
 
-// send tries once and does not wait for room.
+// send tries once: it does not wait until a full socket has space.
 func (s *bookSender) send(t *testing.T) {
 	raw, err := s.conn.(syscall.Conn).SyscallConn()
 	if err == nil {
@@ -162,7 +162,7 @@ func (s *bookSender) send(t *testing.T) {
 	}
 }
 
-// keepSending sends at a rate until the returned function is called.
+// keepSending sends perSecond datagrams a second until stop is called.
 func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -183,9 +183,9 @@ func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
 	return func() { close(quit); <-done }
 }
 
-// overload sends more than three times what the server can read, on any machine: the server
-// stands still during most of the datagrams. Datagrams that cannot be sent count where the
-// sender learns of it.
+// overload sends more than three times what the server can read. This holds on any machine, since
+// the server is stopped while most of the datagrams are sent. Datagrams that a Unix socket refuses
+// count as sent here.
 func overload(t *testing.T, p *process, s *bookSender) {
 	t.Helper()
 	rounds := 3
@@ -202,7 +202,7 @@ func overload(t *testing.T, p *process, s *bookSender) {
 		if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		for sent := s.sent; s.sent < sent+5000; { // while it reads
+		for sent := s.sent; s.sent < sent+5000; { // while the server reads
 			s.send(t)
 		}
 	}
@@ -214,15 +214,15 @@ func overload(t *testing.T, p *process, s *bookSender) {
 		return err
 	})
 	offered := s.sent + s.refused
-	t.Logf("%d datagrams offered, of which a Unix socket refused %d; %d read: %.1f times as many offered",
+	t.Logf("%d datagrams offered, of which a Unix socket refused %d; %d read, one of %.1f",
 		offered, s.refused, now.Datagrams.Read, float64(offered)/float64(now.Datagrams.Read))
 	if offered < 3*now.Datagrams.Read {
-		t.Error("the server read more than a third of what was offered: this test shows nothing")
+		t.Error("the server read more than a third of the datagrams, so this test shows nothing")
 	}
 }
 
-// settled waits until every datagram is in the books of some life and every tile is stored,
-// and returns the books of the last life.
+// settled waits until every datagram is in the books of one of the processes and every tile is
+// stored, and returns the books of the last process.
 func settled(t *testing.T, p *process, before []books, sent uint64) (now books) {
 	t.Helper()
 	eventually(t, time.Minute, "the books settle", func() (err error) {
@@ -234,7 +234,7 @@ func settled(t *testing.T, p *process, before []books, sent uint64) (now books) 
 			seen += b.Datagrams.Received
 		}
 		if seen < sent || now.Samples.Window+now.Samples.Tile > 0 {
-			return fmt.Errorf("%d of %d datagrams; %d samples in windows, %d in tiles", seen, sent, now.Samples.Window, now.Samples.Tile)
+			return fmt.Errorf("the books have %d of %d datagrams; %d samples are in windows, %d in tiles", seen, sent, now.Samples.Window, now.Samples.Tile)
 		}
 		return nil
 	})
@@ -244,16 +244,16 @@ func settled(t *testing.T, p *process, before []books, sent uint64) (now books) 
 func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	t.Helper()
 	var datagrams, read, dropped, oversized, received, ended uint64
-	carried := uint64(0) // in tiles when the life before ended
+	carried := uint64(0) // samples in tiles when the process before ended
 	for i, b := range lives {
 		if b.Samples.Difference != 0 {
-			t.Errorf("life %d: the difference is %d", i, b.Samples.Difference)
+			t.Errorf("process %d: the difference is %d", i, b.Samples.Difference)
 		}
 		if b.Samples.Restored != carried {
-			t.Errorf("life %d begins with %d samples in tiles, the one before ended with %d", i, b.Samples.Restored, carried)
+			t.Errorf("process %d began with %d samples in tiles, the one before ended with %d", i, b.Samples.Restored, carried)
 		}
 		if b.Samples.Window != 0 {
-			t.Errorf("life %d ended with %d samples in windows", i, b.Samples.Window)
+			t.Errorf("process %d ended with %d samples in windows", i, b.Samples.Window)
 		}
 		carried = b.Samples.Tile
 		datagrams += b.Datagrams.Received
@@ -262,7 +262,7 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		oversized += b.Datagrams.Oversized
 		received += b.Samples.Received
 		ended += b.ended()
-		t.Logf("life %d: %+v", i, b)
+		t.Logf("process %d: %+v", i, b)
 	}
 	t.Logf("%d sent = %d read + %d dropped by the kernel + %d oversized; of %d samples %d are stored, refused, malformed or late: difference %d",
 		s.sent, read, dropped, oversized, received, ended, int64(received)-int64(ended))
@@ -270,9 +270,9 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		t.Errorf("%d datagrams sent, %d in the books", s.sent, datagrams)
 	}
 	if received != read || ended != received {
-		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, and the fate of %d", read, received, ended)
+		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, %d of them in a final state", read, received, ended)
 	}
-	// Each kind of trouble must have occurred, or the test shows nothing.
+	// Each kind of trouble must have occurred; otherwise the test shows nothing about it.
 	all := map[string]uint64{}
 	for _, b := range lives {
 		for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late} {
@@ -291,15 +291,15 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	}
 	for _, reason := range []string{"no_type", "negative", "rule", "metric_series", "late_gauge", "late_kept", "folded", "oversized", "kernel_dropped"} {
 		if all[reason] == 0 {
-			t.Errorf("nothing was %s", reason)
+			t.Errorf("no sample or datagram was %s", reason)
 		}
 	}
 }
 
-// TestClientsSayWhatTheyDropped: while the server stands still, a real client's datagrams find
-// no room. Where the client reports this itself, the books have its exact number.
+// TestClientsSayWhatTheyDropped checks that the ledger has the exact number of datagrams that a real
+// client reports as dropped. The server is stopped meanwhile, so that its socket is full.
 func TestClientsSayWhatTheyDropped(t *testing.T) {
-	t.Parallel() // clients tell every ten seconds
+	t.Parallel() // it mostly waits: clients report every ten seconds
 	p := start(t, dataDir(t))
 	c, err := statsd.New("unix://"+p.Unixgram, statsd.WithoutClientSideAggregation(), statsd.WithMaxMessagesPerPayload(1),
 		statsd.WithSenderQueueSize(64), statsd.WithWriteTimeout(time.Millisecond))
@@ -311,7 +311,7 @@ func TestClientsSayWhatTheyDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		_ = c.Incr("books.client", nil, 1) // errors are what this is about
+		_ = c.Incr("books.client", nil, 1) // errors are expected
 	}
 	_ = c.Flush()
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {

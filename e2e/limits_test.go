@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// flood sends lines at a rate, in datagrams of about 1,300 bytes, and returns after the last.
-// line appends line i.
+// flood sends lines at a rate, in datagrams of about 1,300 bytes, and returns after the last one.
+// line appends line i to a datagram.
 func flood(t *testing.T, network, address string, lines, rate int, line func(packet []byte, i int) []byte) {
 	t.Helper()
 	conn, err := net.Dial(network, address)
@@ -36,19 +36,19 @@ func flood(t *testing.T, network, address string, lines, rate int, line func(pac
 	}
 }
 
-// unique appends a line of a counter whose label is different each time.
+// unique appends lines of a counter with a new label value in each.
 func unique(metric string) func([]byte, int) []byte {
 	return func(packet []byte, i int) []byte {
 		return fmt.Appendf(packet, "%s:1|c|#env:prod,request:%08x-1f2e-4d3c-8b7a-0123456789ab\n", metric, i)
 	}
 }
 
-// TestAFloodOfLabels sends two floods of unique labels, over UDP and a Unix socket. Their
-// totals are exact, all other series are unaffected, the flooding sender is named within ten
-// seconds, and once the flood stops there is room again.
+// TestAFloodOfLabels checks that a flood of unique labels harms no other series. It sends one flood
+// over UDP and one to a Unix socket. The totals are exact, the sender is named within ten seconds,
+// and after the flood new series have a place again.
 func TestAFloodOfLabels(t *testing.T) {
 	const lines, perMetric = 20_000, 50
-	const udpLines = 5000 // in 75 datagrams, which any receive buffer holds
+	const udpLines = 5000 // 75 datagrams, which fit any receive buffer
 	p := start(t, dataDir(t), "--limits-max-series-per-metric", strconv.Itoa(perMetric))
 	sent := map[string]int{}
 	say := func(format string, args ...any) {
@@ -57,7 +57,7 @@ func TestAFloodOfLabels(t *testing.T) {
 	}
 	say("temperature:1|g|#room:known\nother:1|c|#known:yes")
 	begun := time.Now()
-	flood(t, "udp", p.UDP, udpLines, 1700, unique("flood.udp")) // for 3 s: senders are watched within one
+	flood(t, "udp", p.UDP, udpLines, 1700, unique("flood.udp")) // takes 3 s; the server looks up senders after one
 	flood(t, "unixgram", p.Unixgram, lines, 20_000, unique("flood.unixgram"))
 	sent["flood_udp"], sent["flood_unixgram"], sent["other"] = udpLines, lines, 2
 	flood(t, "unixgram", p.Unixgram, 2*perMetric, 1000, func(packet []byte, i int) []byte {
@@ -72,10 +72,10 @@ func TestAFloodOfLabels(t *testing.T) {
 				return err
 			}
 			if !hasLine(string(body), "freshet_limit_offender{", `metric="`+label+`"`, `label="request"`, sender) {
-				return fmt.Errorf("no such metric")
+				return fmt.Errorf("freshet_limit_offender does not name it")
 			}
 			if !hasLine(p.output.String(), "over a limit", "metric="+label, "label=request", sender) {
-				return fmt.Errorf("the log does not say so")
+				return fmt.Errorf("the log does not name it")
 			}
 			return nil
 		})
@@ -88,9 +88,9 @@ func TestAFloodOfLabels(t *testing.T) {
 		want      float64
 	}{
 		{"the series of a metric and its overflow series", "count(flood_udp)", perMetric + 1},
-		{"what has folded", `flood_udp{freshet_overflow="true"}`, udpLines - perMetric},
-		{"a gauge that was known goes on", `temperature{room="known"}`, 42},
-		{"gauges that were new are refused at the limit", "count(temperature)", perMetric},
+		{"the increments that were folded", `flood_udp{freshet_overflow="true"}`, udpLines - perMetric},
+		{"a known gauge continues", `temperature{room="known"}`, 42},
+		{"new gauges are refused at the limit", "count(temperature)", perMetric},
 	} {
 		eventually(t, 30*time.Second, c.why, func() error { return p.expect(c.expr, c.want, 0) })
 	}
@@ -100,13 +100,13 @@ func TestAFloodOfLabels(t *testing.T) {
 			return err
 		}
 		if want := fmt.Sprintf(`reason="metric_series",tenant="default"} %d`, perMetric+1); !hasLine(string(body), `freshet_limit_samples_total{fate="refused",`, want) {
-			return fmt.Errorf("no %s", want)
+			return fmt.Errorf("no refused samples with %s", want)
 		}
 		return nil
 	})
 
-	// The open window may be the last of the flood, and another one must pass: an earlier try
-	// would be part of the flood.
+	// The flood's last window may still be open, and a window without a flood must follow. An
+	// earlier try would be part of the flood.
 	stopped := time.Now()
 	tries, next := 0, stopped.Add(2*time.Second)
 	eventually(t, 30*time.Second, "a new series has a place again", func() error {
@@ -117,11 +117,11 @@ func TestAFloodOfLabels(t *testing.T) {
 		}
 		results, err := p.query(`flood_udp{request=~"after.*"}`)
 		if err == nil && len(results) == 0 {
-			err = fmt.Errorf("%d tries folded", tries)
+			err = fmt.Errorf("%d new series were folded", tries)
 		}
 		return err
 	})
-	t.Logf("the first new series was there %v after the flood, by try %d", time.Since(stopped).Round(time.Millisecond), tries)
+	t.Logf("the first new series had a place %v after the flood, in try %d", time.Since(stopped).Round(time.Millisecond), tries)
 	p.terminate(t)
 }
 
@@ -139,13 +139,14 @@ func hasLine(text string, parts ...string) bool {
 	return false
 }
 
-// seriesBytes is what a series takes by docs/limits.md, all in.
+// seriesBytes is the memory of a series by docs/limits.md, everything included.
 const seriesBytes = 10_000
 
-// TestAFloodTakesNoMoreMemory compares two servers that get the same lines at the same time,
-// but for their labels: one gets as many series as the limit allows, again and again, the
-// other a new series with each line. Their heaps may differ by 5 %. Resident memory depends on
-// when the flood's garbage was last collected; it may be 5 % of the limit's worth higher.
+// TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series
+// that the limit allows. Two servers get equally many lines at the same time: one gets as many
+// series as the limit allows, again and again, the other a new series with each line. Its heap may
+// be 5 % larger. Its resident memory depends on when garbage was last collected, and may be 5 %
+// above the memory of a full limit.
 //
 // 20,000 lines a second for 8 s in CI; 100,000 for a minute in `make soak`.
 func TestAFloodTakesNoMoreMemory(t *testing.T) {
@@ -173,24 +174,24 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 		heaps[i], peaks[i] = inUse(t, p), peak(t, p)
 	}
 	worth := empty + allowed*seriesBytes
-	t.Logf("%d series: %d MiB in use, at most %d MiB resident; after a flood of %d: %d and %d MiB; the limit's worth is %d MiB",
+	t.Logf("%d series: %d MiB in use, at most %d MiB resident; after a flood of %d: %d and %d MiB; a full limit takes %d MiB",
 		allowed, heaps[0]>>20, peaks[0]>>20, lines, heaps[1]>>20, peaks[1]>>20, worth>>20)
 	allowance := heaps[0] / 20
 	if !soak {
-		allowance += 4 << 20 // of so small a process 5 % is less than chance; to remember the flood takes 160 MiB
+		allowance += 4 << 20 // 5 % of so small a process is noise; remembering the flood would take 160 MiB
 	}
 	if heaps[1] > heaps[0]+allowance {
 		t.Errorf("%d MiB in use after a flood, more than 5 %% above %d MiB", heaps[1]>>20, heaps[0]>>20)
 	}
 	if peaks[1] > worth+worth/20 {
-		t.Errorf("%d MiB resident in a flood, more than 5 %% above the limit's worth of %d MiB", peaks[1]>>20, worth>>20)
+		t.Errorf("%d MiB resident in a flood, more than 5 %% above the %d MiB of a full limit", peaks[1]>>20, worth>>20)
 	}
 	for _, p := range servers {
 		p.terminate(t)
 	}
 }
 
-// inUse is the heap of a process after a collection, in bytes.
+// inUse is the heap of a process after a garbage collection, in bytes.
 func inUse(t *testing.T, p *process) int {
 	t.Helper()
 	if _, err := p.get("/debug/pprof/heap", url.Values{"gc": {"1"}}); err != nil {
@@ -203,7 +204,7 @@ func inUse(t *testing.T, p *process) int {
 	return int(bytes)
 }
 
-// peak returns the highest memory of a process, in bytes.
+// peak returns the highest resident memory of a process so far, in bytes.
 func peak(t *testing.T, p *process) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -217,9 +218,9 @@ func peak(t *testing.T, p *process) int {
 	return kib << 10
 }
 
-// TestKnownSeriesStayKnownAfterARestart: a restart forgets who owns a place, and the first
-// series to come would get it. Series in tiles keep theirs; those of merged gauges by their
-// sources.
+// TestKnownSeriesStayKnownAfterARestart checks that series in tiles keep their places in a limit
+// through a restart. The collector forgets the places, so the first new series would take them.
+// Merged gauges keep the places of their sources.
 func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)
@@ -239,7 +240,7 @@ func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	expectSoon(t, p, "merged", 20)
 	expectSoon(t, p, `sum(hits{freshet_overflow=""})`, 4)
 	expectSoon(t, p, `sum(hits{freshet_overflow="true"})`, 2)
-	eventually(t, 30*time.Second, "the refusals", func() error {
+	eventually(t, 30*time.Second, "the refusals are in the books", func() error {
 		b, _, err := p.ledger()
 		if err == nil && (b.Samples.Refused["metric_series"] != 2 || b.Samples.OfWhich.Folded != 1) {
 			err = fmt.Errorf("%+v", b.Samples)

@@ -19,10 +19,10 @@ import (
 type variant struct {
 	name        string
 	network     string
-	sockets     int // senders, between which the packets are dealt
-	packetBytes int // lines are joined up to this length
+	sockets     int // senders, which take turns
+	packetBytes int // lines are joined into packets up to this length
 	readers     int // sockets of the server that share the UDP address
-	restarts    int // of the server, while the lines are being sent
+	restarts    int // of the server, while lines are sent
 }
 
 var variants = []variant{
@@ -38,10 +38,9 @@ var variants = []variant{
 	{name: "again-eight", network: "udp", sockets: 64, packetBytes: 200, readers: 8, restarts: 1},
 }
 
-// TestTheSameInputGivesTheSameTiles sends the same lines in different ways within
-// one tile, and compares what is stored of it, bit by bit: the number of readers,
-// the kind of socket, how lines are packed and whether the server was restarted
-// in between must not show. All values are such that sums are exact in any
+// TestTheSameInputGivesTheSameTiles checks that the same lines give the same tile, bit by bit,
+// however they are sent: the number of readers, the kind of socket, the packing of lines, and a
+// restart of the server make no difference. The values are chosen so that sums are exact in any
 // order.
 func TestTheSameInputGivesTheSameTiles(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
@@ -62,18 +61,18 @@ func TestTheSameInputGivesTheSameTiles(t *testing.T) {
 		end := time.Now().Truncate(tileWidth).Add(2 * tileWidth)
 		reach(end.Add(-tileWidth).Add(50 * time.Millisecond))
 		sendAll(t, try, func(v variant) *process { return servers[at(v)] }, restart)
-		if time.Now().Add(1100 * time.Millisecond).Before(end) { // the last windows belong to it too
+		if time.Now().Add(1100 * time.Millisecond).Before(end) { // the last windows belong to the tile, too
 			compareTiles(t, try, end, func(v variant) *process { return servers[at(v)] })
 			return
 		}
 	}
-	t.Fatalf("sending took longer than %v, five times", tileWidth)
+	t.Fatalf("sending took longer than %v in each of five tries", tileWidth)
 }
 
 func prefixOf(v variant, try int) string { return fmt.Sprintf("same.%s.%d.", v.name, try) }
 
-// sendAll sends the first half of every variant's lines, restarts the servers
-// that are to be, and sends the rest.
+// sendAll sends the first half of every variant's lines, restarts the servers of the variants with
+// restarts, and sends the rest.
 func sendAll(t *testing.T, try int, server, restart func(variant) *process) {
 	t.Helper()
 	all := sameLines()
@@ -88,8 +87,8 @@ func sendAll(t *testing.T, try int, server, restart func(variant) *process) {
 			sendAs(t, p, v, prefixOf(v, try), lines)
 		}
 	}
-	// The last value of a gauge is that of the line which was read last, so these
-	// are sent when all before are read.
+	// A gauge keeps the value of the line that is read last, so these are sent after all others
+	// are read.
 	for _, v := range variants {
 		sendAs(t, server(v), v, prefixOf(v, try), lastLines())
 	}
@@ -100,7 +99,7 @@ func sameLines() (lines []string) {
 	for i := range 300 {
 		lines = append(lines,
 			fmt.Sprintf("%%shits:%d|c|#route:%d,code:200", i%7, i%5),
-			fmt.Sprintf("%%shits:1|c|#code:200,route:%d", i%5), // the same series
+			fmt.Sprintf("%%shits:1|c|#code:200,route:%d", i%5), // the same series as above
 			fmt.Sprintf("%%ssampled:3|c|@%s", []string{"0.5", "0.25", "1"}[i%3]),
 			fmt.Sprintf("%%squery:%d|ms|#table:t%d", 1+i*i%977, i%3),
 			fmt.Sprintf("%%ssize:%d:%d:0|h|@0.5", i, 3*i),
@@ -156,7 +155,7 @@ func sendAs(t *testing.T, p *process, v variant, prefix string, lines []string) 
 			t.Fatal(err)
 		}
 		if sent++; int(sent)%200 == 0 {
-			arrived() // a small receive buffer holds so many
+			arrived() // before a small receive buffer is full
 		}
 	}
 	arrived()
@@ -185,11 +184,11 @@ func packets(prefix string, lines []string, length int) func(func([]byte) bool) 
 	}
 }
 
-// compareTiles holds every variant's tile to that of the first one, and that to
+// compareTiles compares every variant's tile with that of the first variant, and the first one with
 // what was sent.
 func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *process) {
 	t.Helper()
-	reach(end.Add(8 * time.Second)) // lateness, the flush spread over 4 s, and a busy machine
+	reach(end.Add(8 * time.Second)) // for lateness, the flush over 4 s, and a busy machine
 	var want map[string]string
 	for i, v := range variants {
 		got := server(v).tilesUpTo(t, end, promName(prefixOf(v, try)))
@@ -203,7 +202,7 @@ func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *pr
 		}
 		for _, series := range slices.Sorted(maps.Keys(want)) {
 			if got[series] != want[series] {
-				t.Errorf("%s: %s\n is %s\nnot %s", v.name, series, got[series], want[series])
+				t.Errorf("%s: %s\n is %s\nwant %s", v.name, series, got[series], want[series])
 			}
 		}
 		if len(got) != len(want) {
@@ -213,8 +212,8 @@ func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *pr
 	}
 }
 
-// tilesUpTo returns the stored samples of the minute before a tile's end, times
-// relative to it, by series. Histograms are compared with all their buckets.
+// tilesUpTo returns the stored samples of the minute before a tile's end, by series, with times
+// relative to that end. Histograms have all their buckets.
 func (p *process) tilesUpTo(t *testing.T, end time.Time, prefix string) map[string]string {
 	t.Helper()
 	var data struct {
@@ -244,7 +243,7 @@ func (p *process) tilesUpTo(t *testing.T, end time.Time, prefix string) map[stri
 	return tiles
 }
 
-// checkSent holds the tile to sums that are worked out here, in another way.
+// checkSent compares the tile with sums that are computed here in another way.
 func checkSent(t *testing.T, p *process, end time.Time, prefix string) {
 	t.Helper()
 	hits, sampled, query, size := 0, 0, 0, 0
@@ -266,6 +265,6 @@ func checkSent(t *testing.T, p *process, end time.Time, prefix string) {
 	}
 	// 120 members; three times the standard error of HyperLogLog with 2^14 registers.
 	if users, err := p.value(fmt.Sprintf("%susers @ %d", prefix, end.Unix())); err != nil || math.Abs(users-120) > 3 {
-		t.Errorf("%v distinct users, %v; want 120", users, err)
+		t.Errorf("%v distinct users, want 120; %v", users, err)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// exporters are those of OpenTelemetry's Go SDK, by the name of the service that uses one.
+// exporters are the exporters of OpenTelemetry's Go SDK, by the name of the service that uses each.
 var exporters = map[string]func(t *testing.T, p *process, delta bool) sdk.Exporter{
 	"http":      httpExporter(otlpmetrichttp.WithCompression(otlpmetrichttp.NoCompression)),
 	"http-gzip": httpExporter(otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression)),
@@ -64,18 +64,18 @@ func temporality(delta bool) sdk.TemporalitySelector {
 	return sdk.CumulativeTemporalitySelector
 }
 
-// service is a program with the SDK.
+// service returns the meter and the provider of a program that uses the SDK.
 func service(name string, e sdk.Exporter) (metric.Meter, *sdk.MeterProvider) {
 	provider := sdk.NewMeterProvider(
-		sdk.WithReader(sdk.NewPeriodicReader(e, sdk.WithInterval(time.Hour))), // it sends at the end
+		sdk.WithReader(sdk.NewPeriodicReader(e, sdk.WithInterval(time.Hour))), // so long that it sends at shutdown
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", name), attribute.String("service.instance.id", "i-1"), attribute.String("os.type", "linux"))),
 		sdk.WithView(sdk.NewView(sdk.Instrument{Name: "payload.size"}, sdk.Stream{Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: 160, MaxScale: 20}})),
 	)
 	return provider.Meter("e2e"), provider
 }
 
-// TestOTLP lets OpenTelemetry's SDKs, of Go and of Python, send every kind of metric in
-// every way that they have, and asks for each value.
+// TestOTLP checks that queries return every value that OpenTelemetry's SDKs for Go and Python send,
+// for every kind of metric and by every protocol that they have.
 func TestOTLP(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -84,8 +84,8 @@ func TestOTLP(t *testing.T) {
 			meter, provider := service(name, exporter(t, p, false))
 			began := time.Now()
 			recordAll(t, meter)
-			reach(began.Add(10 * time.Millisecond))                // a counter's zero is before its first value
-			if err := provider.Shutdown(t.Context()); err != nil { // which sends
+			reach(began.Add(10 * time.Millisecond))                // a counter's zero comes before its first value
+			if err := provider.Shutdown(t.Context()); err != nil { // Shutdown sends
 				t.Fatal(err)
 			}
 			checkRecorded(t, p, name)
@@ -112,11 +112,11 @@ func TestOTLP(t *testing.T) {
 
 const traceID, spanID = "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
 
-// recordAll records what checkRecorded asks for.
+// recordAll records the values that checkRecorded expects.
 func recordAll(t *testing.T, meter metric.Meter) {
 	t.Helper()
 	var errs []error
-	traced := func() context.Context { // only what is sampled has exemplars
+	traced := func() context.Context { // only measurements in a sampled trace have exemplars
 		tid, err := trace.TraceIDFromHex(traceID)
 		errs = append(errs, err)
 		sid, err := trace.SpanIDFromHex(spanID)
@@ -160,12 +160,12 @@ func checkRecorded(t *testing.T, p *process, job string) {
 	t.Helper()
 	for expr, want := range map[string]float64{
 		`http_requests_total{%s,http_method="GET"}`:                                   21,
-		`min_over_time(http_requests_total{%s}[1h])`:                                  0, // where it began
+		`min_over_time(http_requests_total{%s}[1h])`:                                  0, // the zero at its start
 		`count_over_time(http_requests_total{%s}[1h])`:                                2,
 		`sent_bytes_total{%s}`:                                                        0.1 + float64(0.2),
 		`open{%s}`:                                                                    -2,
 		`temperature_celsius{%s}`:                                                     21.375,
-		`count_over_time(temperature_celsius{%s}[1h])`:                                1, // a gauge begins nowhere
+		`count_over_time(temperature_celsius{%s}[1h])`:                                1, // a gauge has no zero at its start
 		`threads{%s}`:                                                                 12,
 		`latency_seconds_count{%s}`:                                                   5,
 		`latency_seconds_sum{%s}`:                                                     56.3,
@@ -175,7 +175,7 @@ func checkRecorded(t *testing.T, p *process, job string) {
 		`latency_seconds_bucket{%s,le="+Inf"}`:                                        5,
 		`histogram_count(payload_size_bytes{%s})`:                                     5,
 		`histogram_sum(payload_size_bytes{%s})`:                                       1<<20 + 7,
-		`histogram_fraction(-Inf, 0.5, payload_size_bytes{%s})`:                       0.2, // the zero
+		`histogram_fraction(-Inf, 0.5, payload_size_bytes{%s})`:                       0.2, // the recorded 0
 		`http_requests_total{%s} * on(job, instance) group_left(os_type) target_info`: 21,
 		`target_info{%s,os_type="linux"}`:                                             1,
 	} {
@@ -197,22 +197,22 @@ func checkRecorded(t *testing.T, p *process, job string) {
 	}
 	if len(found) != 1 || len(found[0].Exemplars) != 1 || found[0].Exemplars[0].Value != "5" ||
 		!reflect.DeepEqual(found[0].Exemplars[0].Labels, map[string]string{"trace_id": traceID, "span_id": spanID}) {
-		t.Errorf("exemplars: %+v", found)
+		t.Errorf("unexpected exemplars: %+v", found)
 	}
 }
 
-// TestDeltaOverOTLP: an SDK that is set to delta has totals as any other, which go on when
-// the server is killed and starts again, and count once what is sent twice.
+// TestDeltaOverOTLP checks that the totals of an SDK that sends deltas are right, and continue when
+// the SDK's program restarts and when the server is stopped or killed.
 func TestDeltaOverOTLP(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	names := []string{"http", "grpc"}
 	for round := 1.0; round <= 3; round++ {
 		for _, name := range names {
-			// A program that begins anew, as after each of its own restarts.
+			// A new program, as after a restart of the service.
 			meter, provider := service(name, exporters[name](t, p, true))
 			recordAll(t, meter)
-			if err := provider.Shutdown(t.Context()); err != nil { // which sends
+			if err := provider.Shutdown(t.Context()); err != nil { // Shutdown sends
 				t.Fatalf("round %v, %s: %v", round, name, err)
 			}
 			eventually(t, 30*time.Second, "totals", func() error { return p.checkAdded(name, round) })
@@ -225,18 +225,18 @@ func TestDeltaOverOTLP(t *testing.T) {
 			p.terminate(t)
 			p = start(t, p.dataDir)
 		}
-		for _, name := range names { // before anything is added
+		for _, name := range names { // before the next round adds to them
 			eventually(t, 30*time.Second, "totals after a restart", func() error { return p.checkAdded(name, round) })
 		}
 	}
 }
 
-// checkAdded asks for what recordAll adds, after some rounds of it.
+// checkAdded expects the values of recordAll after some rounds.
 func (p *process) checkAdded(job string, rounds float64) error {
 	for expr, want := range map[string]float64{
 		`http_requests_total{%s,http_method="GET"}`:             21 * rounds,
 		`sent_bytes_total{%s}`:                                  0.3 * rounds,
-		`open{%s}`:                                              -2, // cumulative even then
+		`open{%s}`:                                              -2, // up/down counters stay cumulative
 		`temperature_celsius{%s}`:                               21.375,
 		`latency_seconds_count{%s}`:                             5 * rounds,
 		`latency_seconds_sum{%s}`:                               56.3 * rounds,
@@ -245,7 +245,7 @@ func (p *process) checkAdded(job string, rounds float64) error {
 		`latency_seconds_bucket{%s,le="+Inf"}`:                  5 * rounds,
 		`histogram_count(payload_size_bytes{%s})`:               5 * rounds,
 		`histogram_sum(payload_size_bytes{%s})`:                 (1<<20 + 7) * rounds,
-		`histogram_fraction(-Inf, 0.5, payload_size_bytes{%s})`: 0.2, // the zero
+		`histogram_fraction(-Inf, 0.5, payload_size_bytes{%s})`: 0.2, // the recorded 0
 		`http_requests_total{%s} * on(job, instance) group_left(os_type) target_info`: 21 * rounds,
 	} {
 		if err := p.expect(fmt.Sprintf(expr, fmt.Sprintf("job=%q", job)), want, 1e-9); err != nil {
@@ -255,8 +255,8 @@ func (p *process) checkAdded(job string, rounds float64) error {
 	return nil
 }
 
-// TestARepeatOfDelta: the same request again, as after an answer that was lost, counts
-// nothing and is in the books.
+// TestARepeatOfDelta checks that a request of deltas counts once if it is sent again, as after a
+// lost answer, and that the repeats are in the books.
 func TestARepeatOfDelta(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -277,7 +277,7 @@ func TestARepeatOfDelta(t *testing.T) {
 			return errors.Join(p.expect("hits_total", 5, 0), p.expect("level", -5, 0))
 		})
 		if n, err := p.ownMetric("freshet_aggregator_repeated_samples_total"); err != nil || n != float64(2*round) {
-			t.Errorf("round %d: %v repeats are counted, %v", round, n, err)
+			t.Errorf("round %d: %v repeats are in the metric, %v", round, n, err)
 		}
 	}
 	books, _, err := p.ledger()
@@ -286,17 +286,17 @@ func TestARepeatOfDelta(t *testing.T) {
 	}
 }
 
-// An empty address turns gRPC off, another one is in the greeting, and a restart in place
-// keeps it: who sends meanwhile waits.
+// An empty address turns OTLP over gRPC off. Otherwise the address is printed at the start, and a
+// restart in place keeps it: requests meanwhile wait and are answered.
 func TestTheAddressOfOTLP(t *testing.T) {
 	p := start(t, dataDir(t), "--otlp-grpc-listen", "")
 	if p.OTLPGRPC != "" || strings.Contains(p.output.String(), "OTLP") {
-		t.Errorf("it listens on %q:\n%s", p.OTLPGRPC, p.output)
+		t.Errorf("with an empty address the server listens on %q:\n%s", p.OTLPGRPC, p.output)
 	}
 	p.terminate(t)
 	p = start(t, p.dataDir)
 	if !strings.Contains(p.output.String(), "  OTLP       grpc      "+p.OTLPGRPC) {
-		t.Errorf("the greeting has no %q:\n%s", p.OTLPGRPC, p.output)
+		t.Errorf("the address %q is not printed:\n%s", p.OTLPGRPC, p.output)
 	}
 	meter, provider := service("across", exporters["grpc"](t, p, false))
 	recordAll(t, meter)
@@ -317,13 +317,13 @@ func TestTheAddressOfOTLP(t *testing.T) {
 		}
 	}()
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-		t.Errorf("%v: %+v\n%s", err, r, said)
+		t.Errorf("the restart: %v: %+v\n%s", err, r, said)
 	}
 	close(stop)
 	if err := <-sent; err != nil {
-		t.Errorf("across a restart: %v", err)
+		t.Errorf("sending across a restart: %v", err)
 	}
 	if got, err := p.value(`http_requests_total{job="across"}`); err != nil || got != 21 {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("the counter is %v, want 21; %v", got, err)
 	}
 }

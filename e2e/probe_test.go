@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// TestUsersDoNotMeetTheProbe: a server that measures itself looks to its users like one that
-// does not. The probe used to be a name, a series for each start, samples and datagrams in
-// the books, and a sender with a new port each second.
+// TestUsersDoNotMeetTheProbe checks that users see nothing of the probe by which a server measures
+// its freshness. It once showed as a metric name, as a new series after each start, as samples and
+// datagrams in the books, and as a sender with a new port each second.
 func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	t.Parallel()
-	other := start(t, dataDir(t)) // takes the tiles
+	other := start(t, dataDir(t)) // the backend, which gets the tiles
 	dir := dataDir(t)
 	config := filepath.Join(dir, "freshet.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, "forward:\n  backends:\n    - {name: other, url: \"http://%s/api/v1/write\", requests: none}\n", other.HTTP), 0o600); err != nil {
@@ -23,7 +23,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	}
 	begin := func() *process {
 		p := start(t, dir, "--config", config, "--self-interval", "1s", "--self-probe")
-		eventually(t, time.Minute, "probes come by both ways", func() error {
+		eventually(t, time.Minute, "probes arrive by both inputs", func() error {
 			for _, of := range []string{`tenant="default",path="dogstatsd"`, `tenant="freshet",path="remote_write"`} {
 				probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
 				if err != nil || len(probes) != 1 || probes[0].Value.V < 3 {
@@ -36,7 +36,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	}
 	p := begin()
 	if running, err := p.ownMetric("freshet_recorder_flight"); err != nil || running != 0 {
-		t.Errorf("the flight recorder runs, and nobody has sent anything: %v %v", running, err)
+		t.Errorf("the flight recorder runs although nobody has sent anything: %v %v", running, err)
 	}
 	increment(t, p, "mine", 1)
 	eventually(t, time.Minute, "the backend has the tile of what was sent", func() error {
@@ -44,7 +44,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 		return err
 	})
 	if running, err := p.ownMetric("freshet_recorder_flight"); err != nil || running != 1 {
-		t.Errorf("the flight recorder rests, and somebody sends: %v %v", running, err)
+		t.Errorf("the flight recorder does not run although somebody sends: %v %v", running, err)
 	}
 
 	for _, server := range []*process{p, other} {
@@ -85,6 +85,6 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	p.kill(t)
 	p = begin()
 	if n, err := p.self(`count(count_over_time(freshet_probe[10m])) by (path)`); err != nil || len(n) != 2 || n[0].Value.V != 1 || n[1].Value.V != 1 {
-		t.Errorf("series of the probe after two restarts, by way: %v %v", n, err)
+		t.Errorf("series of the probe after two restarts, by input: %v %v", n, err)
 	}
 }

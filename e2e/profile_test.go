@@ -13,8 +13,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// The binary has neither symbols nor debug information, and its profiles name functions, files
-// and lines without either.
+// Profiles of the stripped binary name functions, files and lines, although it has neither symbols
+// nor debug information.
 func TestProfilesOfAStrippedBinary(t *testing.T) {
 	t.Parallel()
 	binary, err := elf.Open(freshet)
@@ -32,12 +32,12 @@ func TestProfilesOfAStrippedBinary(t *testing.T) {
 	}
 	defer conn.Close()
 	packet := []byte(strings.Repeat("profile.requests:1|c|#route:/\n", 40))
-	// On a busy machine the server gets few samples in two seconds.
+	// On a busy machine a profile of two seconds has few samples, so several are taken.
 	var taken *profile.Profile
 	parses := false
 	during(t, func(int) {
 		for range 100 {
-			_, _ = conn.Write(packet) // nobody listens: the test fails elsewhere
+			_, _ = conn.Write(packet) // if nobody listens, the test fails elsewhere
 		}
 	}, func() {
 		for end := time.Now().Add(time.Minute); !parses && !t.Failed() && time.Now().Before(end); {
@@ -46,11 +46,11 @@ func TestProfilesOfAStrippedBinary(t *testing.T) {
 		}
 	})
 	if !parses {
-		t.Errorf("the parser is in no profile of a server that parses; the last one:\n%v", taken)
+		t.Errorf("no profile names the parser of a server that parses; the last one:\n%v", taken)
 	}
 }
 
-// profile takes a CPU profile of two seconds, or nil.
+// profile takes a CPU profile of two seconds, and returns nil if that fails.
 func (p *process) profile(t *testing.T) *profile.Profile {
 	t.Helper()
 	answer, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=2", p.HTTP))
@@ -66,14 +66,14 @@ func (p *process) profile(t *testing.T) *profile.Profile {
 	return taken
 }
 
-// namesTheParser reports whether the parser is in a profile, of which each line must have a name
-// and a place.
+// namesTheParser reports whether the parser is in a profile. Each line of the profile must have a
+// function, a file and a line number.
 func namesTheParser(t *testing.T, taken *profile.Profile) (named bool) {
 	t.Helper()
 	for _, at := range taken.Location {
 		for _, line := range at.Line {
 			if line.Function == nil || line.Function.Name == "" || line.Function.Filename == "" || line.Line == 0 {
-				t.Errorf("without a name or a place: %+v", line)
+				t.Errorf("a line of the profile has no name or no place: %+v", line)
 				continue
 			}
 			named = named || strings.HasPrefix(line.Function.Name, "github.com/freshet-io/freshet/internal/core/dogstatsd.")

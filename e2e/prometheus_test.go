@@ -22,11 +22,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// prometheusBinary is where `make clients` puts a Prometheus.
+// prometheusBinary is the Prometheus that `make clients` builds.
 const prometheusBinary = "../.cache/prometheus"
 
-// application is a target to scrape, of each type of metric one, which change with each
-// scrape.
+// application is a target to scrape. It has one metric of each type, which changes with each scrape.
 func application(t *testing.T) *httptest.Server {
 	reg := prometheus.NewRegistry()
 	f := promauto.With(reg)
@@ -37,7 +36,7 @@ func application(t *testing.T) *httptest.Server {
 	handler := promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
 	scrapes := 0
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		scrapes++ // by one Prometheus, one after the other
+		scrapes++ // without a lock, since one Prometheus scrapes one at a time
 		requests.WithLabelValues("500").Add(0.5)
 		requests.WithLabelValues("200").(prometheus.ExemplarAdder).AddWithExemplar(float64(scrapes), prometheus.Labels{"trace_id": fmt.Sprint("t", scrapes)})
 		load.Set(float64(scrapes%7) - 3)
@@ -47,7 +46,7 @@ func application(t *testing.T) *httptest.Server {
 	}))
 }
 
-// sendingPrometheus starts a Prometheus that scrapes target and writes to a URL.
+// sendingPrometheus starts a Prometheus that scrapes target and sends to a URL by remote write.
 func sendingPrometheus(t *testing.T, target, write, message string) *process {
 	t.Helper()
 	return startPrometheus(t, fmt.Sprintf(`
@@ -97,7 +96,7 @@ func startPrometheus(t *testing.T, settings string) *process {
 	eventually(t, startLimit, "Prometheus is ready", func() error {
 		found := address.FindStringSubmatch(p.output.String())
 		if found == nil {
-			return fmt.Errorf("it has not said where it listens")
+			return fmt.Errorf("it has not logged its address")
 		}
 		p.HTTP = found[1]
 		_, err := p.get("/-/ready", nil)
@@ -106,8 +105,8 @@ func startPrometheus(t *testing.T, settings string) *process {
 	return p
 }
 
-// matrix is every sample of the job's series up to a time, as text, by series: what
-// a server stored, down to the last bucket.
+// matrix returns every sample of the job's series up to a time, with all buckets of histograms, as
+// text by series.
 func (p *process) matrix(at time.Time) (map[string][]string, error) {
 	var data struct {
 		Result []struct {
@@ -126,9 +125,9 @@ func (p *process) matrix(at time.Time) (map[string][]string, error) {
 	return all, err
 }
 
-// TestPrometheusSends: a Prometheus with its defaults scrapes an application and sends what
-// it finds. Freshet is stopped for a while, and killed; in the end it has every sample that
-// Prometheus itself has, bit by bit, exemplars, metadata and stale markers included.
+// TestPrometheusSends checks that Freshet has, bit by bit, every sample of a Prometheus that sends
+// to it, with exemplars, metadata and stale markers. The Prometheus has its default settings and
+// scrapes an application. Freshet is stopped for a while, and killed.
 func TestPrometheusSends(t *testing.T) {
 	t.Parallel() // it mostly waits
 	outage := 8 * time.Second
@@ -204,11 +203,11 @@ func TestPrometheusSends(t *testing.T) {
 				}
 				for series, samples := range want {
 					if !slices.Equal(got[series], samples) {
-						return fmt.Errorf("%s: %d samples, Prometheus has %d: %.200v, %.200v", series, len(got[series]), len(samples), got[series], samples)
+						return fmt.Errorf("%s has %d samples, in Prometheus %d: %.200v, %.200v", series, len(got[series]), len(samples), got[series], samples)
 					}
 				}
 				if len(got) != len(want) {
-					return fmt.Errorf("%d series, Prometheus has %d", len(got), len(want))
+					return fmt.Errorf("Freshet has %d series, Prometheus has %d", len(got), len(want))
 				}
 				return nil
 			})
@@ -219,14 +218,14 @@ func TestPrometheusSends(t *testing.T) {
 			t.Logf("%d samples of %d series, 0 lost", n, len(want))
 			checkExemplars(t, sender, p, stopped)
 			if v, err := p.metric(`freshet_distributor_refused_total{reason="duplicate"}`); err != nil || v != 0 {
-				t.Errorf("%v samples met another value, %v", v, err)
+				t.Errorf("%v samples were refused, since another value was stored; %v", v, err)
 			}
 		})
 	}
 }
 
-// checkExemplars compares exemplars since a time: those before are in the memory of a
-// process that was killed, or in its log.
+// checkExemplars compares the exemplars since a time. Older ones may have been lost with the memory
+// of a process that was killed.
 func checkExemplars(t *testing.T, want, got *process, since time.Time) {
 	t.Helper()
 	exemplars := func(p *process) (all []string) {

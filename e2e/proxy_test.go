@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// door is an address by which a server is asked, its own or a proxy's.
+// door is an address at which a server can be asked: its own, or a proxy's.
 type door struct {
 	name   string
 	client http.Client
 	host   string // of the URL
 }
 
-// atTCP is the door at an address.
+// atTCP returns the door at a TCP address.
 func atTCP(name, address string) *door {
 	return &door{name: name, host: address, client: http.Client{Timeout: 10 * time.Second}}
 }
 
-// atSocket is the door at a Unix socket.
+// atSocket returns the door at a Unix socket.
 func atSocket(name, path string) *door {
 	return &door{name: name, host: "localhost", client: http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -37,7 +37,7 @@ func atSocket(name, path string) *door {
 	}}}
 }
 
-// ask sends a request with headers, separated by "; ", of which Host is the name.
+// ask sends a request with headers, which are separated by "; ". Host sets the request's host.
 func (d *door) ask(method, path, headers string) (status int, body string, err error) {
 	r, err := http.NewRequest(method, "http://"+d.host+path, nil)
 	if err != nil {
@@ -60,14 +60,14 @@ func (d *door) ask(method, path, headers string) (status int, body string, err e
 	return resp.StatusCode, string(text), err
 }
 
-// operates wants each operator endpoint to be answered through a door, or refused.
+// operates checks that operator endpoints are answered through a door, or if !want, refused.
 func (d *door) operates(t *testing.T, headers string, want bool) {
 	t.Helper()
 	for _, path := range []string{"GET /debug/pprof/cmdline", "GET /api/v1/status/records", "POST /-/reload", "POST /api/v1/status/diff"} {
 		method, path, _ := strings.Cut(path, " ")
 		status, text, err := d.ask(method, path, headers)
 		if err != nil || (status == http.StatusOK) != want || !want && status != http.StatusForbidden {
-			t.Errorf("%s, headers %q: %s %s: %d %s, %v; to be answered: %t", d.name, headers, method, path, status, text, err, want)
+			t.Errorf("%s, headers %q: %s %s: %d %s, %v; want an answer: %t", d.name, headers, method, path, status, text, err, want)
 		}
 	}
 }
@@ -76,12 +76,12 @@ func (d *door) operates(t *testing.T, headers string, want bool) {
 type proxies struct {
 	forwardfor *door // HAProxy with option forwardfor
 	silent     *door // HAProxy that adds nothing
-	nginx      *door // as it comes
+	nginx      *door // nginx with its defaults
 	realIP     *door // nginx with X-Real-IP
 }
 
-// startProxies starts both. HAProxy has its listeners from this process, by ports that the
-// kernel chose; nginx listens on Unix sockets.
+// startProxies starts both proxies. HAProxy inherits listeners on ports that the kernel chose;
+// nginx listens on Unix sockets.
 func startProxies(t *testing.T, server string) (p proxies) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".cache"))
@@ -150,7 +150,7 @@ http {
 		forwardfor: atTCP("HAProxy with forwardfor", addresses[0]), silent: atTCP("HAProxy that adds nothing", addresses[1]),
 		nginx: atSocket("nginx as it comes", filepath.Join(dir, "nginx.sock")), realIP: atSocket("nginx with X-Real-IP", filepath.Join(dir, "real.sock")),
 	}
-	for _, d := range []*door{p.silent, p.nginx} { // which tell the server of no proxy
+	for _, d := range []*door{p.silent, p.nginx} { // these two do not reveal a proxy to the server
 		eventually(t, startLimit, d.name+" answers", func() error {
 			_, _, err := d.ask(http.MethodGet, "/-/healthy", "")
 			return err
@@ -159,14 +159,14 @@ http {
 	return p
 }
 
-// runProxy runs one until the test ends.
+// runProxy runs a proxy until the test ends.
 func runProxy(t *testing.T, cmd *exec.Cmd, install string) {
 	t.Helper()
 	said := &output{}
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s (%s puts it there): %v", cmd.Path, install, err)
+		t.Fatalf("start %s, which %s installs: %v", cmd.Path, install, err)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -177,15 +177,15 @@ func runProxy(t *testing.T, cmd *exec.Cmd, install string) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
 		if t.Failed() {
-			t.Logf("%s said:\n%s", cmd.Path, said)
+			t.Logf("%s logged:\n%s", cmd.Path, said)
 		}
 	})
 }
 
-// A client of a proxy on the server's machine has a loopback address, and may choose what
-// it sends: an empty X-Forwarded-For, before which a real HAProxy puts none of its own, was
-// taken for no proxy, and everything that operates the server was open. Now it is for those
-// who can open operator.sock, whatever the proxy adds.
+// A proxy on the server's machine opens no operator endpoint to its clients, whatever headers they
+// send and the proxy adds. Its requests come from a loopback address. An empty X-Forwarded-For, to
+// which a real HAProxy adds nothing, once made the server believe that there was no proxy. Once the
+// server has seen a proxy, it answers operators only on operator.sock.
 func TestProxies(t *testing.T) {
 	t.Parallel()
 	for _, headers := range []string{"", "; X-Forwarded-For: ", "; X-Forwarded-For: 127.0.0.1"} {
@@ -194,7 +194,7 @@ func TestProxies(t *testing.T) {
 		own, operator := atTCP("loopback", p.HTTP), atSocket("operator.sock", filepath.Join(p.dataDir, "operator.sock"))
 		local := "Host: " + p.HTTP
 		for _, d := range []*door{front.forwardfor, front.realIP, front.silent, front.nginx, own} {
-			d.operates(t, local+headers, false) // the first one gives the proxies away
+			d.operates(t, local+headers, false) // the first door reveals a proxy, and that holds for all
 		}
 		operator.operates(t, "", true)
 		p.says(t, "operator endpoints are no longer answered on loopback")
@@ -205,25 +205,25 @@ func TestProxies(t *testing.T) {
 			t.Errorf("freshet_http_operator_loopback is %g, %v", n, err)
 		}
 
-		// A restart in place remembers, and its socket is the same one, open all the time.
+		// The server remembers the proxy across a restart in place, and operator.sock stays open.
 		if out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatalf("restart: %v: %s", err, out)
 		}
 		own.operates(t, local, false)
 		operator.operates(t, "", true)
 
-		// A restart that is none in place begins anew.
+		// A stop and a start forget the proxy.
 		p.terminate(t)
 		if _, err := os.Lstat(filepath.Join(p.dataDir, "operator.sock")); !os.IsNotExist(err) {
-			t.Errorf("operator.sock is left by an end in order: %v", err)
+			t.Errorf("a regular stop left operator.sock: %v", err)
 		}
 		again := start(t, p.dataDir)
 		atTCP("loopback", again.HTTP).operates(t, "", true)
 	}
 }
 
-// Behind proxies that add nothing, only a setting tells; and a command needs none to find
-// the socket.
+// A server behind proxies that add no header refuses operators on loopback if
+// http.operator_loopback is false. Commands find operator.sock without any setting.
 func TestProxiesThatAddNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--http-operator-loopback=false", "--http-hosts=metrics.example")
@@ -244,7 +244,7 @@ func TestProxiesThatAddNothing(t *testing.T) {
 	}{
 		{http.MethodGet, "/api/v1/query?query=1", "metrics.example", false},
 		{http.MethodGet, "/api/v1/query?query=1", "other.example", true},
-		{http.MethodPost, "/api/v1/write", "other.example", false}, // no browser
+		{http.MethodPost, "/api/v1/write", "other.example", false}, // not from a browser
 	} {
 		status, text, err := front.silent.ask(tt.method, tt.path, "Host: "+tt.host)
 		if err != nil || (status == http.StatusForbidden) != tt.refused {

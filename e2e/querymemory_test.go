@@ -19,9 +19,9 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// TestQueryMemory asks a server that has 500 MiB for 12,000 series at 4,001 steps: 768 MB
-// of samples and more of JSON. Once that ended the process. Now the query does, and
-// writes go on, also while many ask for less and read it slowly.
+// TestQueryMemory checks that a query which needs too much memory fails and nothing else does. It
+// asks a server with 500 MiB for 12,000 series at 4,001 steps, which are 768 MB of samples and more
+// of JSON. That once ended the process. Writes continue, also while 24 smaller queries run.
 func TestQueryMemory(t *testing.T) {
 	p := startSmall(t)
 
@@ -40,7 +40,7 @@ func TestQueryMemory(t *testing.T) {
 	}
 	write("wide", series)
 
-	// All within the look-back of the one sample that each series has.
+	// All steps are within the look-back of the one sample that each series has.
 	ask := func(query string, steps int) (status int, text string) {
 		params := url.Values{"query": {query}, "start": {fmt.Sprint(at.Unix() + 1)}, "end": {fmt.Sprint(float64(at.Unix()+1) + float64(steps-1)*0.07)}, "step": {"0.07"}}
 		r, err := http.PostForm("http://"+p.HTTP+"/api/v1/query_range", params)
@@ -60,7 +60,7 @@ func TestQueryMemory(t *testing.T) {
 	}
 	write("after", 1)
 
-	// Of these each fits, and all together do not.
+	// Each of these queries fits into memory, but all together do not.
 	var all sync.WaitGroup
 	for i := range 24 {
 		all.Go(func() {
@@ -75,12 +75,12 @@ func TestQueryMemory(t *testing.T) {
 	}
 	all.Wait()
 	if n, err := p.value(`count({__name__=~"after|beside_.*"})`); err != nil || n != 1001 {
-		t.Errorf("%v of 1001 series that were written beside the queries are there: %v", n, err)
+		t.Errorf("%v of the 1001 series that were written beside the queries are there: %v", n, err)
 	}
 	p.staysSmall(t)
 }
 
-// smallServer is the memory of servers of these tests, in bytes.
+// smallServer is the memory of the servers of these tests, in bytes.
 const smallServer = 500 << 20
 
 func startSmall(t *testing.T) *process {
@@ -92,7 +92,7 @@ func startSmall(t *testing.T) *process {
 	return launch(t, dir, cmd)
 }
 
-// staysSmall checks what was resident at most.
+// staysSmall checks the peak of resident memory.
 func (p *process) staysSmall(t *testing.T) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -104,14 +104,15 @@ func (p *process) staysSmall(t *testing.T) {
 		t.Fatalf("no VmHWM in %s", status)
 	}
 	peak, _ := strconv.ParseInt(string(found[1]), 10, 64)
-	if t.Logf("%d MiB were resident at most", peak>>10); peak<<10 > smallServer {
-		t.Errorf("%d MiB were resident, of %d that there are", peak>>10, smallServer>>20)
+	if t.Logf("at most %d MiB were resident", peak>>10); peak<<10 > smallServer {
+		t.Errorf("%d MiB were resident, more than the server's %d", peak>>10, smallServer>>20)
 	}
 }
 
-// TestQueryResultMemory asks a server that has 500 MiB for results that are larger than what
-// they are made of: 10,000 series of 25 samples each, at 5,000 steps. The engine makes room for
-// all steps in each series of a result, and so the first of these queries once took 1.2 GB.
+// TestQueryResultMemory checks that a result which needs too much memory fails alone, also if it is
+// made of little: 10,000 series of 25 samples each, at 5,000 steps, on a server with 500 MiB. The
+// engine reserves memory for all steps of each series of a result, so the first of these queries
+// once took 1.2 GB.
 func TestQueryResultMemory(t *testing.T) {
 	p := startSmall(t)
 	const series, samples = 10_000, 25
@@ -158,7 +159,7 @@ func TestQueryResultMemory(t *testing.T) {
 			}
 		}
 	}
-	// Other queries have their answers.
+	// Other queries are answered.
 	if n, err := p.value("count(wide)"); err != nil || n != series {
 		t.Errorf("%v of %d series after the queries: %v", n, series, err)
 	}

@@ -46,7 +46,7 @@ func (p *process) readiness() (status int, r readiness, err error) {
 	return answer.StatusCode, r, json.NewDecoder(answer.Body).Decode(&r)
 }
 
-// mustWrite has a request of remote write stored.
+// mustWrite sends a request of remote write, which must be stored.
 func (p *process) mustWrite(t *testing.T, m message) {
 	t.Helper()
 	if status, text, _, err := p.write(remoteWriteV2, pack(t, m)); err != nil || status != http.StatusNoContent {
@@ -54,10 +54,9 @@ func (p *process) mustWrite(t *testing.T, m message) {
 	}
 }
 
-// TestReadyMeansReady: a start with 100,000 series and more opens the stores that were in use
-// before it reports that it is ready, after a crash as after a stop. So the first query and
-// the first write are as fast as all others, because they open no store. They used to wait for
-// the whole replay: 15 s for a million series.
+// TestReadyMeansReady checks that a server opens the stores that were in use before it reports that
+// it is ready, after a stop and after a crash. So the first query and the first write open no store
+// and are as fast as all others. They once waited for the whole replay: 15 s for a million series.
 func TestReadyMeansReady(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-metrics=false")
@@ -71,7 +70,7 @@ func TestReadyMeansReady(t *testing.T) {
 		p.mustWrite(t, requestV2(now, 1, names...))
 	}
 	increment(t, p, "ready.counter", 3)
-	// The store of 1m opens with its first tile, which ends within a minute and is stored at most 6 s later.
+	// The store of 1m opens with its first tile, which is stored at most 66 s from now.
 	eventually(t, 2*time.Minute, "all three stores of the tenant are open", func() error {
 		return p.expectOwn("freshet_store_open_databases", 3)
 	})
@@ -103,9 +102,9 @@ func (p *process) expectOwn(name string, want float64) error {
 	return err
 }
 
-// TestNotReadyWhileAStoreOpens: meanwhile probes are told what the server waits for, requests
-// that need stores are told to come again, datagrams are read, and the log shows the progress.
-// A pipe in place of the store's log delays its opening.
+// TestNotReadyWhileAStoreOpens checks what a server does while it opens a store: /-/ready says what
+// it waits for, requests that need a store are told to retry, datagrams are read, and the log shows
+// the progress. A named pipe in place of the store's WAL delays the opening.
 func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -132,7 +131,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	_ = free.Close()
 	p = begin(t, p.dataDir, serveCommand(p.dataDir, "--http-listen", address))
 	p.HTTP = address
-	eventually(t, startLimit, "probes are told", func() error {
+	eventually(t, startLimit, "/-/ready names the store that opens", func() error {
 		status, r, err := p.readiness()
 		if err == nil && (status != http.StatusServiceUnavailable || r.Ready || r.Stores == nil || !slices.Equal(r.Stores.Now, []string{"default/raw"})) {
 			err = fmt.Errorf("%d %+v", status, r)
@@ -140,7 +139,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 		return err
 	})
 	if _, r, _ := p.readiness(); r.WaitsFor != "the stores that were in use are opened" || r.Stores.Total < 1 || r.Stores.Done >= r.Stores.Total {
-		t.Errorf("%+v", r)
+		t.Errorf("/-/ready: %+v", r)
 	}
 	status, text, header, err := p.write(remoteWriteV2, pack(t, requestV2(now+1, 8, "held")))
 	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "/-/ready says what it waits for") {
@@ -151,11 +150,11 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	}
 	for _, path := range []string{"/-/healthy", "/metrics", "/api/v1/status/ledger"} {
 		if _, err := p.get(path, nil); err != nil {
-			t.Errorf("what needs no store: %v", err)
+			t.Errorf("a request that needs no store: %v", err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(p.dataDir, "listening.json")); err == nil {
-		t.Error("programs are told that it is ready")
+		t.Error("listening.json is there although the server is not ready")
 	}
 	p.Unixgram = filepath.Join(p.dataDir, "dgram.sock")
 	increment(t, p, "meanwhile", 5)
@@ -173,23 +172,23 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	}
 	p.waitReady(t)
 	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || !r.Ready || r.WaitsFor != "" || r.Stores != nil {
-		t.Errorf("%d %+v %v", status, r, err)
+		t.Errorf("/-/ready after the start: %d %+v %v", status, r, err)
 	}
 	if err := p.expect("held", 7, 0); err != nil {
 		t.Error(err)
 	}
 	expectSoon(t, p, "meanwhile", 5)
-	_ = os.Remove(segment) // a backup or a stop must not wait for it
+	_ = os.Remove(segment) // so that neither a backup nor a stop waits for the pipe
 }
 
-// TestABrokenStore: a segment of a log is missing. The start says so, with the way out. The
-// tenant's other stores answer, with a warning. After the repair the store opens without a
-// restart, with everything that the way out promised.
+// TestABrokenStore checks that a store with a missing WAL segment does little harm. The server
+// starts and says what to do. The tenant's other stores answer, with a warning. After the repair
+// the store opens without a restart, with everything that the advice promised.
 func TestABrokenStore(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	now := time.Now().UnixMilli()
-	for i := range int64(3) { // a segment each
+	for i := range int64(3) { // each in a segment of its own
 		p.mustWrite(t, requestV2(now+i, float64(i), fmt.Sprintf("broken_%d", i)))
 		p.terminate(t)
 		if i == 2 {
@@ -221,7 +220,7 @@ func TestABrokenStore(t *testing.T) {
 	increment(t, p, "whole", 4)
 	expectSoon(t, p, "whole", 4)
 	if w := p.warnings(t, "whole"); len(w) != 1 || !strings.HasPrefix(w[0], "store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: ") {
-		t.Errorf("warnings: %v", w)
+		t.Errorf("unexpected warnings: %v", w)
 	}
 	found := diagnosis(t, "--server", p.HTTP)
 	i := slices.IndexFunc(found.Causes, func(c diagnose.Cause) bool { return c.Name == diagnose.Stores })
@@ -229,17 +228,17 @@ func TestABrokenStore(t *testing.T) {
 		t.Errorf("freshet diagnose: %+v", found.Causes)
 	}
 
-	if err := os.WriteFile(segment, nil, 0o600); err != nil { // as the way out says
+	if err := os.WriteFile(segment, nil, 0o600); err != nil { // as the advice says
 		t.Fatal(err)
 	}
 	expectSoon(t, p, "broken_0", 0)
 	expectSoon(t, p, "broken_2", 2)
 	if results, err := p.query("broken_1"); err != nil || len(results) > 0 {
-		t.Errorf("what was in the segment: %v %v", results, err)
+		t.Errorf("a sample of the missing segment is there: %v %v", results, err)
 	}
 	p.mustWrite(t, requestV2(now+11, 1, "broken_0"))
 	if w := p.warnings(t, "whole"); len(w) > 0 {
-		t.Errorf("warnings: %v", w)
+		t.Errorf("unexpected warnings: %v", w)
 	}
 	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || r.Broken != 0 {
 		t.Errorf("/-/ready: %d %+v %v", status, r, err)
@@ -248,8 +247,8 @@ func TestABrokenStore(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Then an operator moves the open store's directory away: all looks well, and would be
-	// lost.
+	// An operator moves the directory of an open store away. Writes still succeed, but would be
+	// lost, so diagnose must report it.
 	raw := filepath.Join(p.dataDir, "tsdb/default/raw")
 	if err := os.Rename(raw, raw+"-away"); err != nil {
 		t.Fatal(err)
@@ -264,7 +263,7 @@ func TestABrokenStore(t *testing.T) {
 	}
 }
 
-// warnings are those of an answer.
+// warnings are the warnings of a query's answer.
 func (p *process) warnings(t *testing.T, expr string) []string {
 	t.Helper()
 	body, err := p.get("/api/v1/query", url.Values{"query": {expr}})
@@ -280,8 +279,8 @@ func (p *process) warnings(t *testing.T, expr string) []string {
 	return answer.Warnings
 }
 
-// TestTheJournalIsGone while stores of tiles are there: an operator deleted it, or restored
-// half of a backup. A regular stop, a crash and a first start do not count as this.
+// TestTheJournalIsGone checks that the server reports a missing journal beside stores of tiles, as
+// after half a restore. A first start, a regular stop and a crash are not reported.
 func TestTheJournalIsGone(t *testing.T) {
 	t.Parallel()
 	const missing = "freshet_aggregator_journal_missing"
@@ -316,9 +315,9 @@ func TestTheJournalIsGone(t *testing.T) {
 	expectSoon(t, p, "totals", 2)
 }
 
-// TestAStopThatIsSignalledTwice: GNU timeout and supervisord signal twice, and the server must
-// still drain. The second signal used to end the process at once. A request with an incomplete
-// body delays the drain until both signals have come; then it is answered.
+// TestAStopThatIsSignalledTwice checks that the server drains even if it gets two signals, as GNU
+// timeout and supervisord send them. The second signal once ended the process at once. A request
+// with an incomplete body delays the drain until both signals are sent; then it is answered.
 func TestAStopThatIsSignalledTwice(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -331,18 +330,18 @@ func TestAStopThatIsSignalledTwice(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "POST /api/v1/write HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", p.HTTP); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} { // it is being read
+	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} { // the server reads the request
 		if got, err := answers.ReadString('\n'); err != nil || got != want {
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
 	p.signal(t, syscall.SIGTERM)
-	p.signal(t, syscall.SIGINT) // at once, however slow the machine is; two of a kind could arrive as one
+	p.signal(t, syscall.SIGINT) // at once; two signals of one kind could arrive as one
 	eventually(t, stopLimit, "the stop has begun", func() error {
 		c, err := net.Dial("tcp", p.HTTP)
 		if err == nil {
 			_ = c.Close()
-			return errors.New("connections are taken")
+			return errors.New("the server still accepts connections")
 		}
 		return nil
 	})
@@ -355,9 +354,9 @@ func TestAStopThatIsSignalledTwice(t *testing.T) {
 	select {
 	case <-p.exited:
 	case <-time.After(stopLimit):
-		t.Fatal("it still runs")
+		t.Fatal("the server still runs")
 	}
 	if p.err != nil {
-		t.Errorf("it was not in order: %v", p.err)
+		t.Errorf("the stop was not regular: %v", p.err)
 	}
 }

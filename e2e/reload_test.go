@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestReloadsUnderLoad changes rules, labels, limits, retention and sockets a
-// thousand times while metrics come in by every kind of socket. Every one of them
-// is counted: none is lost and none twice.
+// TestReloadsUnderLoad checks that reloads neither lose a metric nor count one twice. It changes
+// rules, labels, retention and sockets a thousand times while metrics arrive on every kind of
+// socket.
 func TestReloadsUnderLoad(t *testing.T) {
 	const reloads = 1000
 	dir := dataDir(t)
@@ -52,7 +52,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		}
 	}
 	took := time.Since(begun)
-	// Rules hold from the next window on: some windows by the last ones, too.
+	// Rules hold from the next window on, so the last ones get some windows, too.
 	reach(time.Now().Add(1500 * time.Millisecond))
 	close(stop)
 	total := <-sent + <-sent + <-sent
@@ -64,15 +64,14 @@ func TestReloadsUnderLoad(t *testing.T) {
 		t.Errorf("the kernel dropped %v datagrams, %v", n, err)
 	}
 	if rules, err := p.query(fmt.Sprintf(`count by (rule) (reloaded{rule="%d",round="%d"})`, reloads%5, reloads%3)); err != nil || len(rules) != 1 {
-		t.Errorf("the last rules do not hold: %v, %v", rules, err)
+		t.Errorf("the last rules are not in force: %v, %v", rules, err)
 	}
 	if n, err := p.ownMetric("freshet_config_reloads_total"); err != nil || int(n) != reloads {
 		t.Errorf("%v reloads are counted, %v", n, err)
 	}
 }
 
-// sendUntil sends one line over and over, 4,000 times a second, and returns how
-// often.
+// sendUntil sends one line 4,000 times a second until stop is closed, and returns how often it did.
 func sendUntil(t *testing.T, stop <-chan struct{}, conn net.Conn, line string) (n int) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -92,7 +91,7 @@ func sendUntil(t *testing.T, stop <-chan struct{}, conn net.Conn, line string) (
 	}
 }
 
-// post returns the status and body of a POST without one.
+// post sends a POST without a body, and returns the status and body of its answer.
 func (p *process) post(t *testing.T, path string) (int, string) {
 	t.Helper()
 	r, err := http.Post("http://"+p.HTTP+path, "", nil)
@@ -107,8 +106,8 @@ func (p *process) post(t *testing.T, path string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// TestABadFileChangesNothing and says why, to whoever asked and in the log; SIGHUP
-// is the other way to ask.
+// TestABadFileChangesNothing checks that a reload of a bad file changes nothing, and says why in the
+// answer and in the log. A good file is loaded after SIGHUP, too.
 func TestABadFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -136,8 +135,8 @@ func TestABadFileChangesNothing(t *testing.T) {
 	before := config()
 	for _, tt := range []struct{ name, text, want string }{
 		{"an unknown key", "dogstatsd: {udpp: x}", "did you mean dogstatsd.udp?"},
-		{"a rule that is none", "mapping: {rules: [{match: 'a.**b'}]}", "mapping.rules[0].match"},
-		{"a port that is taken", "log_level: debug\ndogstatsd: {listeners: [{network: udp, address: '" + taken.LocalAddr().String() + "', tenant: default}]}", "address already in use"},
+		{"an invalid rule", "mapping: {rules: [{match: 'a.**b'}]}", "mapping.rules[0].match"},
+		{"a port in use", "log_level: debug\ndogstatsd: {listeners: [{network: udp, address: '" + taken.LocalAddr().String() + "', tenant: default}]}", "address already in use"},
 		{"not YAML", "a: [", "freshet.yaml"},
 	} {
 		write(tt.text)
@@ -149,7 +148,7 @@ func TestABadFileChangesNothing(t *testing.T) {
 			t.Errorf("%s changed the configuration to %s", tt.name, after)
 		}
 		if n, err := p.ownMetric("freshet_config_last_reload_successful"); err != nil || n != 0 {
-			t.Errorf("%s: the metric says %v, %v", tt.name, n, err)
+			t.Errorf("%s: the metric of the last reload is %v, %v", tt.name, n, err)
 		}
 		p.says(t, "nothing has changed")
 	}
@@ -157,19 +156,19 @@ func TestABadFileChangesNothing(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "the reload", func() error {
+	eventually(t, 30*time.Second, "the file is reloaded", func() error {
 		if n, err := p.ownMetric("freshet_config_last_reload_successful"); err != nil || n != 1 {
-			return fmt.Errorf("the metric says %v, %v", n, err)
+			return fmt.Errorf("the metric of the last reload is %v, %v", n, err)
 		}
 		return nil
 	})
 	increment(t, p, "after.reload", 1)
-	eventually(t, 30*time.Second, "the new label", func() error {
+	eventually(t, 30*time.Second, "the new label is in force", func() error {
 		increment(t, p, "after.reload", 1)
 		_, err := p.value(`after_reload{zone="a"}`)
 		return err
 	})
-	// What takes a restart is said, and waits for one.
+	// A setting that needs a restart is logged, and keeps its value.
 	p.says(t, "dogstatsd.max_packet", "a restart")
 	if !strings.Contains(config(), "max_packet: 64KiB") {
 		t.Errorf("the configuration in force is %s", config())

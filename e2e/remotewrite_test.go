@@ -26,10 +26,10 @@ const (
 	remoteWriteV2 = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
 )
 
-// message is a request of either version.
+// message is a request of version 1 or 2.
 type message interface{ Marshal() ([]byte, error) }
 
-// write sends a request of remote write. The error is of the connection.
+// write sends a request of remote write. An error means that there was no answer.
 func (p *process) write(kind string, body []byte) (status int, text string, header http.Header, err error) {
 	r, err := http.NewRequest(http.MethodPost, "http://"+p.HTTP+"/api/v1/write", bytes.NewReader(body))
 	if err != nil {
@@ -70,8 +70,8 @@ func requestV2(ms int64, v float64, names ...string) *writev2.Request {
 	return m
 }
 
-// TestBadRequests: each gets the right status and a text that helps, is counted, and harms
-// nobody: what is good in it and what comes after it is there.
+// TestBadRequests checks that each bad request gets the right status and a helpful text, and is
+// counted. The good samples in it and those of later requests are stored.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--distributor-max-series", "20", "--distributor-max-body", "100KiB", "--distributor-max-label-value", "50")
@@ -83,7 +83,7 @@ func TestBadRequests(t *testing.T) {
 		}
 		return ls
 	}
-	with := func(ls []prompb.Label, at int64, v float64) *prompb.WriteRequest { // beside a good one
+	with := func(ls []prompb.Label, at int64, v float64) *prompb.WriteRequest { // together with a good series
 		return &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{
 			{Labels: ls, Samples: []prompb.Sample{{Timestamp: at, Value: v}}},
 			{Labels: series("__name__", "good"), Samples: []prompb.Sample{{Timestamp: now, Value: 1}}},
@@ -133,14 +133,14 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	if v, err := p.value(`count({__name__=~"first|good|many.*"})`); err != nil || v != 20 {
-		t.Errorf("%v series are there, %v", v, err)
+		t.Errorf("there are %v series, want 20; %v", v, err)
 	}
 	if v, err := p.value("first"); err != nil || v != 1 {
-		t.Errorf("first is %v, %v", v, err)
+		t.Errorf("first is %v, want 1; %v", v, err)
 	}
 }
 
-// metric is one of the process' own, by its name and labels as /metrics writes them.
+// metric returns one of the process's own metrics, by its name and labels as in /metrics.
 func (p *process) metric(series string) (v float64, err error) {
 	body, err := p.get("/metrics", nil)
 	if err != nil {
@@ -155,8 +155,8 @@ func (p *process) metric(series string) (v float64, err error) {
 	return 0, fmt.Errorf("/metrics has no %s", series)
 }
 
-// acknowledged is what one sender of a kill test was promised: of each series the samples
-// at these times, whose value is the time.
+// acknowledged is what a kill test's senders were promised: each series has a sample at each of
+// these times, whose value is the time.
 type acknowledged struct {
 	mu    sync.Mutex
 	times []int64 // Unix ms
@@ -164,9 +164,9 @@ type acknowledged struct {
 
 const killSeries = 40
 
-// TestAcknowledgedSamplesSurvive: whatever was answered with 204 is there after kill -9
-// and after SIGTERM, once and with its value, whether it came by version 1 or 2, in the
-// order of time or late. To be stopped for a while (SIGSTOP) loses nothing either.
+// TestAcknowledgedSamplesSurvive checks that every sample that was answered with 204 is there after
+// kill -9, SIGTERM and SIGSTOP, once and with its value. Samples come by versions 1 and 2, in order
+// and late.
 //
 // 4 rounds in CI, 50 in `make soak`.
 func TestAcknowledgedSamplesSurvive(t *testing.T) {
@@ -198,9 +198,9 @@ func TestAcknowledgedSamplesSurvive(t *testing.T) {
 					status, text, _, err := p.write(kind, pack(t, m))
 					switch {
 					case err != nil:
-						return // it was killed
+						return // the server was killed
 					case status != http.StatusNoContent:
-						t.Errorf("%d %s", status, text)
+						t.Errorf("a sender was answered with %d %s", status, text)
 						return
 					}
 					promised.mu.Lock()
@@ -235,14 +235,14 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// TestDamagedWAL: a server always starts, says what it could not read, and has no value
-// that nobody sent. A torn last record costs that record.
+// TestDamagedWAL checks that a server with a damaged WAL starts, logs what it could not read, and
+// returns no value that nobody sent. A torn last record costs only that record.
 func TestDamagedWAL(t *testing.T) {
 	t.Parallel()
 	const requests = 100
 	for why, c := range map[string]struct {
 		damage func(content []byte) []byte
-		least  int // requests that must be left
+		least  int // how many requests must be left
 	}{
 		"torn last record": {func(content []byte) []byte { return content[:len(content)-7] }, requests - 1},
 		"flipped bit": {func(content []byte) []byte {
@@ -281,7 +281,7 @@ func TestDamagedWAL(t *testing.T) {
 			for _, r := range results {
 				for _, v := range r.Values {
 					if at := int64(v.T*1000 + .5); at != int64(v.V) || at < base || at >= base+requests {
-						t.Errorf("%v: a value of nobody: %v", r.Metric, v)
+						t.Errorf("%v: a value that nobody sent: %v", r.Metric, v)
 					}
 				}
 				if len(r.Values) < c.least {
@@ -289,13 +289,13 @@ func TestDamagedWAL(t *testing.T) {
 				}
 			}
 			if len(results) != 2 && c.least > 0 {
-				t.Errorf("%d series", len(results))
+				t.Errorf("there are %d series, want 2", len(results))
 			}
 			if c.least < requests && c.least > 0 {
 				p.says(t, "corruption", "the repair removed everything behind the damage")
 				cut, err := p.ownMetric("freshet_store_wal_cut_bytes_total")
 				if err != nil || cut < 1 || cut > float64(len(content)) {
-					t.Errorf("%v of %d bytes are said to be cut off, %v", cut, len(content), err)
+					t.Errorf("the metric says that %v of %d bytes were cut off; %v", cut, len(content), err)
 				}
 			}
 			if status, text, _, err := p.write(remoteWriteV2, pack(t, requestV2(base+requests, float64(base+requests), "wal1", "wal2", "wal3"))); err != nil || status != http.StatusNoContent {
@@ -319,13 +319,13 @@ func v1Of(m *writev2.Request) *prompb.WriteRequest {
 
 func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 	t.Helper()
-	for i := range killSeries { // one by one: in the end they have millions of samples
+	for i := range killSeries { // one by one, since together they have millions of samples
 		results, err := p.query(fmt.Sprintf("kill%d[2h]", i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(results) != 1 {
-			t.Fatalf("%d series are kill%d", len(results), i)
+			t.Fatalf("there are %d series of kill%d, want 1", len(results), i)
 		}
 		r := results[0]
 		found := map[int64]float64{}
@@ -338,20 +338,20 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 		}
 		for _, at := range promised.times {
 			if v, ok := found[at]; !ok || v != float64(at) {
-				t.Fatalf("%v: of what was acknowledged at %d there is %v (%v)", r.Metric, at, v, ok)
+				t.Fatalf("%v: the acknowledged sample at %d is %v (there: %v)", r.Metric, at, v, ok)
 			}
 		}
 	}
 }
 
-// TestFullDiskAndRemoteWrite: while the disk is full requests are answered with 503 and a
-// time to come again, the log says why, and seconds after there is space they are written;
-// nothing that was acknowledged is lost by it, nor by the restart after it.
+// TestFullDiskAndRemoteWrite checks that requests on a full disk are answered with 503 and
+// Retry-After, that the log says why, and that they are written seconds after there is space.
+// Nothing acknowledged is lost, also after a restart.
 func TestFullDiskAndRemoteWrite(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)
 	p := start(t, d.dir)
-	at := time.Now().Add(-time.Minute).UnixMilli() // requests may come faster than a millisecond each
+	at := time.Now().Add(-time.Minute).UnixMilli() // there may be more than one request per millisecond
 	send := func() (int, string, string) {
 		t.Helper()
 		at++
@@ -368,7 +368,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	promised = append(promised, at)
 	d.fill(t, p)
 	refused := 0
-	for range 200 { // what is left of a page takes some
+	for range 200 { // the rest of a page still holds some requests
 		status, text, after := send()
 		switch {
 		case status == http.StatusNoContent:
@@ -391,7 +391,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 		promised = append(promised, at)
 		return nil
 	})
-	for range 2 { // as it runs, and after kill -9
+	for range 2 { // in the running server, and after kill -9
 		results, err := p.query("full[30m]")
 		if err != nil || len(results) != 1 {
 			t.Fatalf("%v, %v", results, err)
@@ -399,13 +399,13 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 		found := map[int64]bool{}
 		for _, v := range results[0].Values {
 			if int64(v.T*1000+.5) != int64(v.V) {
-				t.Errorf("a value of nobody: %v", v)
+				t.Errorf("a value that nobody sent: %v", v)
 			}
 			found[int64(v.V)] = true
 		}
 		for _, at := range promised {
 			if !found[at] {
-				t.Errorf("of %d that were acknowledged, number %d is lost", len(promised), slices.Index(promised, at))
+				t.Errorf("of %d acknowledged samples, number %d is lost", len(promised), slices.Index(promised, at))
 			}
 		}
 		p.kill(t)
