@@ -18,9 +18,8 @@ import (
 	"time"
 )
 
-// sender sends one increment after the other to a socket, at a rate, and counts those that the
-// kernel took. The only error that it accepts is a stream that ended: it connects again and
-// repeats the frame, as clients do.
+// sender sends increments to a socket at a rate, and counts those that the kernel took. It accepts
+// only one error, the end of a stream: then it connects again and repeats the frame, as clients do.
 type sender struct {
 	sent atomic.Int64
 	quit chan struct{}
@@ -42,8 +41,8 @@ func startSender(t *testing.T, network, address string, perSecond int) *sender {
 	return s
 }
 
-// send sends in bursts of 5 ms. It makes up for late bursts, so that increments which wait for
-// a restart are sent as well.
+// send sends a burst every 5 ms. It makes up for late bursts, so increments that had to wait for a
+// restart are sent, too.
 func (s *sender) send(conn net.Conn, payload []byte, perSecond int) error {
 	defer func() { _ = conn.Close() }()
 	begun := time.Now()
@@ -72,17 +71,17 @@ func (s *sender) send(conn net.Conn, payload []byte, perSecond int) error {
 	}
 }
 
-// stop ends the sending and returns how much the kernel took.
+// stop ends the sending and returns how many increments the kernel took.
 func (s *sender) stop(t *testing.T) int64 {
 	t.Helper()
 	close(s.quit)
 	if err := <-s.done; err != nil {
-		t.Errorf("a sender noticed: %v", err)
+		t.Errorf("a sender noticed the restart: %v", err)
 	}
 	return s.sent.Load()
 }
 
-// udpDrops returns the kernel's drops at a UDP socket since its birth, by its own count.
+// udpDrops returns how many datagrams the kernel dropped at a UDP socket, from /proc/net/udp.
 func udpDrops(t *testing.T, address string) int64 {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
@@ -110,7 +109,7 @@ func udpDrops(t *testing.T, address string) int64 {
 	return 0
 }
 
-// lifeBooks are the parts of the ledger that a restart could spoil.
+// lifeBooks are the parts of one process's books that a restart could falsify.
 type lifeBooks struct {
 	Samples struct {
 		Difference int64 `json:"difference"`
@@ -136,30 +135,30 @@ func (p *process) lifeBooks(t *testing.T) (b lifeAnswer) {
 	return b
 }
 
-// previousDrops are the drops in the final books of the life before.
+// previousDrops returns the drops in the final books of the process before.
 func (p *process) previousDrops(t *testing.T) int64 {
 	t.Helper()
 	b := p.lifeBooks(t)
 	if b.Previous == nil || !b.Previous.Final || b.Previous.Samples.Difference != 0 {
-		t.Errorf("the books of the life before are %+v", b.Previous)
+		t.Errorf("the books of the process before are %+v", b.Previous)
 		return 0
 	}
 	return b.Previous.Datagrams.KernelDropped
 }
 
-// expectCounted waits until all increments that were sent by a network are counted.
+// expectCounted waits until all increments that were sent over a network are counted.
 func (p *process) expectCounted(t *testing.T, network string, want int64) {
 	t.Helper()
 	eventually(t, 30*time.Second, "every increment by "+network+" is counted once", func() error {
 		got, err := p.value("e2e_restart_" + network)
 		if err == nil && got != float64(want) {
-			err = fmt.Errorf("%v are counted, %d were sent and not dropped: %+.0f", got, want, got-float64(want))
+			err = fmt.Errorf("%v are counted, want %d: %+.0f", got, want, got-float64(want))
 		}
 		return err
 	})
 }
 
-// restarted is what freshet restart --json prints.
+// restarted is the output of freshet restart --json.
 type restarted struct {
 	State string  `json:"state"`
 	Why   string  `json:"why"`
@@ -178,13 +177,13 @@ func (p *process) restart(t *testing.T) (r restarted, stderr string, err error) 
 	return r, said.String(), err
 }
 
-// TestRestartInPlaceLosesNothing replaces the program again and again under load. Senders see
-// no error. Every datagram is counted once, or is one of those that the kernel reports as
-// dropped, and the books of all lives add up to the kernel's number. While the buffer lasts
-// there are no drops.
+// TestRestartInPlaceLosesNothing checks that senders notice nothing when the program is replaced
+// under load. Every datagram is counted once, or dropped by the kernel, and the drops in the books
+// of all processes add up to the kernel's number. If the socket's buffer is large enough for the
+// gap, nothing is dropped.
 //
-// 5 restarts under 10,000 UDP datagrams a second in CI, 100 under 50,000 in `make soak`, and
-// half as many by a Unix socket.
+// 5 restarts under 10,000 UDP datagrams a second in CI, 100 under 50,000 in `make soak`, and half
+// as many on a Unix socket.
 func TestRestartInPlaceLosesNothing(t *testing.T) {
 	restarts, perSecond := 5, 10_000
 	if soak {
@@ -213,12 +212,12 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 	p.expectCounted(t, "udp", sentUDP-dropped)
 	b := p.lifeBooks(t)
 	if told += b.Datagrams.KernelDropped; told != dropped || b.Samples.Difference != 0 {
-		t.Errorf("the books of all lives have %d drops, the kernel says %d; difference %d", told, dropped, b.Samples.Difference)
+		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d", told, dropped, b.Samples.Difference)
 	}
 	p.expectPID(t, pid)
 
-	// A short datagram is charged 832 bytes, and the kernel doubles the requested buffer.
-	// Twice the gap must fit, since readers may pause for other reasons, too.
+	// The kernel doubles the requested buffer and charges 832 bytes for a short datagram. Drops
+	// are a fault only if twice the gap fits, since readers may pause for other reasons, too.
 	granted := 4 << 20
 	if m := regexp.MustCompile(`granted (\d+) of`).FindStringSubmatch(p.output.String()); m != nil {
 		granted, _ = strconv.Atoi(m[1])
@@ -227,7 +226,7 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 	t.Logf("%d restarts, unread for at most %.0f ms; %d by udp, %d by unixgram, %d by unix, %d dropped; the buffer lasts %.0f ms",
 		restarts, longest*1000, sentUDP, sentGram, sentStream, dropped, lasts*1000)
 	if dropped > 0 && lasts > 2*longest {
-		t.Errorf("%d datagrams were dropped", dropped)
+		t.Errorf("%d datagrams were dropped although the buffer was large enough", dropped)
 	}
 }
 
@@ -241,12 +240,12 @@ func (p *process) expectPID(t *testing.T, want int) {
 		err = json.Unmarshal(text, &l)
 	}
 	if err != nil || l.PID != want {
-		t.Errorf("the process is %d and was %d: %v", l.PID, want, err)
+		t.Errorf("the process id changed from %d to %d: %v", want, l.PID, err)
 	}
 }
 
-// TestABadUpgradeChangesNothing: a program that does not start, and a
-// configuration that it refuses, leave the server as it is.
+// TestABadUpgradeChangesNothing checks that the server runs on, unchanged, if the new program does
+// not start or refuses the configuration.
 func TestABadUpgradeChangesNothing(t *testing.T) {
 	dir := dataDir(t)
 	program, config := filepath.Join(dir, "freshet"), filepath.Join(dir, "freshet.yaml")
@@ -254,7 +253,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Replaced, as packages do it: the file of a running program cannot be written.
+	// As packages do, it replaces the file: the file of a running program cannot be written.
 	install := func(path string, content []byte) {
 		t.Helper()
 		if err := os.WriteFile(path+".new", content, 0o755); err != nil {
@@ -271,11 +270,11 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 		t.Helper()
 		r, said, err := p.restart(t)
 		if err == nil || r.State != "refused" || !strings.Contains(r.Why, why) || !strings.Contains(said, why) {
-			t.Errorf("%v: %+v\n%s", err, r, said)
+			t.Errorf("want a refusal that says %q: %v: %+v\n%s", why, err, r, said)
 		}
 		p.says(t, "not restarted; nothing has changed", why)
 		if strings.Contains(p.output.String(), "restarted in place") {
-			t.Errorf("it was restarted:\n%s", p.output)
+			t.Errorf("the server was restarted:\n%s", p.output)
 		}
 		if _, err := p.get("/-/ready", nil); err != nil {
 			t.Error(err)
@@ -290,7 +289,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	refused("log_leval")
 	install(config, []byte("http: {listeners: [{listen: '"+p.HTTP+"', tenant: other}]}\n"))
 	refused("the port is in use")
-	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil { // as a disk that takes nothing
+	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil { // stands for a disk that cannot be written
 		t.Fatal(err)
 	}
 	install(config, []byte("log_level: debug\n"))
@@ -299,13 +298,13 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-		t.Errorf("mended: %v: %+v\n%s", err, r, said)
+		t.Errorf("the restart after the repair: %v: %+v\n%s", err, r, said)
 	}
 	p.expectPID(t, p.cmd.Process.Pid)
 }
 
-// pelt sends signals each millisecond to the process that owns the data directory, until stop
-// is called.
+// pelt sends signals every millisecond to the process that owns the data directory, until stop is
+// called.
 func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 	t.Helper()
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -321,10 +320,10 @@ func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 			text, _ := os.ReadFile(filepath.Join(dir, "lock"))
 			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 			if err != nil {
-				continue // nobody has it
+				continue // no process owns it
 			}
 			for _, s := range signals {
-				_ = syscall.Kill(pid, s) // he may have ended
+				_ = syscall.Kill(pid, s) // the process may have ended
 			}
 		}
 	}()
@@ -334,8 +333,9 @@ func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 	}
 }
 
-// TestSignalsNeverKill: the kernel ends a process by SIGHUP and SIGUSR2 if it does not handle
-// them. Between two images, at the start, and at the stop no handler used to be installed.
+// TestSignalsNeverKill checks that SIGHUP and SIGUSR2 never end the process, as they do where no
+// handler is installed. Handlers were once missing at the start, at the stop, and between the two
+// programs of a restart in place.
 func TestSignalsNeverKill(t *testing.T) {
 	dir := dataDir(t)
 	t.Run("between two images", func(t *testing.T) {
@@ -343,9 +343,8 @@ func TestSignalsNeverKill(t *testing.T) {
 		stop := pelt(t, dir, syscall.SIGUSR2, syscall.SIGHUP)
 		reach(time.Now().Add(2 * time.Second))
 		stop()
-		// Even now the process may be between two images, and then the data directory has no
-		// owner.
-		eventually(t, startLimit, "it restarts once more", func() error {
+		// A restart may still be under way, in which nobody owns the data directory for a moment.
+		eventually(t, startLimit, "the server restarts once more", func() error {
 			out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
@@ -357,7 +356,7 @@ func TestSignalsNeverKill(t *testing.T) {
 	})
 	for range 3 {
 		t.Run("from start to stop", func(t *testing.T) {
-			if err := os.Remove(filepath.Join(dir, "lock")); err != nil { // it names who was killed
+			if err := os.Remove(filepath.Join(dir, "lock")); err != nil { // it names the killed process
 				t.Fatal(err)
 			}
 			stop := pelt(t, dir, syscall.SIGHUP)
@@ -367,7 +366,7 @@ func TestSignalsNeverKill(t *testing.T) {
 	}
 }
 
-// TestTwoRestartsAtOnce: both callers see the one restart that is made.
+// TestTwoRestartsAtOnce checks that two restarts at once are one restart, and both callers see it.
 func TestTwoRestartsAtOnce(t *testing.T) {
 	p := start(t, dataDir(t))
 	for range 3 {
@@ -382,7 +381,7 @@ func TestTwoRestartsAtOnce(t *testing.T) {
 		}
 		for i := range all {
 			if err := all[i].Wait(); err != nil {
-				t.Errorf("%v: %s", err, &said[i])
+				t.Errorf("one of the two: %v: %s", err, &said[i])
 			}
 		}
 	}
@@ -391,8 +390,8 @@ func TestTwoRestartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRestartSignalsTheServerAlone: the file of a killed server names a process, but the
-// number may belong to another by now, and the signal would end that.
+// TestRestartSignalsTheServerAlone checks that freshet restart signals no other process. The files
+// of a killed server still name its process id, which may belong to another process by now.
 func TestRestartSignalsTheServerAlone(t *testing.T) {
 	p := start(t, dataDir(t))
 	p.kill(t)
@@ -414,11 +413,11 @@ func TestRestartSignalsTheServerAlone(t *testing.T) {
 	}
 	_ = other.Wait() // its error is the signal
 	if s := other.ProcessState.Sys().(syscall.WaitStatus).Signal(); s != syscall.SIGKILL {
-		t.Errorf("another process died of %s", s)
+		t.Errorf("freshet restart ended another process by %s", s)
 	}
 }
 
-// TestAddressesOfPortZeroStay: three that are spelled in the same way are three.
+// TestAddressesOfPortZeroStay checks that three listeners on port 0 keep their ports in a restart.
 func TestAddressesOfPortZeroStay(t *testing.T) {
 	dir := dataDir(t)
 	config := filepath.Join(dir, "freshet.yaml")
@@ -430,16 +429,16 @@ func TestAddressesOfPortZeroStay(t *testing.T) {
 		t.Fatalf("%v: %+v\n%s", err, r, said)
 	}
 	addresses := regexp.MustCompile(`(?m)^  (?:HTTP {7}|OTLP {7}grpc {6})(\S+)`)
-	eventually(t, 30*time.Second, "the addresses are those of before", func() error {
+	eventually(t, 30*time.Second, "the addresses are the same as before", func() error {
 		all := addresses.FindAllStringSubmatch(p.output.String(), -1)
 		if len(all) != 6 || all[0][1] != all[3][1] || all[1][1] != all[4][1] || all[2][1] != all[5][1] {
-			return fmt.Errorf("they are %q", all)
+			return fmt.Errorf("the addresses are %q", all)
 		}
 		return nil
 	})
 }
 
-// expectState waits until a restart has come so far.
+// expectState waits until a restart has reached a state.
 func (p *process) expectState(t *testing.T, want string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "the restart is "+want, func() error {
@@ -449,14 +448,14 @@ func (p *process) expectState(t *testing.T, want string) {
 			err = json.Unmarshal(text, &r)
 		}
 		if err == nil && r.State != want {
-			err = fmt.Errorf("it is %s", r.State)
+			err = fmt.Errorf("the restart is %s", r.State)
 		}
 		return err
 	})
 }
 
-// TestAStopIsNotKeptWaitingByARestart: neither by a new program that hangs while another
-// process holds its output, nor by a restart that is already decided.
+// TestAStopIsNotKeptWaitingByARestart checks that a stop takes precedence over a restart: over one
+// whose new program hangs, and over one that has already begun to stop the old program.
 func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 	t.Run("by the check", func(t *testing.T) {
 		dir := dataDir(t)
@@ -483,7 +482,7 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 		eventually(t, 30*time.Second, "the child has ended", func() error {
 			text, err := os.ReadFile("/proc/" + strings.TrimSpace(string(child)) + "/cmdline")
 			if err == nil && len(text) > 0 {
-				return fmt.Errorf("it runs: %q", text)
+				return fmt.Errorf("the child still runs: %q", text)
 			}
 			return nil
 		})
@@ -491,7 +490,7 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 	t.Run("by the restart", func(t *testing.T) {
 		p := start(t, dataDir(t))
 		asked := make(chan error, 1)
-		go func() { // for a third of the drain, requests may end
+		go func() { // requests may run on for a third of the drain
 			_, err := p.get("/debug/pprof/profile", map[string][]string{"seconds": {"3"}})
 			asked <- err
 		}()
@@ -507,7 +506,7 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 	})
 }
 
-// activated are sockets that systemd opens, and keeps open.
+// activated are sockets that systemd would open and keep open.
 type activated struct {
 	udp                       *net.UDPConn
 	gram                      *net.UnixConn
@@ -530,7 +529,7 @@ func activate(t *testing.T) *activated {
 			t.Fatal(err)
 		}
 	}
-	// So small that it overflows while it is not read.
+	// The buffer is so small that it overflows while nobody reads.
 	if err := a.udp.SetReadBuffer(4096); err != nil {
 		t.Fatal(err)
 	}
@@ -538,8 +537,8 @@ func activate(t *testing.T) *activated {
 	return a
 }
 
-// command starts freshet serve as systemd would: in a process whose id is known before the
-// program is.
+// command starts freshet serve as systemd does, with the process id in LISTEN_PID. A shell knows
+// that id before it becomes freshet.
 func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{"-c", `export LISTEN_PID=$$; exec "$0" "$@"`, freshet, "serve", "--data-dir", a.dir,
@@ -558,11 +557,10 @@ func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestSocketActivation stops and starts the server under load, on sockets that it was handed.
-// Datagrams wait while there is no server. Only those are lost that the kernel counts, since
-// this UDP buffer is too small on purpose, and the books of all lives have each of these drops
-// once. One restart is in place, and hands the same sockets on. kill -9 costs the open
-// windows.
+// TestSocketActivation checks that stops and restarts lose nothing on sockets that systemd opened:
+// datagrams wait in them while there is no server. The UDP buffer is too small on purpose, and all
+// books together have each of the kernel's drops once. A restart in place keeps the same sockets.
+// kill -9 costs only the open windows.
 func TestSocketActivation(t *testing.T) {
 	const perSecond = 2000
 	a := activate(t)
@@ -593,10 +591,10 @@ func TestSocketActivation(t *testing.T) {
 	p.expectCounted(t, "udp", sentUDP-dropped)
 	b := p.lifeBooks(t)
 	if told += b.Datagrams.KernelDropped; told != dropped || b.Samples.Difference != 0 {
-		t.Errorf("the books of all lives have %d drops, the kernel says %d; difference %d", told, dropped, b.Samples.Difference)
+		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d", told, dropped, b.Samples.Difference)
 	}
 	if dropped == 0 {
-		t.Error("the small buffer did not overflow, so that this proves nothing of drops")
+		t.Error("the small buffer did not overflow, so this test shows nothing about drops")
 	}
 	t.Logf("%d rounds: %d by udp, %d by unixgram, %d by unix, %d dropped", rounds, sentUDP, sentGram, sentStream, dropped)
 
@@ -609,23 +607,23 @@ func TestSocketActivation(t *testing.T) {
 	eventually(t, 30*time.Second, "what waited across kill -9 is counted", func() error {
 		got, err := p.value("e2e_restart_unixgram")
 		if err == nil && (got < lowest || got > float64(sentGram)) {
-			err = fmt.Errorf("%v of %d are counted", got, sentGram)
+			err = fmt.Errorf("%v of %d increments are counted", got, sentGram)
 		}
 		return err
 	})
 	p.terminate(t)
 	for _, path := range []string{a.gramPath, a.streamPath} {
 		if _, err := os.Lstat(path); err != nil {
-			t.Errorf("a file that is systemd's: %v", err)
+			t.Errorf("the server removed a socket file of systemd: %v", err)
 		}
 	}
 }
 
-// A socket that is never read would fill up unnoticed.
+// A socket from systemd that the configuration does not name is an error: it would fill up unread.
 func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) {
 	a := activate(t)
 	cmd := a.command(t, "--dogstatsd-udp", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
-	out, _ := cmd.CombinedOutput() // the error is the exit code
+	out, _ := cmd.CombinedOutput() // the exit code is checked below
 	for _, want := range []string{
 		"systemd passes udp " + a.udp.LocalAddr().String() + " (udp), which the configuration does not name",
 		"set dogstatsd.udp to it",
@@ -633,16 +631,16 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 		"set http.listen to it",
 	} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("no %q in\n%s", want, out)
+			t.Errorf("no %q in the output:\n%s", want, out)
 		}
 	}
 	if code := cmd.ProcessState.ExitCode(); code != 2 {
-		t.Errorf("exit code %d, want 2: starting again does not help", code)
+		t.Errorf("exit code %d, want 2, which says that another start does not help", code)
 	}
 }
 
-// TestAStartThatFailsLeavesWhatWaits: a server that cannot open its stores must not empty
-// systemd's sockets, or each further try would lose the datagrams since the last.
+// TestAStartThatFailsLeavesWhatWaits checks that a start that fails leaves the datagrams in systemd's
+// sockets. Otherwise each new try would lose the datagrams since the last one.
 func TestAStartThatFailsLeavesWhatWaits(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	a := activate(t)
@@ -653,7 +651,7 @@ func TestAStartThatFailsLeavesWhatWaits(t *testing.T) {
 	}
 	for range 2 {
 		if out, err := a.command(t).CombinedOutput(); err == nil {
-			t.Fatalf("it runs without a journal:\n%s", out)
+			t.Fatalf("the server runs without a journal:\n%s", out)
 		}
 	}
 	if err := os.Remove(journal); err != nil {

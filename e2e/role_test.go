@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// A process that is a collector alone reads and counts as any other, says at every
-// turn that it keeps nothing, and closes its books: all that was well-formed is
-// discarded. It restarts in place and stops as others do, and leaves no store behind.
+// A collector without an aggregator reads and counts like any other, says wherever it matters that
+// it keeps nothing, and closes its books: every well-formed sample is discarded. It restarts in
+// place and stops like others, and leaves no store.
 func TestACollectorAloneDiscards(t *testing.T) {
 	p := start(t, dataDir(t), "--role", "collector")
 	pid := p.cmd.Process.Pid
@@ -24,7 +24,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	sent := map[string]uint64{} // samples of this life, by their fate
+	sent := map[string]uint64{} // samples sent to this process, by their state in the books
 	send := func() {
 		t.Helper()
 		for _, packet := range []string{"a:1|c\nb:2:3|ms|#x:y\nc:4|g", "d:5|h\nno type", "_e{5,4}:title|text"} {
@@ -68,7 +68,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	p.expectPID(t, pid)
 	_, before, err := p.ledger()
 	if err != nil || before == nil || before.Samples.Discarded["no_aggregator"] != sent["discarded"] || before.Samples.Difference != 0 {
-		t.Errorf("the life before left %+v, %v", before, err)
+		t.Errorf("the books of the process before: %+v, %v", before, err)
 	}
 	clear(sent)
 	send()
@@ -79,13 +79,13 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	p.terminate(t)
 	for _, name := range []string{"tsdb", "journal", "events.db"} {
 		if _, err := os.Stat(filepath.Join(p.dataDir, name)); !os.IsNotExist(err) {
-			t.Errorf("%s: %v; nothing should be there", name, err)
+			t.Errorf("%s should not exist: %v", name, err)
 		}
 	}
 }
 
-// refusesQueries checks that what reads the stores says why it cannot, in the form
-// in which its clients expect errors.
+// refusesQueries checks that endpoints and commands that read stores say why they cannot, in the
+// form of errors that their clients expect.
 func (p *process) refusesQueries(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"/api/v1/query?query=a", "/api/v1/labels", "/api/v1/events", "/api/v1/status/tsdb"} {

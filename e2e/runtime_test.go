@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// runtimeInfo is what of status/runtimeinfo pages and checks of Prometheus servers look at.
+// runtimeInfo are the fields of status/runtimeinfo that dashboards and checks of Prometheus read.
 type runtimeInfo struct {
 	StartTime, ServerTime, LastConfigTime time.Time
 	Hostname                              string
@@ -20,7 +20,8 @@ type runtimeInfo struct {
 	GOGC                                  string
 }
 
-// It said that the configuration had failed to load, in the year 1.
+// status/runtimeinfo says whether and when the configuration was last loaded, after a start and
+// after good and bad reloads. It once said that the configuration had failed to load, in the year 1.
 func TestRuntimeInfoIsTrue(t *testing.T) {
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
@@ -50,10 +51,10 @@ func TestRuntimeInfoIsTrue(t *testing.T) {
 	}
 	write("log_level: nonsense\n")
 	if status, _ := p.post(t, "/-/reload"); status == http.StatusOK {
-		t.Fatal("nonsense was taken")
+		t.Fatal("a bad configuration was accepted")
 	}
 	if refused := ask(); refused.ReloadConfigSuccess || !refused.LastConfigTime.Equal(first.LastConfigTime) {
-		t.Errorf("after a reload that was refused: %+v", refused)
+		t.Errorf("after a refused reload: %+v", refused)
 	}
 	write("log_level: warn\n")
 	if status, body := p.post(t, "/-/reload"); status != http.StatusOK {
@@ -67,7 +68,7 @@ func TestRuntimeInfoIsTrue(t *testing.T) {
 	}
 }
 
-// Another Prometheus may scrape what is here, a tile that is open among it.
+// A Prometheus can federate from the server, and also gets samples of the open tile.
 func TestFederate(t *testing.T) {
 	p := start(t, dataDir(t))
 	conn := dialTap(t, "udp", p.UDP)

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// Headers of backends and what stands in URLs may be passwords. They were shown by
-// status/config, and by the log while a backend was away; now by nothing that others see.
+// No answer, log line, record or command shows secrets of the configuration: values of backends'
+// headers, and passwords and parameters in URLs. status/config once showed them, and so did the log
+// while a backend was down.
 func TestSecretsStayInTheFile(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
@@ -21,7 +22,7 @@ func TestSecretsStayInTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	away.Close() // nobody answers there
+	away.Close() // so that nobody answers at its address
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
 	write := func(text string) {
@@ -43,7 +44,7 @@ func TestSecretsStayInTheFile(t *testing.T) {
 			return err
 		}
 		if !strings.Contains(p.output.String(), "requests wait in the queue") {
-			return fmt.Errorf("the log does not say so")
+			return fmt.Errorf("the log does not say that requests wait")
 		}
 		return nil
 	})
@@ -57,12 +58,12 @@ func TestSecretsStayInTheFile(t *testing.T) {
 		shown[path] = string(body)
 	}
 	if !strings.Contains(shown["/api/v1/status/config"], "X-Token: \\u003csecret\\u003e") && !strings.Contains(shown["/api/v1/status/config"], "X-Token: <secret>") {
-		t.Errorf("status/config does not say that there is a header: %s", shown["/api/v1/status/config"])
+		t.Errorf("status/config does not show the header's name: %s", shown["/api/v1/status/config"])
 	}
 	write(strings.ReplaceAll(backend, secret, "s3cret-an0ther"))
 	code, out, notes := invoke(t, "diff", file, "--server", p.HTTP)
 	if shown["diff"] = out + notes; code != 1 || !strings.Contains(out, "forward.backends[0].headers.X-Token: <secret> -> <secret>") {
-		t.Errorf("diff of a change of secrets alone: exit code %d, %s%s", code, out, notes)
+		t.Errorf("diff of a change of secrets only: exit code %d, %s%s", code, out, notes)
 	}
 	resp, err := http.Post("http://"+p.HTTP+"/-/reload", "", nil)
 	if err != nil {
@@ -72,7 +73,7 @@ func TestSecretsStayInTheFile(t *testing.T) {
 	resp.Body.Close()
 	shown["reload"] = string(text)
 	p.says(t, "configuration reloaded")
-	write(strings.Replace(backend, "'http://", "'ftp://ann:s3cret@", 1)) // a reload that fails prints the value
+	write(strings.Replace(backend, "'http://", "'ftp://ann:s3cret@", 1)) // this reload fails, and prints the value without its secret
 	if resp, err = http.Post("http://"+p.HTTP+"/-/reload", "", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +103,12 @@ func TestSecretsStayInTheFile(t *testing.T) {
 		shown["record "+f.Name] = string(text)
 	}
 	_, out, notes = invoke(t, "query", "1", "--server", fmt.Sprintf("http://ann:s3cret@%s/?s3cret=s3cret", away.Addr()))
-	shown["a command whose server is away"] = strings.ReplaceAll(out+notes, "?s3cret=", "") // a name, and no value
+	shown["a command whose server is away"] = strings.ReplaceAll(out+notes, "?s3cret=", "") // the name of a parameter is no secret
 	p.terminate(t)
 	shown["the log"] = p.output.String()
 	for where, text := range shown {
 		if i := strings.Index(text, secret); i >= 0 {
-			t.Errorf("%s has a secret: ...%s...", where, text[max(0, i-200):min(len(text), i+40)])
+			t.Errorf("%s shows a secret: ...%s...", where, text[max(0, i-200):min(len(text), i+40)])
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestSizing measures what docs/operations.md calculates with: the memory of a
-// series, the processor time of a million samples, and the journal of a sample.
-// Bounds hold only what does not depend on the machine; the numbers are in the log:
+// TestSizing measures the numbers by which docs/operations.md sizes a server: the memory of a
+// series, the processor time of a million samples, and the journal bytes of a sample. It bounds
+// only what does not depend on the machine, and logs all numbers:
 //
 //	go test -C e2e -count=1 -run TestSizing -v .
 //
@@ -21,7 +21,7 @@ func TestSizing(t *testing.T) {
 	if soak {
 		series = 200_000
 	}
-	// The journal is not to be checkpointed while it is measured.
+	// Without checkpoints, so that the whole journal can be measured.
 	p := start(t, dataDir(t), "--aggregator-checkpoint", "1GiB")
 	metric := func(name string) float64 {
 		t.Helper()
@@ -47,7 +47,7 @@ func TestSizing(t *testing.T) {
 			return nil
 		})
 	}
-	// Hundreds of samples a series and window: what reading and counting cost.
+	// Hundreds of samples per series and window show the cost of reading and counting.
 	busy := metric("process_cpu_seconds_total")
 	const fewSeries, bursts = 100, 5000
 	for range bursts {
@@ -56,8 +56,8 @@ func TestSizing(t *testing.T) {
 	journalled()
 	busy = (metric("process_cpu_seconds_total") - busy) / (fewSeries * bursts) * 1e6
 
-	// One sample a series and window: what windows, journal and tiles cost, too.
-	send(series) // makes the series
+	// One sample per series and window adds the cost of windows, journal and tiles.
+	send(series) // creates the series
 	journalled()
 	cpu, journal := metric("process_cpu_seconds_total"), metric("freshet_aggregator_journal_bytes")
 	const rounds = 5
@@ -67,11 +67,11 @@ func TestSizing(t *testing.T) {
 	}
 	samples := float64(rounds * series)
 	cpu, journal = metric("process_cpu_seconds_total")-cpu, metric("freshet_aggregator_journal_bytes")-journal
-	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // they are in a store, too
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // so that the series are in a store, too
 	memory := (metric("process_resident_memory_bytes") - empty) / float64(series)
 	t.Logf("%d series: %.0f bytes of memory each, above the %.0f MB of an empty server", series, memory, empty/1e6)
-	t.Logf("CPU seconds for a million samples: %.2f if each is the only one of its series in a window, %.2f if there are hundreds", cpu/samples*1e6, busy)
-	t.Logf("%.0f bytes of journal a sample, at one sample a series and window", journal/samples)
+	t.Logf("CPU seconds for a million samples: %.2f at one sample per series and window, %.2f at hundreds", cpu/samples*1e6, busy)
+	t.Logf("%.0f bytes of journal per sample, at one sample per series and window", journal/samples)
 	if memory > 12_000 {
 		t.Errorf("a series takes %.0f bytes; docs/operations.md calculates with 6 kB", memory)
 	}
@@ -79,7 +79,7 @@ func TestSizing(t *testing.T) {
 		t.Errorf("a sample takes %.0f bytes of journal; docs/operations.md calculates with 130", b)
 	}
 	wal := dirBytes(t, filepath.Join(p.dataDir, "tsdb", "default", "10s", "wal"))
-	t.Logf("%.0f bytes of WAL a series in the store of 10 s, with its first tiles", float64(wal)/float64(series))
+	t.Logf("%.0f bytes of WAL per series in the store of 10 s, with its first tiles", float64(wal)/float64(series))
 	p.terminate(t)
 	checkpoints, err := filepath.Glob(filepath.Join(p.dataDir, "journal", "*.checkpoint"))
 	if err != nil || len(checkpoints) == 0 {
@@ -89,7 +89,7 @@ func TestSizing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.0f bytes of checkpoint a series", float64(info.Size())/float64(series))
+	t.Logf("%.0f bytes of checkpoint per series", float64(info.Size())/float64(series))
 }
 
 // sendEach adds 1 to each of n series with labels of the usual length.

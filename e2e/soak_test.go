@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// soakPlan is how long, how fast and how wide the server is soaked.
+// soakPlan says how long a soak test lasts, how fast it sends, and to how many contexts.
 type soakPlan struct {
 	time     time.Duration
 	rate     int // samples per second
 	contexts int
-	sample   time.Duration // between two looks at the memory
+	sample   time.Duration // between two measurements of memory
 }
 
 func planSoak(t *testing.T) soakPlan {
@@ -25,7 +25,7 @@ func planSoak(t *testing.T) soakPlan {
 	if soak {
 		plan = soakPlan{10 * time.Minute, 20_000, 50_000, 10 * time.Second}
 	}
-	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" { // the wide version for as long as there is time: from 5m, since stores fill for 4
+	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" { // the long version for another time: at least 5m, since stores fill for 4
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)
@@ -35,9 +35,8 @@ func planSoak(t *testing.T) soakPlan {
 	return plan
 }
 
-// TestSoak sends at a moderate rate to contexts of every kind, all of which stay
-// in use, and watches the process: its memory must not grow with time, and what
-// it answers at the end must be exact.
+// TestSoak checks that memory does not grow with time, and that the totals at the end are exact. It
+// sends at a moderate rate to contexts of every kind, all of which stay in use.
 //
 // 15 s and 2,000 contexts in CI; 10 min, 50,000 contexts and 20,000 samples/s in
 // `make soak`.
@@ -78,14 +77,14 @@ func TestSoak(t *testing.T) {
 	p.terminate(t)
 }
 
-// soaked is what was sent.
+// soaked counts what was sent.
 type soaked struct {
-	rounds                              int // through all contexts
+	rounds                              int // each through all contexts
 	samples, counters, timers, timerSum int
 }
 
-// sendSoak sends to one context after the other, in whole rounds. A write to a
-// Unix datagram socket waits while the queue is full, so nothing is lost.
+// sendSoak sends to one context after the other, in whole rounds. A write to a Unix datagram socket
+// waits while the queue is full, so nothing is lost.
 func sendSoak(t *testing.T, conn net.Conn, plan soakPlan) (s soaked) {
 	t.Helper()
 	var packet []byte
@@ -121,16 +120,16 @@ func sendSoak(t *testing.T, conn net.Conn, plan soakPlan) (s soaked) {
 	return s
 }
 
-// look is the process at one time.
+// look is one measurement of the process.
 type look struct {
 	at                   time.Duration
-	residentKiB, fileKiB int     // all, and of which pages of files
-	heap, goal, cpu      float64 // bytes, bytes at which it is collected next, seconds
+	residentKiB, fileKiB int     // all resident memory, and the pages of files in it
+	heap, goal, cpu      float64 // bytes, bytes at the next collection, seconds
 	series, contexts     float64
 	journal, goroutines  float64
 }
 
-// watch looks at the process until the plan's time is over.
+// watch measures the process until the plan's time is over.
 func watch(t *testing.T, p *process, plan soakPlan) <-chan []look {
 	out, done := make(chan []look, 1), make(chan struct{})
 	t.Cleanup(func() { <-done })
@@ -198,27 +197,27 @@ func table(rows []look) string {
 	return b.String()
 }
 
-// checkFlat compares the resident memory of the last third with that of the
-// middle third: the first one fills tables and opens stores. A process this
-// small moves by some megabytes with each collection, which is no growth.
+// checkFlat compares the resident memory of the last third of the time with that of the middle
+// third; in the first third tables fill and stores open. It allows for some megabytes, by which the
+// memory of so small a process changes with each collection.
 func checkFlat(t *testing.T, rows []look) {
 	t.Helper()
 	if len(rows) < 6 {
-		t.Fatalf("%d looks at the process are too few", len(rows))
+		t.Fatalf("%d measurements of the process are too few", len(rows))
 	}
 	third := len(rows) / 3
 	middle, last := median(rows[third:2*third]), median(rows[2*third:])
 	allowed := max(middle+middle/10, middle+32<<10)
 	t.Logf("resident: %d KiB in the middle third, %d KiB in the last: %+.1f %%", middle, last, 100*(float64(last)/float64(middle)-1))
 	if last > allowed {
-		t.Errorf("memory grows: the median of the last third is %d KiB, that of the middle third %d KiB", last, middle)
+		t.Errorf("memory grows: the median is %d KiB in the last third and %d KiB in the middle third", last, middle)
 	}
 	if a, b := rows[third].goroutines, rows[len(rows)-1].goroutines; b > a+20 {
-		t.Errorf("%v goroutines became %v", a, b)
+		t.Errorf("the goroutines grew from %v to %v", a, b)
 	}
 }
 
-// median is that of the resident memory, in KiB.
+// median is the median of the resident memory, in KiB.
 func median(rows []look) int {
 	var all []int
 	for _, l := range rows {
