@@ -49,6 +49,16 @@ func table(head []string, rows [][]string) string {
 	return b.String()
 }
 
+// grouped empties the first cell of each row that has the same one as the row before it.
+func grouped(rows [][]string) [][]string {
+	for i := len(rows) - 1; i > 0; i-- {
+		if rows[i][0] == rows[i-1][0] {
+			rows[i][0] = ""
+		}
+	}
+	return rows
+}
+
 func thousands(v float64) string {
 	text := fmt.Sprintf("%.0f", v)
 	for i := len(text) - 3; i > 0; i -= 3 {

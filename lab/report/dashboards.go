@@ -108,14 +108,19 @@ func disturbed(others []float64, atMost float64) (n int) {
 	return n
 }
 
-// disturbedRule says which runs, or rounds, count, and how many of these break the rule.
-func disturbedRule(run string, others []float64, repeated int, atMost float64, repeats int) string {
-	const rule = "A %s is repeated if others take more than %.0f %% of the processors, %d times at most: %d of %d were."
-	text := fmt.Sprintf(rule, run, 100*atMost, repeats, repeated, len(others))
+// disturbedRule says which runs, or rounds, are repeated.
+func disturbedRule(run string, atMost float64, repeats int) string {
+	return fmt.Sprintf("A %s is repeated if others take more than %.0f %% of the processors, %d times at most.",
+		run, 100*atMost, repeats)
+}
+
+// repeatedRuns says how many were, and how many of those that count break the rule.
+func repeatedRuns(run string, others []float64, repeated int, atMost float64) string {
+	text := fmt.Sprintf("%d of %d %ss were repeated.", repeated, len(others), run)
 	if n := disturbed(others, atMost); n > 0 {
 		text += fmt.Sprintf(" **%d count although others took more.**", n)
 	}
-	return text + "\n"
+	return text
 }
 
 func (r *Results) dashboards() string {
@@ -141,7 +146,8 @@ func (r *Results) dashboards() string {
 	text := measured(d.Date, d.Machine, d.Versions) +
 		fmt.Sprintf("%s samples a second, %d a request, of %s series with %g hours of history, a sample each %g s; %d dashboards of %d panels, each refreshed every %g s.\n\n",
 			thousands(d.Rate), d.Batch, thousands(float64(d.Series)), d.History, d.Interval, d.Dashboards, d.Panels, d.Every) +
-		disturbedRule("run", others, repeated, d.OthersAtMost, d.RepeatsAtMost) + "\n" +
+		disturbedRule("run", d.OthersAtMost, d.RepeatsAtMost) + " " +
+		repeatedRuns("run", others, repeated, d.OthersAtMost) + "\n\n" +
 		table([]string{"database", "writes acknowledged after ms, p50 / p99 / longest, alone:", "beside the dashboards:", "CPU, % of a core, alone / beside:", "acknowledged and not found:"}, writes) + "\n" +
 		table([]string{"database", "a query has a sample after ms, median / longest, alone:", "beside the dashboards:"}, fresh) + "\n" +
 		table([]string{"database", "queries of the dashboards, ms, p50:", "p99:", "answered:", "refused:", "failed:", "without a series:", "refreshes that waited for the one before:"}, queries)

@@ -58,12 +58,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.writeGoals()...)
 	rows = append(rows, r.fairnessGoals()...)
 	rows = append(rows, r.dashboardGoals()...)
-	for i := len(rows) - 1; i > 0; i-- { // a name stands once, in its first row
-		if rows[i][0] == rows[i-1][0] {
-			rows[i][0] = ""
-		}
-	}
-	return table([]string{"goal", "measured", "is:", "must be"}, rows)
+	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 
 // ratioGoals compare the collector with the bare receiver, and the whole server with

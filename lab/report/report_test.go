@@ -130,11 +130,12 @@ func TestTables(t *testing.T) {
 		"what became of samples without a place":    "5,000,000 counted in the series of those without a place, 7 refused",
 		"a decoder, and its garbage":                "| Report | generated | 2000 (2000-4000) | 4.00 (4.00-8.00) | 1500 | 19 | 15 |",
 		"a technique with its spread":               "| Key | string | 120 (110-130) | 2.20 of too few rounds | 96 | 2.0 |",
-		"what the others are compared with":         "| Key | ours | 50 (50-60) |  | 0 | 0 |",
+		"what the others are compared with":         "|  | ours | 50 (50-60) |  | 0 | 0 |",
 		"a technique that is compared with nothing": "| Alone | reflection | 1.0 |  | 0 | 0 |  |",
 		"a client that is cheaper than ours":        "| Counter | datadog-go | 46 | 0.96 of too few rounds | 0 | 0 |",
-		"the load of a round":                       "3 rounds; others took 2.0 (1.0-3.0) % of the processors. A round is repeated if others take more than 5 % of the processors, 2 times at most: 1 of 3 were.\n",
-		"rounds that others disturbed":              "1 rounds; others took 20 % of the processors. A round is repeated if others take more than 5 % of the processors, 2 times at most: 0 of 1 were. **1 count although others took more.**",
+		"the load of a round":                       "Others took 2.0 (1.0-3.0) % of the processors. 1 of 3 rounds were repeated.\n",
+		"rounds that others disturbed":              "Others took 20 % of the processors. 0 of 1 rounds were repeated. **1 count although others took more.**",
+		"which rounds count":                        "A round is repeated if others take more than 5 % of the processors, 2 times at most.\n",
 		"techniques, of their own day":              "Measured 2026-11-20 on A fifth, 2 cores, 0.1 processes running before. Freshet: v5.",
 		"a pool with what its stacks did":           "| Deep | ours | 1020 (1000-1100) |  | 0 | 0.0021 (0.0020-0.0022) | 0 (0-0.90) |",
 		"a database beside the first":               "| Freshet | 0.81 (0.80-0.82) | 0.26 (0.25-0.27) | 4.5 (4.0-5.0) | 2.1 (2.0-2.2) / 6.5 (6.0-7.0) | 1,250 (1,200-1,300) | 1,200,000 | 0 |",
@@ -155,7 +156,7 @@ func TestTables(t *testing.T) {
 		"queries of dashboards":                     "| Prometheus | 265 (260-270) | 1250 (1200-1300) | 480 | 3 | 0 | 0 | 0 |",
 		"why a query was refused":                   "The first query that Prometheus did not answer as it should: 503: too many",
 		"the load beside dashboards":                "8,000 samples a second, 80 a request, of 8,000 series with 6 hours of history, a sample each 15 s; 10 dashboards of 6 panels, each refreshed every 5 s.",
-		"which runs count":                          "A run is repeated if others take more than 5 % of the processors, 2 times at most: 1 of 4 were.\n",
+		"which runs count":                          "A run is repeated if others take more than 5 % of the processors, 2 times at most. 1 of 4 runs were repeated.\n",
 		"the machine":                               "| processor | A <fast> one, 2 cores |",
 		"what the machine did not give":             "| processors were taken away | by the hypervisor, for 12.5 % of the time |",
 		"idle, with two digits that mean something": "| Freshet | 0.030 |",
@@ -174,7 +175,7 @@ func besideOf(r *Results) *DashboardCost { return &r.Dashboards.Databases[1] }
 func TestDisturbedRunsAreTold(t *testing.T) {
 	r := sample()
 	besideOf(r).Others = []float64{.06, .5}
-	if text := r.dashboards(); !strings.Contains(text, ": 1 of 4 were. **2 count although others took more.**") {
+	if text := r.dashboards(); !strings.Contains(text, " 1 of 4 runs were repeated. **2 count although others took more.**") {
 		t.Error(text)
 	}
 	r.Dashboards.Databases = r.Dashboards.Databases[2:]

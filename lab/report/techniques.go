@@ -78,11 +78,11 @@ func (b Benchmarks) ratio(t Technique) string {
 	return two(Median(all)) + " of too few rounds"
 }
 
-// load says which share of the processors others took, and which rounds count.
+// load says which share of the processors others took, and how many rounds were repeated.
 func (t *Techniques) load(b Benchmarks) string {
 	others := withSpread(percents(b.Others), significant)
-	text := fmt.Sprintf("%d rounds; others took %s %% of the processors. ", len(b.Others), others)
-	return text + disturbedRule("round", b.Others, b.Repeated, t.OthersAtMost, t.RepeatsAtMost) + "\n"
+	return fmt.Sprintf("Others took %s %% of the processors. ", others) +
+		repeatedRuns("round", b.Others, b.Repeated, t.OthersAtMost) + "\n\n"
 }
 
 func percents(parts []float64) []float64 {
@@ -102,7 +102,7 @@ func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []
 	for _, technique := range b.All {
 		rows = append(rows, row(technique))
 	}
-	return t.load(b) + table(head, rows)
+	return t.load(b) + table(head, grouped(rows))
 }
 
 func (r *Results) techniques() string {
@@ -111,9 +111,11 @@ func (r *Results) techniques() string {
 		return notMeasured
 	}
 	b := all.Parsing
-	// When and where they were measured stands once, before the first of the four tables.
+	// What holds for all four tables stands once, before the first.
+	conditions := measured(all.Date, all.Machine, all.Versions) +
+		disturbedRule("round", all.OthersAtMost, all.RepeatsAtMost) + "\n\n"
 	head := []string{"what", "how", "ns:", "ratio to ours:", "bytes allocated:", "allocations:"}
-	return measured(all.Date, all.Machine, all.Versions) + all.section(b, head, func(t Technique) []string {
+	return conditions + all.section(b, head, func(t Technique) []string {
 		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations)}
 	})
 }
