@@ -38,7 +38,6 @@ var upward = map[string]int{
 	"internal/core/dogstatsd":  5,
 	"internal/lib/conf":        8,
 	"internal/role/aggregator": 24,
-	"internal/role/collector":  24,
 	"internal/server":          85,
 	"lab":                      15,
 	"lab/report":               22,

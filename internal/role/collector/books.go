@@ -48,7 +48,7 @@ func (c *clientCounts) add(m *dogstatsd.Metric) {
 
 // post enters a listener's samples and datagrams between last and next into the books.
 func (l *listener) post(next, last *counts) {
-	books, tenant := l.collector.Ledger, l.terms.tenant
+	books, tenant := l.shared.Ledger, l.terms.tenant
 	received := next.received - last.received
 	transfers := make([]ledger.Transfer, 0, dogstatsd.NumReasons+8)
 	for reason := range next.malformed {

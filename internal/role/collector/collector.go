@@ -3,24 +3,17 @@ package collector
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"net"
+	"slices"
 	"sync"
-
-	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Collector is the role's state.
 type Collector struct {
-	Options
-	closed  chan closedWindow
+	shared
 	reloads chan *Reload
-	flusher *flusher
-	windows *progress
-	reports reports
 	readers sync.WaitGroup
-	taps    taps
 	limits  *limits
-	top     *tops
 	buffer  int // receive buffer of UDP sockets in the present configuration, bytes
 
 	mu       sync.Mutex
@@ -33,28 +26,6 @@ type Collector struct {
 type input struct {
 	address   address
 	listeners []*listener
-}
-
-// New binds the sockets. It starts nothing. Close releases them if Run is never called.
-func New(o Options) (*Collector, error) {
-	c := &Collector{
-		Options: o,
-		// Each listener has at most one window in the channel. Twice the room, for listeners
-		// that a reload removes.
-		closed:  make(chan closedWindow, 2*settings.MaxSockets),
-		reloads: make(chan *Reload),
-		windows: newProgress(),
-	}
-	r, err := c.Prepare(o.Config, o.Mapper, o.Host)
-	if err != nil {
-		return nil, err
-	}
-	c.inputs, c.buffer = r.inputs, r.buffer
-	c.top = newTops(c.Now, c.watchSenders)
-	c.flusher = newFlusher(&c.Options, c.windows, &c.top.metrics, rand.Uint64())
-	c.limits = &limits{Options: &c.Options, watch: c.watchSenders, listensFor: c.listensFor, told: map[offence]*telling{}, others: map[string]int64{}}
-	o.Registry.MustRegister(&exporter{c}, &c.taps, c.limits, c.top)
-	return c, nil
 }
 
 // Close unbinds the sockets.
@@ -91,44 +62,15 @@ func (c *Collector) Listening() []Listening {
 	return all
 }
 
-// Run reads and flushes until ctx is done. Then it reads what the kernel has already accepted,
-// and hands over everything, including open windows.
-func (c *Collector) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var flusher, looking sync.WaitGroup
-	flusher.Go(func() { c.flusher.run(ctx, c.closed) })
-	looking.Go(func() { c.limits.run(ctx) })
-	looking.Go(func() { c.top.run(ctx) })
-	for _, l := range c.listeners() {
-		c.read(ctx, stop, l)
-	}
-	for ctx.Err() == nil { // even without a socket, since an early end is a failure
-		select {
-		case r := <-c.reloads:
-			c.change(ctx, stop, r)
-		case <-ctx.Done():
-		}
-	}
-	c.readers.Wait()
-	// Every reader has handed over its last window: there will be no more.
-	close(c.closed)
-	flusher.Wait()
-	looking.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.failure
-}
-
 // read starts reading a listener, until ctx is done or a reload removes it. A read failure
 // stops the whole collector, so that it is noticed.
 func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 	ctx, l.stop = context.WithCancel(ctx)
 	c.watchNew(l)
-	c.windows.begin(l, c.Now().Unix())
+	c.windows.begin(l.mark, c.Now().Unix())
 	c.readers.Go(func() {
 		defer close(l.ended)
-		defer c.windows.end(l)
+		defer c.windows.end(l.mark)
 		defer l.stop()
 		if err := l.run(ctx); err != nil {
 			c.mu.Lock()
@@ -137,6 +79,50 @@ func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 			stopAll()
 		}
 	})
+}
+
+// Tap opens a tap. The caller must close it.
+func (c *Collector) Tap(o TapOptions) (*Tap, error) { return c.taps.begin(o, c.watchSenders) }
+
+// watchSenders counts the callers that want senders to be known. Sockets report senders while
+// there is one.
+func (c *Collector) watchSenders(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.watchers > 0
+	if on {
+		c.watchers++
+	} else {
+		c.watchers--
+	}
+	if before == (c.watchers > 0) {
+		return
+	}
+	for _, in := range c.inputs {
+		for _, l := range in.listeners {
+			c.watch(l, on)
+		}
+	}
+}
+
+// watchNew turns on senders for a listener that starts reading, if they are wanted.
+func (c *Collector) watchNew(l *listener) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers > 0 {
+		c.watch(l, true)
+	}
+}
+
+func (c *Collector) watch(l *listener, on bool) {
+	if err := l.socket.Watch(on); err != nil && !errors.Is(err, net.ErrClosed) {
+		c.Logger.Warn("the senders of a socket cannot be known", "error", err)
+	}
+}
+
+// listensFor reports whether a tenant has a listener.
+func (c *Collector) listensFor(tenant string) bool {
+	return slices.ContainsFunc(c.listeners(), func(l *listener) bool { return l.next.Load().tenant == tenant })
 }
 
 // Reload is another configuration that is checked and whose sockets are bound, but is not in
@@ -149,7 +135,3 @@ type Reload struct {
 	buffer    int           // kernel receive buffer of UDP sockets, bytes
 	done      chan struct{} // closed once Run has taken it over
 }
-
-// exporter reads the listeners' counts at each scrape, so counting costs the reading threads
-// nothing more.
-type exporter struct{ *Collector }

@@ -17,6 +17,22 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
+// maxEvents bounds the events of one window; events are written one by one, for people to
+// read.
+const maxEvents = 10_000
+
+// closedWindow is a window on its way to the flusher.
+type closedWindow struct {
+	mark   *mark        // of its listener
+	handed *atomic.Bool // of its listener: false once the flusher has the window
+	tenant string
+	at     time.Time      // when it was closed
+	window *window.Window // nil if nothing happened in it
+	probed *window.Window // the window of the probes; nil for none
+	left   *window.Table  // the table to release after this, its last window; nil if it stays in use
+	events []event.Event
+}
+
 // flusher turns windows into batches and pushes them, one after the other.
 type flusher struct {
 	*Options
@@ -71,7 +87,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 				f.appendLastEvents(ctx)
 				return
 			}
-			w.listener.handed.Store(false)
+			w.handed.Store(false)
 			if w.window != nil {
 				f.flush(drain, w.tenant, w.window, w.at)
 			}
@@ -79,7 +95,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 				f.flush(drain, tenant.Own, w.probed, w.at)
 			}
 			if w.window != nil || w.probed != nil {
-				f.windows.pushed(w.listener)
+				f.windows.pushed(w.mark)
 			}
 			if w.left != nil {
 				w.left.Release(f.Now().UnixNano())

@@ -130,11 +130,6 @@ func (l *limits) look(now int64) {
 	l.mu.Unlock()
 }
 
-// listensFor reports whether a tenant has a listener.
-func (c *Collector) listensFor(tenant string) bool {
-	return slices.ContainsFunc(c.listeners(), func(l *listener) bool { return l.next.Load().tenant == tenant })
-}
-
 // tell logs which metrics of a tenant are over a limit, and when they no longer are. At most
 // maxTold are named in a minute: those with the most samples that were not reported yet.
 func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {

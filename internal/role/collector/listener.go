@@ -16,10 +16,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// maxEvents bounds the events of one window; events are written one by one, for people to
-// read.
-const maxEvents = 10_000
-
 // keptValues is how many values of a packed line each of a listener's lines has memory for
 // between batches: 8 KiB, more than a datagram of 1,432 bytes fills. Within a batch the lines
 // may take 4 MiB, if all held lines have 64 KiB; with a dogstatsd.max_packet of 1 MiB, 64 MiB.
@@ -31,7 +27,7 @@ const busyRetry = int64(10 * time.Millisecond)
 // listener counts what one socket receives. The fields up to next belong to the reading
 // goroutine.
 type listener struct {
-	collector     *Collector
+	shared        *shared
 	socket        *sockets.Listener
 	address       address
 	terms         *terms // table was made for them
@@ -54,6 +50,7 @@ type listener struct {
 	probed        uint64  // datagrams that were probes
 
 	next   atomic.Pointer[terms] // from the next window on
+	mark   *mark                 // in shared.windows
 	handed atomic.Bool           // the flusher has not taken the last window yet
 	stop   context.CancelFunc    // ends the reading; set by Run
 	ended  chan struct{}         // closed after its last window
@@ -63,17 +60,17 @@ type listener struct {
 	lately    lately
 }
 
-func newListener(c *Collector, socket *sockets.Listener, a address, t *terms) *listener {
-	l := &listener{collector: c, socket: socket, address: a, terms: t, ended: make(chan struct{})}
+func newListener(s *shared, socket *sockets.Listener, a address, t *terms) *listener {
+	l := &listener{shared: s, mark: new(mark), socket: socket, address: a, terms: t, ended: make(chan struct{})}
 	l.next.Store(t)
 	l.table = l.newTable()
 	return l
 }
 
 func (l *listener) newTable() *window.Table {
-	limits := l.collector.Limiter.Tenant(l.terms.tenant)
+	limits := l.shared.Limiter.Tenant(l.terms.tenant)
 	return window.New(&resolver{
-		Options: &l.collector.Options, terms: l.terms, reports: &l.collector.reports, limits: limits, sender: l.sender,
+		Options: &l.shared.Options, terms: l.terms, reports: &l.shared.reports, limits: limits, sender: l.sender,
 		now: func() int64 { return l.now },
 	}, window.Options{
 		Limits:         limits,
@@ -92,7 +89,7 @@ func (l *listener) name() string { return l.address.network + "://" + l.socket.A
 // run reads until ctx is done and hands over the last window.
 func (l *listener) run(ctx context.Context) error {
 	err := l.socket.Run(ctx, l) // says which socket
-	for !l.close(l.collector.Now().UnixNano(), true) {
+	for !l.close(l.shared.Now().UnixNano(), true) {
 		// The flusher still has the window before: it is being pushed.
 		time.Sleep(time.Duration(busyRetry))
 	}
@@ -115,11 +112,11 @@ func (c *Collector) timed(t sockets.Timing) {
 // memory, and metrics of several datagrams can wait together. Held metrics are counted when a
 // group is complete, or by the Tick.
 func (l *listener) Packet(packet []byte, now int64) {
-	if l.collector.Probe.On(packet) {
+	if l.shared.Probe.On(packet) {
 		l.probe(packet, now)
 		return
 	}
-	if open := l.collector.taps.open.Load(); open != nil {
+	if open := l.shared.taps.open.Load(); open != nil {
 		l.tap(*open, packet, now)
 	}
 	from := l.socket.Sender()
@@ -236,10 +233,10 @@ func (l *listener) close(now int64, last bool) bool {
 		return false
 	}
 	probed := l.probes.take()
-	l.collector.windows.close(l, closing, l.table.Second(), w == nil && probed == nil)
+	l.shared.windows.close(l.mark, closing, l.table.Second(), w == nil && probed == nil)
 	l.publish(now)
-	l.windowed(now)
-	closed := closedWindow{listener: l, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, probed: probed, events: l.events}
+	l.tally = l.shared.top.windowed(l.terms.tenant, l.tally, now)
+	closed := closedWindow{mark: l.mark, handed: &l.handed, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, probed: probed, events: l.events}
 	if next := l.next.Load(); last || next != l.terms {
 		closed.left = l.table
 		if !last {
@@ -248,13 +245,13 @@ func (l *listener) close(now int64, last bool) bool {
 	}
 	empty := w == nil && probed == nil
 	if empty {
-		l.collector.flusher.tell() // no other goroutine may call it for a second
+		l.shared.flusher.tell() // no other goroutine may call it for a second
 	}
 	if empty && len(l.events) == 0 && closed.left == nil {
 		return true
 	}
 	l.handed.Store(true)
-	l.collector.closed <- closed
+	l.shared.closed <- closed
 	l.events = nil
 	return true
 }
@@ -295,24 +292,13 @@ func (l *listener) publish(now int64) {
 	l.post(&next, &last)
 	// Count all batches here: timed sees only some.
 	for _, s := range []stage.Stage{stage.Read, stage.Parse} {
-		l.collector.Watch.Count(s, stage.DogStatsD, next.received-last.received)
+		l.shared.Watch.Count(s, stage.DogStatsD, next.received-last.received)
 	}
-	l.collector.Ledger.Close(now / 1e6)
+	l.shared.Ledger.Close(now / 1e6)
 }
 
 func (l *listener) counts() counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.published
-}
-
-// closedWindow is a window on its way to the flusher.
-type closedWindow struct {
-	listener *listener
-	tenant   string
-	at       time.Time      // when it was closed
-	window   *window.Window // nil if nothing happened in it
-	probed   *window.Window // the window of the probes; nil for none
-	left     *window.Table  // the table to release after this, its last window; nil if it stays in use
-	events   []event.Event
 }

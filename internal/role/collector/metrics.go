@@ -89,6 +89,13 @@ var (
 		"Events lost because they could not be written before the end, or more than 10,000 waited for it.")
 )
 
+// exporter reads the listeners' counts at each scrape, so counting costs the reading threads
+// nothing more.
+type exporter struct {
+	*shared
+	listeners func() []*listener
+}
+
 // Describe is part of prometheus.Collector. It declares nothing beforehand.
 func (e *exporter) Describe(chan<- *prometheus.Desc) {}
 

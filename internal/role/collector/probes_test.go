@@ -119,7 +119,7 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 		t.Fatal("not closed")
 	}
 	first := <-f.closed
-	first.listener.handed.Store(false) // as the flusher does before it pushes
+	first.handed.Store(false) // as the flusher does before it pushes
 	read(second + 1)
 	if l.close((second+2)*1e9, true) {
 		t.Fatal("closed while the flusher has the window before")
@@ -151,7 +151,7 @@ func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 		t.Fatal("not closed")
 	}
 	first := <-f.closed
-	first.listener.handed.Store(false) // as the flusher does before it pushes
+	first.handed.Store(false) // as the flusher does before it pushes
 	l.Packet(mark.Datagram(time.Unix(second+1, 0)), (second+1)*1e9)
 	l.Packet([]byte("a:1|c"), (second+1)*1e9)
 	for range 2 {

@@ -5,9 +5,9 @@ import "sync"
 // progress knows up to which second all windows were pushed, including empty ones. Listeners
 // and the flusher report to it, once a second each.
 type progress struct {
-	mu        sync.Mutex
-	told      int64 // the last answer of next
-	listeners map[*listener]*mark
+	mu    sync.Mutex
+	told  int64 // the last answer of next
+	marks map[*mark]bool
 }
 
 // mark is the progress of one listener, in Unix seconds.
@@ -18,32 +18,22 @@ type mark struct {
 }
 
 func newProgress() *progress {
-	return &progress{listeners: map[*listener]*mark{}}
-}
-
-// of returns a listener's mark. The caller holds p.mu.
-func (p *progress) of(l *listener) *mark {
-	m := p.listeners[l]
-	if m == nil {
-		m = new(mark)
-		p.listeners[l] = m
-	}
-	return m
+	return &progress{marks: map[*mark]bool{}}
 }
 
 // begin notes that a listener starts reading: its windows begin at open.
-func (p *progress) begin(l *listener, open int64) {
+func (p *progress) begin(m *mark, open int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(l).open = open
+	p.marks[m] = true
+	m.open = open
 }
 
 // close notes that a listener's window is closed, and which one is open now. The closed one is
 // about to be handed to the flusher, unless it is empty.
-func (p *progress) close(l *listener, closed, open int64, empty bool) {
+func (p *progress) close(m *mark, closed, open int64, empty bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.of(l)
 	m.open = open
 	if !empty {
 		m.waiting = append(m.waiting, closed)
@@ -51,17 +41,17 @@ func (p *progress) close(l *listener, closed, open int64, empty bool) {
 }
 
 // end notes that a listener has closed its last window.
-func (p *progress) end(l *listener) {
+func (p *progress) end(m *mark) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(l).ended = true
+	m.ended = true
 }
 
 // pushed notes that a listener's oldest window was pushed, or given up and counted.
-func (p *progress) pushed(l *listener) {
+func (p *progress) pushed(m *mark) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m := p.of(l); len(m.waiting) > 0 {
+	if len(m.waiting) > 0 {
 		m.waiting = m.waiting[1:]
 	}
 }
@@ -71,12 +61,12 @@ func (p *progress) pushed(l *listener) {
 func (p *progress) next(now int64) (through int64, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l, m := range p.listeners {
+	for m := range p.marks {
 		switch {
 		case len(m.waiting) > 0:
 			now = min(now, m.waiting[0])
 		case m.ended:
-			delete(p.listeners, l)
+			delete(p.marks, m)
 		default:
 			now = min(now, m.open)
 		}

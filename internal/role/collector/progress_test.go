@@ -26,7 +26,7 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 		t.Fatal("two listeners are needed")
 	}
 	for _, l := range all {
-		f.windows.begin(l, second)
+		f.windows.begin(l.mark, second)
 	}
 	f.tickAll(t, second)
 	all[0].Packet([]byte("a:1|c"), second*1e9)

@@ -66,7 +66,7 @@ func (c *Collector) bind(a address, t *terms, config sockets.Config) (*input, er
 	}
 	in := &input{address: a}
 	for _, socket := range bound {
-		in.listeners = append(in.listeners, newListener(c, socket, a, t))
+		in.listeners = append(in.listeners, newListener(&c.shared, socket, a, t))
 	}
 	return in, nil
 }

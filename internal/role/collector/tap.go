@@ -2,7 +2,6 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -80,18 +79,18 @@ type tapped struct {
 	end     int // in data
 }
 
-// Tap opens a tap. The caller must close it.
-func (c *Collector) Tap(o TapOptions) (*Tap, error) {
-	t := &Tap{TapOptions: o, all: &c.taps, watch: c.watchSenders, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
-	c.taps.mu.Lock()
-	defer c.taps.mu.Unlock()
-	open := c.taps.all()
+// begin opens a tap. watch turns on and off that the readers ask for senders.
+func (a *taps) begin(o TapOptions, watch func(on bool)) (*Tap, error) {
+	t := &Tap{TapOptions: o, all: a, watch: watch, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	open := a.all()
 	if len(open) == maxTaps {
 		return nil, ErrTaps
 	}
-	c.watchSenders(true)
+	watch(true)
 	open = append(slices.Clone(open), t)
-	c.taps.open.Store(&open)
+	a.open.Store(&open)
 	return t, nil
 }
 
@@ -120,20 +119,21 @@ func (a *taps) all() []*Tap {
 func (l *listener) tap(open []*Tap, packet []byte, now int64) {
 	for _, t := range open {
 		if t.Tenant == l.terms.tenant && (t.Share >= 1 || rand.Float64() < t.Share) {
-			t.add(l, packet, now)
+			t.add(packet, tapped{network: l.address.network, address: l.socket.Addr(), time: now, sender: l.socket.Sender()})
 		}
 	}
 }
 
 // add copies a packet. It does not wait for the tap's user.
-func (t *Tap) add(l *listener, packet []byte, now int64) {
+func (t *Tap) add(packet []byte, p tapped) {
 	t.mu.Lock()
 	if b := &t.filling; len(b.packets) == tapPackets || len(b.data)+len(packet) > tapBytes {
 		t.missed++
 		t.all.missed.Add(1)
 	} else {
 		b.data = append(b.data, packet...)
-		b.packets = append(b.packets, tapped{l.address.network, l.socket.Addr(), now, l.socket.Sender(), len(b.data)})
+		p.end = len(b.data)
+		b.packets = append(b.packets, p)
 	}
 	t.mu.Unlock()
 	select {
@@ -185,42 +185,6 @@ func (t *Tap) take() []capture.Datagram {
 		})
 	}
 	return t.datagrams
-}
-
-// watchSenders counts the callers that want senders to be known. Sockets report senders while
-// there is one.
-func (c *Collector) watchSenders(on bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.watchers > 0
-	if on {
-		c.watchers++
-	} else {
-		c.watchers--
-	}
-	if before == (c.watchers > 0) {
-		return
-	}
-	for _, in := range c.inputs {
-		for _, l := range in.listeners {
-			c.watch(l, on)
-		}
-	}
-}
-
-// watchNew turns on senders for a listener that starts reading, if they are wanted.
-func (c *Collector) watchNew(l *listener) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.watchers > 0 {
-		c.watch(l, true)
-	}
-}
-
-func (c *Collector) watch(l *listener, on bool) {
-	if err := l.socket.Watch(on); err != nil && !errors.Is(err, net.ErrClosed) {
-		c.Logger.Warn("the senders of a socket cannot be known", "error", err)
-	}
 }
 
 var (

@@ -149,23 +149,23 @@ func (t *tops) end(stopping bool) (ended bool) {
 	return true
 }
 
-// windowed counts the senders of the window that ended at now, and begins or ends the counting
-// for the next. The reader calls it.
-func (l *listener) windowed(now int64) {
-	t := l.collector.top
-	if l.tally != nil {
-		if senders := t.senders.lock(l.terms.tenant, top.NewSenders); senders != nil {
-			senders.Add(now/1e9-1, l.tally)
+// windowed counts the senders of a tenant's window that ended at now. It returns the tally for
+// the next window, nil if nobody watches. The reader calls it.
+func (t *tops) windowed(tenant string, tally *top.Tally, now int64) *top.Tally {
+	if tally != nil {
+		if senders := t.senders.lock(tenant, top.NewSenders); senders != nil {
+			senders.Add(now/1e9-1, tally)
 		}
 		t.senders.mu.Unlock()
-		l.tally.Reset()
+		tally.Reset()
 	}
 	switch counting := t.counting.Load(); {
 	case !counting:
-		l.tally = nil
-	case l.tally == nil:
-		l.tally = new(top.Tally)
+		return nil
+	case tally == nil:
+		return new(top.Tally)
 	}
+	return tally
 }
 
 // held returns the number of rows in memory.
