@@ -8,15 +8,14 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/grafana/regexp"
 	jsoniter "github.com/json-iterator/go"
-	"github.com/prometheus/prometheus/util/httputil"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/freshet-io/freshet/internal/core/querycost"
+	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
 // noOrigin lets no foreign page read, as far as Prometheus' handlers decide. A handler in front
@@ -28,18 +27,9 @@ type parameterError string
 
 func (e parameterError) Error() string { return string(e) }
 
-// own makes a handler of our function f, which answers in the form of Prometheus' handlers.
-func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
-	return a.form(httputil.CompressionHandler{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, err := f(r)
-		if _, bad := errors.AsType[parameterError](err); bad {
-			refuse(w, r, http.StatusBadRequest, "bad_data", err)
-		} else if err != nil {
-			refuse(w, r, http.StatusInternalServerError, "internal", err)
-		} else {
-			respond(w, r, http.StatusOK, &v1.Response{Status: "success", Data: data})
-		}
-	})})
+// statusOf returns the status of errors that Prometheus does not know.
+func statusOf[number any](_ number, err error) (int, bool) {
+	return http.StatusTooManyRequests, errors.Is(err, turns.ErrFull)
 }
 
 func refuse(w http.ResponseWriter, r *http.Request, status int, errorType string, err error) {
@@ -156,25 +146,6 @@ func (encoder) Encode(r *v1.Response) ([]byte, error) {
 	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, int(size))
 	stream.WriteVal(r)
 	return stream.Buffer(), stream.Error
-}
-
-// handlePanic turns a panic outside of the engine into status 500. If part of an answer was
-// sent, it cuts the connection instead, so that the part does not pass for the whole.
-func (a *api) handlePanic(w *answer, r *http.Request) {
-	p := recover()
-	if p == nil {
-		return
-	}
-	if p == http.ErrAbortHandler {
-		panic(p)
-	}
-	a.Engine.failed.WithLabelValues(failedPanic).Inc()
-	a.Logger.Error("panic in the HTTP API", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-	if w.sent {
-		panic(http.ErrAbortHandler)
-	}
-	w.Header().Del("Content-Encoding") // set by the compression that the panic ended
-	refuse(w, r, http.StatusInternalServerError, "internal", fmt.Errorf("panic: %v; this is a bug, and the log has the details", p))
 }
 
 // The reasons for which failed queries are counted.

@@ -7,12 +7,12 @@
 //
 // The files, from the top; each uses only names of files below it:
 //
-//	routes.go      which paths are answered, and for whom
 //	promapi.go     API: Prometheus' handlers, and ours
-//	engine.go      queries within their limits
+//	routes.go      which paths are answered, and for whom
 //	parameters.go  numbers without a sensible meaning are refused
 //	status.go      what a server says about itself
 //	federate.go    what another Prometheus scrapes from here
+//	engine.go      queries within their limits
 //	metered.go     a storage whose readers pass their turn on
 //	heapguard.go   ends the query that takes most memory in time
 //	liverate.go    rates whose newest sample is live
@@ -26,9 +26,10 @@ package promapi
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"runtime/pprof"
 	"time"
 
@@ -37,15 +38,11 @@ import (
 	prom "github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/metadata"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/tenant"
-	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
 // Options configure the API. All fields are needed.
@@ -71,23 +68,6 @@ type Options struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-}
-
-// MetadataSource knows the kind of each of a tenant's metric names. The entries are in the
-// order of their names.
-type MetadataSource interface {
-	Metadata(tenant string) []catalogue.Entry
-}
-
-// FamilySource knows what senders say about a tenant's metrics, and yields it by name.
-type FamilySource interface {
-	All(tenant string, yield func(name string, m metadata.Metadata) bool)
-}
-
-// StatsSource describes the newest samples of a tenant: one element for each store. No two
-// stores share a series. limit bounds each table.
-type StatsSource interface {
-	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
 }
 
 // api has all handlers, and what they share.
@@ -126,6 +106,25 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
 	ctx = withAnswer(tenant.NewContext(ctx, a.Tenant(r)), answer)
 	a.routes.ServeHTTP(answer, r.WithContext(ctx))
+}
+
+// handlePanic turns a panic outside of the engine into status 500. If part of an answer was
+// sent, it cuts the connection instead, so that the part does not pass for the whole.
+func (a *api) handlePanic(w *answer, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	a.Engine.failed.WithLabelValues(failedPanic).Inc()
+	a.Logger.Error("panic in the HTTP API", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	if w.sent {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Del("Content-Encoding") // set by the compression that the panic ended
+	refuse(w, r, http.StatusInternalServerError, "internal", fmt.Errorf("panic: %v; this is a bug, and the log has the details", p))
 }
 
 // done counts a client that was cut off.
@@ -181,11 +180,6 @@ func newPrometheusAPI(o *Options) *v1.API {
 	prometheus.ClearCodecs()
 	prometheus.InstallCodec(encoder{})
 	return prometheus
-}
-
-// statusOf returns the status of errors that Prometheus does not know.
-func statusOf[number any](_ number, err error) (int, bool) {
-	return http.StatusTooManyRequests, errors.Is(err, turns.ErrFull)
 }
 
 // exemplars returns an empty list instead of nil: Prometheus' handler would answer null, which

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/util/httputil"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 	"github.com/freshet-io/freshet/internal/core/querycost"
@@ -67,6 +69,20 @@ func (a *api) register() {
 	a.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusNotFound, "not_found", fmt.Errorf("there is no %s here", r.URL.Path))
 	})
+}
+
+// own makes a handler of our function f, which answers in the form of Prometheus' handlers.
+func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
+	return a.form(httputil.CompressionHandler{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, err := f(r)
+		if _, bad := errors.AsType[parameterError](err); bad {
+			refuse(w, r, http.StatusBadRequest, "bad_data", err)
+		} else if err != nil {
+			refuse(w, r, http.StatusInternalServerError, "internal", err)
+		} else {
+			respond(w, r, http.StatusOK, &v1.Response{Status: "success", Data: data})
+		}
+	})})
 }
 
 // formLimit returns the length of the longest body: each byte of a query can take three in a

@@ -14,8 +14,26 @@ import (
 	"github.com/prometheus/prometheus/tsdb/index"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
+
+// MetadataSource knows the kind of each of a tenant's metric names. The entries are in the
+// order of their names.
+type MetadataSource interface {
+	Metadata(tenant string) []catalogue.Entry
+}
+
+// FamilySource knows what senders say about a tenant's metrics, and yields it by name.
+type FamilySource interface {
+	All(tenant string, yield func(name string, m metadata.Metadata) bool)
+}
+
+// StatsSource describes the newest samples of a tenant: one element for each store. No two
+// stores share a series. limit bounds each table.
+type StatsSource interface {
+	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
+}
 
 // metadata answers with the type, unit and help of each metric name. Prometheus would take them
 // from its scrape targets. Ours come from the kind of each series, or from the sender. As in

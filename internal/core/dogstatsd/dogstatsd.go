@@ -6,11 +6,12 @@
 // The files, from the top; each uses only names of those below it:
 //
 //	explain.go      what each field of a line means, and where a line goes wrong
+//	parser.go       the lines of a datagram
 //	head.go         the head and the fields of a usual metric line, read by their marks
 //	event.go        events and service checks
 //	buckets.go      values in buckets that the sender made
 //	tags.go         tags
-//	parser.go       the lines of a datagram
+//	fields.go       the optional fields of a metric line, and those of all lines
 //	marks.go        places of the bytes that structure a line
 //	marks_amd64.go  finds them
 //	marks_other.go  other machines do without

@@ -48,3 +48,10 @@ func (r Reason) String() string {
 	}
 	return "unknown"
 }
+
+// fail notes the fault: rest begins with the first wrong byte, and expected says what should be
+// there. Only malformed lines pay for it.
+func (p *Parser) fail(reason Reason, rest []byte, expected string) Reason {
+	p.wrong, p.expected = rest, expected
+	return reason
+}

@@ -27,6 +27,7 @@
 //	conf.go     Schema: what can be set
 //	load.go     a configuration from file, environment and flags
 //	file.go     what stands in the file
+//	loader.go   where each value came from, and what was wrong
 //	diff.go     what differs between two configurations, and what a reload may change
 //	setting.go  a configuration for people, with what set each key
 //	flags.go    a flag for each key
@@ -43,7 +44,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Schema is the set of keys of the configuration T: their names, help and defaults. It remembers
@@ -86,14 +86,4 @@ func (s *Schema[T]) Renamed(before, now string) *Schema[T] {
 	}
 	s.renamed[before] = now
 	return s
-}
-
-// formerPaths returns the paths that the key at path had before.
-func (s *Schema[T]) formerPaths(path string) (all []string) {
-	for before, now := range s.renamed {
-		if rest, ok := strings.CutPrefix(path, now); ok && (rest == "" || rest[0] == '.') {
-			all = append(all, before+rest)
-		}
-	}
-	return all
 }

@@ -50,6 +50,16 @@ func envName(prefix, path string) string {
 	return prefix + "_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
+// formerPaths returns the paths that the key at path had before.
+func (s *Schema[T]) formerPaths(path string) (all []string) {
+	for before, now := range s.renamed {
+		if rest, ok := strings.CutPrefix(path, now); ok && (rest == "" || rest[0] == '.') {
+			all = append(all, before+rest)
+		}
+	}
+	return all
+}
+
 // Key is what the manual says about one key.
 type Key struct {
 	Path    string // "dogstatsd.udp"; an element's begins with "rules[]." or "tenants.NAME."

@@ -93,45 +93,6 @@ func isSet(lookup func(string) (string, bool), name string) bool {
 	return set
 }
 
-// loader is one load: where each value came from, and what was wrong.
-type loader struct {
-	file     string
-	env      string            // prefix of variables
-	keys     []string          // the paths of all keys and sections
-	renamed  map[string]string // former paths, and the present ones
-	origins  map[string]origin // by path
-	failed   map[string]bool   // paths whose value could not be read: they hold the default
-	problems Problems
-}
-
-// add notes that the value at path is wrong.
-func (l *loader) add(path, text string) {
-	if l.failed[path] {
-		return // the default that stands in for a broken value is not the user's mistake
-	}
-	l.problems = append(l.problems, l.problem(path, text))
-}
-
-// fail notes that the value at path could not be read.
-func (l *loader) fail(path, text string) {
-	l.add(path, text)
-	l.failed[path] = true
-}
-
-// problem says where the value of path came from. A path without a place, such as an element's
-// missing key, takes the place of the element around it.
-func (l *loader) problem(path, text string) Problem {
-	from, known := l.origins[path]
-	for outer := path; !known && outer != ""; from, known = l.origins[outer] {
-		outer = outer[:max(strings.LastIndexAny(outer, ".["), 0)]
-	}
-	p := Problem{Key: path, Text: text, line: from.line, value: oneLine(from.value), where: cmp.Or(from.name, path)}
-	if from.line > 0 {
-		p.where = fmt.Sprintf("%s:%d: %s", l.file, from.line, path)
-	}
-	return p
-}
-
 // readTexts sets v, the value at path, from the environment or a flag.
 func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []string, veil veil) {
 	l.origins[path] = from

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
-	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -65,19 +64,6 @@ type Options struct {
 	Now        func() time.Time
 	Registry   prometheus.Registerer
 	Logger     *slog.Logger
-}
-
-// Writer stores the samples of closed tiles.
-type Writer interface {
-	// WriteTiles stores samples of one width. After an error none counts as stored, and the
-	// caller writes the same samples again; that must be harmless.
-	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
-}
-
-// Ledger keeps the books of samples.
-type Ledger interface {
-	Post(tenant string, transfers ...ledger.Transfer)
-	Note(tenant string, which ledger.OfWhich, samples uint64)
 }
 
 // New restores the shards from the journal. It starts nothing.
@@ -150,14 +136,6 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		}
 		a.countWaiting()
 	}
-}
-
-// look returns the time, and whether it can be believed.
-func (a *Aggregator) look() (now time.Time, believed bool) {
-	if now, believed = a.wall.look(); believed {
-		a.looked.Store(now.UnixMilli())
-	}
-	return now, believed
 }
 
 // Halt stops everything that Run does, until its context ends. A process that takes over finds

@@ -15,6 +15,12 @@ const (
 	reasonDuplicate = "duplicate"      // stamped by its sender with a time that already has another value
 )
 
+// Ledger keeps the books of samples.
+type Ledger interface {
+	Post(tenant string, transfers ...ledger.Transfer)
+	Note(tenant string, which ledger.OfWhich, samples uint64)
+}
+
 // postFolded posts the fates of a window's samples, by tenant. A repeated batch counts
 // nothing, so nothing is posted twice.
 func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {

@@ -58,3 +58,11 @@ func (c *clock) believe(wall time.Time, passed time.Duration) bool {
 	c.offset, c.suspect = offset, 0
 	return true
 }
+
+// look returns the time, and whether it can be believed.
+func (a *Aggregator) look() (now time.Time, believed bool) {
+	if now, believed = a.wall.look(); believed {
+		a.looked.Store(now.UnixMilli())
+	}
+	return now, believed
+}

@@ -10,18 +10,19 @@
 // The files, from the top:
 //
 //	aggregator.go  what an aggregator is made of, and Run
+//	replay.go      the start: the last checkpoint and the journal behind it
+//	stop.go        the end: writes finish, everything is saved
 //	push.go        windows are admitted, journalled together and counted
 //	flush.go       tiles that are due are closed
 //	write.go       closed tiles are written to the stores of their tenants
 //	checkpoint.go  the state of the shards is saved, some at each tick
-//	stop.go        the end: writes finish, everything is saved
-//	replay.go      the start: the last checkpoint and the journal behind it
 //	answers.go     answers: open tiles, series, the time up to which everything is counted
-//	metrics.go     our own metrics
+//	gauges.go      our own metrics that are read at each scrape
 //	backlog.go     closed tiles that wait for the stores of one tenant
 //	frames.go      the frames in the aggregator's journal
 //	journal.go     the journal's methods that the aggregator needs
 //	books.go       the ledger's entries
 //	shard.go       one shard: its tiles and its last frame
 //	clock.go       a wall clock that leaps is not believed at once
+//	metrics.go     our own metrics that are counted
 package aggregator

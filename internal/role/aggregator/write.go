@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -20,6 +21,13 @@ const (
 	// portionSamples bounds a write: a long backlog goes in several, of 7 MB each.
 	portionSamples = 128 << 10
 )
+
+// Writer stores the samples of closed tiles.
+type Writer interface {
+	// WriteTiles stores samples of one width. After an error none counts as stored, and the
+	// caller writes the same samples again; that must be harmless.
+	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
+}
 
 // resume takes up the writes that the last process may not have finished.
 func (a *Aggregator) resume() {
