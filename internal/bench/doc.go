@@ -10,7 +10,7 @@
 //	packets_report.go  what is printed
 //	packets_run.go     one run of a load
 //	packets_books.go   whether the receiver's books account for it
-//	writes.go          bench remote-write: flags
+//	writes.go          bench remote-write: flags, and the order of a measurement
 //	writes_report.go   what is printed
 //	writes_run.go      the load, and the queries that find it again
 //	receiver.go        the server that is measured, started or found

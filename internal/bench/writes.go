@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,10 +10,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 func newRemoteWriteCommand() *cobra.Command {
@@ -146,6 +149,33 @@ func (b *writeBench) check() error {
 	return nil
 }
 
-func (b *writeBench) interval() time.Duration {
-	return time.Duration(b.load.Interval) * time.Millisecond
+// run measures, queries what was stored, and prints the result.
+func (b *writeBench) run(ctx context.Context) (err error) {
+	b.line.Draw("rendering " + terminal.Thousands(uint64(b.load.Series)) + " series")
+	defer b.line.Clear()
+	traffic, err := remoteload.New(b.load)
+	if err != nil {
+		return err
+	}
+	b.line.Draw("starting the receiver")
+	receiver := &receiver{server: b.server}
+	if b.server.Address == "" {
+		if receiver, err = startReceiver(ctx, settings.RoleAll, false, b.serveFlags); err != nil {
+			return err
+		}
+	}
+	defer func() { err = errors.Join(err, receiver.stop()) }()
+	if err := b.aim(receiver.server); err != nil {
+		return err
+	}
+	writer, err := loadgen.NewWriter(b.writer, traffic)
+	if err != nil {
+		return err
+	}
+	m := writeMeasurement{writeBench: b, server: receiver.server, sender: writer}
+	r, err := m.run(ctx)
+	if err != nil {
+		return err
+	}
+	return b.print(r)
 }

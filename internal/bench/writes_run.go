@@ -16,7 +16,6 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
-	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // writeBench is a measurement of one server by remote write.
@@ -35,6 +34,10 @@ type writeBench struct {
 	asJSON bool
 	view   terminal.View
 	line   *terminal.Line
+}
+
+func (b *writeBench) interval() time.Duration {
+	return time.Duration(b.load.Interval) * time.Millisecond
 }
 
 // writeRun is what was sent, what became of it, and what it cost. The names of the fields in JSON
@@ -76,37 +79,6 @@ type writeCost struct {
 	ResidentBytes     float64 `json:"resident_bytes"`
 	HeapLiveBytes     float64 `json:"heap_live_bytes"`
 	SenderCPUSeconds  float64 `json:"sender_cpu_seconds_per_million_samples"`
-}
-
-// run measures, queries what was stored, and prints the result.
-func (b *writeBench) run(ctx context.Context) (err error) {
-	b.line.Draw("rendering " + terminal.Thousands(uint64(b.load.Series)) + " series")
-	defer b.line.Clear()
-	traffic, err := remoteload.New(b.load)
-	if err != nil {
-		return err
-	}
-	b.line.Draw("starting the receiver")
-	receiver := &receiver{server: b.server}
-	if b.server.Address == "" {
-		if receiver, err = startReceiver(ctx, settings.RoleAll, false, b.serveFlags); err != nil {
-			return err
-		}
-	}
-	defer func() { err = errors.Join(err, receiver.stop()) }()
-	if err := b.aim(receiver.server); err != nil {
-		return err
-	}
-	writer, err := loadgen.NewWriter(b.writer, traffic)
-	if err != nil {
-		return err
-	}
-	m := writeMeasurement{writeBench: b, server: receiver.server, sender: writer}
-	r, err := m.run(ctx)
-	if err != nil {
-		return err
-	}
-	return b.print(r)
 }
 
 // aim gives requests to the server the headers, TLS and tenant that it needs.

@@ -1,11 +1,8 @@
 package server
 
 import (
-	"cmp"
-	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,23 +46,6 @@ func (s *server) openAggregator() error {
 			"took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
-}
-
-// runAggregator opens what may take long, then folds windows until ctx is done.
-func (s *server) runAggregator(ctx context.Context) error {
-	if err := s.open(); err != nil {
-		s.opening.fail()
-		return err
-	}
-	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
-	restored := slices.SortedFunc(s.aggregator.Series(), byAge)
-	for _, held := range restored {
-		if !held.Delta { // not a series of DogStatsD, which these places are for
-			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
-		}
-	}
-	s.opening.open(s.aggregator, s.events)
-	return s.aggregator.Run(ctx)
 }
 
 // checkJournal reports an empty journal although tiles were stored: it was deleted, or only a part

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -79,9 +78,4 @@ func (s *server) mayRead() <-chan struct{} {
 		return s.opening.opened
 	}
 	return nil
-}
-
-func (s *server) runCollector(ctx context.Context) error {
-	defer context.AfterFunc(ctx, s.restarter.notReading)()
-	return s.collector.Run(ctx)
 }

@@ -1,8 +1,6 @@
 package server
 
-import (
-	"errors"
-)
+import "errors"
 
 // denial says why a request is refused, and the reason under which it is counted.
 type denial struct {

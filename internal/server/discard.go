@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -57,21 +55,4 @@ func (d discarding) Through(int64) {}
 func (d discarding) Append(_ context.Context, events []event.Event) error {
 	d.events.Add(float64(len(events)))
 	return nil
-}
-
-// serveNothing answers instead of everything that reads the stores, in the form of the Prometheus
-// API, whose clients ask there. The configuration is still shown.
-func (s *server) serveNothing(mux *routes) {
-	respond := func(w http.ResponseWriter, status int, body map[string]any) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
-	}
-	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, http.StatusNotImplemented, map[string]any{"status": "error", "errorType": "not_stored",
-			"error": "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"})
-	})
-	mux.HandleFunc("GET /api/v1/status/config", func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"yaml": s.inForce().YAML()}})
-	})
 }

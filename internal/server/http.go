@@ -7,23 +7,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"os"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/exporter-toolkit/web"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/freshet-io/freshet/internal/adapter/connections"
 	"github.com/freshet-io/freshet/internal/core/tenant"
-	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
-	"github.com/freshet-io/freshet/internal/role/webui"
 	"github.com/freshet-io/freshet/internal/settings"
-	"github.com/freshet-io/freshet/ui"
 )
 
 // httpServers are bound addresses, each with the server that will answer there. The first is
@@ -167,84 +162,12 @@ func (all httpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// serveHTTP registers everything that answers over HTTP.
-func (s *server) serveHTTP() {
-	mux := &routes{http.NewServeMux(), s.guard}
-	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
-	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
-	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
-	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
-	mux.HandleFunc("GET /api/v1/status/traces", s.serveTraces)
-	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)
-	s.metrics = promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry})
-	mux.HandleFunc("GET /metrics", s.serveMetrics)
-	mux.HandleFunc("GET /-/healthy", serveHealthy)
-	mux.HandleFunc("GET /-/ready", s.serveReady)
-
-	s.serveRoles(mux)
-	// A proxy must not pass these on: docs/operations.md lists them. Their exposure restricts them
-	// to operators.
-	s.newTapAPI().register(mux)
-	mux.HandleFunc("POST /api/v1/status/diff", s.serveDiff)
-	mux.HandleFunc("POST /-/reload", s.serveReload)
-	mux.HandleFunc("POST /-/record", s.serveRecord)
-	mux.HandleFunc("GET /api/v1/status/records", s.serveRecords)
-	mux.HandleFunc("GET /api/v1/status/records/{id}", s.serveRecordFile)
-	mux.HandleFunc("GET /api/v1/status/records/{id}/diagnosis", s.serveDiagnosis)
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	page := webui.New(ui.Files())
-	for _, path := range webui.Paths {
-		mux.Handle("GET "+path, page)
+// named reports whether an address of the configuration has that host.
+func (all httpServers) named(host string) bool {
+	for _, h := range all {
+		if own := hostOf(h.address); own != "" && strings.EqualFold(own, host) {
+			return true
+		}
 	}
-	mux.Handle("GET /{$}", page.Or(s.guard(reads, http.HandlerFunc(s.serveIndex))))
-	s.handler.Store(mux.ServeMux)
-}
-
-// ServeHTTP answers probes while the server starts, then what needs no stores, and everything once
-// it is ready. After a restart in place a request waits until the journal is replayed, since this
-// address has answered before.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.noteProxy(r.Header)
-	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
-		_ = s.opening.wait(r.Context()) // its error is answered below
-	}
-	mux := s.handler.Load()
-	switch {
-	case mux != nil && (!needsStores(r.URL.Path) || s.readiness() == nil):
-		mux.ServeHTTP(w, r)
-	case r.URL.Path == "/-/healthy":
-		serveHealthy(w, r)
-	case r.URL.Path == "/-/ready":
-		s.serveReady(w, r)
-	default:
-		refuseStarting(w)
-	}
-}
-
-func serveHealthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") }
-
-func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprintf(w, "%s\n\n", build.This())
-	stored := []string{
-		"/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/",
-		"/api/v1/events            events, newest first",
-		"/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
-		"/v1/metrics               takes OpenTelemetry's metrics, OTLP",
-	}
-	if !s.has(settings.RoleQuerier) {
-		stored = []string{"Nothing is stored: " + settings.NothingStored + ".\n"}
-	}
-	for _, line := range append(stored,
-		"/api/v1/status/ledger     what became of every sample and datagram",
-		"/metrics                  this process' own metrics",
-		"/explore                  the web page, which a browser gets at / too",
-		"/-/ready  /-/healthy      for probes",
-		"/debug/pprof/             profiles, for operators",
-	) {
-		fmt.Fprintln(w, line)
-	}
+	return false
 }

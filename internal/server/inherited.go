@@ -29,9 +29,6 @@ func (s *server) openInherited() error {
 	if err != nil {
 		return conf.Mistake(fmt.Errorf("%w; fix the socket unit", err))
 	}
-	if passed.Again() {
-		s.restarted()
-	}
 	s.inherited = &inheritance{Sockets: passed, shared: map[string]bool{}}
 	for _, l := range passed.Left() {
 		if l.Shared {

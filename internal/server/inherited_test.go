@@ -34,6 +34,9 @@ func TestWhoWasRestarted(t *testing.T) {
 		if err := s.openInherited(); err != nil {
 			t.Fatal(err)
 		}
+		if err := s.openRestarted(); err != nil {
+			t.Fatal(err)
+		}
 		if got := s.restarter.last.State != ""; got != again {
 			t.Errorf("sockets were passed by an image before: %t, it says that it was restarted: %t", again, got)
 		}

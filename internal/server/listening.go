@@ -3,31 +3,13 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
-	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
-
-// announce tells people and programs the addresses, and that everything is open.
-func (s *server) announce(out io.Writer) error {
-	for _, w := range s.socketWarnings() {
-		s.logger.Warn(w)
-	}
-	if err := s.listeningTold.first(s.writeListening); err != nil {
-		return err
-	}
-	if err := handover.Notify(handover.Ready); err != nil {
-		s.logger.Warn("systemd does not know that everything is open", "error", err)
-	}
-	s.tellRestarted()
-	return s.greet(out)
-}
 
 // socketWarnings warns where the kernel's settings will cost packets.
 func (s *server) socketWarnings() (all []string) {
@@ -45,14 +27,6 @@ func (s *server) listening() answer.Listening {
 		DogStatsDUnixgram: absolute(first(sockets, "unixgram").Address),
 		DogStatsDUnix:     absolute(first(sockets, "unix").Address),
 	}
-}
-
-// absolute returns an absolute path, or empty for an empty one.
-func absolute(path string) string {
-	if whole, err := filepath.Abs(path); err == nil && path != "" {
-		return whole
-	}
-	return path // the working directory is gone
 }
 
 // A listeningTold serializes writes of listening.json, and blocks them before the server has

@@ -129,13 +129,3 @@ func (s *server) noteProxy(h http.Header) {
 			"clients have a loopback address too", "header", name, "way_out", toOperators)
 	}
 }
-
-// named reports whether an address of the configuration has that host.
-func (all httpServers) named(host string) bool {
-	for _, h := range all {
-		if own := hostOf(h.address); own != "" && strings.EqualFold(own, host) {
-			return true
-		}
-	}
-	return false
-}

@@ -53,3 +53,8 @@ func (s *server) runHTTP(ctx context.Context) error {
 	defer s.ready.Store(false)
 	return s.http.run(ctx, s.config.Drain)
 }
+
+func (s *server) runCollector(ctx context.Context) error {
+	defer context.AfterFunc(ctx, s.restarter.notReading)()
+	return s.collector.Run(ctx)
+}

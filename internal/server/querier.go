@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/querier"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // openQuerier builds the querier, which answers PromQL.
@@ -40,6 +42,24 @@ func (s *server) serveQuerier(mux *routes) {
 	}
 	mux.Handle("GET /api/v1/status/config", api)
 	mux.Handle("GET /api/v1/status/flags", api)
+}
+
+// serveNoQuerier answers in place of the querier, in the form of the Prometheus API, whose clients
+// ask there. So far only a process that stores nothing has no querier. The configuration is still
+// shown.
+func (s *server) serveNoQuerier(mux *routes) {
+	respond := func(w http.ResponseWriter, status int, body map[string]any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
+	}
+	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, http.StatusNotImplemented, map[string]any{"status": "error", "errorType": "not_stored",
+			"error": "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"})
+	})
+	mux.HandleFunc("GET /api/v1/status/config", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"yaml": s.inForce().YAML()}})
+	})
 }
 
 func (s *server) promAPI() http.Handler {

@@ -15,7 +15,7 @@ import (
 
 // A series that begins after the last step of a range is found at the range's end, which is now.
 func TestARangeEndsNow(t *testing.T) {
-	s := ingesting(t)
+	s := withoutSockets(t)
 	symbols := writev2.NewSymbolTable()
 	series := writev2.TimeSeries{
 		LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("young")},

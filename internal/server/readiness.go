@@ -1,82 +1,19 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-const (
-	// progressTime is how often the log reports the progress of a start.
-	progressTime = 5 * time.Second
-
-	// startRetry is the Retry-After of a request that comes before the server is ready.
-	startRetry = 5 * time.Second
-
-	// openingGarbage is GOGC while stores are opened: their replay then takes little more memory
-	// than they keep, for 13 % more processor time.
-	openingGarbage = 25
-)
-
-// runOpening opens the stores in use once the journal is replayed, and then says that the server is
-// ready. Meanwhile the sockets are read and windows are folded.
-func (s *server) runOpening(ctx context.Context, opened func() error) error {
-	s.openUsed(ctx)
-	if ctx.Err() == nil {
-		s.ready.Store(true)
-		close(s.readied)
-		if err := opened(); err != nil {
-			return err
-		}
-		if err := memory.FreeStart(); err != nil { // memory that only the start needed
-			s.logger.Warn("memory that only the start needed is not freed", "error", err)
-		}
-	}
-	<-ctx.Done()
-	return nil
-}
-
-// openUsed opens the stores that were in use before the start, and logs its progress.
-func (s *server) openUsed(ctx context.Context) {
-	if s.stores == nil {
-		return
-	}
-	if _, said := os.LookupEnv("GOGC"); !said {
-		defer debug.SetGCPercent(debug.SetGCPercent(openingGarbage))
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.stores.OpenUsed(ctx)
-	}()
-	begun := time.Now()
-	for tick := time.NewTicker(progressTime); ; {
-		select {
-		case <-tick.C:
-			p := s.stores.Opening()
-			s.logger.Info("not ready yet: stores in use are opened", "done", p.Done, "of", p.Total,
-				"now", strings.Join(p.Now, " "))
-			continue
-		case <-done:
-			tick.Stop()
-		}
-		break
-	}
-	if p := s.stores.Opening(); p.Total > 0 && ctx.Err() == nil {
-		s.logger.Info("stores in use are open", "stores", p.Total, "broken", len(s.stores.Broken()),
-			"took", time.Since(begun).Round(time.Millisecond))
-	}
-}
+// startRetry is the Retry-After of a request that comes before the server is ready.
+const startRetry = 5 * time.Second
 
 // answering is closed once requests are answered. After a restart in place that is when the journal
 // is replayed, since clients have waited since the previous image; a request then waits only for

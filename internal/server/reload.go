@@ -6,64 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"os/signal"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/lib/conf"
-	"github.com/freshet-io/freshet/internal/settings"
 )
-
-// reloader puts another configuration in force while the server runs.
-type reloader struct {
-	source *settings.Source
-	asked  chan os.Signal // one more may wait while one is handled, since that reads the newest file
-	mu     sync.Mutex     // one reload at a time
-
-	reloads    *prometheus.CounterVec
-	successful prometheus.Gauge
-	succeeded  prometheus.Gauge
-	refused    atomic.Bool  // the last reload was refused
-	read       atomic.Int64 // Unix nanoseconds, when the configuration in force was read
-}
-
-func newReloader(from *settings.Source, dataDir string, reg prometheus.Registerer) *reloader {
-	from.KeepBelow(dataDir) // the data directory stays, whatever a reload says
-	f := promauto.With(reg)
-	r := &reloader{
-		source: from,
-		asked:  make(chan os.Signal, 1),
-		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
-			Help: "Reloads of the configuration, by result. A refused one changed nothing."}, []string{"result"}),
-		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
-			Help: "Whether the last reload, or the start, was successful. 0: the configuration on disk is not the one in " +
-				"force; the log says why."}),
-		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
-			Help: "When the configuration in force was read."}),
-	}
-	signal.Notify(r.asked, answer.ReloadSignal) // for as long as the process lives
-	for _, result := range []string{"applied", "refused"} {
-		r.reloads.WithLabelValues(result)
-	}
-	r.inForce()
-	return r
-}
-
-// inForce notes that the configuration just read is in force.
-func (r *reloader) inForce() {
-	r.successful.Set(1)
-	r.succeeded.SetToCurrentTime()
-	r.refused.Store(false)
-	r.read.Store(time.Now().UnixNano())
-}
 
 // reload reads the configuration again and puts in force what does not take a restart. An invalid
 // configuration changes nothing. The changes that it returns say which of them wait for a restart.

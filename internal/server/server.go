@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,10 +108,7 @@ type server struct {
 	restarter     *restarter
 }
 
-// inForce returns the present configuration.
-func (s *server) inForce() settings.Config { return *s.current.Load() }
-
-// newServer opens what it takes to read the sockets, in order of dependency; open does the rest.
+// newServer opens what it takes to read the sockets, in order of dependency; buildRoles does the rest.
 // Ports and the directory, which others may hold, come first, so that their errors come quickly.
 // from can read the configuration again. After an error the caller must still close the server.
 func newServer(
@@ -130,7 +126,7 @@ func newServer(
 	registry.MustRegister(log, buildGauge(build.This()),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{
-		s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger,
+		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.openLedger,
 		s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP,
 		s.openCatalogue, s.openCollector, s.checkLeft,
 	} {
@@ -141,53 +137,12 @@ func newServer(
 	return s, nil
 }
 
-func (s *server) openDirectory() error {
-	lock, err := files.LockDir(s.config.DataDir)
-	if err != nil {
-		return err
-	}
-	s.lock = &lock
-	return nil
-}
-
 func (s *server) openHTTP() (err error) {
 	if err := s.openConnections(); err != nil {
 		return err
 	}
 	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited, s.bound, s.logger)
 	return err
-}
-
-func (s *server) path(elements ...string) string {
-	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
-}
-
-// writeOnce writes a file that is either whole or absent, whatever happens meanwhile.
-func (s *server) writeOnce(name string, text []byte) error {
-	dir, err := files.Open(s.config.DataDir)
-	if err != nil {
-		return err
-	}
-	temp := name + ".tmp"
-	f, err := dir.Create(temp)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
-}
-
-// replace writes a file that the next process or another one reads. The file is whole at any time.
-// It is not synced, since a restart in place must not wait for a disk, so a power loss may cost it.
-func (s *server) replace(name string, text []byte) error {
-	temp := s.path(name + ".tmp")
-	if err := os.WriteFile(temp, text, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(temp, s.path(name))
 }
 
 // closeTime bounds the wait for queries that still read the stores.
@@ -221,6 +176,3 @@ func (s *server) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// instance names this process in its own metrics, if the host has no name.
-const instance = "local"

@@ -12,8 +12,8 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// ingesting starts a server that takes samples over HTTP alone.
-func ingesting(t *testing.T) *server {
+// withoutSockets starts a server that accepts samples over HTTP alone.
+func withoutSockets(t *testing.T) *server {
 	t.Helper()
 	return running(t, `
 data_dir: `+t.TempDir()+`
@@ -25,7 +25,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 // A user who tries a sender's address with a browser or a probe learns that it is the right one. A
 // 404 would say that nothing accepts OTLP here.
 func TestSendersPost(t *testing.T) {
-	s := ingesting(t)
+	s := withoutSockets(t)
 	for path, protocol := range map[string]string{
 		"/api/v1/write": "remote write", "/v1/metrics": "OTLP", "/api/v1/otlp/v1/metrics": "OTLP",
 	} {
@@ -48,7 +48,7 @@ func TestSendersPost(t *testing.T) {
 // and the rest of the request is written. A series with exemplars alone violates it too, but
 // Prometheus sends such series.
 func TestASeriesWithoutSamples(t *testing.T) {
-	s := ingesting(t)
+	s := withoutSockets(t)
 	now := time.Now().UnixMilli()
 	symbols := writev2.NewSymbolTable()
 	series := func(name string) writev2.TimeSeries {

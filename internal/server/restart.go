@@ -55,8 +55,11 @@ func newRestarter() *restarter {
 	return r
 }
 
-// restarted is called in an image that another image has made.
-func (s *server) restarted() {
+// openRestarted reads what the previous image said about the restart, if it has made this one.
+func (s *server) openRestarted() error {
+	if !s.inherited.Again() {
+		return nil
+	}
 	var last answer.Restart
 	err := files.ReadJSON(s.path(answer.RestartFile), &last)
 	if err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
@@ -65,6 +68,7 @@ func (s *server) restarted() {
 			s.proxied.Store(&last.Proxied)
 		}
 	}
+	return nil
 }
 
 // begin is called when the parts start; stop ends them.

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+)
+
+func (s *server) openDirectory() error {
+	lock, err := files.LockDir(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	s.lock = &lock
+	return nil
+}
+
+func (s *server) path(elements ...string) string {
+	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
+}
+
+// writeOnce writes a file that is either whole or absent, whatever happens meanwhile.
+func (s *server) writeOnce(name string, text []byte) error {
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	temp := name + ".tmp"
+	f, err := dir.Create(temp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
+}
+
+// replace writes a file that the next process or another one reads. The file is whole at any time.
+// It is not synced, since a restart in place must not wait for a disk, so a power loss may cost it.
+func (s *server) replace(name string, text []byte) error {
+	temp := s.path(name + ".tmp")
+	if err := os.WriteFile(temp, text, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(temp, s.path(name))
+}
+
+// absolute returns an absolute path, or empty for an empty one.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil && path != "" {
+		return whole
+	}
+	return path // the working directory is gone
+}
