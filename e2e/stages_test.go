@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// self evaluates expr over Freshet's own metrics, which it keeps itself.
+// self evaluates expr over Freshet's own metrics, which the server stores itself.
 func (p *process) self(expr string) ([]result, error) {
 	var data struct {
 		Result []result `json:"result"`
@@ -23,8 +23,8 @@ func (p *process) self(expr string) ([]result, error) {
 	return data.Result, err
 }
 
-// TestStages sends by every way in, and asks Freshet where the time went: with no other
-// system, and in one query.
+// TestStages checks that one query to Freshet itself tells where the time went, for every stage and
+// every input.
 func TestStages(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-interval", "1s")
@@ -37,7 +37,7 @@ func TestStages(t *testing.T) {
 			t.Fatal(status, text, err)
 		}
 	}
-	meter, provider := service("stages", exporters["http"](t, p, true)) // deltas, which go through the windows
+	meter, provider := service("stages", exporters["http"](t, p, true)) // deltas, which go to the aggregator
 	recordAll(t, meter)
 	if err := provider.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
@@ -61,23 +61,23 @@ func TestStages(t *testing.T) {
 		for input, want := range passed {
 			slices.Sort(stages[input])
 			if got := strings.Join(stages[input], " "); got != want {
-				return fmt.Errorf("%s passed %q, not %q", input, got, want)
+				return fmt.Errorf("%s passed the stages %q, want %q", input, got, want)
 			}
 		}
 		return nil
 	})
 
-	// Nothing is in two places: the stages of a request are no longer than the whole.
+	// No time counts twice: the stages of a request together take no longer than the whole way.
 	for input, whole := range map[string]float64{"dogstatsd": 1.5, "remote_write": 1} {
 		parts, err := p.self(fmt.Sprintf(`sum(histogram_sum(freshet_stage_seconds{input=%q, stage!="visible", stage!="read", stage!="parse"})) / sum(histogram_sum(freshet_stage_seconds{input=%q, stage="visible"}))`, input, input))
 		if err != nil || len(parts) != 1 || parts[0].Value.V > whole {
-			t.Errorf("%s: the stages take %v of the whole way; %v", input, parts, err)
+			t.Errorf("%s: the stages together take %v of the whole way; %v", input, parts, err)
 		}
 	}
 	for stage, want := range map[string]float64{"read": 2000, "parse": 2000, "window": 2000, "tile": 2000, "visible": 2000} {
 		got, err := p.self(fmt.Sprintf(`freshet_stage_samples_total{input="dogstatsd", stage=%q}`, stage))
 		if err != nil || len(got) != 1 || got[0].Value.V != want {
-			t.Errorf("%s: of %v samples %v are counted; %v", stage, want, got, err)
+			t.Errorf("%s: want %v samples, got %v; %v", stage, want, got, err)
 		}
 	}
 	if up, err := p.query("up"); err != nil || len(up) != 0 {
@@ -85,9 +85,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestFreshness has Freshet measure how long a sample takes until a query has it: a datagram
-// of two tenants, and a remote write of its own. One tenant is at a Unix socket, of the
-// other's kind there is none.
+// TestFreshness checks that a server probes how long a sample takes until a query returns it, for
+// each tenant's datagrams and for remote write. One tenant has only a Unix socket.
 func TestFreshness(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -97,7 +96,7 @@ func TestFreshness(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, dir, "--config", config, "--self-interval", "1s", "--self-probe")
-	eventually(t, time.Minute, "every tenant is probed by each way", func() error {
+	eventually(t, time.Minute, "every tenant and input is probed", func() error {
 		for _, of := range []string{`tenant="default", path="dogstatsd"`, `tenant="team-a", path="dogstatsd"`, `tenant="freshet", path="remote_write"`} {
 			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
 			if err != nil || len(probes) != 1 || probes[0].Value.V < 5 {
@@ -115,32 +114,33 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// One key turns Freshet's own metrics off, and then nothing is kept of them.
+// self.metrics turns Freshet's own metrics off: it opens no store and answers no query for them.
 func TestOwnMetricsOff(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-metrics=false")
 	if _, err := p.self("up"); err == nil || !strings.Contains(err.Error(), "404") {
-		t.Errorf("asked for what is not kept: %v", err)
+		t.Errorf("a query for own metrics: %v, want status 404", err)
 	}
 	if n, err := p.ownMetric("freshet_store_open_databases"); err != nil || n != 0 {
-		t.Errorf("%v stores are open; %v", n, err)
+		t.Errorf("%v stores are open, want none; %v", n, err)
 	}
 }
 
-// TestProbesCostATenantNothing replays six hours of remote write, oldest first, to a server
-// that measures itself. A probe of now in the tenant's own store had 85 % of it refused as
-// too old. And a tenant that may have five series has five, beside the probe's.
+// TestProbesCostATenantNothing checks that probes take nothing from a tenant. Six hours of remote
+// write, oldest first, are all stored: when probes still wrote to the tenant's store, their present
+// samples made it refuse 85 % of the past as too old. And a tenant with a limit of five series has
+// five, beside the probe's.
 func TestProbesCostATenantNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		senders, names = 10, 10           // requests for each piece of time, each with series of its own
-		step           = 15 * time.Second // as a Prometheus scrapes
-		piece          = 10 * time.Minute // of one request
+		senders, names = 10, 10           // senders each have series of their own
+		step           = 15 * time.Second // between samples, as a Prometheus scrapes
+		piece          = 10 * time.Minute // the time that one request covers
 		whole          = 6 * time.Hour    // 36 pieces
 		all            = senders * names * int(whole/step)
 	)
 	p := start(t, dataDir(t), "--self-interval", "1s", "--self-probe", "--limits-max-series", "5", "--limits-max-new-series-per-minute", "5")
-	eventually(t, time.Minute, "probes come by both ways", func() error {
+	eventually(t, time.Minute, "probes arrive by both inputs", func() error {
 		for _, of := range []string{`tenant="default",path="dogstatsd"`, `tenant="freshet",path="remote_write"`} {
 			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
 			if err != nil || len(probes) != 1 || probes[0].Value.V < 2 {
@@ -167,13 +167,13 @@ func TestProbesCostATenantNothing(t *testing.T) {
 	}
 	got, err := p.value(fmt.Sprintf(`sum(count_over_time(replayed[%ds]))`, 2*int(whole.Seconds())))
 	if err != nil || got != float64(all) {
-		t.Errorf("of %d samples %v are there; %v", all, got, err)
+		t.Errorf("want %d samples, got %v; %v", all, got, err)
 	}
 
 	flood(t, "udp", p.UDP, 5, 1000, func(packet []byte, i int) []byte { return append(packet, fmt.Sprintf("gauge%d:1|g\n", i)...) })
-	eventually(t, time.Minute, "five series of five are there", func() error {
+	eventually(t, time.Minute, "the tenant has all five series", func() error {
 		if n, err := p.value(`count({__name__=~"gauge."})`); err != nil || n != 5 {
-			return fmt.Errorf("%v; %v", n, err)
+			return fmt.Errorf("it has %v; %v", n, err)
 		}
 		return nil
 	})

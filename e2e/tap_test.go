@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// tap stands between a client and freshet. It hands on what it gets and
-// remembers it: what a client that samples really sent is known nowhere else.
+// tap passes datagrams or frames from a client to freshet and remembers them. Only so can a test
+// know what a client that samples really sent.
 type tap struct {
 	address string
 
@@ -73,14 +73,14 @@ func tapPackets(t *testing.T, in net.PacketConn, out net.Conn) *tap {
 			}
 			p.keep(buf[:n])
 			if _, err := out.Write(buf[:n]); err != nil {
-				t.Errorf("tap: hand on a datagram: %v", err)
+				t.Errorf("tap: pass on a datagram: %v", err)
 			}
 		}
 	}()
 	return p
 }
 
-// tapStream serves one connection.
+// tapStream passes on the frames of one connection.
 func tapStream(t *testing.T, in net.Listener, out net.Conn) *tap {
 	p := &tap{address: in.Addr().String()}
 	done := make(chan struct{})
@@ -89,7 +89,7 @@ func tapStream(t *testing.T, in net.Listener, out net.Conn) *tap {
 		defer close(done)
 		conn, err := in.Accept()
 		if err != nil {
-			return // closed: nobody came
+			return // the listener was closed
 		}
 		defer conn.Close()
 		for {
@@ -107,7 +107,7 @@ func tapStream(t *testing.T, in net.Listener, out net.Conn) *tap {
 			}
 			p.keep(payload)
 			if _, err := out.Write(append(frame, payload...)); err != nil {
-				t.Errorf("tap: hand on a frame: %v", err)
+				t.Errorf("tap: pass on a frame: %v", err)
 			}
 		}
 	}()
@@ -120,8 +120,8 @@ func (p *tap) keep(payload []byte) {
 	p.lines = append(p.lines, strings.Split(strings.TrimRight(string(payload), "\n"), "\n")...)
 }
 
-// count returns what the counter lines of a name add up to, each value divided
-// by its sampling rate, and how many values there were.
+// count returns the sum of a counter's values, each divided by its sampling rate, and how many
+// values there were.
 func (p *tap) count(t *testing.T, name string) (sum float64, values int) {
 	t.Helper()
 	p.mu.Lock()

@@ -16,13 +16,12 @@ import (
 	"time"
 )
 
-// telegrafBinary is where `make clients` puts a telegraf.
+// telegrafBinary is the telegraf that `make clients` builds.
 const telegrafBinary = "../.cache/telegraf"
 
-// telegrafPage is what telegraf is told to collect, of each type of metric one, in
-// Prometheus' text format with times. The parts of a line are the series as readings spell
-// it, the value, and the time. Values that are not finite and a label that sorts before
-// __name__ are in it to make trouble.
+// telegrafPage is the page that telegraf collects: one metric of each type, in Prometheus' text
+// format with times. A line is a series, spelled as in readings, its value and its time. The page
+// has hard cases: values that are not finite, and a label that sorts before __name__.
 const telegrafPage = `
 # TYPE app_requests_total counter
 app_requests_total{Zone="größer",code="200",job="app"} %[1]v @
@@ -46,20 +45,20 @@ app_wait_seconds_sum{job="app"} %[2]v @
 app_wait_seconds_count{job="app"} %[1]v @
 `
 
-// telegrafMetrics is how many metrics a page is to telegraf: one for each counter, gauge,
-// bucket and quantile, and one for each count with its sum.
+// telegrafMetrics is how many metrics telegraf makes of a page: one for each counter, gauge, bucket
+// and quantile, and one for each count with its sum.
 const telegrafMetrics = 12
 
-// telegraf is a telegraf that runs, and what it was told to collect.
+// telegraf is a running telegraf, with all samples that it has collected.
 type telegraf struct {
 	*output
 	client *http.Client
 	pages  int
 	last   int64               // Unix milliseconds, of the last page
-	all    map[string][]string // of each series all samples, as readings has them
+	all    map[string][]string // all samples by series, as in readings
 }
 
-// startTelegraf starts one with an output.
+// startTelegraf starts a telegraf with the given outputs.
 func startTelegraf(t *testing.T, outputs string) *telegraf {
 	t.Helper()
 	dir := dataDir(t)
@@ -91,7 +90,7 @@ func startTelegraf(t *testing.T, outputs string) *telegraf {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("telegraf printed:\n%s", sender.output)
+			t.Logf("telegraf logged:\n%s", sender.output)
 		}
 	})
 	eventually(t, startLimit, "telegraf listens", func() error {
@@ -104,7 +103,7 @@ func startTelegraf(t *testing.T, outputs string) *telegraf {
 	return sender
 }
 
-// collect gives it a page that is another one each time.
+// collect sends telegraf the next page. Each page has new values.
 func (s *telegraf) collect(t *testing.T) {
 	t.Helper()
 	s.pages++
@@ -117,7 +116,7 @@ func (s *telegraf) collect(t *testing.T) {
 	}
 	_ = r.Body.Close()
 	if r.StatusCode != http.StatusNoContent {
-		t.Fatalf("telegraf says %s", r.Status)
+		t.Fatalf("telegraf answered %s", r.Status)
 	}
 	for line := range strings.Lines(page) {
 		if part := strings.Fields(line); len(part) == 3 {
@@ -126,8 +125,8 @@ func (s *telegraf) collect(t *testing.T) {
 	}
 }
 
-// readings returns the samples of the pages' series that p has, each as "milliseconds
-// value", by the text of the series.
+// readings returns p's samples of the pages' series, each as "milliseconds value", by the text of
+// the series.
 func (p *process) readings() (map[string][]string, error) {
 	results, err := p.query(`{__name__=~"app_.+"}[10m]`)
 	all := map[string][]string{}
@@ -146,13 +145,13 @@ func (p *process) readings() (map[string][]string, error) {
 	return all, err
 }
 
-// TestTelegrafSends: a telegraf sends by remote write, set as docs/remote-write.md says, and
-// by OTLP. Freshet is stopped for a while; in the end it has every sample that telegraf
-// collected and no other.
+// TestTelegrafSends checks that Freshet has exactly the samples that telegraf collected, also if
+// Freshet is down for a while. Telegraf sends by remote write, configured as in
+// docs/remote-write.md, and by OTLP.
 //
-// Of each series telegraf's remote write sends the newest sample in a batch only, so a batch
-// has to be a page. It is one if telegraf flushes between pages, never within one, or in
-// vain: so all pages but the first and the last are collected while nobody takes them.
+// Telegraf's remote write sends only the newest sample of each series in a batch, so a batch must be
+// one page. A flush within a page would break that. So all pages but the first and the last are
+// collected while Freshet is down.
 func TestTelegrafSends(t *testing.T) {
 	t.Parallel() // it mostly waits
 	outage := 3 * time.Second
@@ -188,7 +187,7 @@ func TestTelegrafSends(t *testing.T) {
 			sender := startTelegraf(t, outputs(p))
 			there := func() {
 				t.Helper()
-				// gRPC waits longer from try to try, in the end about as long as nobody was there.
+				// gRPC waits longer after each try, in the end about as long as the outage.
 				eventually(t, 30*time.Second+outage, "samples arrive", func() error {
 					got, err := p.readings()
 					if err != nil {
@@ -196,11 +195,11 @@ func TestTelegrafSends(t *testing.T) {
 					}
 					for series, samples := range sender.all {
 						if !slices.Equal(got[series], samples) {
-							return fmt.Errorf("%s: %d samples, telegraf has %d: %.300v, %.300v", series, len(got[series]), len(samples), got[series], samples)
+							return fmt.Errorf("%s has %d samples, in telegraf %d: %.300v, %.300v", series, len(got[series]), len(samples), got[series], samples)
 						}
 					}
 					if len(got) != len(sender.all) {
-						return fmt.Errorf("%d series, telegraf has %d: %v", len(got), len(sender.all), slices.Sorted(maps.Keys(got)))
+						return fmt.Errorf("Freshet has %d series, telegraf has %d: %v", len(got), len(sender.all), slices.Sorted(maps.Keys(got)))
 					}
 					return nil
 				})
@@ -215,12 +214,12 @@ func TestTelegrafSends(t *testing.T) {
 			}
 			missed := sender.pages - before
 			if !strings.Contains(sender.String(), "Error writing to outputs.") {
-				t.Errorf("telegraf collected %d times and did not notice that nobody took it", missed)
+				t.Errorf("telegraf collected %d pages during the outage and logged no error", missed)
 			}
 			p = start(t, p.dataDir, "--http-listen", p.HTTP, "--distributor-otlp-grpc-listen", p.OTLPGRPC)
 			sender.collect(t)
 			there()
-			t.Logf("%d samples of %d series, %d of %d collected while nobody took them, 0 lost",
+			t.Logf("%d samples of %d series, none lost; %d of %d pages were collected during the outage",
 				sender.pages*len(sender.all), len(sender.all), missed, sender.pages)
 		})
 	}

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// TestABrokenTenantHarmsNoOther: a file is in the place of a tenant's store, for 90 s, and in
-// `make soak` for 5 minutes. The other tenant's tiles are stored at most 6 s late, as usual;
-// its answers are fresh and its counter exact. The broken tenant's samples beyond
-// store.pending are refused, in the books under its name; freshet diagnose names the store;
-// and once the file is gone, everything that was not refused is stored. One such store used to
-// stop the whole server after 50 s.
+// TestABrokenTenantHarmsNoOther checks that a tenant whose store cannot be opened harms no other. A
+// file stands in place of the store, for 90 s, or 5 minutes in `make soak`. Such a store once
+// stopped the whole server after 50 s. Now the other tenant's tiles are stored as usual, its answers
+// are fresh and its counter is exact. The broken tenant's samples beyond store.pending are refused,
+// and in its books; freshet diagnose names the store. When the file is gone, everything that was not
+// refused is stored.
 func TestABrokenTenantHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	lasts := 90 * time.Second
@@ -44,7 +44,7 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 	a, b := dialed(t, p.Unixgram), dialed(t, socket)
 	sentA, sentB := 0, 0
 	load := func(until time.Time) {
-		// 5,000 series of b fill 1 MiB in some 40 s.
+		// 5,000 series of b fill the 1 MiB of store.pending in about 40 s.
 		for next := time.Now(); next.Before(until); next = next.Add(100 * time.Millisecond) {
 			reach(next)
 			sentA += mustSend(t, a, "healthy:1|c")
@@ -80,12 +80,12 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 		load(time.Now().Add(200 * time.Millisecond))
 		n, err := p.ofTenant("freshet_aggregator_pending_seconds", "b")
 		if err == nil && n > 12 {
-			err = fmt.Errorf("what waits is %v s old", n)
+			err = fmt.Errorf("the oldest sample that waits is %v s old", n)
 		}
 		return err
 	})
 	expectSoon(t, p, "healthy", float64(sentA))
-	eventually(t, time.Minute, "of the broken tenant all that was not refused is there", func() error {
+	eventually(t, time.Minute, "every sample of the broken tenant is stored or refused", func() error {
 		refused, err := p.ofTenant("freshet_ledger_samples_total", "b", `state="refused"`)
 		if err != nil {
 			return err
@@ -99,8 +99,8 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 	p.terminate(t)
 }
 
-// checkHealthy asserts that the healthy tenant's tiles are stored at most 6 s later than they
-// always are, which is 2 s of lateness and 4 s over which the shards close, and that its answers
+// checkHealthy checks that no tile of the healthy tenant waits longer than 12 s for its store, of
+// which 6 s are usual (2 s of lateness, and 4 s over which the shards close), and that its answers
 // are fresh.
 func checkHealthy(t *testing.T, p *process) {
 	t.Helper()
@@ -130,7 +130,7 @@ func mustSend(t *testing.T, conn net.Conn, packet string) int {
 	return 1
 }
 
-// ofTenant returns the sum of one of the process' own metrics over a tenant's series whose
+// ofTenant returns the sum of one of the process's own metrics over those series of a tenant whose
 // labels contain all texts.
 func (p *process) ofTenant(name, tenant string, texts ...string) (sum float64, err error) {
 	body, err := p.get("/metrics", url.Values{})

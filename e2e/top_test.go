@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// busiest is the part of the server's answer that this test reads.
+// busiest are the fields of status/top that these tests read.
 type busiest struct {
 	Seconds   int
 	Samples   float64 `json:"samples_per_second"`
@@ -47,11 +47,12 @@ type newest struct {
 	Labels map[string]string
 }
 
-// in is what a rate stands for.
+// in returns how many events a rate means in so many seconds.
 func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
 
-// TestTop sends a known load from two UDP senders and one on a Unix socket. The answer shows
-// all of it, its senders and its parts; some time after the last request, counting stops.
+// TestTop checks that status/top shows a known load: all of it, its senders and its metrics. Two
+// senders use UDP and one a Unix socket. Some time after the last request, the server stops
+// counting.
 func TestTop(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -116,7 +117,7 @@ func TestTop(t *testing.T) {
 	if l := b.Labels[0]; l.Metric != "top_hits" || l.Label != "page" || l.Values != 40 {
 		t.Errorf("label with most values: %+v", l)
 	}
-	// The readers of two sockets have no order between them.
+	// The order of series from two sockets is not defined.
 	first := slices.IndexFunc(b.Newest, func(n newest) bool { return n.Metric == "top_hits" })
 	if len(b.Newest) != 10 || first < 0 || b.Newest[first].Labels["page"] != "p39" {
 		t.Errorf("newest series: %+v", b.Newest)
@@ -129,27 +130,27 @@ func TestTop(t *testing.T) {
 		}
 	}
 	if counting, err := p.ownMetric("freshet_top_counting"); err != nil || counting != 1 {
-		t.Errorf("just looked at: counting %v, %v", counting, err)
+		t.Errorf("the server does not count just after a request: %v, %v", counting, err)
 	}
 	eventually(t, 40*time.Second, "nothing is counted once nobody looks", func() error {
 		counting, err := p.ownMetric("freshet_top_counting")
 		rows, err2 := p.ownMetric("freshet_top_rows")
 		if err := errors.Join(err, err2); err != nil || counting != 0 || rows != 0 {
-			return fmt.Errorf("counting %v, %v rows, %w", counting, rows, err)
+			return fmt.Errorf("the server still counts: %v, with %v rows; %w", counting, rows, err)
 		}
 		return nil
 	})
 	p.terminate(t)
 }
 
-// On a terminal the page is redrawn again and again, and Ctrl-C restores the screen.
+// On a terminal freshet top redraws its page every second, and Ctrl-C restores the screen.
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	master, slave := openTerminal(t)
 	cmd := exec.Command(freshet, "top", "--server", p.HTTP, "--interval", "100ms")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.Env = append(os.Environ(), "TERM=xterm") // a dumb one gets lines
+	cmd.Env = append(os.Environ(), "TERM=xterm") // a dumb terminal would get lines
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -160,12 +161,12 @@ func TestTopOnATerminal(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(shown, master) // ends with an error once nobody has the other side
+		_, _ = io.Copy(shown, master) // ends with an error when the other side is closed
 	}()
 	const page = "\x1b[H\x1b[1mtenant default at "
 	eventually(t, 30*time.Second, "three pages", func() error {
 		if n := strings.Count(shown.String(), page); n < 3 {
-			return fmt.Errorf("%d pages in %q", n, shown)
+			return fmt.Errorf("there are %d pages in %q", n, shown)
 		}
 		return nil
 	})
@@ -173,12 +174,12 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("after Ctrl-C: %v", err)
+		t.Errorf("top ended after Ctrl-C with %v", err)
 	}
 	<-ended
 	text := shown.String()
 	if !strings.HasPrefix(text, "\x1b[?1049h\x1b[?25l") || !strings.HasSuffix(text, "\x1b[?25h\x1b[?1049l") {
-		t.Errorf("the terminal is not as it was: %q", text)
+		t.Errorf("the terminal is not as before: %q", text)
 	}
 	p.terminate(t)
 }
@@ -208,7 +209,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// With JSON each update is a line, until the command is interrupted.
+// With --json each update is a line, until the command is interrupted.
 func TestTopAsJSON(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -221,7 +222,7 @@ func TestTopAsJSON(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	eventually(t, 30*time.Second, "two lines", func() error {
 		if n := strings.Count(printed.String(), "\n"); n < 2 {
-			return fmt.Errorf("%d lines", n)
+			return fmt.Errorf("there are %d lines", n)
 		}
 		return nil
 	})
@@ -229,7 +230,7 @@ func TestTopAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("after Ctrl-C: %v", err)
+		t.Errorf("top ended after Ctrl-C with %v", err)
 	}
 	for line := range bytes.Lines([]byte(printed.String())) {
 		var a struct {

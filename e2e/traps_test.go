@@ -10,23 +10,21 @@ import (
 	"time"
 )
 
-// Faults that brought other systems down or made them lie, each with a test. The tests that
-// are not here are nearer to their code:
+// These tests are about faults that brought other systems down, or made them give wrong answers.
+// Some such tests are elsewhere, nearer to their code:
 //
-//  - A flush whose state cannot be saved goes on as if it were saved: the
-//    aggregator's TestAJournalThatCannotBeWrittenRefusesTheWindow and
-//    TestAStoreThatIsDownLosesNothing, and TestFullDisk beside this file.
-//   - Two types under one name folded into the first, as the collector decides
-//     it: its TestTrapTwoKindsUnderOneNameAreKeptApart.
-//   - Success although the queue has overflowed: a window is acknowledged when it
-//     is journalled and not before, which TestKillRounds holds by kill -9.
-//   - A scrape that holds up those who count: the collector's readers publish
-//     their counts once a window and share no lock with a scrape but for that
-//     copy; its TestAReaderNeverWaitsForTheFlusher is the same for the flusher.
-//
-// Traps of remote write, replication and limits wait for what they are about.
+//   - A flush continues as if its state had been saved: the aggregator's
+//     TestAJournalThatCannotBeWrittenRefusesTheWindow and TestAStoreThatIsDownLosesNothing, and
+//     TestFullDisk in this package.
+//   - Two kinds under one name are folded into the first: the collector's
+//     TestTrapTwoKindsUnderOneNameAreKeptApart.
+//   - A request succeeds although the queue is full: TestKillRounds shows by kill -9 that a window
+//     is acknowledged only when it is journalled.
+//   - A scrape blocks the readers: the collector's readers publish their counts once a window, and
+//     share a lock with a scrape only for that copy. TestAReaderNeverWaitsForTheFlusher shows the
+//     same for the flusher.
 
-// sendOne sends one datagram on the Unix socket, where it cannot be lost.
+// sendOne sends one datagram to the Unix socket, which loses none.
 func sendOne(t *testing.T, p *process, lines ...string) {
 	t.Helper()
 	c := dialTap(t, "unixgram", p.Unixgram)
@@ -35,8 +33,8 @@ func sendOne(t *testing.T, p *process, lines ...string) {
 	}
 }
 
-// Trap 1: statsd_exporter and veneur refused a whole sample for one field that
-// they did not know, so that a client's upgrade silenced its metrics.
+// An unknown field costs nothing. Statsd_exporter and veneur refused a whole sample for one field
+// that they did not know, so the upgrade of a client silenced its metrics (trap 1).
 func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -45,14 +43,14 @@ func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 	expectSoon(t, p, `trap_unknown_gauge{kind="gauge"}`, 1)
 	expectSoon(t, p, `histogram_count(trap_unknown_timer{a="b"})`, 1)
 	if n, err := p.ownMetric("freshet_dogstatsd_unknown_fields_total"); err != nil || n != 4 {
-		t.Errorf("%v unknown fields are counted, %v; 4 were sent", n, err)
+		t.Errorf("%v unknown fields are counted, 4 were sent; %v", n, err)
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_malformed_lines_total"); err != nil || n != 0 {
-		t.Errorf("%v malformed lines, %v; none was", n, err)
+		t.Errorf("%v lines are counted as malformed, none was; %v", n, err)
 	}
 }
 
-// Trap 2: Vector lost the tags when another field stood before them.
+// Tags may stand in any field. Vector lost them behind another field (trap 2).
 func TestTrapTagsStandAnywhere(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -62,9 +60,9 @@ func TestTrapTagsStandAnywhere(t *testing.T) {
 	}
 }
 
-// Trap 8: in statsd_exporter a metric whose type changed made /metrics answer 500
-// for all. What clients send is no part of our own metrics, so they cannot
-// touch them, even by name; and other metrics are answered.
+// A metric of several types harms no other metric. In statsd_exporter, a metric whose type changed
+// made /metrics answer 500 (trap 8). Freshet's own metrics are apart from those of clients, so that
+// even the same names do not touch them.
 func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -87,17 +85,16 @@ func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(body), "innocent") || strings.Contains(string(body), "go_goroutines_gauge") {
-		t.Error("what clients sent is among our own metrics")
+		t.Error("metrics of clients are among Freshet's own metrics")
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_packets_total"); err != nil || n != 1 {
-		t.Errorf("%v packets are counted, %v; 1 was sent", n, err)
+		t.Errorf("%v packets are counted, 1 was sent; %v", n, err)
 	}
 }
 
-// Trap 9: Prometheus' rate and increase miss the first increment of a series,
-// since there is nothing to subtract from: of ten requests since a deployment,
-// nine. A zero before the first tile shows it, in the open tile and in the stored
-// one.
+// Rate and increase see the first increment of a series, in the open tile and in the stored one.
+// Prometheus has nothing to subtract it from, and so shows nine of the first ten requests after a
+// deployment (trap 9). Freshet puts a zero before the first tile.
 func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -113,16 +110,16 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 			want float64
 		}{
 			{"increase(trap_first[1m] anchored)", 7}, {"trap_first", 7}, {"histogram_count(increase(trap_timer[1m] anchored))", 2},
-			// rate and plain increase extrapolate, as in Prometheus, but see it.
+			// Rate and plain increase extrapolate as in Prometheus, but see the increment.
 			{"rate(trap_first[1m]) > bool 0", 1}, {"increase(trap_first[1m]) >= bool 7", 1}, {"histogram_count(rate(trap_timer[1m])) > bool 0", 1},
 		} {
 			eventually(t, limit, when+": "+c.expr, func() error { return p.expect(c.expr, c.want, 0) })
 		}
 	}
-	check("open", time.Until(end)) // it is stored 2 s later at the earliest
+	check("open", time.Until(end)) // the tile is stored at least 2 s after that
 	reach(end.Add(8 * time.Second))
 	check("stored", 20*time.Second)
-	// A later increment is that alone.
+	// A later increment adds only itself.
 	sendOne(t, p, "trap.first:4|c")
 	expectSoon(t, p, "increase(trap_first[1m] anchored)", 11)
 	p.terminate(t)
@@ -130,8 +127,8 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	expectSoon(t, p, "increase(trap_first[1m] anchored)", 11)
 }
 
-// Trap 11: Grafana's health check asks 1+1 at the fourth second of the epoch. It
-// was refused for being older than what is kept, and the data source was "down".
+// A query at the begin of the epoch is answered. Grafana's health check asks 1+1 at its fourth
+// second; a server that refused this as older than its retention was "down" in Grafana (trap 11).
 func TestTrapHealthQueryAtEpoch(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -152,8 +149,8 @@ func TestTrapHealthQueryAtEpoch(t *testing.T) {
 	}
 }
 
-// Trap 13: the Datadog Agent folds a second type of a context into the first
-// without a word, so that a gauge of 1,000,000 became an increment.
+// Two kinds under one name are two series. The Datadog Agent silently folds a second type of a
+// context into the first, so that a gauge of 1,000,000 became an increment (trap 13).
 func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -167,9 +164,9 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 	check()
 	told := func() int { return strings.Count(p.output.String(), "two kinds under one name are kept apart") }
 	if n := told(); n != 2 {
-		t.Errorf("told %d times, want once for the gauge and once for the timer", n)
+		t.Errorf("it is logged %d times, want once for the gauge and once for the timer", n)
 	}
-	// Who owns the name is the same after a restart, whoever comes first then.
+	// The counter keeps the name after a restart, even if the gauge comes first then.
 	p.terminate(t)
 	p = start(t, p.dataDir)
 	sendOne(t, p, "trap.kinds:1000001|g|#a:b", "trap.kinds:1|c|#a:b")
@@ -177,15 +174,15 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 	expectSoon(t, p, `trap_kinds_gauge{a="b"}`, 1_000_001)
 }
 
-// One sample a year ahead makes a TSDB refuse the present of all other series.
-// No client can bring that about.
+// A client that sends samples of next year does no harm. In a TSDB, one such sample would make it
+// refuse the present of all other series.
 func TestTrapFarFutureSpoilsNothing(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	future := time.Now().AddDate(1, 0, 0).Unix()
 	sendOne(t, p, fmt.Sprintf("trap.future:1|g|T%d", future), fmt.Sprintf("trap.future.count:1|c|T%d", future),
 		fmt.Sprintf("_sc|trap.check|1|d:%d", future), "trap.present:1|c", "trap.present.gauge:5|g")
-	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // all is stored
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // everything is stored
 	sendOne(t, p, "trap.present:1|c", "trap.present.gauge:6|g", "trap.new:1|c")
 	for expr, want := range map[string]float64{
 		"trap_present": 2, "increase(trap_present[5m] anchored)": 2, "trap_present_gauge": 6, "trap_new": 1,
@@ -194,7 +191,7 @@ func TestTrapFarFutureSpoilsNothing(t *testing.T) {
 	}
 	end := time.Now().Truncate(tileWidth).Add(tileWidth)
 	reach(end.Add(8 * time.Second))
-	// At the end of the tile only the store can answer.
+	// At the end of the tile only the store has samples.
 	for name, want := range map[string]float64{"trap_present": 2, "trap_present_gauge": 6, "trap_new": 1} {
 		expectSoon(t, p, fmt.Sprintf("%s @ %d", name, end.Unix()), want)
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// hostile is markup that would run if a page parsed text as markup.
+// hostile is markup that would run if the page took text for markup.
 const hostile = "<img src=x onerror=alert(1)>"
 
-// TestPage opens each page of the web UI in a real browser, with an hour of history and a
-// continuous load. ui/test has the checks, and keeps screenshots.
+// TestPage opens every page of the web UI in a real browser, on servers with an hour of history and
+// a continuous load. The checks are in ui/test, which also keeps screenshots.
 func TestPage(t *testing.T) {
-	// Every append is over its budget, so that there is something to see.
+	// Every append is over its budget, so that the pages have something to show.
 	slow := []string{"--self-interval", "1s", "--self-probe", "--self-budgets-append", "1us", "--self-recorder-budgets=false"}
 	p := start(t, dataDir(t), append(slow, "--limits-max-series-per-metric", "20")...)
 	past(t, p)
@@ -70,7 +70,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// recordings puts two records into a directory: of a lock, and of a flood with hostile names.
+// recordings puts two records into a directory: one of a lock, one of a flood with hostile names.
 func recordings(t *testing.T, dir string) (lock, flood string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "internal", "core", "diagnose", "testdata", "lock.zip"))
@@ -113,14 +113,14 @@ func recordings(t *testing.T, dir string) (lock, flood string) {
 	return lock, flood
 }
 
-// past writes an hour of a shop's measurements by remote write: counters, a gauge, a classic
-// and a native histogram.
+// past writes an hour of a shop's metrics by remote write: counters, a gauge, a classic and a
+// native histogram.
 func past(t *testing.T, p *process) {
 	t.Helper()
 	const step, span = 15 * time.Second, time.Hour
 	type line struct {
 		labels []prompb.Label
-		value  func(minutes float64) float64 // now, or what it grows by in a step
+		value  func(minutes float64) float64 // its value, or its growth in a step
 		grows  bool
 	}
 	labels := func(pairs ...string) (ls []prompb.Label) {
@@ -145,7 +145,7 @@ func past(t *testing.T, p *process) {
 	bounds := []string{"0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "+Inf"}
 	for i, le := range bounds {
 		lines = append(lines, line{labels("__name__", "shop_search_seconds_bucket", "le", le), func(m float64) float64 {
-			middle := 4 + 1.8*math.Sin(2*math.Pi*m/35) // the bucket that most fall into
+			middle := 4 + 1.8*math.Sin(2*math.Pi*m/35) // the fullest bucket
 			return 400 / (1 + math.Exp(middle-float64(i)))
 		}, true})
 	}
@@ -194,8 +194,8 @@ func past(t *testing.T, p *process) {
 	}
 }
 
-// present sends until the test ends: by DogStatsD all kinds, events, lines that cannot be
-// read, and more series than there may be; and a request of remote write each second.
+// present sends until the test ends. By DogStatsD it sends all kinds, events, malformed lines, and
+// more series than a limit allows; by remote write, a request each second.
 func present(t *testing.T, p *process) {
 	t.Helper()
 	conn, err := net.Dial("udp", p.UDP)
@@ -208,8 +208,8 @@ func present(t *testing.T, p *process) {
 		<-stopped
 		conn.Close()
 	})
-	send := func(lines ...string) { _, _ = conn.Write([]byte(strings.Join(lines, "\n"))) } // the server may be gone already
-	// The same request comes each second, as a repeat.
+	send := func(lines ...string) { _, _ = conn.Write([]byte(strings.Join(lines, "\n"))) } // the server may have ended
+	// Each second the same request is sent again, as a repeat.
 	request := pack(t, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
 		Labels:  []prompb.Label{{Name: "__name__", Value: "shop_stock"}, {Name: "shop", Value: "1"}},
 		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 7}},
@@ -234,7 +234,7 @@ func present(t *testing.T, p *process) {
 				"web.hits:1|c|#page:"+hostile, fmt.Sprintf("web.flood:1|c|#request:%08x", rand.Uint32()), "web.broken:"+hostile+"|c")
 			send(lines...)
 			if i%20 == 0 {
-				_, _, _, _ = p.write(remoteWriteV1, request) // the server may be gone already
+				_, _, _, _ = p.write(remoteWriteV1, request) // the server may have ended
 			}
 			select {
 			case <-tick.C:

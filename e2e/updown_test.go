@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// A rule turns counters that are also decremented into gauges with exact totals: after kill -9
-// and SIGTERM they equal the acknowledged increments, over senders and hosts. Prometheus'
-// metadata has them as gauges, and the limits count them for as long as their totals are kept.
-// Without a rule decrements are refused.
+// A rule turns counters that clients also decrement into up/down counters, whose totals are exact
+// over senders and hosts, also after kill -9 and SIGTERM. Prometheus' metadata calls them gauges,
+// and they count for the limits as long as their totals are kept. Without a rule decrements are
+// refused.
 func TestUpDownCountersSurvive(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)
@@ -48,12 +48,12 @@ func TestUpDownCountersSurvive(t *testing.T) {
 		}
 		eventually(t, 20*time.Second, "all increments are acknowledged", func() error {
 			if got := p.journalled(t) - before; got < float64(sent) {
-				return fmt.Errorf("%v of %d", got, sent)
+				return fmt.Errorf("it is %v, want %d", got, sent)
 			}
 			return nil
 		})
 		if refused, err := p.ownMetric("freshet_dogstatsd_negative_samples_total"); err != nil || refused != float64(sent) {
-			t.Errorf("%v increments are refused, want those of e2e.plain: %d, %v", refused, sent, err)
+			t.Errorf("%v increments are refused, want the %d of e2e.plain; %v", refused, sent, err)
 		}
 		if round == 1 {
 			p.terminate(t)
@@ -74,16 +74,16 @@ func TestUpDownCountersSurvive(t *testing.T) {
 	if err := p.ask("/api/v1/metadata", url.Values{}, &metadata); err != nil || len(metadata["e2e_open"]) != 1 || metadata["e2e_open"][0].Type != "gauge" {
 		t.Errorf("metadata: %+v, %v", metadata, err)
 	}
-	reach(restarted.Add(idleContexts + 3*time.Second)) // counters would have left
+	reach(restarted.Add(idleContexts + 3*time.Second)) // by then idle counters have given up their places
 	if places, err := p.ownMetric("freshet_limit_series"); err != nil || places != 2 {
-		t.Errorf("%v series have a place, want those of the two totals: %v", places, err)
+		t.Errorf("%v series have a place, want only the two totals; %v", places, err)
 	}
 	if err := p.expect("sum(e2e_open)", total, 0); err != nil {
 		t.Error(err)
 	}
 }
 
-// upDownConfig has idleContexts.
+// upDownConfig sets dogstatsd.idle_contexts to idleContexts.
 const (
 	upDownConfig = `
 mapping: {rules: [{match: e2e.open, updown: true}]}

@@ -1,3 +1,3 @@
-// Package statsdexporter has statsd_exporter itself judge what Freshet says of it: that a
-// converted file maps as the original does, and what it makes of a line of buckets.
+// Package statsdexporter tests against statsd_exporter's own code what Freshet's documents say: that
+// a converted mapping file maps like the original, and how statsd_exporter reads a line of buckets.
 package statsdexporter

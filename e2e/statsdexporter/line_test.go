@@ -9,13 +9,13 @@ import (
 	theirs "github.com/prometheus/statsd_exporter/pkg/line"
 )
 
-// A line of buckets (docs/format/buckets.md) is a bad one to statsd_exporter, and no value.
+// To statsd_exporter a line of buckets (docs/format/buckets.md) is malformed: it counts no value.
 func TestExporterCountsNothingOfBuckets(t *testing.T) {
 	for line, events := range map[string]int{
 		"http.request.duration:h3,1.75,0;-31,2,0,1;-20,4|nh|#route:checkout,method:GET,status:200": 0,
 		"http.request.duration:h3,1.75,1|nh": 0,
 		"http.request.duration:h3,1.75,0;-31,2|nh|#route:checkout|x:4bf92f3577b34da6a3ce929d0e0e4736,0.0625,1795228020000": 0,
-		"http.requests:7|c|#route:checkout,method:GET,status:200":                                                          1, // what the library for nginx sends beside it
+		"http.requests:7|c|#route:checkout,method:GET,status:200":                                                          1, // the counter that the library for nginx sends, too
 	} {
 		p := theirs.NewParser()
 		p.EnableDogstatsdParsing()

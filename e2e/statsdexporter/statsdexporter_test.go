@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the converted files in testdata")
 
-// pair is statsd_exporter's own mapper beside ours, on one file and its conversion.
+// pair is statsd_exporter's mapper with a file, and ours with the converted file.
 type pair struct {
 	theirs theirs.MetricMapper
 	ours   *ours.Mapper
@@ -36,7 +36,7 @@ func newPair(t testing.TB, file string) *pair {
 	t.Helper()
 	p := &pair{}
 	if err := p.theirs.InitFromYAMLString(file); err != nil {
-		t.Fatalf("statsd_exporter does not take the file: %v\n%s", err, file)
+		t.Fatalf("statsd_exporter refuses the file: %v\n%s", err, file)
 	}
 	var err error
 	if p.text, err = statsdexporter.Convert([]byte(file)); err != nil {
@@ -48,7 +48,7 @@ func newPair(t testing.TB, file string) *pair {
 	return p
 }
 
-// load reads a converted file with the sections of the program.
+// load reads a converted file as the program reads its configuration.
 func load(t testing.TB, text string) ours.Config {
 	t.Helper()
 	file := t.TempDir() + "/freshet.yaml"
@@ -78,8 +78,8 @@ type line struct {
 
 func (l line) String() string { return fmt.Sprintf("%s %s %s:%s", l.kind, l.name, l.key, l.value) }
 
-// theirSeries is what statsd_exporter's exporter does around its mapper: labels,
-// honor_labels, the name's last step.
+// theirSeries does what statsd_exporter does around its mapper: labels, honor_labels, and the last
+// step of the name.
 func (p *pair) theirSeries(l line) string {
 	m, mapped, present := p.theirs.GetMapping(l.name, l.kind)
 	scale := 1.0
@@ -118,7 +118,7 @@ func series(name string, set map[string]string, scale float64) string {
 	var b strings.Builder
 	b.WriteString(name)
 	for _, label := range slices.Sorted(maps.Keys(set)) {
-		if set[label] != "" { // to Prometheus, none
+		if set[label] != "" { // an empty label is none to Prometheus
 			fmt.Fprintf(&b, " %s=%q", label, set[label])
 		}
 	}
@@ -126,8 +126,8 @@ func series(name string, set map[string]string, scale float64) string {
 	return b.String()
 }
 
-// foreseen reports whether a line without a mapping may have one of ours, by the
-// notes of the conversion.
+// foreseen reports whether, by the notes of the conversion, our rules may map a line that
+// statsd_exporter does not map.
 func (p *pair) foreseen(l line) bool {
 	_, _, present := p.theirs.GetMapping(l.name, l.kind)
 	return !present && slices.ContainsFunc(p.text.Notes, func(n statsdexporter.Note) bool { return strings.Contains(n.Text, "may leave without a mapping") })
@@ -141,7 +141,7 @@ var lineTypes = []line{
 	{kind: theirs.MetricTypeObserver, typ: dogstatsd.Distribution},
 }
 
-// words are the parts of names and labels that a file speaks of, and some others.
+// words are the parts of names and labels that occur in a file, and some others.
 func words(file string) []string {
 	all := regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]*`).FindAllString(file, -1)
 	all = append(all, "x", "7up", "a-b", "é")
@@ -149,7 +149,7 @@ func words(file string) []string {
 	return slices.Compact(all)
 }
 
-// generate makes lines whose names are about as the patterns of a file.
+// generate makes lines whose names resemble the patterns of a file.
 func generate(r *rand.Rand, file string, n int) (lines []line) {
 	words := words(file)
 	var patterns []string
@@ -180,8 +180,8 @@ func generate(r *rand.Rand, file string, n int) (lines []line) {
 	return lines
 }
 
-// The same line gets the same name, labels and unit from both, for files such as
-// people have; what the conversion says of them is in testdata.
+// For realistic files, both mappers give the same line the same name, labels and unit. The files,
+// their conversions and notes are in testdata.
 func TestSameSeries(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yml")
 	if err != nil || len(files) == 0 {
@@ -205,7 +205,7 @@ func TestSameSeries(t *testing.T) {
 			}
 		}
 		if mapped < 5000 {
-			t.Errorf("%s: only %d of the lines are mapped at all", name, mapped)
+			t.Errorf("%s: only %d lines have a mapping, so this test shows little", name, mapped)
 		}
 	}
 }
@@ -222,12 +222,12 @@ func compareText(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is not what the conversion writes; see it with -update\n%s", name, got)
+		t.Errorf("%s differs from what the conversion writes; rewrite it with -update\n%s", name, got)
 	}
 }
 
-// Random files of overlapping globs: which of them statsd_exporter takes depends
-// on order, kinds and repetition in ways that its manual does not tell.
+// Both mappers agree on random files of overlapping globs. Which glob statsd_exporter chooses depends
+// on order, kinds and repetition in ways that its manual does not describe.
 func TestSameSeriesOfAnyGlobs(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	compared, foreseen := 0, 0
@@ -258,11 +258,11 @@ func TestSameSeriesOfAnyGlobs(t *testing.T) {
 			foreseen++
 		}
 	}
-	t.Logf("%d lines compared, %d of them differ as the notes say", compared, foreseen)
+	t.Logf("%d lines compared; %d of them differ as the notes say", compared, foreseen)
 }
 
-// What statsd_exporter does with repeated and with shortened patterns is in no
-// manual; each of these is one of its effects.
+// Both mappers agree on repeated and shortened patterns, whose effects statsd_exporter's manual does
+// not describe. Each case shows one effect.
 func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		why      string
@@ -335,7 +335,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// A mapping that makes classic buckets of counters makes them here.
+// A mapping that turns counters into the buckets of a classic histogram does so in Freshet, too.
 func TestBucketsOfCounters(t *testing.T) {
 	for _, honor := range []string{"", ", honor_labels: true"} {
 		p := newPair(t, "mappings:\n- {match: a.*, match_metric_type: counter, name: b_bucket, labels: {le: $1}"+honor+"}")
@@ -365,12 +365,12 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s\ngot %v, want %s", c.file, err, c.want)
 		}
 		if err := (&theirs.MetricMapper{}).InitFromYAMLString(c.file); err == nil {
-			t.Errorf("statsd_exporter takes what is refused here:\n%s", c.file)
+			t.Errorf("statsd_exporter accepts this file, and the conversion refuses it:\n%s", c.file)
 		}
 	}
 }
 
-// FuzzConvert: what is converted is a configuration of the program, unless a note
+// FuzzConvert checks that every converted file is a valid configuration of the program, unless a note
 // says that it is not.
 func FuzzConvert(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.yml")

@@ -1,11 +1,11 @@
-// Sends the operations read from standard input by hot-shots, and prints what was
-// sent. Input and output are described in clients_test.go.
+// Reads operations from standard input, sends them with hot-shots, and prints what was sent.
+// clients_test.go describes input and output.
 'use strict';
 
 const fs = require('fs');
 const StatsD = require('hot-shots');
 
-// Buffered, so that a burst fits the socket.
+// The client buffers, so that a burst fits the socket.
 function client(network, address) {
   const errorHandler = (err) => {
     console.error(err);
@@ -48,8 +48,8 @@ const direct = client(order.network, order.address);
 const tapped = client(order.network, order.tap);
 for (const op of order.operations) {
   if (op.method === 'event') {
-    // hot-shots gives the length of an event in characters, where the protocol has
-    // bytes: other characters than these would be malformed.
+    // Only ASCII: hot-shots gives the length of an event in characters, and the protocol wants
+    // bytes.
     op.text = op.text.replace(/[^\x00-\x7f]/g, '?');
   }
   send(op.rate === 1 ? direct : tapped, op);

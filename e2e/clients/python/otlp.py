@@ -54,8 +54,8 @@ def main():
         views=[View(instrument_name="payload.size", aggregation=ExponentialBucketHistogramAggregation())],
     )
     record(provider.get_meter("e2e"), trace.set_span_in_context(NonRecordingSpan(span)))
-    time.sleep(0.01)  # a counter's zero is before its first value
-    provider.shutdown()  # which sends
+    time.sleep(0.01)  # a counter's zero comes before its first value
+    provider.shutdown()  # shutdown sends
 
 
 main()

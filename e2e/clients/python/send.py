@@ -10,8 +10,8 @@ from datadog.util.format import normalize_tags
 
 
 def client(network, address):
-    # Buffered, so that a burst fits the socket; patient, so that nothing is lost
-    # before it is sent.
+    # The client buffers, so that a burst fits the socket, and waits, so that nothing is lost before
+    # it is sent.
     common = {"disable_buffering": False, "socket_timeout": 10, "origin_detection_enabled": False}
     if network == "udp":
         host, port = address.rsplit(":", 1)
