@@ -1,6 +1,6 @@
-// Package lua has the tests of the library for nginx that need no server: what busted and
-// luacheck say, and what depends on no clock of how requests are counted in a real nginx.
-// lua/install puts all of it there; e2e/edge_test.go has the rest.
+// Package lua tests the library for nginx without a server: it runs busted and luacheck, and counts
+// in a real nginx how many instructions a request takes. lua/install installs the tools. The tests
+// with a server are in e2e/edge_test.go.
 package lua
 
 import (
@@ -29,30 +29,30 @@ func TestSpecs(t *testing.T) { run(t, "busted", "--lua=luajit", "spec") }
 
 func TestLuacheck(t *testing.T) { run(t, "luacheck", "--quiet", ".") }
 
-// What requests call is compiled by LuaJIT, all of it and for good.
+// LuaJIT compiles everything that requests call, and aborts no trace of it.
 func TestNothingIsGivenUp(t *testing.T) { run(t, "bench/aborts.sh") }
 
-// handlers are those of bench/instructions.sh, and how many instructions they may take over
-// the empty handler; 0 for those that are shown with their price and have no bound.
+// handlers are the handlers of bench/instructions.sh, with how many instructions they may take more
+// than the empty handler. 0 means no bound: documents only state their price.
 var handlers = map[string]int{
 	"noop": 0, "read": 0, "handle": bound, "chosen": bound, "route": bound, "classic": bound, "http": bound, "api": bound,
 	"variable": 0, "block": 0, "loop": 0, "ipairs": 0,
-	"example/": bound, "example/checkout": bound, "example/login": bound, // all that README.md recommends
+	"example/": bound, "example/checkout": bound, "example/login": bound, // everything that README.md recommends
 	"example_upstream": 0, "example_bytes": 0, "example_cache": 0, "example_tls": 0, "example_trace": 0,
 }
 
 const (
 	bound = 550
-	drift = .15 // of a figure in a document: other releases of nginx and glibc take a little more or less
+	drift = .15 // that a figure in a document may be off, since it varies between releases of nginx and glibc
 )
 
-// Counting a request, once in a counter and once in a histogram, by route, method and status,
-// takes no more than it may, in the nginx.conf of README.md as well. What documents say that
-// it takes is what is counted here; of what has no bound in `make soak`.
+// Counting a request by route, method and status, in a counter and in a histogram, stays within its
+// bound, also in the nginx.conf of README.md. The figures in documents agree with the count.
+// Handlers without a bound are counted only in `make soak`.
 func TestInstructions(t *testing.T) {
 	names, want := []string{"example"}, 0
 	for name, limit := range handlers {
-		if limit == 0 && os.Getenv("FRESHET_SOAK") == "" { // half a minute more of processor time
+		if limit == 0 && os.Getenv("FRESHET_SOAK") == "" { // they take half a minute more of processor time
 			continue
 		}
 		want++
@@ -73,14 +73,14 @@ func TestInstructions(t *testing.T) {
 		}
 		counted++
 		if limit > 0 && n > limit {
-			t.Errorf("%s: %d instructions, at most %d", handler, n, limit)
+			t.Errorf("%s takes %d instructions, at most %d are allowed", handler, n, limit)
 		}
 		if len(told[handler]) == 0 {
-			t.Errorf("%s: no document says that it takes %d instructions", handler, n)
+			t.Errorf("%s takes %d instructions, and no document says so", handler, n)
 		}
 		for _, figure := range told[handler] {
 			if math.Abs(float64(figure-n)) > drift*float64(n) {
-				t.Errorf("%s: %d instructions, and a document says %d", handler, n, figure)
+				t.Errorf("%s takes %d instructions, and a document says %d", handler, n, figure)
 			}
 		}
 	}
@@ -89,11 +89,11 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// | `route` | what | 1,360 | 550 |
+// figure matches a row such as: | `route` | what | 1,360 | 550 |
 var figure = regexp.MustCompile("(?m)^\\| `([a-z_/]+)` \\|.*?\\| ([\\d,]+) \\|")
 
-// figures are the instructions that tables of documents have for a handler, or for an option
-// of resty.freshet.http.
+// figures returns how many instructions the tables of documents state for each handler and for each
+// option of resty.freshet.http.
 func figures(t *testing.T, documents ...string) map[string][]int {
 	t.Helper()
 	all := map[string][]int{}
@@ -117,7 +117,7 @@ func figures(t *testing.T, documents ...string) map[string][]int {
 	return all
 }
 
-// README.md shows the example whole, which is what is measured.
+// README.md shows the whole example as it is measured.
 func TestExampleInREADME(t *testing.T) {
 	example, err := os.ReadFile("examples/nginx.conf")
 	if err != nil {
@@ -128,6 +128,6 @@ func TestExampleInREADME(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(readme), "```nginx\n"+string(example)+"```\n") {
-		t.Error("README.md does not show examples/nginx.conf as it is: copy it between ```nginx and ```")
+		t.Error("README.md differs from examples/nginx.conf: copy the file between ```nginx and ```")
 	}
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Traces in our files that LuaJIT gives up, in an nginx under load that sends what it counts,
-# by jit.v. What is looked at begins after a warm-up: compiling is a matter of the first
-# thousands of requests. Prints such lines, and fails if there are any.
+# Finds traces in our files that LuaJIT aborts, by jit.v, in an nginx that counts requests and sends
+# the counts. It begins after a warm-up, since LuaJIT compiles during the first thousands of
+# requests. It prints the lines about aborted traces, and fails if there are any.
 #
 #   bench/aborts.sh [HANDLER...]     handlers: see conf.sh
 set -e
@@ -13,7 +13,7 @@ sink=$!
 trap 'kill $sink; rm -rf "$dir"' EXIT
 export SERVER="unix:$dir/sink.sock"
 export INTERVAL=0.02 JITV="$dir/jit.txt"
-n=${N:-10000} warm=${WARM:-10000} # requests; a flush each 20 ms meanwhile
+n=${N:-10000} warm=${WARM:-10000} # requests, with a flush every 20 ms
 
 [ $# -gt 0 ] || set -- api http variable route classic handle options
 status=0
@@ -28,9 +28,9 @@ for handler; do
   luajit "$here/requests.lua" "$dir/http.sock" "$n"
   kill -TERM $pid
   wait $pid || true
-  grep -q '\(freshet\|init_worker\).*return' "$JITV" || { echo "$handler: nothing of ours was compiled"; status=1; }
-  # What requests call must not be given up at any time; what flushes call, not after warm-up.
+  grep -q '\(freshet\|init_worker\).*return' "$JITV" || { echo "$handler: LuaJIT compiled nothing of our code"; status=1; }
+  # Traces of functions that requests call must never be aborted; those of a flush, not after warm-up.
   grep -e '---.*freshet\.\(counter\|gauge\|histogram\|http\)' "$JITV" | grep -v 'disabled for function' && status=1
-  tail -n +$((before + 1)) "$JITV" | grep -e '---.*\(freshet\|http\.lua\|flush\.lua\|text\.lua\|labels\.lua\|buckets\.lua\|socket\.lua\)' && { echo "$handler: given up after warm-up"; status=1; }
+  tail -n +$((before + 1)) "$JITV" | grep -e '---.*\(freshet\|http\.lua\|flush\.lua\|text\.lua\|labels\.lua\|buckets\.lua\|socket\.lua\)' && { echo "$handler: a trace was aborted after the warm-up"; status=1; }
 done
 exit $status

@@ -1,16 +1,16 @@
 #!/bin/sh
 # Prints an nginx.conf for measurements: conf.sh DIR HANDLER
 #
-# All handlers have the same start, so that memory is laid out alike and only the log phase
-# differs. It answers on LISTEN, by default the socket DIR/http.sock; SERVER and INTERVAL are
-# options of the library, JITV names a file for the messages of jit.v, and GC_PAUSE
-# is Lua's setpause, in percent.
+# All handlers start in the same way, so that memory has the same layout and only the log phase
+# differs. nginx listens on LISTEN, by default the socket DIR/http.sock. SERVER and INTERVAL are
+# options of the library, JITV is a file for the messages of jit.v, and GC_PAUSE is Lua's setpause
+# in percent.
 lua=$(cd "$(dirname "$0")/.." && pwd)
 nginx=$(cd "$lua/.." && pwd)/.cache/nginx # see lua/install
 dir=$1 handler=$2
 case $handler in
 none) unset log ;;                      # no log_by_lua_block
-empty) log='' ;;                    # one without a word
+empty) log='' ;;                    # an empty log_by_lua_block
 noop) log='noop()' ;;               # a call of a function that does nothing
 read) log='read("home")' ;;         # reading method, status and latency, counting nothing
 api) log='count("home")' ;;         # counter:inc and histogram:observe
@@ -18,12 +18,12 @@ http) log='http:log("home")' ;;     # resty.freshet.http
 variable) log='http:log()' ;;       # the same, with the route in a variable
 route) log='home()' ;;              # the same, by a function of the route
 classic) log='classic()' ;;         # the same, with 12 classic buckets
-handle) log='by_handle()' ;;        # two handles, of one method and status, whatever the request has
-chosen) log='chosen()' ;;           # two handles, chosen by the method and status that are read
+handle) log='by_handle()' ;;        # two handles, of one fixed method and status
+chosen) log='chosen()' ;;           # two handles, chosen by the request's method and status
 block) log='requests:inc(1, "home", ngx.req.get_method(), ngx.status) latency:observe(latency_now(), "home", ngx.req.get_method(), ngx.status)' ;; # interpreted
 options) log='everything:log("home")' ;; # http with upstream, bytes, cache, tls and trace
-ipairs) log='first("home")' ;;      # techniques.lua: what Kong's logger did at first
-loop) log='fixed("home")' ;;        # techniques.lua: and then
+ipairs) log='first("home")' ;;      # techniques.lua: Kong's logger at first
+loop) log='fixed("home")' ;;        # techniques.lua: Kong's logger later
 *) echo "conf.sh: no handler $handler" >&2; exit 2 ;;
 esac
 cat <<EOF
@@ -64,10 +64,10 @@ http {
       prefix = "classic.", buckets = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20 },
     })):route "home"
     local labels = { "route", "method", "status" }
-    requests, latency = metrics:counter("requests", labels), metrics:histogram("latency", labels) -- global for block
+    requests, latency = metrics:counter("requests", labels), metrics:histogram("latency", labels) -- global, for the handler block
     local requests, latency = requests, latency
     local get_method, now, start_time, band = ngx.req.get_method, ngx.now, ngx.req.start_time, bit.band
-    -- Requests differ: from 1 ms to 7 s, over all buckets.
+    -- Latencies from 1 ms to 7 s, in all buckets.
     local spread, turn = {}, 0
     for i = 0, 63 do
       spread[i] = 0.001 * 1.15 ^ i

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Prints the nginx.conf of ../README.md, changed so that it can be measured: example.sh DIR [WITH]
 #
-# It runs as one process, answers on DIR/http.sock, and asks an upstream on DIR/upstream.sock.
-# WITH is an option of resty.freshet.http to turn on, or none. EMPTY=1 takes what its log
-# handlers do away. SERVER, INTERVAL, JITV and GC_PAUSE are as for conf.sh. A place that is not found
-# fails, so that nothing else is measured than what the README shows.
+# It runs as one process, listens on DIR/http.sock, and has an upstream on DIR/upstream.sock. WITH is
+# an option of resty.freshet.http to turn on, or none. EMPTY=1 makes its log handlers empty. SERVER,
+# INTERVAL, JITV and GC_PAUSE are as in conf.sh. It fails if a text to change is not found, so that
+# the README's example is what is measured.
 set -e
 lua=$(cd "$(dirname "$0")/.." && pwd)
 nginx=$(cd "$lua/.." && pwd)/.cache/nginx # see lua/install

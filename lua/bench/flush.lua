@@ -1,6 +1,6 @@
--- luajit bench/flush.lua [SERIES [classic|exemplars]]: milliseconds of CPU that a flush of changed label
--- sets takes, each with a counter and a histogram with values in 12 buckets, and its longest
--- tick, to a socket that takes everything. The median of the last 21 flushes of 60.
+-- luajit bench/flush.lua [SERIES [classic|exemplars]]: milliseconds of CPU of a flush, and of its
+-- longest tick, to a socket that takes everything. SERIES label sets have changed, each with a
+-- counter and with a histogram that has values in 12 buckets. Medians of the last 21 of 60 flushes.
 package.path = arg[0]:gsub("bench/flush%.lua$", "") .. "?.lua;" .. package.path
 local freshet = require "resty.freshet"
 local flush = require "resty.freshet.flush"
@@ -25,7 +25,7 @@ for i = 1, 60 do
   for _, route in ipairs(routes) do
     for j = 1, 12 do
       requests:inc(1, route, "GET", 200)
-      -- Milliseconds, as nginx has them.
+      -- Whole milliseconds, as nginx measures.
       latency:observe_traced(math.floor(2 ^ (j * 0.8) * 4) / 1000, "4bf92f3577b34da6a3ce929d0e0e4736", route, "GET", 200)
     end
   end

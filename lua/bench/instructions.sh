@@ -1,16 +1,16 @@
 #!/bin/sh
-# User-mode instructions that a request takes beyond the empty handler, by callgrind: the
-# difference of two counts of one process, so that start and compilation do not count. Counted
-# is what nginx does in its Lua log handler: the rest of a request varies with what arrives
-# when. Lua's garbage collector waits meanwhile, since a cycle of it, most of it for what the
-# Lua module leaves behind with any handler, would fall into one count or the other. So it
-# depends on no clock and repeats within ten instructions.
+# Counts the user-mode instructions of a request beyond those of an empty handler, by callgrind. It
+# takes the difference of two counts in one process, so that start and compilation do not count. It
+# counts only nginx's Lua log handler, since the rest of a request varies with timing. Lua's garbage
+# collector is off meanwhile: a cycle, which is mostly about garbage of nginx's Lua module, would
+# fall into one count or another. So the result depends on no clock, and repeats within ten
+# instructions.
 #
 #   bench/instructions.sh [HANDLER...]
 #
 # Prints "HANDLER N" for each. A handler is one of conf.sh, or
 #
-#   example           the nginx.conf of ../README.md, beside itself with empty handlers:
+#   example           the nginx.conf of ../README.md, compared with itself with empty handlers:
 #                     prints "example/PATH N" for each of its locations
 #   example_OPTION    its location /checkout, with an option of resty.freshet.http
 #
@@ -27,7 +27,7 @@ n=${N:-2000} warm=${WARM:-2000}
 
 ask() { luajit "$here/requests.lua" "$@"; }
 
-# await asks until there is an answer.
+# await sends requests until one is answered.
 await() { # await DIR PATH
   tries=0
   until ask "$1/http.sock" 1 "$2" 2> /dev/null; do
@@ -37,7 +37,7 @@ await() { # await DIR PATH
   done
 }
 
-# count prints the instructions a request of each path, times 10, of the nginx.conf in a directory.
+# count prints, for each path, ten times the instructions per request with the nginx.conf in DIR.
 count() { # count DIR PATH...
   at=$1
   shift
@@ -53,21 +53,21 @@ count() { # count DIR PATH...
   done
   kill -TERM $pid
   wait $pid || true
-  part=2 # parts take turns: of the warm-up, and of what counts
+  part=2 # odd parts are warm-ups, even ones count
   for path; do
     sed -n 's/^totals: //p; s/^summary: //p' "$at/out.$part" | head -1 | awk -v n="$n" '{ printf "%d\n", $1 * 10 / n }'
     part=$((part + 2))
   done
 }
 
-# handler prints the count of one of conf.sh.
+# handler prints the count of a handler of conf.sh.
 handler() {
   mkdir -p "$dir/$1"
   "$here/conf.sh" "$dir/$1" "$1" > "$dir/$1/nginx.conf"
   count "$dir/$1" /
 }
 
-# start_upstream starts what the example asks.
+# start_upstream starts the upstream of the example.
 start_upstream() {
   [ -z "$upstream" ] || return 0
   mkdir -p "$dir/upstream"

@@ -1,4 +1,4 @@
--- luajit sink.lua PATH: a server that reads datagrams from a Unix socket and does nothing.
+-- luajit sink.lua PATH: a server that reads datagrams from a Unix socket and drops them.
 local ffi = require "ffi"
 ffi.cdef [[
 struct address { uint16_t family; char path[108]; };

@@ -1,6 +1,6 @@
---- What this library replaces, to be measured beside it: Kong's logger as its authors told
--- it, redone. One counter and one histogram in an FFI structure for each label set, found in
--- nested tables; the value's bucket is looked for in a loop over the bounds.
+--- Other techniques to measure this library against: Kong's logger, rebuilt from its authors'
+-- description. Each label set has an FFI structure with a counter and a histogram, which is found
+-- in nested tables. A loop over the bounds finds the bucket of a value.
 local ffi = require "ffi"
 
 local _M = {}
@@ -20,7 +20,7 @@ local function series_of(bounds)
   end
 end
 
---- by_ipairs returns from inside the loop, which ends the recording of the caller's trace.
+--- by_ipairs returns from within the loop, which aborts the trace of the caller.
 function _M.by_ipairs(bounds)
   local find = series_of(bounds)
   local function observe(series, seconds)
@@ -40,7 +40,7 @@ function _M.by_ipairs(bounds)
   end
 end
 
---- by_loop runs over integers, to the end: buckets are cumulative.
+--- by_loop always runs over all bounds: its buckets are cumulative.
 function _M.by_loop(bounds)
   local find = series_of(bounds)
   local function observe(series, seconds)

@@ -1,4 +1,4 @@
--- wrk's script: what visitors of a shop ask for.
+-- A script for wrk: the requests of visitors of a shop.
 local pages = {
   { 40, "/" }, { 30, "/static/" }, { 20, "/search?q=" }, { 6, "/checkout" }, { 4, "/login" },
 }

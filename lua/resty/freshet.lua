@@ -1,9 +1,9 @@
---- Metrics from nginx and OpenResty that a request does not feel: each worker counts in
--- arrays of its own, and a timer sends what changed to Freshet, or to another server of
--- DogStatsD. docs/edge.md is the manual.
+--- Metrics for nginx and OpenResty that cost a request almost nothing. Each worker counts in
+-- its own arrays, and a timer sends the changes to Freshet or another DogStatsD server.
+-- docs/edge.md is the manual.
 --
--- Where to read: this file holds the metrics, labels.lua their label sets; template.lua writes
--- the functions that requests call; buckets.lua finds the bucket of a value; flush.lua sends.
+-- This file has the metrics and labels.lua their label sets. template.lua writes the functions
+-- that requests call, buckets.lua finds the bucket of a value, and flush.lua sends.
 local bit = require "bit"
 local ffi = require "ffi"
 local buckets = require "resty.freshet.buckets"
@@ -14,9 +14,9 @@ local sockets = require "resty.freshet.socket"
 local template = require "resty.freshet.template"
 local text = require "resty.freshet.text"
 
--- Nothing in this file is compiled. What requests call for each metric is written by
--- template.lua, and what has to be fast of a flush is in flush.lua. A rare function that calls
--- others would have LuaJIT begin a trace here now and then, and give it up.
+-- LuaJIT compiles nothing in this file. The functions that requests call are written by
+-- template.lua, and the fast loops of a flush are in flush.lua. In the rare functions here
+-- LuaJIT would now and then start a trace and abort it.
 jit.off(true, true)
 
 local type, tostring, floor = type, tostring, math.floor
@@ -26,12 +26,12 @@ local _M = { _VERSION = "0.1.0" }
 
 local MAX_NAME = 200 -- bytes
 local PAUSE = 0.005 -- seconds between the ticks of a flush: a worker answers requests meanwhile
-local EXIT_WAIT = 0.2 -- seconds that a worker may wait at its end for a server that is slow
+local EXIT_WAIT = 0.2 -- seconds that an exiting worker waits for a slow server
 
 ---@class freshet.Options
 ---@field server string           unix:/path of a datagram socket, udp://host:port, or host:port
----@field prefix? string          of every name, with a point at its end if one is wanted
----@field tags? string[]          of everything that is sent: {"env:prod"}
+---@field prefix? string          of every name, such as "shop."
+---@field tags? string[]          of every metric, such as {"env:prod"}
 ---@field interval? number        seconds between flushes, 0.01 to 60; default 1
 ---@field max_series? integer     of all metrics together; default 10000
 ---@field packet? integer         bytes of the longest datagram; default 8192, over UDP 1432
@@ -72,7 +72,7 @@ local function whole(v, from, to)
   return type(v) == "number" and v >= from and v <= to and v == floor(v)
 end
 
--- shown is a value as one would write it, so that "3" is not taken for 3.
+-- shown writes a value as in Lua source, so that "3" differs from 3.
 local function shown(value)
   return type(value) == "string" and ("%q"):format(value) or tostring(value)
 end
@@ -86,7 +86,7 @@ local KNOWN = {
   exemplars = true, telemetry = true,
 }
 
---- check completes the options, or says which is wrong, what is allowed, and what to do.
+--- check returns the options with defaults, or nil and an error for people.
 local function check(options)
   if type(options) ~= "table" then
     return wrong("options", options, "must be a table; only server has no default")
@@ -131,7 +131,7 @@ local function check(options)
   end
   for key in pairs(o.tags) do
     if type(key) ~= "number" then
-      return wrong("tags." .. tostring(key), o.tags[key], 'is no item of a list, such as {"env:prod"}')
+      return wrong("tags." .. tostring(key), o.tags[key], 'is not an item of a list, such as {"env:prod"}')
     end
   end
   for i, tag in ipairs(o.tags) do
@@ -141,7 +141,7 @@ local function check(options)
   end
   o.constant = table.concat(o.tags, ",")
   if #o.prefix + #o.constant > o.packet / 2 then
-    return wrong("tags", o.constant, "have with the prefix more than half of packet (" .. o.packet .. " bytes)")
+    return wrong("tags", o.constant, "take together with prefix more than half of packet (" .. o.packet .. " bytes)")
   end
   return o
 end
@@ -162,7 +162,7 @@ local function first_tick(premature, metrics)
   metrics:tick(premature)
 end
 
---- Makes an instance, in init_worker_by_lua_block. It sends by itself from then on.
+--- Makes an instance, in init_worker_by_lua_block. From then on a timer sends.
 ---@param options freshet.Options
 ---@return freshet.Metrics? metrics
 ---@return string? err  names the option, its limit and the way out
@@ -171,19 +171,19 @@ function _M.new(options, parts)
   if not o then
     return nil, err
   end
-  parts = parts or {} -- in the place of nginx and the kernel, for tests
+  parts = parts or {} -- tests replace nginx and the kernel
   local nginx = parts.ngx or ngx
   if nginx and nginx.get_phase and nginx.get_phase() == "init" then
-    return nil, "freshet: new was called in init_by_lua, where there are no timers: call it in init_worker_by_lua_block"
+    return nil, "freshet: new was called in init_by_lua, which has no timers: call it in init_worker_by_lua_block"
   end
   local self = setmetatable({
     options = o,
     ngx = nginx,
     now = nginx and nginx.now or os.time,
     list = {}, -- metrics
-    names = {}, -- and by name
-    spaces = {}, -- of label sets, by their names
-    series = 0, -- that have a place
+    names = {}, -- the same metrics by name
+    spaces = {}, -- the spaces of label sets, see labels.lua
+    series = 0, -- how many have a place
     telemetry = o.telemetry,
     counts = {
       packets = 0, bytes = 0, dropped_packets = 0, dropped_bytes = 0, failed_sends = 0, sent_series = 0,
@@ -200,8 +200,8 @@ function _M.new(options, parts)
     instances[#instances] = nil
   end
   if nginx and nginx.timer then
-    -- Workers that were started together do not flush together: their datagrams would meet in
-    -- the server's queue.
+    -- Workers start together, but flush at different times, so that their datagrams do not
+    -- fill the server's queue.
     local first = o.interval
     if nginx.worker and nginx.worker.id and nginx.worker.id() then
       first = o.interval * (nginx.worker.id() + 1) / nginx.worker.count()
@@ -215,7 +215,7 @@ function _M.new(options, parts)
   return self
 end
 
---- tick sends for a millisecond, and comes back for the rest.
+--- tick sends for a millisecond, and sets a timer for the rest.
 function Metrics:tick(premature)
   local clock = self.flusher.clock
   local started = clock()
@@ -230,21 +230,21 @@ function Metrics:tick(premature)
   end
 end
 
---- tell logs that nothing can be sent, and why, and then when it can again. A full queue
--- is not worth a line.
+--- tell logs once that nothing can be sent, with the reason, and once that sending works
+-- again. It does not log a full queue.
 function Metrics:tell(reason)
   if reason ~= "full" and (reason == nil) ~= (self.trouble == nil) then
     self.trouble = reason
     if self.ngx and self.ngx.log and reason then
-      self.ngx.log(self.ngx.WARN, "freshet: nothing can be sent to ", self.options.server, ": ", reason, "; it waits here")
+      self.ngx.log(self.ngx.WARN, "freshet: cannot send to ", self.options.server, ": ", reason, "; counts are kept and sent later")
     elseif self.ngx and self.ngx.log then
-      self.ngx.log(self.ngx.NOTICE, "freshet: ", self.options.server, " takes what is sent again")
+      self.ngx.log(self.ngx.NOTICE, "freshet: sending to ", self.options.server, " works again")
     end
   end
 end
 
---- Sends what there is now, without waiting.
----@return boolean ok  whether all of it was sent
+--- Sends all changes now, without waiting.
+---@return boolean ok  whether all of them were sent
 ---@return string? err
 function Metrics:flush()
   self.flusher.round = nil
@@ -252,8 +252,8 @@ function Metrics:flush()
   return state == "done", err
 end
 
---- Sends the rest and our own counts at the worker's end, and waits a little if the
--- server is slow.
+--- Sends the rest and our own counts when the worker exits. It waits up to EXIT_WAIT for a
+-- slow server.
 function Metrics:exit()
   local f = self.flusher
   local stop = f.clock() + EXIT_WAIT
@@ -269,12 +269,12 @@ function Metrics:exit()
   until ok or err ~= "full" or f.clock() > stop
   local unsent = self:stats().changed
   if unsent > 0 and self.ngx and self.ngx.log then
-    self.ngx.log(self.ngx.WARN, "freshet: ", unsent, " series of this worker could not be sent before its end: ", f.socket.reason or err)
+    self.ngx.log(self.ngx.WARN, "freshet: the worker ended before it could send ", unsent, " series: ", f.socket.reason or err)
   end
   f.socket:close()
 end
 
---- Sends what all instances of this worker hold: for exit_worker_by_lua_block.
+--- Sends the rest of all instances of this worker: for exit_worker_by_lua_block.
 function _M.exit()
   for _, metrics in ipairs(instances) do
     metrics:exit()
@@ -289,7 +289,7 @@ local function power_above(n)
   return p
 end
 
---- remember gives a handle its id. Those of one id are told together when it is somebody else's.
+--- remember gives a handle its id. When the id's place is given back, all its handles lose it.
 local function remember(m, id, handle)
   if id ~= sets.OVERFLOW then
     handle.id, m.handles[id] = id, m.handles[id] or {}
@@ -299,7 +299,7 @@ end
 
 local SHAPE = { schema = true, from = true, to = true, buckets = true } -- options of histograms
 
---- add makes a metric. table has the tables of a histogram.
+--- add makes a metric. prepare makes the tables of a histogram; other kinds have none.
 local function add(metrics, kind, name, labels, options, prepare)
   local function bad(err)
     return nil, ("freshet: %s %s: %s"):format(kind, tostring(name), err)
@@ -341,7 +341,7 @@ local function add(metrics, kind, name, labels, options, prepare)
     if known.spelling == spelling then
       return known
     end
-    return bad("is there already, as another kind, or with other labels or options; give it another name")
+    return bad("exists already as another kind, or with other labels or options; give it another name")
   end
   local m = setmetatable({
     name = name, kind = kind, spelling = spelling, head = name .. ":", metrics = metrics, counts = metrics.counts,
@@ -365,7 +365,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   end
   for _, key in ipairs(keys) do
     if key == "le" and finish == flush.classic then
-      return bad "label le: tells the buckets apart; give it another name, or leave out the option buckets"
+      return bad "label le: is the label of classic buckets; give it another name, or leave out the option buckets"
     end
   end
   if #keys == 0 then
@@ -416,7 +416,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   return m
 end
 
---- A number that only grows.
+--- A counter: a number that only grows.
 ---@param name string
 ---@param labels? string[]  names of up to 8 labels
 ---@param options? { max_series?: integer }
@@ -426,8 +426,8 @@ function Metrics:counter(name, labels, options)
   return add(self, "counter", name, labels, options)
 end
 
---- A number that goes up and down. Each worker has its own: of several, the server keeps
--- what came last, unless a label tells them apart.
+--- A gauge: a number that goes up and down. Each worker has its own; without a label that
+-- tells workers apart, the server keeps the value that came last.
 ---@param name string
 ---@param labels? string[]
 ---@param options? { max_series?: integer }
@@ -446,7 +446,7 @@ local function prepare_native(m, options)
   end
   local t = buckets.native(schema, from, to)
   if not t then
-    return nil, ("options schema = %d, from = %d, to = %d: are too many buckets; lower the schema or the range"):format(schema, from, to)
+    return nil, ("options schema = %d, from = %d, to = %d: make too many buckets; lower the schema or the range"):format(schema, from, to)
   end
   m.base, m.head = t.base, ("%s:h%d,"):format(m.name, schema)
   return t, flush.native
@@ -456,7 +456,7 @@ local function prepare_classic(m, options)
   local bounds = options.buckets
   for _, option in ipairs { "schema", "from", "to" } do
     if options[option] ~= nil then
-      return nil, ("option %s: is for native histograms, and buckets make a classic one: leave one of them out"):format(option)
+      return nil, ("option %s: is for native histograms, and buckets make a classic one; leave one of them out"):format(option)
     end
   end
   if type(bounds) ~= "table" or #bounds < 1 or #bounds > 256 then
@@ -464,7 +464,7 @@ local function prepare_classic(m, options)
   end
   for key in pairs(bounds) do
     if not whole(key, 1, #bounds) then
-      return nil, ("option buckets[%s]: is no item of a list of upper bounds"):format(shown(key))
+      return nil, ("option buckets[%s]: is not an item of a list of upper bounds"):format(shown(key))
     end
   end
   for i = 1, #bounds do
@@ -481,8 +481,9 @@ local function prepare_classic(m, options)
   return t, flush.classic
 end
 
---- The distribution of values that are not negative. By default a native histogram, of
--- which buckets grow by 2^(2^-schema) between 2^from and 2^to; with `buckets` a classic one.
+--- A histogram: the distribution of values that are not negative. By default it is a native
+-- one, whose buckets grow by the factor 2^(2^-schema) between 2^from and 2^to; with `buckets`
+-- it is a classic one.
 ---@param name string
 ---@param labels? string[]
 ---@param options? { schema?: integer, from?: integer, to?: integer, buckets?: number[], max_series?: integer }
@@ -493,7 +494,7 @@ function Metrics:histogram(name, labels, options)
   return add(self, "histogram", name, labels, options, classic and prepare_classic or prepare_native)
 end
 
---- A handle for one label set, which it finds no more. It may be kept for ever.
+--- A handle for one label set. It is fast, since it need not find the set. It may be kept for ever.
 ---@param ... string|number|nil  values of the labels
 ---@return freshet.Handle
 function Metric:with(...)
@@ -518,7 +519,7 @@ function Metrics:overflowed()
   return n
 end
 
---- What became of the calls of this worker so far.
+--- The counts of this worker so far; docs/edge.md explains them.
 ---@return table<string, number>
 function Metrics:stats()
   local s = { series = self.series, changed = 0, overflowed = self:overflowed() }

@@ -2,7 +2,7 @@ local helper = require "spec.helper"
 local buckets = require "resty.freshet.buckets"
 local ffi = require "ffi"
 
--- The slow way: the first bucket whose upper bound is not below v, by halving.
+-- The slow way: a binary search for the first bucket whose upper bound is not below v.
 local function slow(schema, v)
   local low, high = math.floor(-1100 * 2 ^ schema), math.ceil(1100 * 2 ^ schema)
   while low < high do
@@ -46,7 +46,7 @@ local function observed(schema, values, from, to)
 end
 
 describe("the bucket of a value", function()
-  it("has the bounds that the collector computes, to the last bit", function()
+  it("has exactly the bounds that the collector computes", function()
     local i = 0
     for line in io.lines "spec/bounds.txt" do
       word.d = buckets.bound(8, i) / 2
@@ -57,7 +57,7 @@ describe("the bucket of a value", function()
   end)
 
   for schema = -4, 8 do
-    it("is that of the slow way, for random values of schema " .. schema, function()
+    it("is the same as found the slow way, for random values of schema " .. schema, function()
       math.randomseed(schema)
       local values, want = {}, {}
       for i = 1, 4000 do
@@ -84,7 +84,7 @@ describe("the bucket of a value", function()
     end)
   end
 
-  it("is the nearest one beyond the range, with the exact sum", function()
+  it("is the nearest one for values beyond the range, with the exact sum", function()
     local m, socket = helper.new()
     local h = m:histogram("h", {}, { schema = 0, from = -2, to = 2 })
     for _, v in ipairs { 0, 0.1, 0.25, 0.26, 4, 5, 1e6 } do
@@ -99,7 +99,7 @@ describe("the bucket of a value", function()
     assert.equal(0 + 0.1 + 0.25 + 0.26 + 4 + 5 + 1e6, got.sum)
   end)
 
-  it("of classic bounds is that of a loop over them, and cumulative", function()
+  it("of classic bounds is the one that a loop over them finds, and is cumulative", function()
     math.randomseed(7)
     for _ = 1, 20 do
       local bounds, b = {}, 2 ^ math.random(-30, 3)
@@ -139,7 +139,7 @@ describe("the bucket of a value", function()
     end
   end)
 
-  it("refuses what would poison a sum, and counts it", function()
+  it("refuses values that would spoil a sum, and counts them", function()
     local m = helper.new()
     local h, c = m:histogram "h", m:counter "c"
     for _, v in ipairs { 0 / 0, math.huge, -math.huge, -1, "x" } do

@@ -16,7 +16,7 @@ local function sums(socket)
 end
 
 describe("a flush", function()
-  it("sends what changed, once", function()
+  it("sends each change once", function()
     local m, socket = helper.new()
     local c = m:counter("c", { "a" })
     c:inc(1, "x")
@@ -84,7 +84,7 @@ describe("a flush", function()
     assert.near(500 * 501 / 2 / 25, total, 1e-9)
   end)
 
-  it("keeps what could not be sent, whatever fails when, and sends all of it exactly once", function()
+  it("sends everything exactly once, whatever fails when", function()
     for seed = 1, 60 do
       math.randomseed(seed)
       local m, socket = helper.new { packet = 512 }
@@ -121,13 +121,13 @@ describe("a flush", function()
     end
   end)
 
-  it("spreads over ticks, and begins where it ended", function()
+  it("is spread over ticks, each of which continues where the last ended", function()
     local m, socket, time = helper.new()
     local c = m:counter("c", { "a" })
     for i = 1, 2000 do
       c:inc(1, i)
     end
-    time.step = 0.0004 -- what each look at the clock takes
+    time.step = 0.0004 -- for each reading of the clock
     local ticks, most = 0, 0
     repeat
       local before = #socket.packets
@@ -139,7 +139,7 @@ describe("a flush", function()
     assert.equal(2000, #helper.lines(socket))
   end)
 
-  it("does not end for ever while requests go on", function()
+  it("ends although requests continue", function()
     local m, socket, time = helper.new()
     local c = m:counter("c", { "a" })
     for i = 1, 500 do
@@ -164,7 +164,7 @@ describe("a flush", function()
     assert.equal(0, m:stats().changed)
   end)
 
-  it("refuses a sum beyond what a double holds, and goes on", function()
+  it("refuses an infinite sum, and continues", function()
     local m, socket = helper.new()
     local c, h, k = m:counter "c", m:histogram "h", m:histogram("k", {}, { buckets = { 1 } })
     for _ = 1, 2 do
@@ -227,7 +227,7 @@ describe("beyond max_series", function()
     assert.equal(10, m:stats().series)
   end)
 
-  it("a metric with a limit of its own leaves room to others", function()
+  it("a metric with its own limit leaves room for others", function()
     local m, socket = helper.new { max_series = 10 }
     local c = m:counter("c", { "a" }, { max_series = 3 })
     local d = m:histogram("d", { "a" })

@@ -1,11 +1,11 @@
---- What the tests have in the place of nginx, the clock and the kernel.
+--- Replacements for nginx, the clock and the kernel in tests.
 package.path = "./?.lua;" .. package.path
 local ffi = require "ffi"
 local freshet = require "resty.freshet"
 
 local _M = {}
 
---- A socket that keeps packets. `takes` says what becomes of the next ones.
+--- A socket that keeps packets. `takes` decides whether it takes the next one.
 function _M.socket()
   return {
     packets = {},

@@ -26,8 +26,8 @@ describe("a line", function()
     assert.truthy(lines[8]:match "^shop%.took:h3,0%.750*,1;%-16,1;%-8,1|nh|#route:cart,env:prod|x:4bf92f3577b34da6a3ce929d0e0e4736,0%.250*,%d+$")
   end)
 
-  -- A server ends counters that are idle for some minutes, and would forget those.
-  it("of each classic bucket is sent when one has changed", function()
+  -- A server ends counters that are idle for some minutes, so buckets without changes are sent, too.
+  it("of every classic bucket is sent when one has changed", function()
     local m, socket = helper.new()
     local h = m:histogram("h", {}, { buckets = { 0.1, 1 } })
     for _ = 1, 2 do
@@ -65,7 +65,7 @@ describe("a line", function()
     end
   end)
 
-  it("keeps text in other scripts as it is, and cuts it at a character", function()
+  it("keeps text in other scripts, and cuts it between characters", function()
     assert.equal("größe-日本-😀", text.value "größe-日本-😀")
     assert.equal(("é"):rep(100), text.value(("é"):rep(101)))
     assert.equal("a" .. ("é"):rep(99), text.value("a" .. ("é"):rep(100)))
@@ -90,7 +90,7 @@ describe("a line", function()
     assert.same({ "c:1|c|#a:nan,b:true", "c:2|c|#a:none,b:1", "c:3|c|#a:none,b:none" }, helper.lines(socket))
   end)
 
-  it("carries a number that reads back as the same", function()
+  it("has a number that reads back as the same", function()
     math.randomseed(1)
     for i = 1, 200000 do
       local v = math.random() * 10 ^ math.random(-9, 12)
@@ -100,7 +100,7 @@ describe("a line", function()
     end
   end)
 
-  it("of a trace carries hexadecimal digits or nothing", function()
+  it("has a trace id of hexadecimal digits, or none", function()
     assert.equal("00ff", text.trace "00FF")
     for _, id in ipairs { "", "x", "00\n", ("0"):rep(33), 12 } do
       assert.is_nil(text.trace(id))
@@ -108,7 +108,7 @@ describe("a line", function()
   end)
 end)
 
-describe("an option that makes no sense", function()
+describe("an invalid option", function()
   local cases = {
     { "server", {} }, { "server", { server = "unix:relative" } }, { "server", { server = "unix:/" .. ("a"):rep(200) } },
     { "server", { server = "127.0.0.1:99999" } }, { "interval", { interval = 0 } }, { "packet", { packet = 100 } },

@@ -1,9 +1,9 @@
 local helper = require "spec.helper"
 
--- Places of idle label sets are given to others. Whoever keeps the number of one must then
--- find its own again, and never count into what is somebody else's.
-describe("a place that is somebody else's by now", function()
-  it("is left by every handle that had it", function()
+-- The place of an idle label set is given to another. Handles and caches of its id must then look
+-- up their own set again, and never count into the other.
+describe("a place that was given to another label set", function()
+  it("is forgotten by every handle that had it", function()
     local m, socket, time = helper.new { idle = 10 }
     local c = m:counter("c", { "a" })
     local old = c:with "x"
@@ -25,7 +25,7 @@ describe("a place that is somebody else's by now", function()
     assert.same({ "c:110|c|#a:x", "c:1|c|#a:y" }, helper.lines(socket))
   end)
 
-  -- resty.freshet.http reads what nginx has of a request.
+  -- resty.freshet.http reads requests from ngx, which is replaced here.
   local function http_with(m, options)
     _G.ngx = {
       status = 200, var = {}, now = function() return 5 end,
@@ -48,7 +48,7 @@ describe("a place that is somebody else's by now", function()
     return of
   end
 
-  it("is left by each resty.freshet.http of an instance", function()
+  it("is forgotten by each resty.freshet.http of an instance", function()
     local m, socket, time = helper.new { idle = 10 }
     local a, b = assert(http_with(m)), assert(http_with(m, { prefix = "b." }))
     a:log "checkout"
@@ -62,7 +62,7 @@ describe("a place that is somebody else's by now", function()
     assert.same({ ["b.requests l5"] = 1, ["http.requests c8"] = 1 }, requests(socket))
   end)
 
-  it("is left by all routes that were cut to one value", function()
+  it("is forgotten by all routes that were cut to one value", function()
     local m, socket, time = helper.new { idle = 10 }
     local http = assert(http_with(m))
     local long = ("x"):rep(200)
@@ -86,7 +86,7 @@ describe("a place that is somebody else's by now", function()
     assert.matches("http.requests", err)
   end)
 
-  it("routes without a name, and those beyond max_series, are counted", function()
+  it("counts routes without a name and routes beyond max_series", function()
     local m, socket = helper.new { max_series = 6 } -- two metrics
     local http = assert(http_with(m))
     for _, route in ipairs { "a", "", "none", "", "b", "c", "d", "c", "a" } do
@@ -98,7 +98,7 @@ describe("a place that is somebody else's by now", function()
     assert.equal(3, m:stats().overflowed)
   end)
 
-  it("wrong options of resty.freshet.http are named", function()
+  it("names wrong options of resty.freshet.http", function()
     local m = helper.new()
     for option, options in pairs {
       ["in a table"] = "x", upstream = { upstream = "yes" }, prefix = { prefix = {} }, ["$uri"] = { route = "$URI" }, exemplars = { trace = "$t" },
@@ -113,7 +113,7 @@ describe("a place that is somebody else's by now", function()
 end)
 
 describe("a label set beyond max_series that is known under another spelling", function()
-  it("is counted where it is known", function()
+  it("counts into the known set", function()
     local m, socket = helper.new { max_series = 4 }
     local c = m:counter("c", { "a" })
     local long = ("x"):rep(200)
@@ -134,7 +134,7 @@ end)
 describe("exemplars", function()
   local trace = ("4bf92f3577b34da6"):rep(2)
 
-  it("stay those of the last request that had a trace", function()
+  it("are those of the last request with a trace", function()
     local m, socket = helper.new { exemplars = true }
     local h = m:histogram("h", { "a" })
     h:observe_traced(0.5, trace, "x")
@@ -146,7 +146,7 @@ describe("exemplars", function()
     assert.matches("|x:" .. trace .. ",0.5,%d+$", helper.lines(socket)[1])
   end)
 
-  it("that nobody sends are not kept", function()
+  it("are not kept if the option is off", function()
     for _, c in ipairs { { {} }, { { exemplars = true }, { buckets = { 1, 2 } } } } do
       local h = helper.new(c[1]):histogram("h", { "a" }, c[2])
       h:observe_traced(0.5, trace, "x")
@@ -154,13 +154,13 @@ describe("exemplars", function()
     end
   end)
 
-  it("are written in ticks like all else", function()
+  it("are written in ticks like everything else", function()
     local m, socket, time = helper.new { exemplars = true, max_series = 2000 }
     local h = m:histogram("h", { "a" })
     for i = 1, 1000 do
       h:observe_traced(0.5, trace, i)
     end
-    time.step = 0.0003 -- of each look at the clock; a tick has a millisecond
+    time.step = 0.0003 -- for each reading of the clock; a tick has a millisecond
     assert.equal("more", m.flusher:run(0.001))
     assert.same({}, socket.packets)
     local ticks = 1
@@ -193,7 +193,7 @@ describe("a mistake in options", function()
   end)
 end)
 
-it("the error log says once that nothing can be sent, and once that it can again", function()
+it("logs once that nothing can be sent, and once that sending works again", function()
   local log = {}
   local socket = helper.socket()
   local m = assert(require("resty.freshet").new({ server = "unix:/run/none", telemetry = false }, {
@@ -209,7 +209,7 @@ it("the error log says once that nothing can be sent, and once that it can again
     m:tick()
   end
   assert.same({
-    "warnfreshet: nothing can be sent to unix:/run/none: Permission denied; it waits here",
-    "noticefreshet: unix:/run/none takes what is sent again",
+    "warnfreshet: cannot send to unix:/run/none: Permission denied; counts are kept and sent later",
+    "noticefreshet: sending to unix:/run/none works again",
   }, log)
 end)

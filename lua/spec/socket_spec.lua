@@ -9,7 +9,7 @@ ssize_t freshet_recv(int, void *, size_t, int) __asm__("recv");
 ]]
 local sockets = require "resty.freshet.socket"
 
--- A server on an address, from which receive takes what has come.
+-- A server on an address. receive returns the packets that have arrived.
 local function serve(address)
   local a = assert(sockets.parse(address))
   local fd = ffi.C.freshet_socket(a.family, 2, 0)
@@ -32,7 +32,7 @@ local function serve(address)
   }
 end
 
---- A port that nobody has, of IPv4 (family 2) or IPv6 (10); the kernel's choice.
+--- A free port of IPv4 (family 2) or IPv6 (10), chosen by the kernel.
 local function free_port(family)
   local fd = ffi.C.freshet_socket(family, 2, 0)
   local address, size = ffi.new "uint8_t[28]", ffi.new("uint32_t[1]", 28)
@@ -46,7 +46,7 @@ end
 local path = os.tmpname()
 for _, address in ipairs { "unix:" .. path, "udp://127.0.0.1:" .. free_port(2), "udp://[::1]:" .. free_port(10) } do
   describe("a server on " .. address:gsub("/.*", ""), function()
-    it("that is away, dies and comes back gets everything once", function()
+    it("that is down, dies and restarts gets everything once", function()
       os.remove(path)
       if address:find "::1" and not pcall(function() serve(address).close() end) then
         pending "there is no IPv6 here"
@@ -66,7 +66,7 @@ for _, address in ipairs { "unix:" .. path, "udp://127.0.0.1:" .. free_port(2), 
       server.close()
       os.remove(path)
       assert.is_false(flush())
-      m.flusher.socket:begin() -- an idle flush in between must not eat the answer
+      m.flusher.socket:begin() -- an idle flush in between must not consume the error
       assert.is_false(flush())
       server = serve(address)
       assert.is_true(flush())
@@ -77,7 +77,7 @@ for _, address in ipairs { "unix:" .. path, "udp://127.0.0.1:" .. free_port(2), 
   end)
 end
 
-it("a server that does not read costs no wait, and gets the rest later", function()
+it("a server that does not read blocks nobody, and gets the rest later", function()
   os.remove(path)
   local server = serve("unix:" .. path)
   local m = assert(freshet.new { server = "unix:" .. path, telemetry = false, max_series = 100000 })
@@ -100,7 +100,7 @@ it("a server that does not read costs no wait, and gets the rest later", functio
   os.remove(path)
 end)
 
-it("an address that cannot be is refused", function()
+it("an invalid address is refused", function()
   for _, server in ipairs { "unixstream:///x", "http://x", "", "udp://", "a b", "[::1" } do
     assert.is_nil((sockets.parse(server)), server)
   end

@@ -1,12 +1,12 @@
---- Finds the bucket of a value without a loop: the leading bits of the double choose a
--- cell so narrow that it holds at most one bound, and one comparison decides. The
--- caller does that in line, with the tables that are made here:
+--- Makes tables by which the bucket of a value is found without a loop. The leading bits of the
+-- double select a cell, which is so narrow that it has at most one bound, and one comparison
+-- decides. template.lua does that in line:
 --
 --   v = min(max(v, low), high)
 --   cell = rshift(high word of v, shift) - offset
 --   slot = first[cell] + (v > limit[cell] and 1 or 0)
 --
--- Slot 0 holds what is at most the lowest bound, slot n what is above the n-th. Upper
+-- Slot 0 is for values up to the lowest bound, slot n for values above the n-th bound. Upper
 -- bounds are inclusive.
 local ffi = require "ffi"
 local bit = require "bit"
@@ -24,8 +24,8 @@ local function high_word(v)
   return word.w[HIGH_WORD]
 end
 
---- 2^x as Go's math.Exp2 rounds it, in 30 of 256 cases not to the nearest double: so a
--- value has the bucket here that the collector gives it.
+--- 2^x, rounded like Go's math.Exp2, which in 30 of 256 cases is not the nearest double. So a
+-- value has the same bucket here as in the collector.
 local function exp2(x)
   local k = math.floor(x + 0.5)
   local t = x - k
@@ -50,8 +50,8 @@ local function bound(schema, index)
 end
 _M.bound = bound
 
---- Makes the tables for n ascending bounds above 0: bounds[1] is the upper bound of
--- slot 0. Returns nil if two bounds are too close for cells of 2^-fine of an octave.
+--- Makes the tables for n ascending bounds above 0. bounds[1] is the upper bound of slot 0.
+-- Returns nil if two bounds are too close for cells of 2^-fine of an octave.
 local function tables(bounds, low, high, fine)
   local shift = 20 - fine
   local offset = bit.rshift(high_word(low), shift)
@@ -79,10 +79,10 @@ local function tables(bounds, low, high, fine)
   return { first = first, limit = limit, shift = shift, offset = offset, low = low, high = high, slots = #bounds + 1 }
 end
 
---- Tables for the buckets of a native histogram between 2^from and 2^to. What is higher
--- is put in the last bucket. Slot i is bucket base + i; slot 0 is zero.
+--- Tables for the buckets of a native histogram between 2^from and 2^to. The last bucket also
+-- has the higher values. Slot i is bucket base + i; slot 0 is the zero bucket.
 function _M.native(schema, from, to)
-  local width = schema < 0 and 2 ^ -schema or 1 -- of a bucket, in octaves, if it is wider than one
+  local width = schema < 0 and 2 ^ -schema or 1 -- of a bucket in octaves, at least 1
   from, to = math.floor(from / width) * width, math.ceil(to / width) * width
   local base, last = from * 2 ^ schema, to * 2 ^ schema
   local bounds = {}
@@ -91,7 +91,7 @@ function _M.native(schema, from, to)
   end
   local t = tables(bounds, math.ldexp(1, from), math.ldexp(1, to), math.max(schema, 0) + 1)
   if t then
-    t.base, t.slots = base, #bounds -- nothing is above the last bound
+    t.base, t.slots = base, #bounds -- no value is above the last bound
   end
   return t
 end
@@ -110,7 +110,7 @@ function _M.classic(bounds)
   return nil
 end
 
--- Tables are made once.
+-- Tables are made only once, so these functions need not be compiled.
 for _, f in ipairs { exp2, bound, tables, _M.native, _M.classic } do
   jit.off(f, true)
 end

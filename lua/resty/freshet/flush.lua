@@ -1,11 +1,11 @@
---- Writes what changed into packets and sends them.
+--- Writes changed series into packets and sends them.
 --
--- What has to be fast are loops over series, one for each kind of metric, flat and free of
--- state that belongs to a metric: whatever happens within leads to their end, so that LuaJIT
--- can compile all of it, where a loop inside a loop, or a return to a function that is not
--- compiled, makes it give up again and again. They take variable arguments, since such a
--- function's head never begins a trace. All others are interpreted (jit.off). warm has the
--- loops compiled when a worker starts.
+-- The fast part is one loop over series for each kind of metric. These loops are flat and use no
+-- state of a metric, and every path in them leads to the loop's end, so LuaJIT can compile them
+-- whole. A loop within a loop, or a return to a function that is not compiled, would make it
+-- abort traces again and again. The functions take variable arguments, since LuaJIT never starts
+-- a trace at the head of such a function. All other functions are interpreted (jit.off). warm
+-- gets the loops compiled when a worker starts.
 local ffi = require "ffi"
 local bit = require "bit"
 local text = require "resty.freshet.text"
@@ -14,18 +14,19 @@ local put, put_number, LONGEST = text.put, text.put_number, text.LONGEST
 local band, huge, fill = bit.band, math.huge, ffi.fill
 local _M = {}
 
--- A packet takes 0.1 ms or so, and more as long as little is compiled: so a tick stays
--- below 2 ms.
+-- Seconds. A packet takes about 0.1 ms, and longer before the loops are compiled, so a tick
+-- stays below 2 ms.
 _M.TICK = 0.001
 local ENTRY = LONGEST + 10 -- of a bucket: ';', index, ',', count
-local TELEMETRY_GAP = 10 -- seconds, as other clients
+local TELEMETRY_GAP = 10 -- seconds, as in other clients
 local TELEMETRY = "datadog.dogstatsd.client."
 
--- Series of which the sum is beyond what a double holds. No server takes that.
+-- How many series were left out because their sum is infinite, which no server accepts.
 local infinite = ffi.new "double[1]"
 
--- These write the series between two places of a ring, as long as they fit, and return where
--- the packet ends, the next place, and 0, or where to go on within the series that is there.
+-- The following functions write the series between two places of a ring, as many as fit. They
+-- return the end of the packet, the next place in the ring, and where to continue within the
+-- series at that place, 0 for its start.
 
 local function plain_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, labels, head, kind = ...
@@ -51,9 +52,9 @@ local function plain_lines(...)
   return pos, at, 0
 end
 
---- Cells of a native histogram: the sum, the values close to zero, and the buckets. Each
--- turn is one of these, or eight that are empty, or the end of a line and the begin of the
--- next. A single empty bucket is written, as that is shorter than a new run.
+--- The cells of a native histogram are the sum, the count of values close to zero, and the
+-- buckets. Each turn of the loop handles one cell, or eight empty ones, or the end of a line and
+-- the begin of the next. A single empty bucket is written, which is shorter than a new run.
 local function native_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, stride, labels, head, base, exemplars, from = ...
   local k, id, series, gap = stride, -1, 0, 2 -- no line is open
@@ -83,7 +84,7 @@ local function native_lines(...)
           pos = put_number(b, pos + 1, index)
         end
         b[pos] = 44
-        if n < 10 then -- as most counts of a second
+        if n < 10 then -- like most counts of a second
           b[pos + 1] = 48 + n
           pos = pos + 2
         else
@@ -93,7 +94,7 @@ local function native_lines(...)
       end
     else
       if id >= 0 then
-        if pos == first then -- nothing is in it
+        if pos == first then -- the line has no value
           pos = line
         else
           pos = put(b, pos, "|nh")
@@ -120,7 +121,7 @@ local function native_lines(...)
       end
       series, line, gap = id * stride, pos, 2
       stop = room - #own - #x - #"|nh\n" - ENTRY
-      local sum, zero = cells[series], cells[series + 1] -- 0 if a line before had them
+      local sum, zero = cells[series], cells[series + 1] -- 0 if an earlier line had them
       k, from = from > 2 and from or 2, 0
       if sum < huge then
         pos = put(b, pos, head)
@@ -139,11 +140,11 @@ local function native_lines(...)
   end
 end
 
---- Cells of a classic histogram: the sum, and the slots. Lines: those of the buckets, of the
--- count, of the sum. What each has yet to say is kept in `unsent`, since the lines of a series
--- may be in two packets of which only one is sent. Each turn is a slot, of which the count
--- is added to the buckets that hold it, or a line. Buckets in which nothing came are written,
--- too: a server ends counters that are idle, and a quantile is wrong without the lower ones.
+--- The cells of a classic histogram are the sum and the slots. Its lines are the buckets, the
+-- count and the sum. `unsent` holds what each line has still to send, since the lines of a series
+-- may be in two packets of which only one is sent. Each turn of the loop handles a slot, whose
+-- count it adds to the buckets that include it, or a line. Buckets without new values are
+-- written, too: a server ends idle counters, and without the lower buckets a quantile is wrong.
 local function classic_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, stride, labels, heads, ends, tagless, longest, unsent, from = ...
   local slots, lines = stride - 1, stride + 1
@@ -192,7 +193,7 @@ local function classic_lines(...)
   end
 end
 
---- commit empties what was sent: bytes of each series' cells, if there are any.
+--- commit clears the flags of series that were sent, and the first `bytes` of their cells.
 local function commit(...)
   local ring, at, to, mask, flag, changed, now, cells, bytes = ...
   local n = 0
@@ -208,8 +209,8 @@ local function commit(...)
   return n
 end
 
--- For each kind: write is one of the above, sent and stride are the cells that say what has
--- to be sent and how many a series has, empty forgets a series.
+-- Each kind sets in its metric: write, one of the above; sent and sent_stride, the cells to clear
+-- after sending and how many a series has; empty, which clears a series.
 
 local function plain(m, kind)
   local cells, labels, head, ring, mask = m.cells, m.space.labels, m.head, m.ring, m.mask
@@ -237,7 +238,7 @@ end
 
 function _M.native(m)
   local cells, stride, labels, head, ring, mask = m.cells, m.stride, m.space.labels, m.head, m.ring, m.mask
-  local exemplars, base = m.exemplars, m.base - 1 -- of the bucket in cell 0
+  local exemplars, base = m.exemplars, m.base - 1 -- base: the index of the bucket that cell 0 would have
   m.sent, m.sent_stride = cells, stride
   m.write = function(b, pos, room, at, mark, from)
     return native_lines(b, pos, room, ring, at, mark, mask, cells, stride, labels, head, base, exemplars, from)
@@ -288,8 +289,8 @@ for _, kind in ipairs { "counter", "gauge", "native", "classic" } do
 end
 jit.off(wipe)
 
---- warm writes lines of all sorts, for nobody, so that the loops are compiled. Takes some
--- milliseconds.
+--- warm writes lines of all kinds to a socket that drops them, so that the loops get compiled. It
+-- takes some milliseconds.
 function _M.warm(metrics)
   local c, g = metrics:counter("c", { "a" }), metrics:gauge("g", { "b" })
   local h, k = metrics:histogram("h", { "a" }), metrics:histogram("k", { "a" }, { buckets = { 0.001, 0.01, 0.1, 1 } })
@@ -333,13 +334,13 @@ function _M.new(metrics, socket, clock, packet)
     memory = memory,
     buffer = ffi.cast("uint8_t *", memory),
     filled = 0, -- bytes of the packet
-    inside = {}, -- metrics that have series in the packet, up to next_at, and a part of that to next_from
-    told = {}, -- of our own counts
+    inside = {}, -- metrics with series in the packet: up to next_at, and of that one up to next_from
+    told = {}, -- our own counts that were reported
     reported = clock(),
   }, Flusher)
 end
 
---- settle empties what is in a packet that was sent, or lost.
+--- settle clears the series in a packet that was sent or is lost.
 function Flusher:settle()
   local now, counts = self.clock(), self.metrics.counts
   for i, m in ipairs(self.inside) do
@@ -360,7 +361,7 @@ function Flusher:settle()
   end
 end
 
---- forget leaves for another time what is in the packet.
+--- forget drops the packet, and keeps its series for the next one.
 function Flusher:forget()
   self.filled = 0
   for i = #self.inside, 1, -1 do
@@ -368,7 +369,7 @@ function Flusher:forget()
   end
 end
 
---- push sends the packet. It returns false and why if it could not be.
+--- push sends the packet. If it cannot, it returns false and the reason.
 function Flusher:push()
   local bytes = self.filled
   if bytes > 0 then
@@ -376,7 +377,7 @@ function Flusher:push()
     local ok, err = self.socket:send(self.buffer, bytes)
     if ok then
       counts.packets, counts.bytes = counts.packets + 1, counts.bytes + bytes
-    elseif err == "size" then -- and so it would be for ever
+    elseif err == "size" then -- trying again would never help
       counts.dropped_packets, counts.dropped_bytes = counts.dropped_packets + 1, counts.dropped_bytes + bytes
     else
       counts.failed_sends = counts.failed_sends + 1
@@ -385,19 +386,19 @@ function Flusher:push()
     end
   end
   self.filled = 0
-  self:settle() -- also series that had nothing to say
+  self:settle() -- also for series without a line
   return true
 end
 
---- spell_traces writes the exemplars of changed series, and reports whether all are there
--- before its time is over.
+--- spell_traces formats the exemplars of changed series. It returns false if its time is over
+-- before all are formatted.
 function Flusher:spell_traces(m, stop)
   while m.spelled ~= m.mark do
     local id = m.ring[m.spelled]
     local raw = m.trace_ids[id]
     if raw then
       local trace = text.trace(raw)
-      -- The value is one of many, so that nine digits are enough.
+      -- An exemplar is one value of many, so nine digits are enough.
       m.exemplars[id] = trace and ("|x:%s,%.9g,%.0f"):format(trace, m.trace_values[id], m.trace_times[id] * 1000)
       if not trace then
         m.trace_ids[id] = nil
@@ -412,8 +413,8 @@ function Flusher:spell_traces(m, stop)
   return true
 end
 
---- run sends what changed before the round began, for as long as `seconds`. It returns
--- "more" if they were over first, "done", or "failed" and why.
+--- run sends for at most `seconds` the changes from before the round began. It returns "done",
+-- "more" if the time is over, or "failed" and the reason.
 function Flusher:run(seconds)
   local clock, list, counts = self.clock, self.metrics.list, self.metrics.counts
   local started = clock()
@@ -473,7 +474,7 @@ function Flusher:run(seconds)
   return "done"
 end
 
---- report sends our own counts, under the names that DogStatsD clients share.
+--- report sends our own counts, under the names that all DogStatsD clients use.
 function Flusher:report(now)
   local metrics = self.metrics
   if metrics.telemetry == false or not now and self.clock() - self.reported < TELEMETRY_GAP then

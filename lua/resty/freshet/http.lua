@@ -1,5 +1,5 @@
---- The usual metrics of requests in one line: how many, and how long they took, by route,
--- method and status. More by option, as reading those variables costs more than counting.
+--- The usual metrics of requests in one line: their number and their latency, by route, method
+-- and status. Others are options, since reading their variables costs more than counting.
 local ffi = require "ffi"
 local allocate = require "resty.freshet.memory"
 
@@ -8,23 +8,23 @@ local type, tonumber = type, tonumber
 
 local _M = {}
 
--- What a client writes as its method is its own choice, and so no label: other ones are
--- number 0, "other".
+-- Known methods. All others are number 0, "other", since a client could send any text as its
+-- method and each would be a label value.
 local METHODS = { [0] = "other", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE" }
 local METHOD = {}
 for i, name in pairs(METHODS) do
   METHOD[name] = i
 end
 
--- Ids of label sets by route, method and status, so that a request looks up the number of
--- its route at most. Of 4 bytes each, and of memory that is used by the page: 4 KiB for two
--- methods of a route. Routes beyond the last are found by their names.
+-- An array has the ids of label sets by route, method and status, so a request looks up at most
+-- its route. An id takes 4 bytes, and only pages in use take memory: 4 KiB for two methods of a
+-- route. Label sets of routes beyond ROUTES are found by name.
 local ROUTES = 1024
 local STATUSES = 512 -- from 100
 local PER_ROUTE = 16 * STATUSES
 
 local LABELS = { "route", "method", "status" }
-local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1 by default
+local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1
 
 ---@class freshet.http.Options
 ---@field route? string|fun(): string?  a variable, "$freshet_route" by default, or a function; never the raw URI
@@ -38,19 +38,19 @@ local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1 by de
 ---@field trace? string|fun(): string?  a variable or function with a trace id, for exemplars
 
 ---@class freshet.http
----@field log fun(self, route: string?)  for log_by_lua_block; a route given here is read from no variable
+---@field log fun(self, route: string?)  for log_by_lua_block; the route, if given, replaces the variable's
 local Http = {}
 Http.__index = Http
 
---- route returns a function for the log_by_lua_block of one route, which looks up nothing.
+--- route returns a function for the log_by_lua_block of one route. It need not look up the route.
 ---@param name string
 ---@return fun()
 function Http:route(name)
   return self.logger(name)
 end
 
--- Text of the function that each request calls. It is loaded anew for each route that has
--- one: functions that share their text share machine code, and check which of them it is.
+-- Source of the function that each request calls. It is loaded anew for each route: functions of
+-- one source share machine code, which would have to check which function it runs for.
 local LOG = [[
 local env = ...
 local bases, base_of, read, room = env.bases, env.base_of, env.read, env.room
@@ -68,14 +68,14 @@ return function(PARAMS)
     id = ids[at]
     if id == 0 then
       id = miss(name, METHODS[method], status)
-      if id > 0 then place(at, id) end -- beyond max_series it is 0
+      if id > 0 then place(at, id) end -- 0 is the overflow series, beyond max_series
     end
   else
     id = miss(name, METHODS[method], status)
   end
   count(id, 1)
   local took = now() - start_time()
-  if took < 0 then took = 0 end -- the clock of ngx.now was set back: 0 is nearest to the truth
+  if took < 0 then took = 0 end -- the clock was set back, and 0 is the best guess
   OBSERVE
   MORE
 end]]
@@ -86,7 +86,7 @@ if not base and room[0] > 0 then base = base_of(name) end]]
 local BY_BASE = "local name, base = route_name, route_base"
 local BY_NAME_ONLY = "local name, base = route_name, nil"
 
--- Variables, and beginnings of such, that hold what a client writes. The trace id may be one.
+-- Variables, and prefixes of variables, that clients can set. Only a trace id may be read from one.
 local CLIENTS = {
   uri = true, request_uri = true, document_uri = true, request_filename = true, request = true, args = true, query_string = true,
   request_body = true, host = true, remote_user = true, remote_addr = true,
@@ -103,7 +103,7 @@ local function reader(source, option)
   end
   name = name:lower() -- as nginx does
   if option == "route" and (CLIENTS[name] or CLIENTS[name:match "^%l+_" or ""]) then
-    return nil, ("freshet: option %s = $%s: is what clients write, each of which would make a series; set a variable in each location"):format(option, name)
+    return nil, ("freshet: option %s = $%s: is set by clients, and each value would be a series; set a variable of your own in each location"):format(option, name)
   end
   local var = ngx.var
   return function()
@@ -111,7 +111,7 @@ local function reader(source, option)
   end
 end
 
---- seconds adds up what nginx writes of several upstreams: "0.004, 0.120 : -".
+--- seconds adds up the times of several upstreams as nginx writes them: "0.004, 0.120 : -".
 local function seconds(times)
   local one = tonumber(times)
   if one then
@@ -184,12 +184,12 @@ function _M.new(metrics, options)
     return nil, failed
   end
 
-  local space = requests.space -- of all four: they have the same labels and limit
+  local space = requests.space -- all four metrics share it, since they have the same labels and limit
   local ids = allocate("int32_t", ROUTES * PER_ROUTE)
   if not ids then
     return nil, "freshet: no memory for the ids of routes"
   end
-  local places = {} -- lists of those in ids, by id: several names may be cut to one value
+  local places = {} -- by id, its indexes in ids; several, if long names are cut to one value
   space.remembered[#space.remembered + 1] = function(id)
     for _, at in ipairs(places[id] or {}) do
       ids[at] = 0
@@ -197,17 +197,17 @@ function _M.new(metrics, options)
     places[id] = nil
   end
 
-  -- place puts an id where it is found at once.
+  -- place puts an id into the array.
   local function place(at, id)
     ids[at], places[id] = id, places[id] or {}
     table.insert(places[id], at)
   end
   jit.off(place)
 
-  local bases = {} -- where a route's ids begin, by its name
+  local bases = {} -- by route, the index of its first id
   local room = ffi.new("int32_t[1]", ROUTES)
   local function base_of(name)
-    if name == "" then -- as a variable that no location has set
+    if name == "" then -- the variable is set in no location
       bases[""] = bases.none or base_of "none"
     elseif not bases[name] and room[0] > 0 and type(name) == "string" then
       bases[name], room[0] = (ROUTES - room[0]) * PER_ROUTE, room[0] - 1
@@ -217,7 +217,7 @@ function _M.new(metrics, options)
   jit.off(base_of)
 
   local var = ngx.var
-  -- more records what is asked for by options.
+  -- more records the metrics that are options.
   local function more(id, name)
     if upstream then
       local times = var.upstream_response_time

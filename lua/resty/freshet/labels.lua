@@ -1,20 +1,20 @@
---- Label sets and their ids, which are places in the arrays of metrics.
+--- Label sets and their ids. An id is a place in the arrays of metrics.
 local ffi = require "ffi"
 local allocate = require "resty.freshet.memory"
 local template = require "resty.freshet.template"
 local text = require "resty.freshet.text"
 
-jit.off(true, true) -- see freshet.lua; what is found at once is found by template.lua
+jit.off(true, true) -- see freshet.lua; known label sets are found by the code of template.lua
 
 local type, tostring = type, tostring
 
-local OVERFLOW = 0 -- the id of what has no place; those of label sets begin at 1
+local OVERFLOW = 0 -- the id of label sets without a place; others begin at 1
 local MAX_LABELS = 8
-local SWEEP = 100 -- label sets looked at in each flush, to find idle ones
+local SWEEP = 100 -- how many label sets each flush checks for being idle
 
 local _M = { OVERFLOW = OVERFLOW }
 
---- look_for_room tells each space whether there is room for another label set.
+--- look_for_room notes in each space whether there is room for another label set.
 local function look_for_room(metrics)
   for _, space in pairs(metrics.spaces) do
     local none = space.count >= space.places or metrics.series + #space.metrics > metrics.options.max_series
@@ -24,7 +24,7 @@ end
 
 _M.look_for_room = look_for_room
 
---- intern gives a label set that was not found its id. Its values are cleaned here, once.
+--- intern gives a new label set its id, and cleans its values, once.
 local function intern(metrics, space, ...)
   local values, spelled, respelled = {}, {}, false
   for i = 1, space.arity do
@@ -61,7 +61,7 @@ local function intern(metrics, space, ...)
   return id
 end
 
---- release takes a label set's place back. What its series hold has been sent.
+--- release takes back the place of a label set, whose series must have been sent.
 local function release(metrics, space, id)
   local values = space.values[id]
   local path, t = {}, space.root
@@ -93,8 +93,8 @@ local function release(metrics, space, id)
   look_for_room(metrics)
 end
 
---- in_use reports whether a series holds something. A gauge does as long as it is not 0:
--- who adds to it counts on that.
+--- in_use reports whether a series of the set has a value that is not sent, or is a gauge other
+-- than 0, since later calls may add to that gauge.
 local function in_use(space, id)
   for _, m in ipairs(space.metrics) do
     if m.flag[id] ~= 0 or m.kind == "gauge" and m.cells[id] ~= 0 then
@@ -104,7 +104,7 @@ local function in_use(space, id)
   return false
 end
 
---- sweep looks at some label sets and releases those that are idle.
+--- sweep checks some label sets, and releases those that are idle.
 function _M.sweep(metrics)
   local idle = metrics.options.idle
   if idle == 0 then
@@ -125,8 +125,8 @@ function _M.sweep(metrics)
   end
 end
 
---- space returns the label sets of some names. Metrics with the same label names share
--- them: a set that one of them has found costs the next one nothing.
+--- space returns the space of label sets with some label names. Metrics with the same label names
+-- share it, so a set that is new to one of them is known to all.
 function _M.space(metrics, keys, places)
   local name = places .. "\0" .. table.concat(keys, "\0")
   local space = metrics.spaces[name]
@@ -136,10 +136,10 @@ function _M.space(metrics, keys, places)
   local constant = metrics.options.constant
   space = {
     arity = #keys, keys = keys, places = places, metrics = {}, count = 0, cursor = 0, free = {},
-    root = {}, labels = {}, values = {}, -- the last two by id
-    remembered = {}, -- functions of those who keep ids, to be told which is somebody else's from now on
-    changed = allocate("double", places + 1), -- when, by id
-    full = ffi.new "double[2]", -- whether there is no room, and how often there was none
+    root = {}, labels = {}, values = {}, -- labels and values are by id
+    remembered = {}, -- functions to call with an id whose place is given back
+    changed = allocate("double", places + 1), -- by id, the time of the last change
+    full = ffi.new "double[2]", -- whether there is no room, and how often a set found none
   }
   space.labels[OVERFLOW] = "|#client_overflow:true" .. (constant ~= "" and "," .. constant or "")
   local function slow(...)
@@ -153,7 +153,7 @@ function _M.space(metrics, keys, places)
   return space
 end
 
---- keys returns the names of labels as they are sent, or nil and what is wrong with them.
+--- keys returns the names of labels as they are sent, or nil and an error.
 function _M.keys(labels)
   local keys, seen = {}, {}
   for key in pairs(labels) do

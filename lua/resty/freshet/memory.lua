@@ -2,9 +2,8 @@ local ffi = require "ffi"
 
 ffi.cdef [[ void *freshet_calloc(size_t, size_t) __asm__("calloc"); ]]
 
---- Returns n zeroes of a C type, or nil and an error. The kernel gives memory to what is used
--- of them only. They are never freed, as pointers to them are in machine code: a worker has
--- them until its end.
+--- Returns n zeroes of a C type, or nil and an error. Only pages in use take memory. The zeroes are
+-- never freed, since machine code has pointers to them: a worker keeps them until it exits.
 return function(kind, n)
   local p = ffi.C.freshet_calloc(n, ffi.sizeof(kind))
   if p == nil then

@@ -1,5 +1,5 @@
---- A datagram socket by FFI. It never waits, and works in every phase of nginx, which
--- cosockets do not: exit_worker sends by it as well. Linux only.
+--- A datagram socket by FFI. It never blocks. Unlike cosockets it works in every phase of nginx,
+-- so exit_worker can send, too. Linux only.
 local ffi = require "ffi"
 local bit = require "bit"
 
@@ -28,25 +28,24 @@ char *freshet_strerror(int) __asm__("strerror");
 int freshet_clock_gettime(int, struct freshet_timespec *) __asm__("clock_gettime");
 ]]
 
--- As on every Linux that LuaJIT runs on, but MIPS, where some differ.
+-- The same on every Linux that LuaJIT runs on, except MIPS.
 local AF_UNIX, AF_INET = 1, 2
 local SOCK_DGRAM, SOCK_CLOEXEC = 2, 0x80000
 local MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000
 local EINTR, EAGAIN, EMSGSIZE, ENOBUFS = 4, 11, 90, 105
 local POLLOUT = 4
 local CLOCK_MONOTONIC = 1
-local MAX_PATH = 107 -- of sun_path, without its end
+local MAX_PATH = 107 -- bytes of sun_path without the final zero
 
 local time = ffi.new "struct freshet_timespec"
 
---- Seconds of a clock that is never set.
+--- Seconds of the monotonic clock.
 function _M.clock()
   C.freshet_clock_gettime(CLOCK_MONOTONIC, time)
   return tonumber(time.sec) + tonumber(time.nsec) * 1e-9
 end
 
---- Reads the option `server`. The address is found out once: a name is not asked for
--- again, since that would stop the worker.
+--- Reads the option `server`. A name is resolved only once, since resolving blocks the worker.
 function _M.parse(server)
   if type(server) ~= "string" then
     return nil, "must be a string, such as unix:/run/freshet/dogstatsd.sock or udp://127.0.0.1:8125"
@@ -75,7 +74,7 @@ function _M.parse(server)
   local hints, found = ffi.new "struct freshet_addrinfo", ffi.new "struct freshet_addrinfo *[1]"
   hints.socktype = SOCK_DGRAM
   if C.freshet_getaddrinfo(host, port ~= "" and port or "8125", hints, found) ~= 0 then
-    return nil, "has a host that is not known: " .. host .. "; give an address if names cannot be resolved when nginx starts"
+    return nil, "has an unknown host: " .. host .. "; give an address if nginx cannot resolve names when it starts"
   end
   local to = ffi.new "struct freshet_sockaddr"
   local info = found[0]
@@ -83,7 +82,7 @@ function _M.parse(server)
   local a = { kind = "udp", family = info.family, addr = to, len = info.addrlen, transport = "udp", packet = 1432 }
   C.freshet_freeaddrinfo(info)
   local bytes = ffi.cast("uint8_t *", to.data)
-  -- 127.0.0.0/8 follows the port; ::1 follows port and flow.
+  -- Behind the port stands 127.0.0.0/8, or behind port and flow ::1.
   a.loopback = a.family == AF_INET and bytes[2] == 127 or a.family ~= AF_INET and ffi.string(bytes + 6, 16) == ("\0"):rep(15) .. "\1"
   return a
 end
@@ -121,13 +120,13 @@ function Socket:close()
   end
 end
 
---- begin prepares for packets after some time in which there were none.
+--- begin prepares for the packets of a flush.
 function Socket:begin()
   self.asks = self.address.loopback
 end
 
--- ask sends an empty line over UDP on the loopback interface, which finds out whether there
--- is a server: the answer is there before the next packet, which then is not lost.
+-- ask sends an empty line over UDP on the loopback interface. If there is no server, the next send
+-- fails, and its packet is not lost.
 function Socket:ask()
   self.asks = false
   for _ = 1, 2 do
@@ -137,13 +136,13 @@ function Socket:ask()
     if C.freshet_send(self.fd, "\n", 1, bit.bor(MSG_DONTWAIT, MSG_NOSIGNAL)) >= 0 then
       return
     end
-    self:close() -- this was the answer to an earlier packet: ask again
+    self:close() -- this error was about an earlier packet, so ask again
   end
 end
 
---- send returns true if the kernel took the packet; else nil and "full" if the queue of
--- the server is, "size" if no packet of this length can ever be sent, or "down". Then
--- `reason` is the kernel's.
+--- send returns true if the kernel took the packet. Otherwise it returns nil and "full" if the
+-- server's queue is full, "size" if a packet of this length can never be sent, or "down"; `reason`
+-- is then the kernel's error.
 function Socket:send(packet, bytes)
   if self.asks then
     self:ask()
@@ -162,8 +161,8 @@ function Socket:send(packet, bytes)
     elseif errno == EMSGSIZE then
       return nil, "size"
     elseif errno ~= EINTR then
-      -- A server that was started again has another socket behind the same address. What
-      -- UDP says here is about an earlier packet, which is lost.
+      -- After its restart the server has another socket at the same address, so connect again.
+      -- An error over UDP is about an earlier packet, which is lost.
       self:close()
       if self.address.kind == "udp" then
         return nil, "down"
@@ -173,13 +172,13 @@ function Socket:send(packet, bytes)
   return nil, "down"
 end
 
---- wait returns when the server may take more, or after some milliseconds.
+--- wait returns when the socket takes more, or after ms milliseconds.
 function Socket:wait(ms)
   local p = ffi.new("struct freshet_pollfd", { fd = self.fd, events = POLLOUT })
   C.freshet_poll(p, 1, ms)
 end
 
--- Called once for a packet, by functions that are not compiled either: see flush.lua.
+-- Called once per packet, by functions that are not compiled either: see flush.lua.
 for _, f in ipairs { _M.parse, _M.new, _M.clock, Socket.connect, Socket.failed, Socket.close, Socket.begin, Socket.ask, Socket.send, Socket.wait } do
   jit.off(f)
 end

@@ -1,13 +1,13 @@
---- Writes the functions that are called for each request.
+--- Writes the functions that requests call.
 --
--- One text for each kind of metric, with as many labels as it has: so there are no variable
--- arguments and no loop over labels, either of which would keep LuaJIT from compiling the
--- caller. The text is loaded anew for each metric. Its pointers and sizes are constants of
--- machine code then, where a function shared by metrics would load and check each.
+-- Each kind of metric and number of labels has its own source text, without variable arguments and
+-- without a loop over labels, either of which would keep LuaJIT from compiling the caller. The text
+-- is loaded anew for each metric, so that the metric's pointers and sizes become constants of the
+-- machine code. A function shared by metrics would load and check each of them.
 local _M = {}
 
--- Finds the id of a label set in nested tables. A missing value makes t nil, or finds
--- nothing; `miss` knows what to do.
+-- Finds the id of a label set in nested tables. If a value is missing, t or id is nil, and `miss`
+-- decides.
 local function find(arity)
   if arity == 0 then
     return "local id = 1"
@@ -23,7 +23,7 @@ local function find(arity)
   return table.concat(lines, "\n")
 end
 
--- A number that a server takes: neither NaN nor infinite, and not negative.
+-- Accepts only numbers that a server accepts: not negative, not infinite, not NaN.
 local CHECK = [[
 local v = tonumber(n)
 if not v or not (v >= 0 and v <= 1.7976931348623157e308) then return refuse(v) end]]
@@ -32,7 +32,7 @@ local CHECK_FINITE = [[
 local v = tonumber(n)
 if not v or not (v >= -1.7976931348623157e308 and v <= 1.7976931348623157e308) then return refuse(v) end]]
 
--- Appends to the ring of changed series, unless it is there.
+-- Appends the series to the ring of changed ones, unless it is there already.
 local MARK = [[
 if flag[id] == 0 then
   flag[id] = 1
@@ -52,9 +52,9 @@ local SHIFT_BY = [[
 if id == 0 then return crowd() end
 cells[id] = cells[id] + v]]
 
--- See buckets.lua. The sign of limit - v is 1 if v is above the limit: taken from the
--- difference of their bits, which for positive doubles has the same sign, it is no branch,
--- and so no side trace.
+-- See buckets.lua. The comparison is the sign bit of limit - v, which is 1 if v is above the limit.
+-- It is taken from the difference of the doubles' bits, which has the same sign for positive
+-- doubles. So there is no branch, and no side trace.
 local OBSERVE = [[
 word.d = min(max(v, LOW), HIGH)
 local cell = rshift(word.w[HIGH_WORD], SHIFT) - OFFSET
@@ -63,8 +63,8 @@ cells[at] = cells[at] + v
 at = at + 1 + first[cell] + tonumber(rshift(limit[cell] - word.q, 63))
 cells[at] = cells[at] + 1]]
 
--- What has not the length of a trace's id does not take the place of one that has. Whether
--- its digits are such is looked at when it is sent, since no pattern can be matched here.
+-- A text whose length is not that of a trace id does not replace one of the right length. Its digits
+-- are checked when it is sent, since LuaJIT could not compile a pattern match here.
 local TRACE = [[
 if id > 0 and type(trace) == "string" and #trace > 0 and #trace <= 32 then
   trace_ids[id], trace_values[id], trace_times[id] = trace, v, now()
@@ -89,8 +89,8 @@ local function labels(arity)
   return table.concat(names, ", ")
 end
 
---- method returns the source of a function that takes its label values, of one that a
--- handle has, which knows its id, and of one that is told the id. `before` are more parameters.
+--- method returns the sources of three functions: one that takes label values, one for handles,
+-- which know their id, and one that takes the id. `before` are more parameters.
 local function method(check, find_id, what, mark, before, arity)
   local params = arity > 0 and ", LABELS" or ""
   local by_labels = table.concat({ "function(_, n" .. before .. params .. ")", check, find_id, what, mark, "end" }, "\n")
@@ -101,8 +101,8 @@ local function method(check, find_id, what, mark, before, arity)
   return by_labels, by_handle, by_id
 end
 
---- build returns three tables of functions: methods, what handles have, and by id. kind is
--- counter, gauge or histogram; constants are written into the text.
+--- build returns three tables of functions: methods of the metric, methods of handles, and functions
+-- that take an id. kind is counter, gauge or histogram; constants are written into the text.
 function _M.build(kind, arity, constants, env)
   local methods = {}
   local function add(name, check, what, before)
@@ -129,9 +129,9 @@ function _M.build(kind, arity, constants, env)
   return assert(loadstring(source, "=freshet." .. kind .. arity))(env)
 end
 
---- miss is called for a label set that was not found by the values as they were given: one
--- that is known under another spelling, as a missing value is "none" and a boolean its text,
--- or one that gets an id if there is room.
+--- miss returns a function for label sets that were not found by their values as given. The set may
+-- be known under another spelling: a missing value is "none", a boolean its text. Otherwise it gets
+-- an id if there is room.
 function _M.miss(arity, env)
   local lines = {
     "local root, full, intern, spell = ...",

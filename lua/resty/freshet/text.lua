@@ -1,21 +1,21 @@
---- What may stand on a line of DogStatsD, and numbers. The rules are those of Freshet's
--- client for Go: what separates is written as '_'.
+--- The texts and numbers of DogStatsD lines. The rules are those of Freshet's client for Go:
+-- separators in a text become '_'.
 local ffi = require "ffi"
 
 local floor, format, type = math.floor, string.format, type
 
-local MAX_VALUE = 200 -- bytes of a label's value; what is longer is no label but a text
+local MAX_VALUE = 200 -- bytes of a label's value; longer values are cut
 
 local _M = {}
 
---- inside reports whether a character of s goes on behind byte `at`.
+--- inside reports whether a character of s continues behind byte `at`.
 local function inside(s, at)
   local next_byte = s:byte(at + 1)
   return next_byte >= 0x80 and next_byte < 0xc0
 end
 
---- cut returns the first `most` bytes of s or fewer, so that no character is split. It has no
--- loop, and so LuaJIT can compile it into whoever calls it.
+--- cut returns at most the first `most` bytes of s, without splitting a character. It has no loop,
+-- so LuaJIT can compile it into its callers.
 local function cut(s, most)
   if #s <= most then
     return s
@@ -33,7 +33,7 @@ local function cut(s, most)
   return s:sub(1, at)
 end
 
---- What stands for a label's value in the tables of label sets.
+--- The key for a label's value in the tables of label sets.
 function _M.spell(v)
   local kind = type(v)
   if kind == "string" and v ~= "" then
@@ -46,8 +46,8 @@ function _M.spell(v)
   return "none"
 end
 
---- The length of the character at i if it is well-formed UTF-8, else nil: no overlong
--- forms, no surrogates, nothing above U+10FFFF.
+--- The length of the character at i, or nil if it is not well-formed UTF-8: an overlong form, a
+-- surrogate, or above U+10FFFF.
 local function character(s, i)
   local a, b, c, d = s:byte(i, i + 3)
   local function follows(x)
@@ -79,7 +79,7 @@ local function well_formed(s)
   return true
 end
 
---- repair returns s with '_' for each byte that is no part of a character.
+--- repair returns s with '_' in place of each byte that is not part of a character.
 local function repair(s)
   if not s:find "[\128-\255]" or well_formed(s) then
     return s
@@ -97,7 +97,7 @@ local function clean(s, separators)
   return repair((s:gsub(separators, "_")))
 end
 
---- The name of a metric.
+--- The name of a metric as it is sent.
 function _M.name(s)
   s = clean(s, "[%c:|]")
   if s:sub(1, 3) == "_e{" then -- begins an event
@@ -106,22 +106,22 @@ function _M.name(s)
   return s
 end
 
---- The name of a label: its tag is cut at the first ':'.
+--- The name of a label as it is sent, without ':', which ends it.
 function _M.key(s)
   return cut(clean(s, "[%c:|,]"), MAX_VALUE)
 end
 
---- The value of a label.
+--- The value of a label as it is sent.
 function _M.value(s)
   return clean(cut(s, MAX_VALUE), "[%c|,]")
 end
 
---- A tag as the option `tags` gives it.
+--- A tag of the option `tags` as it is sent.
 function _M.tag(s)
   return clean(s, "[%c|,]")
 end
 
---- The id of a trace, or nil: hexadecimal digits, 32 at most, as W3C and B3 write it.
+--- A trace id as it is sent: at most 32 hexadecimal digits, as in W3C and B3. Nil for other texts.
 function _M.trace(s)
   if type(s) ~= "string" or #s > 32 or #s == 0 or s:find "%X" then
     return nil
@@ -129,17 +129,17 @@ function _M.trace(s)
   return s:lower()
 end
 
--- Numbers of a line, most of which are small: copying is cheaper than formatting.
+-- Texts of small numbers. Most numbers of a line are small, and copying is cheaper than formatting.
 local SMALL = 1024
 local small = require "table.new"(SMALL, 0)
 for i = 0, SMALL - 1 do
   small[i] = tostring(i)
 end
 
---- The longest number that put writes, such as -1.2345678901234567e-308.
+--- Bytes of the longest number that put_number writes, such as -1.2345678901234567e-308.
 _M.LONGEST = 24
 
---- number returns v so that the nearest double to it is v again.
+--- number returns v as a text that reads back as exactly v.
 local function number(v)
   if v == floor(v) then
     if v >= 0 and v < SMALL then
@@ -148,7 +148,7 @@ local function number(v)
       return format("%.0f", v)
     end
   elseif v >= 1e-6 and v < 1e9 then
-    -- Both are whole and exact, so that their quotient is rounded as the text will be.
+    -- Both are exact integers, so their quotient is rounded like the text will be.
     local millionths = floor(v * 1e6 + 0.5)
     if millionths / 1e6 == v then
       return format("%.6f", v)
@@ -158,7 +158,7 @@ local function number(v)
 end
 _M.number = number
 
---- shortest is number, for texts that are read and compared: the value of a label.
+--- shortest returns the shortest text that reads back as v, for values of labels.
 function _M.shortest(v)
   if v == floor(v) and v < 1e15 and v > -1e15 then
     return format("%.0f", v)
@@ -171,19 +171,19 @@ function _M.shortest(v)
   end
 end
 
---- put writes s to b at pos and returns where it ends.
+--- put writes s to b at pos, and returns the position behind it.
 local function put(b, pos, s)
   ffi.copy(b + pos, s, #s)
   return pos + #s
 end
 _M.put = put
 
---- put_number writes v to b at pos and returns where it ends.
+--- put_number writes v to b at pos, and returns the position behind it.
 function _M.put_number(b, pos, v)
   return put(b, pos, number(v))
 end
 
--- Text is cleaned once for a label set: compiling that costs more than it saves.
+-- Texts are cleaned once per label set, so compiling these functions costs more than it saves.
 for _, f in ipairs { character, well_formed, repair, clean, _M.name, _M.key, _M.value, _M.tag, _M.trace, _M.shortest } do
   jit.off(f, true)
 end
