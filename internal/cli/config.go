@@ -109,7 +109,7 @@ func writeKey(b *strings.Builder, k conf.Key) {
 		fmt.Fprintf(b, "  - `%s` (%s): %s\n", k.Path, k.Type, inMarkdown(k.Help))
 		return
 	}
-	fmt.Fprintf(b, "- **`%s`** (%s, `%s`", k.Path, k.Type, k.Default)
+	fmt.Fprintf(b, "- **`%s`** (`%s`", k.Path, k.Default)
 	if k.Restart {
 		b.WriteString(", restart")
 	}

@@ -145,10 +145,10 @@ func TestWriteReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"<!-- keys: process -->\n- **`role`** (",
-		"- **`dogstatsd.udp`** (string, `127.0.0.1:8125`, `--dogstatsd-udp`): HOST:PORT of the UDP socket; empty turns it off.\n",
-		"- **`data_dir`** (string, `./data`, restart, `--data-dir`): ",
-		"- **`dogstatsd.labels`** (map, `{}`, file only): ",
+		"<!-- keys: process -->\n- **`role`** (`all`, restart",
+		"- **`dogstatsd.udp`** (`127.0.0.1:8125`, `--dogstatsd-udp`): HOST:PORT of the UDP socket; empty turns it off.\n",
+		"- **`data_dir`** (`./data`, restart, `--data-dir`): ",
+		"- **`dogstatsd.labels`** (`{}`, file only): ",
 		"  - `http.listeners[].listen` (string): HOST:PORT\n",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -13,7 +13,7 @@ type Aggregator struct {
 	CounterTTL  time.Duration `yaml:"counter_ttl" help:"time for which counters, timers and sets repeat their value after the last sample; at least 10s"`
 	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"time for which gauges repeat their value after the last sample; at least 10s"`
 	CheckTTL    time.Duration `yaml:"check_ttl" help:"time for which service checks repeat their status after the last sample; at least 10s"`
-	UpDownTTL   time.Duration `yaml:"updown_ttl" help:"time for which up/down counters (of rules with updown, and of OTLP's deltas of sums that may fall) repeat their total after the last sample; at least 10s"`
+	UpDownTTL   time.Duration `yaml:"updown_ttl" help:"time for which up/down counters repeat their total after the last sample; at least 10s"`
 	TimedWindow time.Duration `yaml:"timed_window" help:"largest age of a timestamp of a gauge or check (|T, d:); at most store.out_of_order"`
 	Fsync       string        `yaml:"fsync" help:"when the journal is synced, against power loss: interval (every second) or commit (before each acknowledgement)"`
 	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes between checkpoints, at least 1MiB; a start replays at most about twice as many"`

@@ -20,8 +20,8 @@ type Distributor struct {
 	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request after decompression; larger ones get 413"`
 	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory for requests under way, of which a tenant may use half; further requests get 503" reload:"restart"`
 
-	Rate          int `yaml:"rate" help:"samples that a tenant may send per second, in bursts of at most 10 s worth; requests beyond it get 503 with Retry-After; 0: no limit"`
-	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay for up to three hours; new ones beyond it get 429; 0: no limit"`
+	Rate          int `yaml:"rate" help:"samples that a tenant may send per second, with bursts of 10 s worth; further requests get 503; 0: no limit"`
+	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay up to three hours; further ones get 429; 0: no limit"`
 	MaxLabels     int `yaml:"max_labels" help:"labels that a series may have; 0: no limit"`
 	MaxLabelName  int `yaml:"max_label_name" help:"longest label name in bytes; 0: no limit"`
 	MaxLabelValue int `yaml:"max_label_value" help:"longest label value in bytes; 0: no limit"`
@@ -35,7 +35,7 @@ type Distributor struct {
 
 // HA says how to tell apart the copies that an HA pair of Prometheus servers sends.
 type HA struct {
-	Replica string        `yaml:"replica" help:"label that differs between servers that send the same data, such as __replica__: Freshet removes it and stores one server of each cluster; empty: stores all"`
+	Replica string        `yaml:"replica" help:"label, such as __replica__, of servers that send the same data: Freshet removes it and stores one server of each cluster; empty: stores all"`
 	Cluster string        `yaml:"cluster" help:"label that these servers share" reload:"restart"`
 	Timeout time.Duration `yaml:"timeout" help:"silence after which another server of the cluster takes over" reload:"restart"`
 }
@@ -46,7 +46,7 @@ type OTLP struct {
 	Translation      string   `yaml:"translation" help:"how OTLP names become Prometheus names, as in Prometheus: UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, NoUTF8EscapingWithSuffixes or NoTranslation"`
 	Promote          []string `yaml:"promote_resource_attributes" help:"resource attributes that become labels of each series; *: all; the others are only in target_info"`
 	PromoteScope     bool     `yaml:"promote_scope_metadata" help:"add the instrumentation scope's name, version and attributes as labels"`
-	NativeHistograms bool     `yaml:"native_histograms" help:"store histograms with explicit buckets as native histograms with custom buckets: one series instead of one per bucket"`
+	NativeHistograms bool     `yaml:"native_histograms" help:"store histograms with explicit buckets as native histograms with custom buckets"`
 }
 
 const defaultGRPC = "127.0.0.1:4317"

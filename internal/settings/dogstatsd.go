@@ -15,12 +15,12 @@ import (
 // DogStatsD is the "dogstatsd" section of the configuration file.
 type DogStatsD struct {
 	UDP       string     `yaml:"udp" help:"HOST:PORT of the UDP socket; empty turns it off"`
-	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; {data_dir} at its beginning is the data directory; empty turns it off"`
+	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket, which may begin with {data_dir}; empty turns it off"`
 	Unix      string     `yaml:"unix" help:"path of the Unix stream socket, whose frames begin with their length, 4 bytes little-endian; empty turns it off"`
 	Tenant    string     `yaml:"tenant" help:"tenant of everything these sockets receive"`
 	Listeners []Listener `yaml:"listeners" help:"more sockets, each with its tenant"`
 
-	Readers       int        `yaml:"readers" help:"UDP sockets per address, 1 to 256, each with a reader; more than 1 helps if many senders keep one core busy" reload:"restart"`
+	Readers       int        `yaml:"readers" help:"UDP sockets per address, 1 to 256, each with a reader, for many senders that keep one core busy" reload:"restart"`
 	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel's receive buffer of each UDP socket, 4KiB to 1GiB"`
 	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame, 512B to 1MiB; longer ones are counted and dropped" reload:"restart"`
 	GRO           bool       `yaml:"gro" help:"read several UDP datagrams of a sender at once (UDP_GRO): cheaper if senders or network cards batch them, but the count of drops becomes a lower bound" reload:"restart"`

@@ -22,11 +22,11 @@ type Forward struct {
 
 // Backend is one backend. A zero field takes its default, as in every list.
 type Backend struct {
-	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory and is the label backend of its metrics"`
+	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores: the queue's directory, and the label backend of metrics"`
 	URL      string            `yaml:"url" help:"where requests are sent, such as https://mimir.example:8080/api/v1/push" show:"url"`
-	Protocol string            `yaml:"protocol" help:"version of remote write: auto (default) sends 2.0, and 1.0 until a restart once the backend refuses 2.0; 2.0 never falls back; 1.0 converts requests of 2.0. Requests received in 1.0 stay as they are"`
-	Requests string            `yaml:"requests" help:"which remote-write and OTLP requests it gets: all (default), as received, before distributor.relabel; or none"`
-	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics it gets: 10s (default), 1m or none"`
+	Protocol string            `yaml:"protocol" help:"version of remote write: auto (default: 2.0, or 1.0 once the backend refuses it, until a restart), 2.0, or 1.0, which converts requests of 2.0. Requests received in 1.0 stay as they are"`
+	Requests string            `yaml:"requests" help:"remote-write and OTLP requests that it gets: all (default, before distributor.relabel) or none"`
+	Tiles    string            `yaml:"tiles" help:"tiles of DogStatsD metrics that it gets: 10s (default), 1m or none"`
 	Headers  map[string]string `yaml:"headers" help:"headers of each request (name: value); {tenant} in a value becomes the tenant: X-Scope-OrgID: '{tenant}'" show:"secret"`
 
 	Username        string     `yaml:"username" help:"user of basic authentication; needs password_file"`
@@ -36,9 +36,9 @@ type Backend struct {
 
 	Queue       conf.Bytes    `yaml:"queue" help:"bytes that may wait on disk, at least 1MiB per connection; a full queue drops its oldest. Default 1GiB"`
 	Fsync       bool          `yaml:"fsync" help:"sync each request to disk before acknowledging it, against power loss"`
-	Connections int           `yaml:"connections" help:"concurrent requests, 1 (default) to 64; more than 1 helps with many tenants, which then share the queue's bytes evenly. Each tenant's requests stay in order. Change it only while the queue is empty"`
+	Connections int           `yaml:"connections" help:"concurrent requests, 1 (default) to 64, for many tenants, which then share the queue's bytes evenly; each tenant's requests stay in order. Change it only while the queue is empty"`
 	Timeout     time.Duration `yaml:"timeout" help:"timeout of a request. Default 30s"`
-	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry; doubles with each retry; the wait is random, at least half of it. Default 30ms"`
+	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry, doubled with each retry; the wait is random, at least half of it. Default 30ms"`
 	RetryMax    time.Duration `yaml:"retry_max" help:"upper bound of that wait, unless Retry-After asks for more. Default 5s"`
 }
 

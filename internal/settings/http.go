@@ -12,22 +12,22 @@ import (
 
 // HTTP is the "http" section of the configuration file.
 type HTTP struct {
-	Listen    string         `yaml:"listen" help:"HOST:PORT of the API and the page; has no passwords without web_config or tenants_file: keep it on loopback or behind a proxy"`
+	Listen    string         `yaml:"listen" help:"HOST:PORT of the API and the page; without web_config or tenants_file it has no passwords"`
 	Tenant    string         `yaml:"tenant" help:"tenant of requests to this address"`
-	WebConfig string         `yaml:"web_config" help:"web configuration file of Prometheus' exporter-toolkit (TLS, client certificates, passwords); empty: plain HTTP"`
+	WebConfig string         `yaml:"web_config" help:"web configuration file of Prometheus: TLS, client certificates, passwords; empty: plain HTTP"`
 	Listeners []HTTPListener `yaml:"listeners" help:"more addresses, each with its tenant"`
 
 	MaxConnections int `yaml:"max_connections" help:"open connections, HTTP and gRPC together; 0: three eighths of the process' file limit, at most 8192" reload:"restart"`
 
-	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operator endpoints on loopback without a token; a request with a proxy's header turns this off until a stop and start; set false behind a proxy on this machine"`
-	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators, who may see and change the whole process; read again by a reload"`
+	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operators on loopback without a token; set false behind a proxy on this machine"`
+	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators; read again by a reload"`
 
 	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, one of which each request then needs; read again by a reload"`
 	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"take the tenant from the header X-Scope-OrgID; only behind a proxy that authenticates requests and sets it"`
 	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"allow tenants in that header that the configuration does not name"`
 
-	Hosts      []string `yaml:"hosts" help:"more names allowed in the Host header on loopback, such as a proxy on this machine passes on; *: any"`
-	CORSOrigin string   `yaml:"cors_origin" help:"regular expression for the whole origin of other web pages that may read answers, such as https://grafana\\.example; empty: none"`
+	Hosts      []string `yaml:"hosts" help:"more names that the Host header may have on loopback, such as a proxy's; *: any"`
+	CORSOrigin string   `yaml:"cors_origin" help:"regular expression for the whole origin of web pages that may read answers, such as https://grafana\\.example; empty: none"`
 }
 
 // HTTPListener is an additional address.

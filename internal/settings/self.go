@@ -39,7 +39,7 @@ func (c Self) Validate() (problems []conf.Problem) {
 
 // Budgets is the "self.budgets" section of the configuration file.
 type Budgets struct {
-	Read       time.Duration `yaml:"read" help:"budget for reading a batch of datagrams from the kernel, or the body of a request; 0s: no budget, here and below"`
+	Read       time.Duration `yaml:"read" help:"budget for reading a batch of datagrams, or the body of a request; 0s: no budget, here and below"`
 	Parse      time.Duration `yaml:"parse" help:"budget for parsing and counting, or decoding"`
 	Window     time.Duration `yaml:"window" help:"budget from the end of a second until its batches are made"`
 	Forward    time.Duration `yaml:"forward" help:"budget until the aggregator has accepted the batches"`
@@ -48,7 +48,7 @@ type Budgets struct {
 	Distribute time.Duration `yaml:"distribute" help:"budget for applying rules and limits"`
 	Queue      time.Duration `yaml:"queue" help:"budget for a request's wait for a worker"`
 	Append     time.Duration `yaml:"append" help:"budget for the commit in the store"`
-	Visible    time.Duration `yaml:"visible" help:"budget for all together: from the first packet of a second, or the start of a request, until queries see the data"`
+	Visible    time.Duration `yaml:"visible" help:"budget for all together, until queries see the data"`
 }
 
 // defaultBudgets are at least ten times what the stages take on a laptop, so that a breach is worth

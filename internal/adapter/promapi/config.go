@@ -14,10 +14,10 @@ type Config struct {
 	LookbackDelta    time.Duration `yaml:"lookback_delta" help:"age of the oldest sample that an instant selector takes"`
 	MaxSamples       int           `yaml:"max_samples" help:"samples that one query may hold in memory"`
 	MaxMemory        conf.Bytes    `yaml:"max_memory" help:"memory of all queries and their answers; 0: a quarter of what the machine, the cgroup or GOMEMLIMIT allows"`
-	MaxConcurrency   int           `yaml:"max_concurrency" help:"long queries that run at once, beside short ones; more wait, and tenants take turns; 0: half of the processors, at least 1"`
+	MaxConcurrency   int           `yaml:"max_concurrency" help:"long queries that run at once, beside short ones; 0: half of the processors, at least 1"`
 	MaxWaiting       int           `yaml:"max_waiting" help:"queries of one tenant that may wait in each lane: short, long, own and lookup"`
 	MaxQueryBytes    conf.Bytes    `yaml:"max_query_bytes" help:"longest text of a query, or of all match[] of a request"`
-	MaxQueryDepth    int           `yaml:"max_query_depth" help:"nesting levels of a query, at most 2000; each bracket and each operator of a chain is one"`
+	MaxQueryDepth    int           `yaml:"max_query_depth" help:"nesting levels of a query (brackets, operators of a chain), at most 2000"`
 	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps of all subqueries of a query together"`
 	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples of a series that range functions may read, over all steps"`
 	Experimental     bool          `yaml:"experimental" help:"allow experimental functions and aggregations of PromQL"`

@@ -21,7 +21,7 @@ type Config struct {
 // Rule is one entry of mapping.rules. Its keys have the names of statsd_exporter's where it has
 // them.
 type Rule struct {
-	Match      string `yaml:"match" help:"raw names that the rule is for, such as app.*.time, where * is one part between dots; with match_type regex, an expression for the whole name"`
+	Match      string `yaml:"match" help:"raw names that the rule is for: app.*.time, where * is one part between dots, or a regular expression for the whole name"`
 	MatchType  string `yaml:"match_type" help:"form of match: glob (default) or regex"`
 	MetricType string `yaml:"match_metric_type" help:"kind of metric that the rule is for: counter, gauge, timer, timing (timers sent as ms), set or check; default any"`
 
