@@ -53,11 +53,12 @@ func New(c settings.Config, now time.Time) (*Explainer, error) {
 		return nil, err
 	}
 	names := catalogue.New(catalogue.DefaultMaxNames)
-	return &Explainer{config: c, mapper: mapper, now: now, Peek: func(claim *catalogue.Claim) (string, bool, catalogue.Report) {
-		name, known, report := names.Peek(claim)
-		names.Resolve(now.UnixMilli(), claim) // so that lines of one datagram see each other's names
-		return name, known, report
-	}}, nil
+	return &Explainer{config: c, mapper: mapper, now: now,
+		Peek: func(claim *catalogue.Claim) (string, bool, catalogue.Report) {
+			name, known, report := names.Peek(claim)
+			names.Resolve(now.UnixMilli(), claim) // so that lines of one datagram see each other's names
+			return name, known, report
+		}}, nil
 }
 
 // Explain explains a datagram that arrives for a tenant.
@@ -67,10 +68,12 @@ func (x *Explainer) Explain(tenant string, packet []byte) answer.Explained {
 		e.Arrives = append(e.Arrives, x.Arrives(tenant)...)
 	}
 	if x.Arrives != nil && len(e.Arrives) == 0 {
-		e.Warnings = append(e.Warnings, fmt.Sprintf("the tenant %s has no DogStatsD socket: nothing can arrive for it", tenant))
+		e.Warnings = append(e.Warnings,
+			fmt.Sprintf("the tenant %s has no DogStatsD socket: nothing can arrive for it", tenant))
 	}
 	if limit := int(x.config.DogStatsD.MaxPacket); len(packet) > limit {
-		e.Warnings = append(e.Warnings, fmt.Sprintf("%d bytes are more than dogstatsd.max_packet (%d): the datagram would be dropped", len(packet), limit))
+		e.Warnings = append(e.Warnings,
+			fmt.Sprintf("%d bytes are more than dogstatsd.max_packet (%d): the datagram would be dropped", len(packet), limit))
 	}
 	for line := range dogstatsd.Lines(packet) {
 		e.Lines = append(e.Lines, x.line(tenant, line))
@@ -88,7 +91,8 @@ func (x *Explainer) line(tenant string, line []byte) answer.ExplainedLine {
 	e := dogstatsd.Explain(line)
 	l := answer.ExplainedLine{
 		Line: string(line), WellFormed: e.WellFormed(), Fields: e.Fields,
-		Type: map[dogstatsd.Line]string{dogstatsd.MetricLine: "metric", dogstatsd.EventLine: "event", dogstatsd.CheckLine: "check"}[e.Line],
+		Type: map[dogstatsd.Line]string{dogstatsd.MetricLine: "metric", dogstatsd.EventLine: "event",
+			dogstatsd.CheckLine: "check"}[e.Line],
 	}
 	if !l.WellFormed {
 		l.Fault = &answer.ExplainedFault{Reason: e.Reason.String(), At: e.Fault, Expected: e.Expected}
@@ -104,13 +108,15 @@ func (x *Explainer) line(tenant string, line []byte) answer.ExplainedLine {
 		l.Becomes = x.event(&e.Event, &l)
 	case dogstatsd.CheckLine:
 		c := &e.Check
-		l.Becomes = x.series(tenant, &mapping.Input{Check: true, Name: c.Name, Tags: c.Tags, Host: c.Host, Origin: c.Origin}, &l, nil)
+		l.Becomes = x.series(tenant, &mapping.Input{Check: true, Name: c.Name, Tags: c.Tags, Host: c.Host, Origin: c.Origin},
+			&l, nil)
 		x.timed(series.Check, c.Time, &l)
 	default:
 		m := &e.Metric
 		l.Becomes = x.series(tenant, &mapping.Input{Type: m.Type, Name: m.Name, Tags: m.Tags, Origin: m.Origin}, &l, m)
 		if m.Type == dogstatsd.Count || m.Type == dogstatsd.Gauge {
-			x.timed(map[dogstatsd.Type]series.Kind{dogstatsd.Count: series.Counter, dogstatsd.Gauge: series.Gauge}[m.Type], m.Time, &l)
+			x.timed(map[dogstatsd.Type]series.Kind{dogstatsd.Count: series.Counter, dogstatsd.Gauge: series.Gauge}[m.Type],
+				m.Time, &l)
 		}
 	}
 	return l
@@ -124,16 +130,21 @@ func warn(l *answer.ExplainedLine, text string, args ...any) {
 func (x *Explainer) event(e *dogstatsd.Event, l *answer.ExplainedLine) *answer.Becomes {
 	kept := x.config.Events.Retention
 	if at := time.Unix(e.Time, 0); e.Time > 0 && at.Before(x.now.Add(-kept)) {
-		warn(l, "its time, %s, is older than events.retention (%v): it is not kept", at.UTC().Format(time.RFC3339), model.Duration(kept))
+		warn(l, "its time, %s, is older than events.retention (%v): it is not kept", at.UTC().Format(time.RFC3339),
+			model.Duration(kept))
 	} else if at.After(x.now.Add(10 * time.Minute)) {
 		warn(l, "its time, %s, is more than 10 minutes ahead: the time of arrival is used", at.UTC().Format(time.RFC3339))
 	}
-	return &answer.Becomes{Kind: "event", Combine: "kept as it is; see freshet events", Stores: []string{"events for " + model.Duration(kept).String()}}
+	return &answer.Becomes{
+		Kind: "event", Combine: "kept as it is; see freshet events",
+		Stores: []string{"events for " + model.Duration(kept).String()},
+	}
 }
 
 // series returns the series of a context, and what becomes of the values of m, which is nil for a
 // check.
-func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.ExplainedLine, m *dogstatsd.Metric) *answer.Becomes {
+func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.ExplainedLine,
+	m *dogstatsd.Metric) *answer.Becomes {
 	out := x.mapper.Map(in)
 	b := &answer.Becomes{Kind: out.Kind.String(), Dropped: out.Drop}
 	if out.Rule >= 0 {
@@ -144,7 +155,8 @@ func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.Explained
 		return b
 	}
 	claim := catalogue.Claim{
-		Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
+		Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets, Unit: out.Unit,
+		Help: out.Help,
 	}
 	name, _, report := x.Peek(&claim)
 	reportTo(l, &claim, name, report)
@@ -166,7 +178,8 @@ func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.Explained
 	if out.Kind == series.Counter {
 		for _, v := range m.Values {
 			if v < 0 {
-				warn(l, "a counter only grows, so %v is refused; a rule with updown: true turns %s into a gauge that adds up", v, in.Name)
+				warn(l, "a counter only grows, so %v is refused; a rule with updown: true turns %s into a gauge that adds up", v,
+					in.Name)
 			}
 		}
 	}
@@ -185,11 +198,13 @@ func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 	row("may begin now", p.New, p.MaxNew)
 	switch p.Fate {
 	case limit.FoldedMetric:
-		warn(l, "there is no room for the series (%s): its values are counted under %s{freshet_overflow=\"true\"}", p.Reason, b.Name)
+		warn(l, "there is no room for the series (%s): its values are counted under %s{freshet_overflow=\"true\"}", p.Reason,
+			b.Name)
 	case limit.FoldedKind:
 		warn(l, "there is no room for the series (%s): its values are counted under freshet_overflow_%s", p.Reason, b.Kind)
 	case limit.Refused:
-		warn(l, "there is no room for the series (%s): its values are refused, since the values of a %s cannot be added up", p.Reason, b.Kind)
+		warn(l, "there is no room for the series (%s): its values are refused, since the values of a %s cannot be added up",
+			p.Reason, b.Kind)
 	}
 }
 
@@ -197,9 +212,12 @@ func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalogue.Report) {
 	switch r.Event {
 	case catalogue.KindConflict:
-		warn(l, "the name %s belongs to the %s %s, so this %s is stored as %s", r.Owner.Name, r.Owner.Kind, r.Owner.Raw, c.Kind, name)
+		warn(l, "the name %s belongs to the %s %s, so this %s is stored as %s", r.Owner.Name, r.Owner.Kind, r.Owner.Raw,
+			c.Kind, name)
 	case catalogue.FormConflict:
-		warn(l, "the name %s belongs to timers with other buckets, of %s, so this one is stored as %s; give both one rule to join them", r.Owner.Name, r.Owner.Raw, name)
+		warn(l,
+			"the name %s belongs to timers with other buckets, of %s, so this one is stored as %s; "+
+				"give both one rule to join them", r.Owner.Name, r.Owner.Raw, name)
 	case catalogue.NameCollision:
 		warn(l, "the metric %s has become %s too: they share a series wherever their labels agree", r.Owner.Raw, name)
 	case catalogue.Full:
@@ -224,7 +242,8 @@ func (x *Explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
 	case series.Counter:
 		fmt.Fprintf(&b, "adds %v to a counter", sum(m.Values)/m.Rate*out.Scale)
 	case series.UpDown:
-		fmt.Fprintf(&b, "adds %v to a total that goes up and down, is kept for %v after the last sample, and is stored as a gauge",
+		fmt.Fprintf(&b,
+			"adds %v to a total that goes up and down, is kept for %v after the last sample, and is stored as a gauge",
 			sum(m.Values)/m.Rate*out.Scale, model.Duration(x.config.Aggregator.UpDownTTL))
 	case series.Gauge:
 		last := m.Values[len(m.Values)-1] * out.Scale
@@ -240,7 +259,8 @@ func (x *Explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
 	case series.Timer:
 		fmt.Fprintf(&b, "counts as %v in ", m.Measurements())
 		if p := out.Policy; p.Bounds != nil {
-			fmt.Fprintf(&b, "classic buckets up to %s and +Inf (%s_bucket, _sum, _count)", strings.ReplaceAll(out.Buckets, ",", ", "), out.Name)
+			fmt.Fprintf(&b, "classic buckets up to %s and +Inf (%s_bucket, _sum, _count)",
+				strings.ReplaceAll(out.Buckets, ",", ", "), out.Name)
 		} else {
 			fmt.Fprintf(&b, "a native histogram of schema %d (%.2g %% between bounds), at most %d buckets",
 				p.Schema, (math.Exp2(math.Exp2(-float64(p.Schema)))-1)*100, p.MaxBuckets)
@@ -276,12 +296,15 @@ func (x *Explainer) timed(kind series.Kind, seconds int64, l *answer.ExplainedLi
 	closed := x.now.Add(-a.Lateness).Truncate(10 * time.Second)
 	switch {
 	case kind != series.Counter && seconds > x.now.Unix()+window.MaxAhead:
-		warn(l, "its time, %s, is more than %d s ahead of the clock here: the sample is refused, as too_far_ahead", said, window.MaxAhead)
+		warn(l, "its time, %s, is more than %d s ahead of the clock here: the sample is refused, as too_far_ahead", said,
+			window.MaxAhead)
 	case kind == series.Counter && at.After(closed.Add(tile.MaxAhead*10*time.Second)):
 		warn(l, "its time, %s, is too far ahead: the sample is counted in the last open tile, at most a minute ahead", said)
 	case kind == series.Counter && at.Before(closed):
-		warn(l, "its time, %s, lies in a closed tile: the sample is counted in the oldest one that is open, and as late", said)
+		warn(l, "its time, %s, lies in a closed tile: the sample is counted in the oldest one that is open, and as late",
+			said)
 	case kind != series.Counter && at.Before(closed.Add(-a.TimedWindow)):
-		warn(l, "its time, %s, is older than aggregator.timed_window (%v): the sample is dropped, and counted as late", said, a.TimedWindow)
+		warn(l, "its time, %s, is older than aggregator.timed_window (%v): the sample is dropped, and counted as late", said,
+			a.TimedWindow)
 	}
 }

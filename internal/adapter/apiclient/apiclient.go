@@ -50,15 +50,18 @@ type Server struct {
 // Flags adds --server and the related flags to a command.
 func Flags(flags *pflag.FlagSet) *Server {
 	s := new(Server)
-	flags.StringVar(&s.Address, "server", os.Getenv(ServerVariable), "`address` of the server: HOST:PORT, a URL or unix:PATH of its operator.sock; also "+ServerVariable+
-		"; by default the operator.sock in FRESHET_DATA_DIR, ./data (if they are yours or root's) or "+answer.PackagedDataDir+", else "+DefaultServer)
+	flags.StringVar(&s.Address, "server", os.Getenv(ServerVariable),
+		"`address` of the server: HOST:PORT, a URL or unix:PATH of its operator.sock; also "+ServerVariable+
+			"; by default the operator.sock in FRESHET_DATA_DIR, ./data (if they are yours or root's) or "+
+			answer.PackagedDataDir+", else "+DefaultServer)
 	s.CredentialFlags(flags)
 	return s
 }
 
 // CredentialFlags adds the flags for the token and the server's CA.
 func (s *Server) CredentialFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.TokenFile, "token-file", "", "`file` with the token of a tenant or an operator; or have the token in "+TokenVariable)
+	flags.StringVar(&s.TokenFile, "token-file", "",
+		"`file` with the token of a tenant or an operator; or have the token in "+TokenVariable)
 	flags.StringVar(&s.CAFile, "ca-file", os.Getenv(CAVariable), "`file` with the CA of an https server; also "+CAVariable)
 }
 
@@ -149,7 +152,8 @@ func (s Server) Ask(ctx context.Context, path string, params url.Values) ([]byte
 	return s.Read(resp)
 }
 
-func (s Server) request(ctx context.Context, method, path string, params url.Values, body io.Reader) (*http.Response, error) {
+func (s Server) request(ctx context.Context, method, path string, params url.Values,
+	body io.Reader) (*http.Response, error) {
 	s = s.found()
 	shown := strings.TrimSuffix(s.String(), "/")
 	base := "http://localhost" // operator.sock leads to one server, whatever the host
@@ -180,7 +184,9 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			return nil, fmt.Errorf("ask %s: %w; name the file with its CA by --ca-file or %s", shown, cause, CAVariable)
 		}
-		return nil, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", shown, cause)
+		return nil,
+			fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server "+
+				"or FRESHET_SERVER", shown, cause)
 	}
 	return resp, nil
 }
@@ -205,10 +211,13 @@ func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
 		switch resp.StatusCode {
-		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden: // a proxy or the access check gives the reason
+		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
+			// A proxy or the access check gives the reason.
 			return nil, Answer{}, mistake(resp, fmt.Errorf("ask %s: answered %s: %.600q", s, resp.Status, bytes.TrimSpace(body)))
 		}
-		return nil, Answer{}, fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?", s, resp.Status)
+		return nil, Answer{},
+			fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?",
+				s, resp.Status)
 	}
 	if a.Status != "success" {
 		return nil, Answer{}, a.failure(resp)

@@ -45,7 +45,8 @@ func Open(path string, logger *slog.Logger) (*File, error) {
 		return nil, fmt.Errorf("open the catalogue of names: %w", err)
 	}
 	if damaged != nil {
-		logger.Error("the catalogue of names was damaged; a new one begins", "file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
+		logger.Error("the catalogue of names was damaged; a new one begins",
+			"file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
 	}
 	return &File{db}, nil
 }
@@ -92,7 +93,9 @@ func (f *File) Save(entries []catalogue.Entry) error {
 			if err != nil {
 				return err
 			}
-			v, err := json.Marshal(stored{e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Buckets, e.Unit, e.Help, e.First, e.LastSeen})
+			v, err := json.Marshal(stored{
+				e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Buckets, e.Unit, e.Help, e.First, e.LastSeen,
+			})
 			if err != nil {
 				return err
 			}

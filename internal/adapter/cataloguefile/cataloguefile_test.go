@@ -45,7 +45,10 @@ func must(t *testing.T, err error) {
 
 var (
 	hits  = catalogue.Entry{Tenant: "a", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Counter, LastSeen: 1}
-	timer = catalogue.Entry{Tenant: "a", Name: "t_timer", Base: "t", Raw: "t.\xff", Kind: series.Timer, Classic: true, Buckets: "0.1,1", Unit: "seconds", Help: "ü", First: 1_600_000_000_000, LastSeen: 1_700_000_000_000}
+	timer = catalogue.Entry{
+		Tenant: "a", Name: "t_timer", Base: "t", Raw: "t.\xff", Kind: series.Timer, Classic: true, Buckets: "0.1,1",
+		Unit: "seconds", Help: "ü", First: 1_600_000_000_000, LastSeen: 1_700_000_000_000,
+	}
 	other = catalogue.Entry{Tenant: "b", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Gauge, LastSeen: 2}
 )
 

@@ -66,17 +66,26 @@ type Bound struct {
 func New(o Options) *Bound {
 	b := &Bound{Options: o, conns: map[*conn]struct{}{}, peers: map[netip.Addr]int{}}
 	b.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_closed_connections_total",
-		Help: "HTTP and gRPC connections that were closed because the limit was reached, by reason: idle, it had been idle the longest, and a new one took its place; full, a new one, while all others had a request; peer, a new one whose address already had three quarters of all. Also, at any number: unread, its client read nothing of an answer for a minute. Rising: a client opens connections and keeps them, or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
+		Help: "HTTP and gRPC connections that were closed because the limit was reached, by reason: idle, " +
+			"it had been idle the longest, and a new one took its place; full, a new one, while all others had a request; " +
+			"peer, a new one whose address already had three quarters of all. Also, at any number: unread, " +
+			"its client read nothing of an answer for a minute. Rising: a client opens connections and keeps them, " +
+			"or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
 	for _, reason := range []string{reasonIdle, reasonFull, reasonPeer, reasonUnread} {
 		b.closed.WithLabelValues(reason)
 	}
 	o.Registry.MustRegister(b.closed,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_connections", Help: "Open HTTP and gRPC connections."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_connections",
+			Help: "Open HTTP and gRPC connections."}, func() float64 {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			return float64(len(b.conns))
 		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_connections_limit", Help: "Most HTTP and gRPC connections at once: http.max_connections, or what the limit of open files leaves beside data files."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "freshet_http_connections_limit",
+			Help: "Most HTTP and gRPC connections at once: http.max_connections, or what the limit of open files leaves " +
+				"beside data files.",
+		},
 			func() float64 { return float64(b.Most) }))
 	return b
 }
@@ -206,7 +215,8 @@ func (b *Bound) admit(c net.Conn) *conn {
 		b.closed.WithLabelValues(reason).Inc()
 	}
 	if complain {
-		b.Logger.Warn("too many connections: some are closed", "connections", open, "from", c.RemoteAddr(), "reason", reason, "limit", b.Why)
+		b.Logger.Warn("too many connections: some are closed",
+			"connections", open, "from", c.RemoteAddr(), "reason", reason, "limit", b.Why)
 	}
 	return own
 }

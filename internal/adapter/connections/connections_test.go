@@ -87,7 +87,9 @@ func bounded(t *testing.T, most int, do func(b *Bound, l pipes, goOn chan struct
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		b := New(Options{Most: most, Why: "the test", Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		b := New(Options{
+			Most: most, Why: "the test", Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
 		goOn := make(chan struct{})
 		server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/wait" {
@@ -143,7 +145,8 @@ func TestTheIdlestMakesRoom(t *testing.T) {
 			}
 		}
 		b.expect(t, 3, 0, 0)
-		if got := log.String(); strings.Count(got, "too many connections") != 1 || !strings.Contains(got, `limit="the test"`) {
+		if got := log.String(); strings.Count(got, "too many connections") != 1 ||
+			!strings.Contains(got, `limit="the test"`) {
 			t.Errorf("the log: %s", got)
 		}
 	})
@@ -261,7 +264,8 @@ func TestShares(t *testing.T) {
 		limit        uint64
 		tcp, streams int
 		few          bool
-	}{{64, 24, 8, true}, {256, 96, 32, true}, {1024, 384, 128, false}, {1 << 20, ceiling, 1 << 17, false}, {1<<64 - 1, ceiling, 1 << 20, false}} {
+	}{{64, 24, 8, true}, {256, 96, 32, true}, {1024, 384, 128, false}, {1 << 20, ceiling, 1 << 17, false},
+		{1<<64 - 1, ceiling, 1 << 20, false}} {
 		s := share(c.limit)
 		if s.TCP != c.tcp || s.Streams != c.streams || s.Few() != c.few {
 			t.Errorf("of %d descriptors: %+v", c.limit, s)

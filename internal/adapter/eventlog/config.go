@@ -21,10 +21,12 @@ func DefaultConfig() Config {
 // Validate returns all that is wrong with the section.
 func (c Config) Validate() (problems []conf.Problem) {
 	if c.MaxEvents < 1 {
-		problems = append(problems, conf.Problem{Key: "max_events", Text: "leaves no room for any event; set it to 1 or more"})
+		problems = append(problems,
+			conf.Problem{Key: "max_events", Text: "leaves no room for any event; set it to 1 or more"})
 	}
 	if c.Retention < time.Minute {
-		problems = append(problems, conf.Problem{Key: "retention", Text: "is too short to see an event; set it to 1m or more"})
+		problems = append(problems,
+			conf.Problem{Key: "retention", Text: "is too short to see an event; set it to 1m or more"})
 	}
 	return problems
 }

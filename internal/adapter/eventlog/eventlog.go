@@ -44,7 +44,8 @@ func Open(cfg Config, path string, now func() time.Time, reg prometheus.Register
 		return nil, fmt.Errorf("open the event log: %w", err)
 	}
 	if damaged != nil {
-		logger.Error("the event log was damaged; a new one begins", "file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
+		logger.Error("the event log was damaged; a new one begins",
+			"file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
 	}
 	l.db, l.metrics = db, newMetrics(reg)
 	return l, nil

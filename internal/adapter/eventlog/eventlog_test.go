@@ -91,12 +91,14 @@ func TestQuery(t *testing.T) {
 		{"the newest, if there are too many", Filter{Tenant: "a", End: 5000, Limit: 2},
 			[]string{"3000 third", "2000 later at the same time"}},
 		{"a tag", Filter{Tenant: "a", End: 5000, Tags: []string{"env:prod"}}, []string{"3000 third", "2000 Deploy"}},
-		{"all tags, not one of them", Filter{Tenant: "a", End: 5000, Tags: []string{"web", "env:prod"}}, []string{"2000 Deploy"}},
+		{"all tags, not one of them", Filter{Tenant: "a", End: 5000, Tags: []string{"web", "env:prod"}},
+			[]string{"2000 Deploy"}},
 		{"a tag's key alone is another tag", Filter{Tenant: "a", End: 5000, Tags: []string{"env"}}, nil},
 		{"text in the title, whatever its case", Filter{Tenant: "a", End: 5000, Text: "dEPLOY"}, []string{"2000 Deploy"}},
 		{"text in the text, beyond ASCII", Filter{Tenant: "a", End: 5000, Text: "GRÖSSE änd"}, nil},
 		{"case beyond ASCII", Filter{Tenant: "a", End: 5000, Text: "GRÖßE änd"}, []string{"3000 third"}},
-		{"the limit counts what is found, not what is read", Filter{Tenant: "a", End: 5000, Text: "first", Limit: 1}, []string{"1000 first"}},
+		{"the limit counts what is found, not what is read",
+			Filter{Tenant: "a", End: 5000, Text: "first", Limit: 1}, []string{"1000 first"}},
 	} {
 		if got := titles(t, l, c.f); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", c.why, got, c.want)
@@ -294,14 +296,18 @@ func FuzzDecode(f *testing.F) {
 // adds to a start.
 func BenchmarkQueryAll(b *testing.B) {
 	c := &clock{ms: 1_000_000}
-	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, prometheus.NewRegistry(),
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
 	events := make([]event.Event, 100_000)
 	for i := range events {
-		events[i] = event.Event{Tenant: "a", Time: int64(i), Title: "deploy of web", Text: strings.Repeat("word ", 80), Tags: []string{"env:prod", "team:web"}}
+		events[i] = event.Event{
+			Tenant: "a", Time: int64(i), Title: "deploy of web", Text: strings.Repeat("word ", 80),
+			Tags: []string{"env:prod", "team:web"},
+		}
 	}
 	if err := l.Append(b.Context(), events); err != nil {
 		b.Fatal(err)

@@ -37,7 +37,8 @@ func (l *Log) Handler() http.Handler { return http.HandlerFunc(l.serve) }
 func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
-		respond(w, http.StatusMethodNotAllowed, envelope{ErrorType: "bad_data", Error: "method " + r.Method + " is not allowed; use GET or POST"})
+		respond(w, http.StatusMethodNotAllowed,
+			envelope{ErrorType: "bad_data", Error: "method " + r.Method + " is not allowed; use GET or POST"})
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -126,5 +127,6 @@ func parseTime(r *http.Request, name string, missing int64) (int64, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t.UnixMilli(), nil
 	}
-	return 0, fmt.Errorf(`invalid parameter %q: cannot parse %.80q to a valid timestamp; give Unix seconds or RFC 3339`, name, s)
+	return 0,
+		fmt.Errorf(`invalid parameter %q: cannot parse %.80q to a valid timestamp; give Unix seconds or RFC 3339`, name, s)
 }

@@ -12,15 +12,20 @@ import (
 )
 
 const (
-	first  = `{"id":"1","time":1.5,"title":"first","text":"","tags":[],"host":"","alert_type":"info","priority":"normal","source":"","aggregation_key":""}`
-	second = `{"id":"2","time":2,"title":"second","text":"x","tags":["k:v","web"],"host":"h","alert_type":"error","priority":"low","source":"s","aggregation_key":"k"}`
+	first = `{"id":"1","time":1.5,"title":"first","text":"","tags":[],"host":"","alert_type":"info",` +
+		`"priority":"normal","source":"","aggregation_key":""}`
+	second = `{"id":"2","time":2,"title":"second","text":"x","tags":["k:v","web"],"host":"h","alert_type":"error",` +
+		`"priority":"low","source":"s","aggregation_key":"k"}`
 )
 
 func TestHandler(t *testing.T) {
 	l, _ := start(t, DefaultConfig())
 	add(t, l,
 		event.Event{Tenant: "a", Time: 1500, Title: "first", Alert: "info", Priority: "normal"},
-		event.Event{Tenant: "a", Time: 2000, Title: "second", Text: "x", Tags: []string{"k:v", "web"}, Host: "h", Alert: "error", Priority: "low", Source: "s", Key: "k"},
+		event.Event{
+			Tenant: "a", Time: 2000, Title: "second", Text: "x", Tags: []string{"k:v", "web"}, Host: "h", Alert: "error",
+			Priority: "low", Source: "s", Key: "k",
+		},
 		event.Event{Tenant: "b", Time: 2000, Title: "another's"})
 
 	data := func(events ...string) string {
@@ -49,7 +54,8 @@ func TestHandler(t *testing.T) {
 			bad(`invalid parameter \"end\": cannot parse \"1e300\" to a valid timestamp; give Unix seconds or RFC 3339`)},
 		{"a range turned around", "GET", "start=2&end=1", 400, bad(`invalid parameter \"end\": it is before start`)},
 		{"a limit of none", "GET", "limit=0", 400, bad(`invalid parameter \"limit\": \"0\" is not a number from 1 to 10000`)},
-		{"a limit that no memory holds", "GET", "limit=10001", 400, bad(`invalid parameter \"limit\": \"10001\" is not a number from 1 to 10000`)},
+		{"a limit that no memory holds", "GET", "limit=10001", 400,
+			bad(`invalid parameter \"limit\": \"10001\" is not a number from 1 to 10000`)},
 		{"a form that is none", "GET", "a=%zz", 400, bad(`parse the form: invalid URL escape \"%zz\"`)},
 		{"events are not written here", "DELETE", "", 405, bad(`method DELETE is not allowed; use GET or POST`)},
 	} {

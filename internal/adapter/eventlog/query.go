@@ -79,7 +79,8 @@ func (f *Filter) passes(r *Event, text string) bool {
 			return false
 		}
 	}
-	return text == "" || strings.Contains(strings.ToLower(r.Title), text) || strings.Contains(strings.ToLower(r.Text), text)
+	return text == "" || strings.Contains(strings.ToLower(r.Title), text) ||
+		strings.Contains(strings.ToLower(r.Text), text)
 }
 
 // backward yields pairs in descending order, from last or the nearest below it.

@@ -72,7 +72,8 @@ func TestKilled(t *testing.T) {
 		for range 200 {
 			lines.Scan()
 		}
-		if _, err := LockDir(dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d", child.Process.Pid)) {
+		if _, err := LockDir(dir); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("process %d", child.Process.Pid)) {
 			t.Errorf("lock while the child has it: %v", err)
 		}
 		if err := child.Process.Kill(); err != nil {
@@ -124,7 +125,8 @@ func TestLockDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("data directory %s is in use by process %d: stop it, or choose another directory", dir, os.Getpid())
+	want := fmt.Sprintf("data directory %s is in use by process %d: stop it, or choose another directory",
+		dir, os.Getpid())
 	if _, err := LockDir(dir); err == nil || err.Error() != want {
 		t.Errorf("second: %v\nwant %s", err, want)
 	}

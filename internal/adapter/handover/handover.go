@@ -152,7 +152,9 @@ func inspect(p passed) (s Socket, err error) {
 	case kind == unix.SOCK_STREAM && listens == 1:
 		s.Network = "tcp"
 	default:
-		return s, errors.New("neither a datagram socket nor a listening stream socket; in the unit use ListenDatagram=, or ListenStream= with Accept=no")
+		return s,
+			errors.New("neither a datagram socket nor a listening stream socket; in the unit use ListenDatagram=, " +
+				"or ListenStream= with Accept=no")
 	}
 	s.Address, err = addressOf(at)
 	s.File = os.NewFile(uintptr(p.FD), s.Network+" "+s.Address)

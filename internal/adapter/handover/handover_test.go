@@ -142,9 +142,12 @@ func TestVariables(t *testing.T) {
 		{"meant for the parent", "LISTEN_PID=6 LISTEN_FDS=2", "[] <nil>"},
 		{"systemd", "LISTEN_PID=7 LISTEN_FDS=2 LISTEN_FDNAMES=x", "[{3 x true} {4  true}] <nil>"},
 		{"not a number", "LISTEN_PID=7 LISTEN_FDS=many", "[] LISTEN_FDS=many is not a number of sockets"},
-		{"more than descriptors", "LISTEN_PID=7 LISTEN_FDS=2000000000", "[] LISTEN_FDS=2000000000 is not a number of sockets"},
-		{"the image before knows better than systemd", `LISTEN_PID=7 LISTEN_FDS=1 LISTEN_FRESHET=[{"fd":9,"name":"n"}]`, "[{9 n false}] <nil>"},
-		{"not what an image writes", "LISTEN_FRESHET=3", "[] LISTEN_FRESHET=3: json: cannot unmarshal number into Go value of type []handover.passed"},
+		{"more than descriptors", "LISTEN_PID=7 LISTEN_FDS=2000000000",
+			"[] LISTEN_FDS=2000000000 is not a number of sockets"},
+		{"the image before knows better than systemd", `LISTEN_PID=7 LISTEN_FDS=1 LISTEN_FRESHET=[{"fd":9,"name":"n"}]`,
+			"[{9 n false}] <nil>"},
+		{"not what an image writes", "LISTEN_FRESHET=3",
+			"[] LISTEN_FRESHET=3: json: cannot unmarshal number into Go value of type []handover.passed"},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			list, err := parse(7, func(name string) (string, bool) {

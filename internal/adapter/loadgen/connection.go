@@ -101,7 +101,8 @@ func (r response) written(samples, version int) (int, error) {
 	case !ok:
 		return 0, errors.New("answered " + r.said)
 	case version == 2: // which requires the headers
-		return 0, fmt.Errorf("answered %s without saying how many samples are written: it does not understand version 2", r.said)
+		return 0,
+			fmt.Errorf("answered %s without saying how many samples are written: it does not understand version 2", r.said)
 	}
 	return samples, nil
 }
@@ -143,7 +144,8 @@ func (c *connection) post(ctx context.Context, k int, body []byte) (r response, 
 	if answer.Close || len(text) == maxAnswer {
 		c.close()
 	}
-	r = response{status: answer.StatusCode, said: answer.Status, samples: answer.Header.Get("X-Prometheus-Remote-Write-Samples-Written"),
+	r = response{status: answer.StatusCode, said: answer.Status,
+		samples:    answer.Header.Get("X-Prometheus-Remote-Write-Samples-Written"),
 		retryAfter: retryAfter(answer.Header.Get("Retry-After"))}
 	if len(text) > 0 {
 		r.said += ": " + strings.TrimSpace(string(text))
@@ -185,7 +187,8 @@ func (c *connection) appendHead(b []byte, k, length int) []byte {
 // open connects.
 func (c *connection) open(ctx context.Context) (err error) {
 	tlsPort := c.target.Scheme == "https"
-	address := net.JoinHostPort(c.target.Hostname(), cmp.Or(c.target.Port(), map[bool]string{false: "80", true: "443"}[tlsPort]))
+	address := net.JoinHostPort(c.target.Hostname(),
+		cmp.Or(c.target.Port(), map[bool]string{false: "80", true: "443"}[tlsPort]))
 	dialer := &net.Dialer{Timeout: attemptLimit}
 	if tlsPort {
 		c.Conn, err = (&tls.Dialer{NetDialer: dialer, Config: c.config.TLS}).DialContext(ctx, "tcp", address)

@@ -106,7 +106,8 @@ func dial(network, address string) (int, error) {
 		return -1, errors.Join(os.NewSyscallError("setsockopt SO_SNDBUF", err), unix.Close(fd))
 	}
 	if err := unix.Connect(fd, to); err != nil {
-		return -1, errors.Join(fmt.Errorf("%w; is a server listening there?", os.NewSyscallError("connect", err)), unix.Close(fd))
+		return -1,
+			errors.Join(fmt.Errorf("%w; is a server listening there?", os.NewSyscallError("connect", err)), unix.Close(fd))
 	}
 	return fd, nil
 }

@@ -144,7 +144,8 @@ func TestRunKeepsItsPace(t *testing.T) {
 	for _, even := range []bool{false, true} {
 		conn := listen(t, "udp")
 		s, packets := open(t, conn, Config{}), receive(conn)
-		result, err := s.Run(context.Background(), newLoad(t, nil), Pace{Rate: 14_000, Duration: 300 * time.Millisecond, Even: even})
+		result, err := s.Run(context.Background(), newLoad(t, nil),
+			Pace{Rate: 14_000, Duration: 300 * time.Millisecond, Even: even})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +200,8 @@ func TestFullQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			if result.Refused == 0 || drop != (result.Dropped.Packets > 0) {
-				t.Errorf("without a reader, %d packets were sent, %d dropped, %d times refused", result.Sent.Packets, result.Dropped.Packets, result.Refused)
+				t.Errorf("without a reader, %d packets were sent, %d dropped, %d times refused",
+					result.Sent.Packets, result.Dropped.Packets, result.Refused)
 			}
 			if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 				t.Fatal(err)

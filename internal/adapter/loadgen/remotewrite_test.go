@@ -155,7 +155,8 @@ func TestEverythingWrittenComes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if want := uint64(rounds * l.Series); r.Sent.Samples != want || r.Written != want || r.Retries != 0 || r.Latency.total != uint64(rounds*l.Requests()) {
+				if want := uint64(rounds * l.Series); r.Sent.Samples != want || r.Written != want || r.Retries != 0 ||
+					r.Latency.total != uint64(rounds*l.Requests()) {
 					t.Errorf("%+v written in %d requests, and %d were sent", r.Written, r.Latency.total, want)
 				}
 			}
@@ -233,7 +234,9 @@ func TestAnswers(t *testing.T) {
 		"a limit":                      {version: 1, status: 429, written: "0", want: 0},
 		"an unreadable request":        {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
 		"no such address":              {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
-		"more is written than was sent, which must be wrong": {version: 1, status: 204, written: "101", fails: `the answer says that "101" of 100`},
+		"more is written than was sent, which must be wrong": {
+			version: 1, status: 204, written: "101", fails: `the answer says that "101" of 100`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, func(_ int, _ []byte, w http.ResponseWriter) bool {
@@ -341,7 +344,8 @@ func TestGoingOn(t *testing.T) {
 	}
 	r, err := w.Run(t.Context(), WriterPace{Rounds: 4})
 	if err != nil || r.GoneOn != 8 || r.Retries != 0 || r.Sent.Requests != 12 || r.Written != 400 {
-		t.Errorf("of %d requests %d refused, %d retries, %d samples written: %v", r.Sent.Requests, r.GoneOn, r.Retries, r.Written, err)
+		t.Errorf("of %d requests %d refused, %d retries, %d samples written: %v",
+			r.Sent.Requests, r.GoneOn, r.Retries, r.Written, err)
 	}
 }
 
@@ -375,14 +379,16 @@ func TestWriterEndsWithItsContext(t *testing.T) {
 		return true
 	})
 	defer close(release)
-	if _, err := writer(t, s.URL, 7, writeLoad(t, nil)).Run(ctx, WriterPace{}); !errors.Is(err, enough) && !errors.Is(err, context.Canceled) {
+	if _, err := writer(t, s.URL, 7, writeLoad(t, nil)).Run(ctx, WriterPace{}); !errors.Is(err, enough) &&
+		!errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
 func TestWriterNeedsAnAddress(t *testing.T) {
 	for _, url := range []string{"127.0.0.1:7125", "ftp://127.0.0.1/", "http://"} {
-		if _, err := NewWriter(WriterConfig{URL: url}, writeLoad(t, nil)); err == nil || !strings.Contains(err.Error(), "is not a URL to write to") {
+		if _, err := NewWriter(WriterConfig{URL: url}, writeLoad(t, nil)); err == nil ||
+			!strings.Contains(err.Error(), "is not a URL to write to") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -396,7 +402,8 @@ func TestLatencies(t *testing.T) {
 	for i := range 1000 {
 		l.add(time.Duration(i+1) * time.Millisecond)
 	}
-	for q, want := range map[float64]time.Duration{.001: time.Millisecond, .5: 500 * time.Millisecond, .99: 990 * time.Millisecond, 1: time.Second} {
+	for q, want := range map[float64]time.Duration{.001: time.Millisecond, .5: 500 * time.Millisecond,
+		.99: 990 * time.Millisecond, 1: time.Second} {
 		if got := l.Quantile(q); got < want || got > want+want/30 {
 			t.Errorf("%g: %v, not %v", q, got, want)
 		}

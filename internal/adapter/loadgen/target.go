@@ -33,7 +33,8 @@ func ParseTarget(name string) (network, address string, err error) {
 	if network == "udp" {
 		_, port, err := net.SplitHostPort(address)
 		if n, noPort := strconv.ParseUint(port, 10, 16); err != nil || noPort != nil || n == 0 {
-			return "", "", fmt.Errorf("--to = %s: has no port from 1 to 65535; write udp://HOST:PORT, such as %s", name, DefaultTarget)
+			return "", "",
+				fmt.Errorf("--to = %s: has no port from 1 to 65535; write udp://HOST:PORT, such as %s", name, DefaultTarget)
 		}
 	}
 	return network, address, nil
@@ -91,7 +92,9 @@ func (t *Target) Pending() error {
 		return err
 	}
 	code := 0
-	if controlled := raw.Control(func(fd uintptr) { code, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR) }); controlled != nil {
+	if controlled := raw.Control(func(fd uintptr) {
+		code, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
+	}); controlled != nil {
 		return controlled
 	}
 	if err == nil && code != 0 {

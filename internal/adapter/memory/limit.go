@@ -40,7 +40,9 @@ func findLimit(root fs.FS, goLimit int64) (Limit, error) {
 	consider(bytes, "the cgroup")
 	consider(goLimit, "GOMEMLIMIT")
 	if least.Bytes == math.MaxInt64 {
-		return Limit{}, errors.Join(errors.New("find the memory limit: neither the machine nor a cgroup nor GOMEMLIMIT gives one"), err, errGroup)
+		return Limit{},
+			errors.Join(errors.New("find the memory limit: neither the machine nor a cgroup nor GOMEMLIMIT gives one"), err,
+				errGroup)
 	}
 	return least, nil
 }

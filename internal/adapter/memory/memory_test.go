@@ -32,7 +32,8 @@ func TestFreeStartOfAPositionIndependentProgram(t *testing.T) {
 	if os.Getenv("MEMORY_TEST_POSITION_INDEPENDENT") != "" {
 		return // already checked by TestFreeStart
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-buildmode=pie", "-vet=off", "-ldflags=-w", "-count=1", "-run", "^TestFreeStart", ".")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-buildmode=pie", "-vet=off", "-ldflags=-w", "-count=1", "-run",
+		"^TestFreeStart", ".")
 	cmd.Env = append(os.Environ(), "MEMORY_TEST_POSITION_INDEPENDENT=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -61,19 +62,24 @@ func residentFile(t *testing.T) int {
 func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 	const program = "/opt/my bin/freshet"
 	const text = "00400000-016c1000 r-xp 00000000 fe:00 9978007                            " + program
-	clean := []string{"Private_Clean:       8 kB", "Private_Dirty:       0 kB", "Anonymous:           0 kB", "Swap:                0 kB"}
+	clean := []string{
+		"Private_Clean:       8 kB", "Private_Dirty:       0 kB", "Anonymous:           0 kB", "Swap:                0 kB",
+	}
 	for name, c := range map[string]struct {
 		mapping, figure, value string
 		want                   []part
 	}{
-		"the program's text":        {mapping: text, want: []part{{0x400000, 0x16c1000}}},
-		"its variables":             {mapping: strings.Replace(text, "r-xp", "rw-p", 1)},
-		"another file":              {mapping: "7f2b782dd000-7f2b785fd000 r--p 00000000 fe:00 12   /var/lib/freshet/names.db"},
-		"no file":                   {mapping: "02e8a000-04ee6000 r--p 00000000 00:00 0 "},
-		"the kernel's":              {mapping: "7ffff7fc5000-7ffff7fc9000 r--p 00000000 00:00 0   [vvar]"},
-		"a file that was just made": {mapping: text, figure: "Private_Dirty", value: "8 kB", want: []part{{0x400000, 0x16c1000}}},
-		"addresses by the loader":   {mapping: text, figure: "Anonymous", value: "5696 kB"},
-		"one that was swapped":      {mapping: text, figure: "Swap", value: "4 kB"},
+		"the program's text": {mapping: text, want: []part{{0x400000, 0x16c1000}}},
+		"its variables":      {mapping: strings.Replace(text, "r-xp", "rw-p", 1)},
+		"another file": {mapping: "7f2b782dd000-7f2b785fd000 r--p 00000000 fe:00 12   " +
+			"/var/lib/freshet/names.db"},
+		"no file":      {mapping: "02e8a000-04ee6000 r--p 00000000 00:00 0 "},
+		"the kernel's": {mapping: "7ffff7fc5000-7ffff7fc9000 r--p 00000000 00:00 0   [vvar]"},
+		"a file that was just made": {
+			mapping: text, figure: "Private_Dirty", value: "8 kB", want: []part{{0x400000, 0x16c1000}},
+		},
+		"addresses by the loader": {mapping: text, figure: "Anonymous", value: "5696 kB"},
+		"one that was swapped":    {mapping: text, figure: "Swap", value: "4 kB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := []string{c.mapping}
@@ -93,7 +99,8 @@ func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 			}
 		})
 	}
-	if _, err := unchanged(strings.NewReader("no map\n"), "x"); err == nil || !strings.Contains(fmt.Sprint(err), "no map") {
+	if _, err := unchanged(strings.NewReader("no map\n"), "x"); err == nil ||
+		!strings.Contains(fmt.Sprint(err), "no map") {
 		t.Errorf("a line that is none: %v", err)
 	}
 }

@@ -14,7 +14,8 @@ func TestFind(t *testing.T) {
 		want              Process
 	}{
 		{"Docker with systemd", "python3\n", "0::/system.slice/docker-" + id + ".scope\n", Process{"python3", id}},
-		{"Kubernetes, cgroup v1", "java\n", "12:pids:/kubepods/burstable/pod9/" + id + "\n1:name=systemd:/x\n", Process{"java", id}},
+		{"Kubernetes, cgroup v1", "java\n", "12:pids:/kubepods/burstable/pod9/" + id + "\n1:name=systemd:/x\n",
+			Process{"java", id}},
 		{"no container", "bash\n", "0::/user.slice/user-1000.slice\n", Process{"bash", ""}},
 		{"a process that has ended", "", "", Process{}},
 	} {

@@ -47,7 +47,8 @@ func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
 	positive := func(key string, ok bool, least string) {
 		if !ok {
-			problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf("allows no query; set it to %s or more", least)})
+			problems = append(problems,
+				conf.Problem{Key: key, Text: fmt.Sprintf("allows no query; set it to %s or more", least)})
 		}
 	}
 	positive("timeout", c.Timeout >= time.Millisecond, "1ms")
@@ -55,10 +56,16 @@ func (c Config) Validate() []conf.Problem {
 	positive("max_samples", c.MaxSamples > 0, "1")
 	positive("max_waiting", c.MaxWaiting > 0, "1")
 	if c.MaxConcurrency < 0 {
-		problems = append(problems, conf.Problem{Key: "max_concurrency", Text: "is negative; set it to 1 or more, or to 0 for half of the processors"})
+		problems = append(problems,
+			conf.Problem{Key: "max_concurrency", Text: "is negative; set it to 1 or more, or to 0 for half of the processors"})
 	}
 	if c.MaxMemory < 0 || c.MaxMemory > 0 && c.MaxMemory < leastMemory {
-		problems = append(problems, conf.Problem{Key: "max_memory", Text: fmt.Sprintf("leaves too little for each query; set it to %d MiB or more, or to 0 for a quarter of what there is", leastMemory>>20)})
+		problems = append(problems,
+			conf.Problem{
+				Key: "max_memory",
+				Text: fmt.Sprintf("leaves too little for each query; set it to %d MiB or more, "+
+					"or to 0 for a quarter of what there is", leastMemory>>20),
+			})
 	}
 	positive("max_query_bytes", c.MaxQueryBytes > 0, "1")
 	positive("max_query_depth", c.MaxQueryDepth > 0, "1")

@@ -108,5 +108,6 @@ func lookupText(r *http.Request) string {
 
 // askerOf returns who sent the request, with Grafana's headers about the panel.
 func askerOf(r *http.Request) querycost.Asker {
-	return querycost.AskerOf(sender.Of(r.RemoteAddr, r.UserAgent()), r.Header.Get("X-Dashboard-Uid"), r.Header.Get("X-Panel-Id"))
+	return querycost.AskerOf(sender.Of(r.RemoteAddr, r.UserAgent()), r.Header.Get("X-Dashboard-Uid"),
+		r.Header.Get("X-Panel-Id"))
 }

@@ -41,7 +41,9 @@ func row(t *testing.T, s *server, tenant string) querycost.Row {
 // look-ups.
 func TestCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
+		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
+			cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour
+		})
 		for i, r := range []*http.Request{ranged(1000), ranged(2000)} { // a minute each, one at a time
 			go func() {
 				if w := s.as("a", fromGrafana(r, fmt.Sprint(i))); w.Code != http.StatusOK {
@@ -78,7 +80,9 @@ func TestCosts(t *testing.T) {
 // A query that got no turn cost its wait.
 func TestCostOfAQueryWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Second })
+		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
+			cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Second
+		})
 		for range 3 {
 			go s.as("a", ranged(1000))
 		}
@@ -101,7 +105,8 @@ func TestQueriesAreLabelledInProfiles(t *testing.T) {
 	s.as("a", instant("x"))
 	s.as("a", instant(`x{a="b"}`))
 	id := row(t, s, "a").ID
-	if len(seen) != 2 || !strings.Contains(seen[0], `"query":"`) || !strings.Contains(strings.Join(seen, " "), `"query":"`+id+`"`) {
+	if len(seen) != 2 || !strings.Contains(seen[0], `"query":"`) ||
+		!strings.Contains(strings.Join(seen, " "), `"query":"`+id+`"`) {
 		t.Errorf("labels are %q, and a row is %s", seen, id)
 	}
 	if after := goroutineLabels(); strings.Contains(after, `"query"`) {

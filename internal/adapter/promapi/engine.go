@@ -51,11 +51,18 @@ type Engine struct {
 // may change or remove them in any version, and a dashboard or rule that uses one would break
 // when we update. PromQL's other experiments are off, too.
 func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Registerer) *Engine {
-	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query", Name: "failures_total",
-		Help: "Queries that failed though their data was readable, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; memory, a query needs more than its part of query.max_memory, or was the largest when the memory of the process was nearly full; queue, a tenant has query.max_waiting queries waiting; timeout, queries are slow or too many at once; slow_client, a client read its answer too slowly and was cut off; panic, a bug, and the log has the stack.",
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
+		Name: "failures_total",
+		Help: "Queries that failed though their data was readable, by reason. Rising: limit, " +
+			"a dashboard asks for more than the max_* settings allow, and its panel says which; memory, " +
+			"a query needs more than its part of query.max_memory, or was the largest when the memory of the process was " +
+			"nearly full; queue, a tenant has query.max_waiting queries waiting; timeout, queries are slow or too many at " +
+			"once; slow_client, a client read its answer too slowly and was cut off; panic, a bug, and the log has the stack.",
 	}, []string{"reason"})
-	waited := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "freshet", Subsystem: "query", Name: "wait_seconds",
-		Help:    "How long queries waited for their first turn, by lane. Rising in long: dashboards ask for more than the processors can do; rising in short or own: other work takes the processors.",
+	waited := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "freshet", Subsystem: "query",
+		Name: "wait_seconds",
+		Help: "How long queries waited for their first turn, by lane. Rising in long: " +
+			"dashboards ask for more than the processors can do; rising in short or own: other work takes the processors.",
 		Buckets: []float64{.001, .01, .1, .5, 1, 2, 5, 10, 30, 60},
 	}, []string{"lane"})
 	reg.MustRegister(failed, waited)
@@ -63,8 +70,9 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 		failed.WithLabelValues(reason)
 	}
 	e := &Engine{
-		lanes:    newLanes(cfg, memory),
-		parser:   promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true, EnableExperimentalFunctions: cfg.Experimental}, cfg.limits(), failed.WithLabelValues(failedLimit).Inc),
+		lanes: newLanes(cfg, memory),
+		parser: promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true,
+			EnableExperimentalFunctions: cfg.Experimental}, cfg.limits(), failed.WithLabelValues(failedLimit).Inc),
 		limits:   cfg.limits(),
 		timeout:  cfg.Timeout,
 		lookback: cfg.LookbackDelta,
@@ -96,14 +104,16 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 }
 
 // NewInstantQuery prepares a query at one time.
-func (e *Engine) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string, at time.Time) (promql.Query, error) {
+func (e *Engine) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string,
+	at time.Time) (promql.Query, error) {
 	return e.newQuery(e.lanes.short, func(in *promql.Engine) (promql.Query, error) {
 		return in.NewInstantQuery(ctx, meter(q), opts, text, at)
 	})
 }
 
 // NewRangeQuery prepares a query over a range of time.
-func (e *Engine) NewRangeQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string, start, end time.Time, step time.Duration) (promql.Query, error) {
+func (e *Engine) NewRangeQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string, start,
+	end time.Time, step time.Duration) (promql.Query, error) {
 	l := e.lanes.long
 	if step > 0 && end.Sub(start)/step < shortSteps {
 		l = e.lanes.short
@@ -118,7 +128,8 @@ func (e *Engine) NewRangeQuery(ctx context.Context, q storage.Queryable, opts pr
 type Own struct{ *Engine }
 
 // NewInstantQuery prepares a query at one time.
-func (o Own) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string, at time.Time) (promql.Query, error) {
+func (o Own) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string,
+	at time.Time) (promql.Query, error) {
 	return o.newQuery(o.lanes.own, func(in *promql.Engine) (promql.Query, error) {
 		return in.NewInstantQuery(ctx, meter(q), opts, text, at)
 	})
@@ -169,7 +180,8 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	}()
 	defer func() { e.count(result.Err) }()
 	result = q.run(ctx, q.lane)
-	if larger := q.lane.larger; larger != nil && (needsMore(result.Err) && !errors.Is(result.Err, errHeap) || errors.Is(result.Err, errAgain)) {
+	if larger := q.lane.larger; larger != nil &&
+		(needsMore(result.Err) && !errors.Is(result.Err, errHeap) || errors.Is(result.Err, errAgain)) {
 		q.release()
 		again, err := q.prepare(larger.engine)
 		if err != nil {
@@ -270,12 +282,17 @@ func (e *Engine) count(err error) {
 func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
 	text := q.String()
 	of, _ := tenant.FromContext(ctx)
-	attributes := []attribute.KeyValue{attribute.String("freshet.tenant", of), attribute.String("freshet.query", strings.ToValidUTF8(text[:min(len(text), longestTraced)], ""))}
+	attributes := []attribute.KeyValue{
+		attribute.String("freshet.tenant", of),
+		attribute.String("freshet.query", strings.ToValidUTF8(text[:min(len(text), longestTraced)], "")),
+	}
 	if s, ok := q.Statement().(*parser.EvalStmt); ok {
 		attributes = append(attributes, attribute.String("freshet.start", s.Start.UTC().Format(time.RFC3339Nano)),
-			attribute.String("freshet.end", s.End.UTC().Format(time.RFC3339Nano)), attribute.String("freshet.step", s.Interval.String()))
+			attribute.String("freshet.end", s.End.UTC().Format(time.RFC3339Nano)),
+			attribute.String("freshet.step", s.Interval.String()))
 	}
-	return otel.Tracer("").Start(ctx, "query", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attributes...))
+	return otel.Tracer("").Start(ctx, "query", trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attributes...))
 }
 
 // dropSuffixHints removes the hints that a counter's name should end in _total. Applications
@@ -311,7 +328,8 @@ func (q *query) dropSparse(notes annotations.Annotations) {
 // notEntered returns the error of work that got no turn.
 func (e *Engine) notEntered(cause error, l *lane) error {
 	if errors.Is(cause, turns.ErrFull) {
-		return fmt.Errorf("%d queries of the tenant already wait, which is the limit (query.max_waiting): query less often, or raise %s: %w", e.waiting, l.raise, cause)
+		return fmt.Errorf("%d queries of the tenant already wait, which is the limit (query.max_waiting): "+
+			"query less often, or raise %s: %w", e.waiting, l.raise, cause)
 	}
 	where := "the queue of the tenant: " + l.atOnce
 	if errors.Is(cause, context.DeadlineExceeded) {

@@ -24,7 +24,8 @@ func newFeatures(p parser.Parser) features.Collector {
 		r.Disable(features.PromQL, name) // see NewEngine
 	}
 	for name, enabled := range map[string]bool{
-		"label_values_match": true, "query_warnings": true, "query_stats": true, "time_range_series": true, "time_range_labels": true,
+		"label_values_match": true, "query_warnings": true, "query_stats": true, "time_range_series": true,
+		"time_range_labels":     true,
 		"remote_write_receiver": true, "otlp_write_receiver": true, "lifecycle": true,
 		"admin": false, "search": false, "exclude_alerts": false, "openapi_3.1": false, "openapi_3.2": false,
 	} {

@@ -28,7 +28,8 @@ const federatePath = "/federate"
 // maxFederated bounds an answer, in series. In memory each takes 100 bytes and its labels.
 const maxFederated = 1_000_000
 
-var errTooManyFederated = fmt.Errorf("match[] finds more than %d series; ask for fewer, or use remote read", maxFederated)
+var errTooManyFederated = fmt.Errorf("match[] finds more than %d series; ask for fewer, or use remote read",
+	maxFederated)
 
 // federate answers with the newest sample of each series that match[] finds, no older than the
 // look-back, in a format for scraping. The answer equals that of Prometheus' web/federate.go,
@@ -51,7 +52,8 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	slices.SortStableFunc(newest, func(x, y promql.Sample) int {
 		return cmp.Compare(x.Metric.Get(model.MetricNameLabel), y.Metric.Get(model.MetricNameLabel))
 	})
-	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeProtoText),
+	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeProtoDelim),
+		expfmt.NewFormat(expfmt.TypeProtoText),
 		expfmt.NewFormat(expfmt.TypeProtoCompact), expfmt.NewFormat(expfmt.TypeTextPlain))
 	w.Header().Set("Content-Type", string(format))
 	for _, warning := range warnings.AsErrors() { // the formats have no place for warnings
@@ -67,7 +69,8 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 
 // newest returns the newest sample of each series, without stale series, and warnings about
 // what is missing.
-func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all promql.Vector, warnings annotations.Annotations, err error) {
+func (a *api) newest(ctx context.Context,
+	matchers [][]*labels.Matcher) (all promql.Vector, warnings annotations.Annotations, err error) {
 	until := a.Now()
 	from, to := until.Add(-a.Engine.lookback).UnixMilli(), until.UnixMilli()
 	q, err := metered{a.Queryable}.Querier(from, to)
@@ -205,7 +208,8 @@ func classic(h *histogram.FloatHistogram) *dto.Histogram {
 			total += buckets.At().Count
 			more = buckets.Next()
 		}
-		out.Bucket = append(out.Bucket, &dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCountFloat: proto.Float64(total)})
+		out.Bucket = append(out.Bucket,
+			&dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCountFloat: proto.Float64(total)})
 	}
 	return out
 }

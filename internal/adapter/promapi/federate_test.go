@@ -33,7 +33,8 @@ func (s *server) federate(accept string, match ...string) *httptest.ResponseReco
 func TestFederate(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())
-	custom := &histogram.FloatHistogram{Schema: histogram.CustomBucketsSchema, Count: 6, Sum: 9, CustomValues: []float64{1, 2, 5},
+	custom := &histogram.FloatHistogram{Schema: histogram.CustomBucketsSchema, Count: 6, Sum: 9,
+		CustomValues:  []float64{1, 2, 5},
 		PositiveSpans: []histogram.Span{{Offset: 0, Length: 1}, {Offset: 1, Length: 2}}, PositiveBuckets: []float64{1, 2, 3}}
 	add := func(name string, at int64, v float64) {
 		if _, err := app.Append(0, labels.FromStrings("__name__", name), at*1000, v); err != nil {
@@ -44,7 +45,8 @@ func TestFederate(t *testing.T) {
 	add("ended", base+300, math.Float64frombits(value.StaleNaN))
 	add("ahead", base+300, 1)
 	add("ahead", base+330, 2)
-	_, err := app.AppendHistogram(0, labels.FromStrings("__name__", "classic", "instance", "i"), (base+300)*1000, nil, custom)
+	_, err := app.AppendHistogram(0, labels.FromStrings("__name__", "classic", "instance", "i"), (base+300)*1000, nil,
+		custom)
 	if err == nil {
 		err = app.Commit()
 	}
@@ -63,7 +65,8 @@ ahead{instance=""} 1 1700000300000
 requests_total{code="200",instance=""} 300 1700000300000
 requests_total{code="500",instance=""} 30 1700000300000
 `},
-		{"text has no native histograms, and names are escaped unless the client asks for UTF-8", []string{`{__name__=~"latency|http.duration"}`}, `# TYPE http_duration untyped
+		{"text has no native histograms, and names are escaped unless the client asks for UTF-8",
+			[]string{`{__name__=~"latency|http.duration"}`}, `# TYPE http_duration untyped
 http_duration{service_name="a/b",instance=""} 1 1700000300000
 `},
 		{"custom buckets are classic ones", []string{`classic`}, `# TYPE classic histogram
@@ -103,7 +106,8 @@ func (l lacking) Querier(mint, maxt int64) (storage.Querier, error) {
 	return lackingQuerier{q}, err
 }
 
-func (q lackingQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, m ...*labels.Matcher) storage.SeriesSet {
+func (q lackingQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	m ...*labels.Matcher) storage.SeriesSet {
 	return lackingSet{q.Querier.Select(ctx, sorted, hints, m...)}
 }
 
@@ -114,7 +118,8 @@ func (lackingSet) Warnings() annotations.Annotations {
 // Missing data would end series at the scraper, so the answer warns of it.
 func TestFederateWarns(t *testing.T) {
 	w := newServer(lacking{database(t)}).federate("", "requests_total")
-	if got, want := w.Header().Get("Warning"), `199 freshet "store raw cannot be opened"`; w.Code != 200 || w.Body.Len() == 0 || got != want {
+	if got, want := w.Header().Get("Warning"), `199 freshet "store raw cannot be opened"`; w.Code != 200 ||
+		w.Body.Len() == 0 || got != want {
 		t.Errorf("%d, Warning: %s, want %s", w.Code, got, want)
 	}
 	if got := newServer(database(t)).federate("", "requests_total").Header()["Warning"]; got != nil {
@@ -125,17 +130,21 @@ func TestFederateWarns(t *testing.T) {
 // A Prometheus that scrapes native histograms, and so asks for protobuf, gets them.
 func TestFederateNativeHistograms(t *testing.T) {
 	s := newServer(database(t))
-	w := s.federate("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;q=0.3", "latency")
+	w := s.federate("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"+
+		"encoding=delimited;q=0.7,text/plain;q=0.3", "latency")
 	var got dto.MetricFamily
-	if err := expfmt.NewDecoder(bytes.NewReader(w.Body.Bytes()), expfmt.ResponseFormat(w.Header())).Decode(&got); err != nil {
+	if err := expfmt.NewDecoder(bytes.NewReader(w.Body.Bytes()), expfmt.ResponseFormat(w.Header())).Decode(&got); err !=
+		nil {
 		t.Fatalf("%d %q: %v", w.Code, w.Header().Get("Content-Type"), err)
 	}
 	text, err := protojson.Marshal(&got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"name":"latency","type":"HISTOGRAM","metric":[{"label":[{"name":"instance","value":""}],"histogram":{"sampleCountFloat":120,"sampleSum":300,"schema":0,` +
-		`"zeroThreshold":0,"zeroCountFloat":0,"positiveSpan":[{"offset":1,"length":2}],"positiveCount":[90,30]},"timestampMs":"1700000300000"}]}`
+	want := `{"name":"latency","type":"HISTOGRAM","metric":[{"label":[{"name":"instance","value":""}],` +
+		`"histogram":{"sampleCountFloat":120,"sampleSum":300,"schema":0,` +
+		`"zeroThreshold":0,"zeroCountFloat":0,"positiveSpan":[{"offset":1,"length":2}],"positiveCount":[90,30]},` +
+		`"timestampMs":"1700000300000"}]}`
 	if strings.ReplaceAll(string(text), " ", "") != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
@@ -147,7 +156,8 @@ func TestFederateNativeHistograms(t *testing.T) {
 // A request for more series than there is memory for gets an error that says so.
 func TestFederateTooMany(t *testing.T) {
 	s := newServer(fakeSeries(40_000, 0), func(cfg *Config, _ *Options) { cfg.MaxMemory = 64 << 20 })
-	if w := s.federate("", "x"); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "query.max_memory") {
+	if w := s.federate("", "x"); w.Code != http.StatusUnprocessableEntity ||
+		!strings.Contains(w.Body.String(), "query.max_memory") {
 		t.Errorf("status %d %.300s", w.Code, w.Body)
 	}
 	s.nothingHeld(t)

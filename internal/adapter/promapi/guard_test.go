@@ -38,7 +38,9 @@ func TestGuard(t *testing.T) {
 		{"long", `{a="` + strings.Repeat("x", 256<<10) + `"}`, tooLong},
 	}
 	runs := append(texts, attack{"a subquery of 691 GB", "count_over_time(vector(1)[1000d:1ms])", tooFine},
-		attack{"a subquery in a subquery", "max_over_time(max_over_time(rate(x[1m])[1000d:1s])[1d:1m])", "max_subquery_steps"},
+		attack{
+			"a subquery in a subquery", "max_over_time(max_over_time(rate(x[1m])[1000d:1s])[1d:1m])", "max_subquery_steps",
+		},
 		attack{"a step of nothing", "max_over_time(x[1d:0.0001])", "below 1ms"})
 	for _, c := range []struct {
 		path, parameter string
@@ -94,7 +96,8 @@ func TestFormatIsLimitedFurther(t *testing.T) {
 		{deep, "401 levels deep; at most 16384 and 100 can be formatted"},
 		{`{a="` + strings.Repeat("x", 17_000) + `"}`, "the query is 17006 bytes long and 2 levels deep"},
 	} {
-		for _, r := range []*http.Request{get(prefix+"/format_query", url.Values{"query": {c.query}}), post(prefix+"/format_query", url.Values{"query": {c.query}})} {
+		for _, r := range []*http.Request{get(prefix+"/format_query", url.Values{"query": {c.query}}),
+			post(prefix+"/format_query", url.Values{"query": {c.query}})} {
 			w := s.ask(r)
 			if e := decode(t, w); w.Code != http.StatusBadRequest || !strings.Contains(e.Error, c.want) {
 				t.Errorf("%s: status %d %.200q, want %q", r.Method, w.Code, e.Error, c.want)
@@ -120,9 +123,12 @@ func TestBodies(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"the longest query, each byte escaped", form("application/x-www-form-urlencoded", "query=1"+strings.Repeat("%20", 999)), 200, ""},
-		{"a byte more", form("application/x-www-form-urlencoded", "query=1"+strings.Repeat("%20", 1000)), 400, "1001 bytes long"},
-		{"a body without end", form("application/x-www-form-urlencoded", "query=1"+strings.Repeat("%20", 100_000)), 413, "longer than 68536 bytes"},
+		{"the longest query, each byte escaped",
+			form("application/x-www-form-urlencoded", "query=1"+strings.Repeat("%20", 999)), 200, ""},
+		{"a byte more", form("application/x-www-form-urlencoded", "query=1"+strings.Repeat("%20", 1000)), 400,
+			"1001 bytes long"},
+		{"a body without end", form("application/x-www-form-urlencoded", "query=1"+strings.Repeat("%20", 100_000)), 413,
+			"longer than 68536 bytes"},
 		{"another kind of form is guarded, too", form(m.FormDataContentType(), parts.String()), 400, "1001 levels deep"},
 		{"half an escape", form("application/x-www-form-urlencoded", "query=1%2"), 400, "read the parameters"},
 		{"not a form", form("application/json", `{"query":"1"}`), 400, "no expression found"},
@@ -137,7 +143,8 @@ func TestBodies(t *testing.T) {
 func TestTooManySamples(t *testing.T) {
 	s := newServer(database(t), func(cfg *Config, _ *Options) { cfg.MaxSamples = 100 })
 	w := s.ask(get(prefix+"/query", url.Values{"query": {"max_over_time(vector(1)[1000s:1s])"}}))
-	if e := decode(t, w); w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" || !strings.Contains(e.Error, "too many samples") {
+	if e := decode(t, w); w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" ||
+		!strings.Contains(e.Error, "too many samples") {
 		t.Errorf("status %d, %+v", w.Code, e)
 	}
 }
@@ -172,8 +179,10 @@ func TestTimeAndConcurrency(t *testing.T) {
 		background := context.Background()
 		first := ask(background, url.Values{"query": {"x"}})
 		waiting := <-ask(background, url.Values{"query": {"1"}, "timeout": {"10s"}})
-		if waiting.status != http.StatusServiceUnavailable || waiting.ErrorType != "timeout" || waiting.took != 10*time.Second ||
-			waiting.Error != "query timed out in the queue of the tenant: 2 short queries run at once (one more than query.max_concurrency)" {
+		if waiting.status != http.StatusServiceUnavailable || waiting.ErrorType != "timeout" ||
+			waiting.took != 10*time.Second ||
+			waiting.Error !=
+				"query timed out in the queue of the tenant: 2 short queries run at once (one more than query.max_concurrency)" {
 			t.Errorf("a query that waits longer than its own timeout: %+v", waiting)
 		}
 		gone, leave := context.WithCancel(background)
@@ -190,7 +199,8 @@ func TestTimeAndConcurrency(t *testing.T) {
 		if r := <-second; r.status != http.StatusOK {
 			t.Errorf("the second, once the first is done: %+v", r)
 		}
-		if r := <-ask(background, url.Values{"query": {"x"}}); r.status != http.StatusServiceUnavailable || r.ErrorType != "timeout" || r.took != time.Minute {
+		if r := <-ask(background, url.Values{"query": {"x"}}); r.status != http.StatusServiceUnavailable ||
+			r.ErrorType != "timeout" || r.took != time.Minute {
 			t.Errorf("a query that the storage does not answer: %+v", r)
 		}
 		if got := s.failures(t, failedTimeout); got != 2 {
@@ -212,14 +222,17 @@ func TestPanics(t *testing.T) {
 			func(context.Context) storage.SeriesSet { return broken{} }, nil},
 		{"outside of the engine", "/series?match[]=x",
 			func(context.Context) storage.SeriesSet { return broken{} }, nil},
-		{"in a handler of ours", "/metadata", nil, metadataFunc(func(string) []catalogue.Entry { return []catalogue.Entry{*nothing} })},
+		{"in a handler of ours", "/metadata", nil, metadataFunc(func(string) []catalogue.Entry {
+			return []catalogue.Entry{*nothing}
+		})},
 	} {
 		s := newServer(c.storage, func(_ *Config, o *Options) { o.Metadata = c.metadata })
 		r := httptest.NewRequest(http.MethodGet, prefix+c.path, nil)
 		r.Header.Set("Accept-Encoding", "gzip")
 		w := s.ask(r)
 		text := unzip(t, w)
-		if w.Code != http.StatusInternalServerError || !strings.Contains(text, `"errorType":"internal"`) || !strings.Contains(text, "this is a bug") {
+		if w.Code != http.StatusInternalServerError || !strings.Contains(text, `"errorType":"internal"`) ||
+			!strings.Contains(text, "this is a bug") {
 			t.Errorf("%s: status %d %s", c.why, w.Code, text)
 		}
 		if got := s.failures(t, failedPanic); got != 1 {

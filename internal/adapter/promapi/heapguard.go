@@ -68,7 +68,9 @@ func newHeapGuard(process int64, logger *slog.Logger) *heapGuard {
 }
 
 func readHeap() heap {
-	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	s := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
+	}
 	metrics.Read(s)
 	return heap{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()}
 }
@@ -220,7 +222,8 @@ func (g *heapGuard) look(now time.Time) {
 	g.ending, g.until = largest, now.Add(heapPause)
 	largest.cancel(errHeap)
 	text := largest.query.String()
-	g.logger.Warn("the memory is nearly full: a query was ended", "tenant", largest.turn.tenant, "query", text[:min(len(text), longestTraced)],
+	g.logger.Warn("the memory is nearly full: a query was ended",
+		"tenant", largest.turn.tenant, "query", text[:min(len(text), longestTraced)],
 		"heap_bytes", h.live, "bound_bytes", g.bound)
 }
 
@@ -242,7 +245,8 @@ func (g *heapGuard) largest() (found *watched) {
 
 // heapFull returns the error of a query that the guard ended. No lane has more memory for it.
 func (s *lanes) heapFull() error {
-	return fmt.Errorf("%w, and this query may take most of it; all queries should share at most %d MiB (%s): ask for fewer series, a shorter range or a longer step, or give the process more memory",
+	return fmt.Errorf("%w, and this query may take most of it; all queries should share at most %d MiB (%s): "+
+		"ask for fewer series, a shorter range or a longer step, or give the process more memory",
 		errHeap, s.total>>20, s.of)
 }
 

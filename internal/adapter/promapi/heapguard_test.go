@@ -47,8 +47,10 @@ func guarded(limit uint64, series map[string]int) (*server, *heapOfTest) {
 func (s *server) failedForHeap(t *testing.T, name string, w *httptest.ResponseRecorder) {
 	t.Helper()
 	e := decode(t, w)
-	if w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" || !strings.Contains(e.Error, "nearly full") || !strings.Contains(e.Error, "query.max_memory") {
-		t.Errorf("query of %s: status %d, %s %q; want 422 and an error that names query.max_memory", name, w.Code, e.ErrorType, e.Error)
+	if w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" ||
+		!strings.Contains(e.Error, "nearly full") || !strings.Contains(e.Error, "query.max_memory") {
+		t.Errorf("query of %s: status %d, %s %q; want 422 and an error that names query.max_memory",
+			name, w.Code, e.ErrorType, e.Error)
 	}
 }
 
@@ -121,7 +123,9 @@ func TestHeapThatStaysFull(t *testing.T) {
 		}()
 		go func() {
 			ctx := tenant.NewContext(t.Context(), "freshet")
-			q, err := Own{s.options.Engine}.NewInstantQuery(ctx, s.options.Queryable, nil, `max_over_time(x[5m:1s])`, time.Unix(base, 0)) // larger than b's
+			// Larger than b's.
+			q, err := Own{s.options.Engine}.NewInstantQuery(ctx, s.options.Queryable, nil, `max_over_time(x[5m:1s])`,
+				time.Unix(base, 0))
 			if err != nil {
 				t.Error(err)
 				return
@@ -156,7 +160,10 @@ func TestFullHeapSparesSmallQueries(t *testing.T) {
 		if w := s.as("a", ranged(1000)); w.Code != http.StatusOK {
 			t.Errorf("a small query: status %d %s", w.Code, w.Body)
 		}
-		form := url.Values{"query": {`count(count_values("v", x))`}, "start": {fmt.Sprint(base)}, "end": {fmt.Sprint(base + 10)}, "step": {"0.01"}}
+		form := url.Values{
+			"query": {`count(count_values("v", x))`}, "start": {fmt.Sprint(base)}, "end": {fmt.Sprint(base + 10)},
+			"step": {"0.01"},
+		}
 		s.failedForHeap(t, "a", s.as("a", get(prefix+"/query_range", form)))
 		unwatched(t, s)
 	})

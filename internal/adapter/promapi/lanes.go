@@ -128,7 +128,8 @@ func newLanes(cfg Config, machine Memory) *lanes {
 	l.long.atOnce = fmt.Sprintf("%d long queries run at once (query.max_concurrency)", n)
 	l.short.atOnce = fmt.Sprintf("%d short queries run at once (one more than query.max_concurrency)", n+1)
 	l.own.atOnce = fmt.Sprintf("%d queries of Freshet's own run at once", ownSlots)
-	l.lookup.atOnce = fmt.Sprintf("%d requests for series, labels, exemplars or remote read run at once (by query.max_memory, at most %d)", lookups, mostLookups)
+	l.lookup.atOnce = fmt.Sprintf("%d requests for series, labels, exemplars or remote read run at once (by "+
+		"query.max_memory, at most %d)", lookups, mostLookups)
 	for _, of := range l.all() {
 		of.raise = "query.max_concurrency if there are processors for it"
 	}
@@ -170,9 +171,11 @@ func (e *memoryError) Error() string { return e.text }
 // tooMany returns the error of a query that needs too many samples at once.
 func (s *lanes) tooMany(l *lane) error {
 	if l.inKey {
-		return &memoryError{fmt.Sprintf("the query needs too many samples: more than %d at once (query.max_samples); ask for fewer series, a shorter range or a longer step", l.maxSamples)}
+		return &memoryError{fmt.Sprintf("the query needs too many samples: more than %d at once (query.max_samples); "+
+			"ask for fewer series, a shorter range or a longer step", l.maxSamples)}
 	}
-	return &memoryError{fmt.Sprintf("the query needs too many samples: it has memory for %d at once; %s", l.maxSamples, s.wayOut(l))}
+	return &memoryError{fmt.Sprintf("the query needs too many samples: it has memory for %d at once; %s",
+		l.maxSamples, s.wayOut(l))}
 }
 
 // tooLarge returns the error of work whose series or answer take too much memory.
@@ -181,7 +184,8 @@ func (s *lanes) tooLarge(l *lane, what string) error {
 }
 
 func (s *lanes) wayOut(l *lane) string {
-	return fmt.Sprintf("queries share %d MiB (%s), and %s: ask for fewer series, a shorter range or a longer step, or raise query.max_memory",
+	return fmt.Sprintf("queries share %d MiB (%s), and %s: ask for fewer series, a shorter range or a longer step, "+
+		"or raise query.max_memory",
 		s.total>>20, s.of, l.atOnce)
 }
 
@@ -191,10 +195,15 @@ type lanesCollector struct{ *lanes }
 
 var (
 	slotsDesc = prometheus.NewDesc("freshet_query_slots", "Queries of a lane that may run at once.", []string{"lane"}, nil)
-	shareDesc = prometheus.NewDesc("freshet_query_share_bytes", "Memory that one query of a lane may take.", []string{"lane"}, nil)
+	shareDesc = prometheus.NewDesc("freshet_query_share_bytes",
+		"Memory that one query of a lane may take.", []string{"lane"}, nil)
 
-	waitingDesc = prometheus.NewDesc("freshet_query_waiting", "Queries of a tenant that wait for their turn in a lane. Stays above 0: the tenant asks for more than its share, and its own queries wait for each other.", []string{"lane", "tenant"}, nil)
-	heldDesc    = prometheus.NewDesc("freshet_query_held_bytes", "Memory set aside for queries of a tenant, by lane; lane answers is for answers that its clients have not read yet. Stays high there: clients read slowly.", []string{"lane", "tenant"}, nil)
+	waitingDesc = prometheus.NewDesc("freshet_query_waiting",
+		"Queries of a tenant that wait for their turn in a lane. Stays above 0: the tenant asks for more than its share, "+
+			"and its own queries wait for each other.", []string{"lane", "tenant"}, nil)
+	heldDesc = prometheus.NewDesc("freshet_query_held_bytes",
+		"Memory set aside for queries of a tenant, by lane; lane answers is for answers that its clients have not read "+
+			"yet. Stays high there: clients read slowly.", []string{"lane", "tenant"}, nil)
 )
 
 func (c lanesCollector) Describe(out chan<- *prometheus.Desc) {

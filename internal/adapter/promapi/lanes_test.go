@@ -69,7 +69,11 @@ func (s *server) as(name string, r *http.Request) *httptest.ResponseRecorder {
 
 // ranged is a query of x at this many steps, all of which see its sample.
 func ranged(steps int) *http.Request {
-	return get(prefix+"/query_range", url.Values{"query": {"x"}, "start": {fmt.Sprint(base)}, "end": {fmt.Sprint(float64(base) + float64(steps-1)*0.01)}, "step": {"0.01"}})
+	return get(prefix+"/query_range",
+		url.Values{
+			"query": {"x"}, "start": {fmt.Sprint(base)}, "end": {fmt.Sprint(float64(base) + float64(steps-1)*0.01)},
+			"step": {"0.01"},
+		})
 }
 
 func instant(query string) *http.Request {
@@ -101,7 +105,9 @@ func TestTenantsTakeTurns(t *testing.T) {
 			name, _ := tenant.FromContext(ctx)
 			return &slowSet{n: map[string]int{"a": 600, "b": 50}[name], each: 100 * time.Millisecond}
 		})
-		s := newServer(ofTenant, asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
+		s := newServer(ofTenant, asTenant, func(cfg *Config, _ *Options) {
+			cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour
+		})
 		began := time.Now()
 		var done sync.Map // when each query of a was done
 		for range 30 {
@@ -122,7 +128,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 		}{
 			{"a query of nothing", func() int { return s.as("b", instant("vector(1)")).Code }, 0},
 			{"Freshet's own", func() int {
-				q, err := Own{s.options.Engine}.NewInstantQuery(tenant.NewContext(t.Context(), "a"), s.options.Queryable, nil, "vector(1)", time.Now())
+				q, err := Own{s.options.Engine}.NewInstantQuery(tenant.NewContext(t.Context(), "a"), s.options.Queryable, nil,
+					"vector(1)", time.Now())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -137,7 +144,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 			{"a long query", func() int { return s.as("b", ranged(1000)).Code }, 12 * time.Second},
 			// It begins as a short query and goes on as a long one.
 			{"a short query that turns out long", func() int { return s.as("b", instant("x")).Code }, 12 * time.Second},
-			{"series", func() int { return s.as("b", get(prefix+"/series", url.Values{"match[]": {"x"}})).Code }, 5 * time.Second},
+			{"series", func() int { return s.as("b", get(prefix+"/series", url.Values{"match[]": {"x"}})).Code },
+				5 * time.Second},
 		} {
 			asked := time.Now()
 			if status := c.ask(); status != http.StatusOK {
@@ -167,7 +175,9 @@ func TestTenantsTakeTurns(t *testing.T) {
 // TestQueue sends more queries of a tenant than may wait.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(fakeSeries(10, time.Second), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.MaxWaiting = 1, 2 })
+		s := newServer(fakeSeries(10, time.Second), asTenant, func(cfg *Config, _ *Options) {
+			cfg.MaxConcurrency, cfg.MaxWaiting = 1, 2
+		})
 		var mu sync.Mutex
 		statuses := map[int]int{}
 		ask := func(name string) {
@@ -176,7 +186,8 @@ func TestQueue(t *testing.T) {
 				mu.Lock()
 				statuses[w.Code]++
 				mu.Unlock()
-				if e := decode(t, w); w.Code == http.StatusTooManyRequests && (e.ErrorType != "execution" || !strings.Contains(e.Error, "query.max_waiting")) {
+				if e := decode(t, w); w.Code == http.StatusTooManyRequests &&
+					(e.ErrorType != "execution" || !strings.Contains(e.Error, "query.max_waiting")) {
 					t.Errorf("the error does not name the setting: %+v", e)
 				}
 			}()
@@ -213,20 +224,29 @@ func TestQueryMemory(t *testing.T) {
 	}{
 		// Of 64 MiB a long query has 12: 393,216 samples, and 6 MiB for series.
 		{"all fits", memory(64 * mib), 100, ranged(1000), ""},
-		{"too many samples", memory(64 * mib), 400, ranged(1000), "it has memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at once (query.max_concurrency): ask for fewer series"},
-		{"too many of the setting", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000), "more than 1000 at once (query.max_samples)"},
-		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000), "the answer takes more than its share of 12 MiB"},
+		{"too many samples", memory(64 * mib), 400, ranged(1000),
+			"it has memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at once " +
+				"(query.max_concurrency): ask for fewer series"},
+		{"too many of the setting", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000),
+			"more than 1000 at once (query.max_samples)"},
+		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000),
+			"the answer takes more than its share of 12 MiB"},
 		{"too many series", memory(64 * mib), 20_000, ranged(1), "the series and labels that the query reads take more than"},
 		{"a short query begins again as a long one", memory(64 * mib), 2000, ranged(50), ""},
-		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}), "the series and labels that the query reads take more than its share of 8 MiB; queries share 64 MiB (query.max_memory), and 2 requests for series, labels, exemplars or remote read run at once (by query.max_memory, at most 10)"},
-		{"of the machine, which is named", func(*Config, *Options) {}, 400_000, instant("x"), "queries share 2048 MiB (a quarter of this test; query.max_memory overrides it)"},
+		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}),
+			"the series and labels that the query reads take more than its share of 8 MiB; " +
+				"queries share 64 MiB (query.max_memory), and 2 requests for series, labels, exemplars or remote read run at " +
+				"once (by query.max_memory, at most 10)"},
+		{"of the machine, which is named", func(*Config, *Options) {}, 400_000, instant("x"),
+			"queries share 2048 MiB (a quarter of this test; query.max_memory overrides it)"},
 	} {
 		s := newServer(fakeSeries(c.series, 0), c.change)
 		w := s.ask(c.r)
 		switch e := decode(t, w); {
 		case c.want == "" && w.Code != http.StatusOK:
 			t.Errorf("%s: status %d %s", c.why, w.Code, e.Error)
-		case c.want != "" && (w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" || !strings.Contains(e.Error, c.want)):
+		case c.want != "" &&
+			(w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" || !strings.Contains(e.Error, c.want)):
 			t.Errorf("%s: status %d, %s %q, want %q", c.why, w.Code, e.ErrorType, e.Error, c.want)
 		}
 		if c.want != "" && !strings.HasPrefix(c.r.URL.Path, prefix+"/series") && s.failures(t, failedMemory) != 1 {
@@ -244,12 +264,14 @@ func TestSharesAddUp(t *testing.T) {
 			cfg.MaxConcurrency = concurrency
 			l := newLanes(cfg, Memory{Bytes: bytes})
 			n := cfg.concurrency()
-			most := l.long.share*(n+1) + l.short.share*(n+2) + l.own.share*(ownSlots+1) + l.lookup.share*l.lookup.count + bytes/16*answersPart
+			most := l.long.share*(n+1) + l.short.share*(n+2) + l.own.share*(ownSlots+1) + l.lookup.share*l.lookup.count +
+				bytes/16*answersPart
 			if most > bytes {
 				t.Errorf("%d queries at once and %d bytes: %d can be held", concurrency, bytes, most)
 			}
 			if n < 1 || n < 3 && l.short.share < 1<<18 {
-				t.Errorf("%d queries at once and %d bytes: %d slots, %d bytes for a short query", concurrency, bytes, n, l.short.share)
+				t.Errorf("%d queries at once and %d bytes: %d slots, %d bytes for a short query",
+					concurrency, bytes, n, l.short.share)
 			}
 		}
 	}
@@ -267,7 +289,8 @@ func TestWaitingIsSeen(t *testing.T) {
 		if got != 2 {
 			t.Errorf("%v wait, want 2", got)
 		}
-		if held := s.gathered(t, "freshet_query_held_bytes", "long", "a"); held != float64(s.options.Engine.lanes.long.share) {
+		if held := s.gathered(t, "freshet_query_held_bytes", "long", "a"); held !=
+			float64(s.options.Engine.lanes.long.share) {
 			t.Errorf("%v bytes are held, want a share", held)
 		}
 		time.Sleep(time.Minute)

@@ -35,7 +35,8 @@ func init() {
 // withLiveSample puts the live sample of a range at a regular distance before it calls f. For a
 // counter it compares values, so that no reset is lost.
 func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
-	return func(vectors []promql.Vector, matrix promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+	return func(vectors []promql.Vector, matrix promql.Matrix, args parser.Expressions,
+		enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
 		of := &matrix[0]
 		floats, histograms := of.Floats, of.Histograms
 		nf, nh := len(floats), len(histograms)

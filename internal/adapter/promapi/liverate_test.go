@@ -57,14 +57,19 @@ func TestLiveSampleAtARegularDistance(t *testing.T) {
 		{why: "a sample that is a tile away stands at a regular distance", live: 43, samples: "20=1 30=2 43=4", ts: 43},
 		{why: "a reset before the last tile's end is seen there alone", live: 43, samples: "20=9 30=10 40=0 43=4", ts: 43},
 		{why: "and one after it", live: 43, samples: "20=8 30=9 40=10 43=1", ts: 43},
-		{why: "gauges fall without a reset", gauge: true, live: 43, samples: "20=9 30=8 40=7 43=5", ts: 43, want: "20=9 30=8 43=5"},
-		{why: "of two the live one is carried to the end of the range", live: 39, samples: "30=10 39=19", ts: 40, want: "30=10 40=20"},
+		{why: "gauges fall without a reset", gauge: true, live: 43, samples: "20=9 30=8 40=7 43=5", ts: 43,
+			want: "20=9 30=8 43=5"},
+		{why: "of two the live one is carried to the end of the range", live: 39, samples: "30=10 39=19", ts: 40,
+			want: "30=10 40=20"},
 		{why: "unless the series began after the start", live: 49, samples: "45=0 49=4", ts: 50},
 		{why: "or was reset", live: 39, samples: "30=10 39=1", ts: 40},
 		{why: "or ended", live: 39, samples: "30=10 39=19", ts: 49.5},
-		{why: "anchored asks for the samples themselves", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43, how: func(vs *parser.VectorSelector) { vs.Anchored = true }},
-		{why: "and so does smoothed", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43, how: func(vs *parser.VectorSelector) { vs.Smoothed = true }},
-		{why: "an offset moves the range", live: 39, samples: "30=10 39=19", ts: 50, how: func(vs *parser.VectorSelector) { vs.Offset = 10 * time.Second }, want: "30=10 40=20"},
+		{why: "anchored asks for the samples themselves", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43,
+			how: func(vs *parser.VectorSelector) { vs.Anchored = true }},
+		{why: "and so does smoothed", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43,
+			how: func(vs *parser.VectorSelector) { vs.Smoothed = true }},
+		{why: "an offset moves the range", live: 39, samples: "30=10 39=19", ts: 50,
+			how: func(vs *parser.VectorSelector) { vs.Offset = 10 * time.Second }, want: "30=10 40=20"},
 	} {
 		want := c.want
 		if want == "" {
@@ -82,7 +87,8 @@ func TestLiveSampleAtARegularDistance(t *testing.T) {
 		for _, native := range []bool{false, true} {
 			matrix := promql.Matrix{points(t, c.samples, native)}
 			got := ""
-			withLiveSample(func(_ []promql.Vector, m promql.Matrix, _ parser.Expressions, _ *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+			withLiveSample(func(_ []promql.Vector, m promql.Matrix, _ parser.Expressions,
+				_ *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
 				got = pointsText(m[0])
 				return nil, nil
 			}, !c.gauge)(nil, matrix, args, enh)
@@ -105,7 +111,9 @@ func points(t *testing.T, text string, native bool) (s promql.Series) {
 			t.Fatal(err)
 		}
 		if native {
-			h := &histogram.FloatHistogram{Count: v, Sum: v, PositiveSpans: []histogram.Span{{Length: 1}}, PositiveBuckets: []float64{v}}
+			h := &histogram.FloatHistogram{
+				Count: v, Sum: v, PositiveSpans: []histogram.Span{{Length: 1}}, PositiveBuckets: []float64{v},
+			}
 			s.Histograms = append(s.Histograms, promql.HPoint{T: second * 1000, H: h})
 		} else {
 			s.Floats = append(s.Floats, promql.FPoint{T: second * 1000, F: v})
@@ -144,7 +152,8 @@ type liveQuerier struct {
 	at int64
 }
 
-func (q liveQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+func (q liveQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.SeriesSet {
 	return liveAt{q.Querier.Select(ctx, sorted, hints, matchers...), q.at, 10_000}
 }
 
@@ -154,9 +163,11 @@ func TestLiveSampleThroughTheAPI(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())
 	_, err1 := app.Append(0, labels.FromStrings("__name__", "requests_total", "code", "500"), (base+303)*1000, 30.3)
-	_, err2 := app.AppendHistogram(0, labels.FromStrings("__name__", "latency"), (base+303)*1000, nil, &histogram.FloatHistogram{
-		Count: 4 * 30.3, Sum: 10 * 30.3, PositiveSpans: []histogram.Span{{Offset: 1, Length: 2}}, PositiveBuckets: []float64{3 * 30.3, 30.3},
-	})
+	_, err2 := app.AppendHistogram(0, labels.FromStrings("__name__", "latency"), (base+303)*1000, nil,
+		&histogram.FloatHistogram{
+			Count: 4 * 30.3, Sum: 10 * 30.3, PositiveSpans: []histogram.Span{{Offset: 1, Length: 2}},
+			PositiveBuckets: []float64{3 * 30.3, 30.3},
+		})
 	if err := errors.Join(err1, err2, app.Commit()); err != nil {
 		t.Fatal(err)
 	}

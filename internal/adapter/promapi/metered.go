@@ -48,7 +48,8 @@ func (m metered) ChunkQuerier(mint, maxt int64) (storage.ChunkQuerier, error) {
 
 type meteredQuerier struct{ storage.Querier }
 
-func (q meteredQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+func (q meteredQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.SeriesSet {
 	set := q.Querier.Select(ctx, sorted, hints, matchers...)
 	if t := turnOf(ctx); t != nil {
 		return &meteredSet{SeriesSet: set, ctx: ctx, turn: t}
@@ -56,15 +57,18 @@ func (q meteredQuerier) Select(ctx context.Context, sorted bool, hints *storage.
 	return set
 }
 
-func (q meteredQuerier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (q meteredQuerier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return meteredTexts(ctx)(q.Querier.LabelValues(ctx, name, hints, matchers...))
 }
 
-func (q meteredQuerier) LabelNames(ctx context.Context, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (q meteredQuerier) LabelNames(ctx context.Context, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return meteredTexts(ctx)(q.Querier.LabelNames(ctx, hints, matchers...))
 }
 
-func meteredTexts(ctx context.Context) func([]string, annotations.Annotations, error) ([]string, annotations.Annotations, error) {
+func meteredTexts(ctx context.Context) func([]string, annotations.Annotations,
+	error) ([]string, annotations.Annotations, error) {
 	return func(texts []string, notes annotations.Annotations, err error) ([]string, annotations.Annotations, error) {
 		t := turnOf(ctx)
 		if t == nil || err != nil {
@@ -128,7 +132,8 @@ func (s meteredSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 
 type meteredChunkQuerier struct{ storage.ChunkQuerier }
 
-func (q meteredChunkQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.ChunkSeriesSet {
+func (q meteredChunkQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.ChunkSeriesSet {
 	set := q.ChunkQuerier.Select(ctx, sorted, hints, matchers...)
 	if t := turnOf(ctx); t != nil {
 		return &meteredChunkSet{ChunkSeriesSet: set, ctx: ctx, turn: t}

@@ -20,16 +20,19 @@ func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
 		text := r.Form.Get(name)
 		seconds, err := strconv.ParseFloat(text, 64)
 		// The handlers read anything else as a date.
-		if err == nil && !(seconds >= float64(v1.MinTime.Unix()) && seconds <= float64(v1.MaxTime.Unix())) || outOfRange(err) {
-			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is not a time: write Unix seconds from %d to %d, or a date like %s",
-				name, text, v1.MinTime.Unix(), v1.MaxTime.Unix(), time.RFC3339))
+		if err == nil && !(seconds >= float64(v1.MinTime.Unix()) && seconds <= float64(v1.MaxTime.Unix())) ||
+			outOfRange(err) {
+			refuse(w, r, http.StatusBadRequest, "bad_data",
+				fmt.Errorf("invalid parameter %q: %.80q is not a time: write Unix seconds from %d to %d, or a date like %s",
+					name, text, v1.MinTime.Unix(), v1.MaxTime.Unix(), time.RFC3339))
 			return true
 		}
 	}
 	for _, name := range []string{"step", "timeout"} {
 		text := r.Form.Get(name)
 		if seconds, err := strconv.ParseFloat(text, 64); err == nil && math.IsNaN(seconds) || outOfRange(err) {
-			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is not a duration: write seconds, or a duration like 30s", name, text))
+			refuse(w, r, http.StatusBadRequest, "bad_data",
+				fmt.Errorf("invalid parameter %q: %.80q is not a duration: write seconds, or a duration like 30s", name, text))
 			return true
 		}
 	}
@@ -58,6 +61,8 @@ func refuseNoTime(w http.ResponseWriter, r *http.Request) (refused bool) {
 	if seconds < 0 {
 		status, kind = http.StatusBadRequest, "bad_data"
 	}
-	refuse(w, r, status, kind, fmt.Errorf("context deadline exceeded: timeout=%.80s leaves the query no time; leave it out for the server's query.timeout", text))
+	refuse(w, r, status, kind,
+		fmt.Errorf("context deadline exceeded: timeout=%.80s leaves the query no time; leave it out for the "+
+			"server's query.timeout", text))
 	return true
 }

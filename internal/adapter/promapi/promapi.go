@@ -124,14 +124,16 @@ func (a *api) handlePanic(w *answer, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	w.Header().Del("Content-Encoding") // set by the compression that the panic ended
-	refuse(w, r, http.StatusInternalServerError, "internal", fmt.Errorf("panic: %v; this is a bug, and the log has the details", p))
+	refuse(w, r, http.StatusInternalServerError, "internal",
+		fmt.Errorf("panic: %v; this is a bug, and the log has the details", p))
 }
 
 // done counts a client that was cut off.
 func (a *api) done(w *answer, r *http.Request) {
 	if w.cut {
 		a.Engine.failed.WithLabelValues(failedSlow).Inc()
-		a.Logger.Warn("a client read its answer too slowly and was cut off", "tenant", a.Tenant(r), "path", r.URL.Path, "client", r.RemoteAddr,
+		a.Logger.Warn("a client read its answer too slowly and was cut off",
+			"tenant", a.Tenant(r), "path", r.URL.Path, "client", r.RemoteAddr,
 			"bytes", w.written, "least_bytes_a_second", answerRate, "after", answerGrace)
 	}
 }

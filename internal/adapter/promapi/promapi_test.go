@@ -231,19 +231,29 @@ func TestQueries(t *testing.T) {
 		{"a smoothed one interpolates", "query", at(`increase(requests_total{code="500"}[45s] smoothed)`, "1700000200"),
 			`{"resultType":"vector","result":[{"metric":{"code":"500"},"value":[1700000200,"4.5"]}]}`},
 		{"a native histogram", "query", at("latency", "1700000010"),
-			`{"resultType":"vector","result":[{"metric":{"__name__":"latency"},"histogram":[1700000010,{"count":"4","sum":"10","buckets":[[0,"1","2","3"],[0,"2","4","1"]]}]}]}`},
-		{"a native histogram over time", "query_range", url.Values{"query": {"latency"}, "start": {"1700000010"}, "end": {"1700000010"}, "step": {"1"}},
-			`{"resultType":"matrix","result":[{"metric":{"__name__":"latency"},"histograms":[[1700000010,{"count":"4","sum":"10","buckets":[[0,"1","2","3"],[0,"2","4","1"]]}]]}]}`},
+			`{"resultType":"vector","result":[{"metric":{"__name__":"latency"},"histogram":[1700000010,{"count":"4",` +
+				`"sum":"10","buckets":[[0,"1","2","3"],[0,"2","4","1"]]}]}]}`},
+		{"a native histogram over time", "query_range",
+			url.Values{"query": {"latency"}, "start": {"1700000010"}, "end": {"1700000010"}, "step": {"1"}},
+			`{"resultType":"matrix","result":[{"metric":{"__name__":"latency"},"histograms":[[1700000010,{"count":"4",` +
+				`"sum":"10","buckets":[[0,"1","2","3"],[0,"2","4","1"]]}]]}]}`},
 		{"any quantile of it", "query", at("histogram_quantile(0.75, latency)", end),
 			`{"resultType":"vector","result":[{"metric":{},"value":[1700000300,"2"]}]}`},
 		{"names of any letters", "query", at(`{"http.duration", "service.name"="a/b"}`, end),
-			`{"resultType":"vector","result":[{"metric":{"__name__":"http.duration","service.name":"a/b"},"value":[1700000300,"1"]}]}`},
-		{"a range, whose times may have fractions", "query_range", url.Values{"query": {`requests_total{code="500"}`}, "start": {"1700000000.000"}, "end": {"1700000020"}, "step": {"10.0"}, "timeout": {"30s"}},
-			`{"resultType":"matrix","result":[{"metric":{"__name__":"requests_total","code":"500"},"values":[[1700000000,"0"],[1700000010,"1"],[1700000020,"2"]]}]}`},
+			`{"resultType":"vector","result":[{"metric":{"__name__":"http.duration","service.name":"a/b"},` +
+				`"value":[1700000300,"1"]}]}`},
+		{"a range, whose times may have fractions", "query_range",
+			url.Values{
+				"query": {`requests_total{code="500"}`}, "start": {"1700000000.000"}, "end": {"1700000020"}, "step": {"10.0"},
+				"timeout": {"30s"},
+			},
+			`{"resultType":"matrix","result":[{"metric":{"__name__":"requests_total","code":"500"},"values":[[1700000000,` +
+				`"0"],[1700000010,"1"],[1700000020,"2"]]}]}`},
 		{"a subquery without a step", "query", at(`max_over_time(requests_total{code="500"}[2m:])`, end),
 			`{"resultType":"vector","result":[{"metric":{"code":"500"},"value":[1700000300,"28"]}]}`},
 		{"exemplars", "query_exemplars", url.Values{"query": {"requests_total"}, "start": {"1700000000"}, "end": {end}},
-			`[{"seriesLabels":{"__name__":"requests_total","code":"500"},"exemplars":[{"labels":{"trace_id":"t1"},"value":"1","timestamp":1700000100}]}]`},
+			`[{"seriesLabels":{"__name__":"requests_total","code":"500"},"exemplars":[{"labels":{"trace_id":"t1"},` +
+				`"value":"1","timestamp":1700000100}]}]`},
 		{"no exemplars", "query_exemplars", url.Values{"query": {"latency"}, "start": {"1700000000"}, "end": {end}}, `[]`},
 		{"label names", "labels", url.Values{"start": {"1700000000"}, "end": {end}}, `["__name__","code","service.name"]`},
 		{"of some series", "labels", url.Values{"match[]": {"requests_total", "latency"}}, `["__name__","code"]`},
@@ -256,7 +266,8 @@ func TestQueries(t *testing.T) {
 		for _, r := range []*http.Request{get(prefix+"/"+c.path, c.form), post(prefix+"/"+c.path, c.form)} {
 			w := s.ask(r)
 			if e := decode(t, w); w.Code != http.StatusOK || e.Status != "success" || string(e.Data) != c.want {
-				t.Errorf("%s: %s %s %v: status %d %s\n got %s\nwant %s", c.why, r.Method, c.path, c.form, w.Code, e.Error, e.Data, c.want)
+				t.Errorf("%s: %s %s %v: status %d %s\n got %s\nwant %s",
+					c.why, r.Method, c.path, c.form, w.Code, e.Error, e.Data, c.want)
 			}
 		}
 	}
@@ -297,12 +308,15 @@ func TestMetadata(t *testing.T) {
 			{Name: "requests", Kind: series.Gauge},
 			{Name: "visitors", Kind: series.Set},
 		}
-		o.Families = families{"checks": {Type: "gauge", Help: "0 is well"}, "latency": {Type: "counter"}, "up": {Type: "gauge", Help: "sent"}}
+		o.Families = families{
+			"checks": {Type: "gauge", Help: "0 is well"}, "latency": {Type: "counter"}, "up": {Type: "gauge", Help: "sent"},
+		}
 		o.Tenant = func(r *http.Request) string { return r.Header.Get("Tenant-Of-This-Test") }
 	})
 	const (
-		checks   = `"checks":[{"type":"gauge","unit":"","help":"0 is well"}]`
-		latency  = `"latency":[{"type":"histogram","unit":"seconds","help":"of \u003crequests\u003e"},{"type":"counter","unit":"","help":""}]`
+		checks  = `"checks":[{"type":"gauge","unit":"","help":"0 is well"}]`
+		latency = `"latency":[{"type":"histogram","unit":"seconds","help":"of \u003crequests\u003e"},{"type":"counter",` +
+			`"unit":"","help":""}]`
 		up       = `"up":[{"type":"gauge","unit":"","help":"sent"}]`
 		requests = `"requests":[{"type":"counter","unit":"","help":""},{"type":"gauge","unit":"","help":""}]`
 		visitors = `"visitors":[{"type":"gauge","unit":"","help":""}]`
@@ -311,7 +325,8 @@ func TestMetadata(t *testing.T) {
 		why, query, want string
 		status           int
 	}{
-		{"all, each kind with Prometheus' word for it, nothing twice", "", "{" + checks + "," + latency + "," + requests + "," + up + "," + visitors + "}", 200},
+		{"all, each kind with Prometheus' word for it, nothing twice",
+			"", "{" + checks + "," + latency + "," + requests + "," + up + "," + visitors + "}", 200},
 		{"one metric", "metric=latency", "{" + latency + "}", 200},
 		{"one that was sent", "metric=up", "{" + up + "}", 200},
 		{"an unknown metric", "metric=nothing", "{}", 200},
@@ -319,7 +334,8 @@ func TestMetadata(t *testing.T) {
 		{"the limit counts names, not entries", "limit=3", "{" + checks + "," + latency + "," + requests + "}", 200},
 		{"no names at all", "limit=0", "{}", 200},
 		{"a negative limit is none", "limit=-1&metric=latency", "{" + latency + "}", 200},
-		{"so many of each", "limit_per_metric=1&metric=requests", `{"requests":[{"type":"counter","unit":"","help":""}]}`, 200},
+		{"so many of each", "limit_per_metric=1&metric=requests", `{"requests":[{"type":"counter","unit":"","help":""}]}`,
+			200},
 		{"none of each means all", "limit_per_metric=0&metric=requests", "{" + requests + "}", 200},
 		{"not a number", "limit=x", "limit must be a number", 400},
 		{"not a number either", "limit_per_metric=1.5", "limit_per_metric must be a number", 400},
@@ -352,7 +368,8 @@ func TestStatus(t *testing.T) {
 				`"seriesCountByMetricName":[{"name":"requests_total","value":4},{"name":"http.duration","value":2}],` +
 				`"labelValueCountByLabelName":[{"name":"__name__","value":6},{"name":"code","value":4}],` +
 				`"memoryInBytesByLabelName":[{"name":"__name__","value":176},{"name":"code","value":36}],` +
-				`"seriesCountByLabelValuePair":[{"name":"__name__=requests_total","value":4},{"name":"__name__=http.duration","value":2}]}`},
+				`"seriesCountByLabelValuePair":[{"name":"__name__=requests_total","value":4},` +
+				`{"name":"__name__=http.duration","value":2}]}`},
 		{"no targets", "targets", `{"activeTargets":[],"droppedTargets":[],"droppedTargetCounts":{}}`},
 		{"nothing about targets", "targets/metadata", `[]`},
 		{"no pools", "scrape_pools", `{"scrapePools":[]}`},
@@ -370,8 +387,10 @@ func TestStatus(t *testing.T) {
 		t.Errorf("notifications: %s", w.Body)
 	}
 	var features map[string]map[string]bool
-	if e := decode(t, s.ask(httptest.NewRequest(http.MethodGet, prefix+"/features", nil))); json.Unmarshal(e.Data, &features) != nil ||
-		!features["promql"]["anchored"] || !features["promql_functions"]["rate"] || features["promql_functions"]["double_exponential_smoothing"] || !features["api"]["remote_write_receiver"] {
+	if e := decode(t, s.ask(httptest.NewRequest(http.MethodGet, prefix+"/features", nil))); json.Unmarshal(e.Data,
+		&features) != nil ||
+		!features["promql"]["anchored"] || !features["promql_functions"]["rate"] ||
+		features["promql_functions"]["double_exponential_smoothing"] || !features["api"]["remote_write_receiver"] {
 		t.Errorf("features: %s", e.Data)
 	}
 	var info v1.RuntimeInfo
@@ -380,7 +399,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("runtimeinfo: %s: %v", e.Data, err)
 	}
 	for _, limit := range []string{"0", "10001", "x"} {
-		if w := s.ask(httptest.NewRequest(http.MethodGet, prefix+"/status/tsdb?limit="+limit, nil)); w.Code != http.StatusBadRequest {
+		if w := s.ask(httptest.NewRequest(http.MethodGet, prefix+"/status/tsdb?limit="+limit, nil)); w.Code !=
+			http.StatusBadRequest {
 			t.Errorf("status/tsdb with limit %s: status %d", limit, w.Code)
 		}
 	}
@@ -416,10 +436,13 @@ func TestCompressionAndOrigin(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
-	s := newServer(database(t), func(_ *Config, o *Options) { o.Ready = func() error { return errors.New("replaying the journal") } })
+	s := newServer(database(t), func(_ *Config, o *Options) {
+		o.Ready = func() error { return errors.New("replaying the journal") }
+	})
 	for _, path := range []string{"/query?query=1", "/metadata", "/status/buildinfo"} {
 		w := s.ask(httptest.NewRequest(http.MethodGet, prefix+path, nil))
-		if e := decode(t, w); w.Code != http.StatusServiceUnavailable || e.ErrorType != "unavailable" || e.Error != "replaying the journal" {
+		if e := decode(t, w); w.Code != http.StatusServiceUnavailable || e.ErrorType != "unavailable" ||
+			e.Error != "replaying the journal" {
 			t.Errorf("%s: status %d, %+v", path, w.Code, e)
 		}
 	}
@@ -537,8 +560,10 @@ func TestExperimentalFunctions(t *testing.T) {
 	for on, want := range map[bool]int{false: 400, true: 200} {
 		s := newServer(db, func(c *Config, _ *Options) { c.Experimental = on })
 		for query, refusal := range map[string]string{
-			"1 + mad_over_time(requests_total[5m])": `1:5: parse error: function "mad_over_time" is not enabled: it is experimental and must be enabled with query.experimental: true in the configuration`,
-			"1 + limitk(1, requests_total)":         `1:5: parse error: limitk() is experimental and must be enabled with query.experimental: true in the configuration`,
+			"1 + mad_over_time(requests_total[5m])": `1:5: parse error: function "mad_over_time" is not enabled: ` +
+				`it is experimental and must be enabled with query.experimental: true in the configuration`,
+			"1 + limitk(1, requests_total)": `1:5: parse error: limitk() is experimental and must be enabled with ` +
+				`query.experimental: true in the configuration`,
 		} {
 			w := s.ask(get(prefix+"/query", url.Values{"query": {query}, "time": {"1700000300"}}))
 			if w.Code != want {

@@ -62,7 +62,8 @@ func (a *api) register() {
 		a.routes.HandleFunc(prefix+route.path, func(w http.ResponseWriter, r *http.Request) {
 			allowed := strings.Join(route.methods, ", ")
 			w.Header().Set("Allow", allowed)
-			refuse(w, r, http.StatusMethodNotAllowed, "bad_data", fmt.Errorf("%s takes %s, not %s", r.URL.Path, allowed, r.Method))
+			refuse(w, r, http.StatusMethodNotAllowed, "bad_data",
+				fmt.Errorf("%s takes %s, not %s", r.URL.Path, allowed, r.Method))
 		})
 	}
 	a.routes.Handle("GET "+federatePath, a.form(a.lookup(http.HandlerFunc(a.federate))))
@@ -102,7 +103,8 @@ func (a *api) form(next http.Handler) http.Handler {
 		}
 		switch tooLarge, ok := errors.AsType[*http.MaxBytesError](err); {
 		case ok:
-			refuse(w, r, http.StatusRequestEntityTooLarge, "bad_data", fmt.Errorf("the body is longer than %d bytes", tooLarge.Limit))
+			refuse(w, r, http.StatusRequestEntityTooLarge, "bad_data",
+				fmt.Errorf("the body is longer than %d bytes", tooLarge.Limit))
 		case err != nil && !errors.Is(err, http.ErrNotMultipart):
 			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("read the parameters: %w", err))
 		case checkParameters(w, r):
@@ -146,7 +148,8 @@ func (a *api) body(next http.Handler) http.Handler {
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 		switch tooLarge, ok := errors.AsType[*http.MaxBytesError](err); {
 		case ok:
-			refuse(w, r, http.StatusRequestEntityTooLarge, "bad_data", fmt.Errorf("the body is longer than %d bytes", tooLarge.Limit))
+			refuse(w, r, http.StatusRequestEntityTooLarge, "bad_data",
+				fmt.Errorf("the body is longer than %d bytes", tooLarge.Limit))
 		case err != nil:
 			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("read the request: %w", err))
 		default:

@@ -75,7 +75,8 @@ func TestRoutes(t *testing.T) {
 	s := newServer(database(t))
 	for path, want := range routes {
 		path = strings.ReplaceAll(path, "{name}", "code")
-		for method, status := range map[string]int{http.MethodGet: want.get, http.MethodPost: want.post, http.MethodDelete: 0, http.MethodPut: 0} {
+		for method, status := range map[string]int{http.MethodGet: want.get, http.MethodPost: want.post, http.MethodDelete: 0,
+			http.MethodPut: 0} {
 			if status == 0 {
 				status = map[bool]int{true: 404, false: 405}[want.get == 404]
 			}
@@ -87,7 +88,8 @@ func TestRoutes(t *testing.T) {
 				continue // its protocol answers in text
 			}
 			e := decode(t, w)
-			if (e.Status == "success") != (status == 200) || (e.Error == "") != (status == 200) || w.Header().Get("Content-Type") != "application/json" {
+			if (e.Status == "success") != (status == 200) || (e.Error == "") != (status == 200) ||
+				w.Header().Get("Content-Type") != "application/json" {
 				t.Errorf("%s %s: %+v", method, path, e)
 			}
 			if status == 405 && !slices.Contains([]string{"GET", "GET, POST", "POST"}, w.Header().Get("Allow")) {
@@ -138,7 +140,8 @@ func TestRemoteRead(t *testing.T) {
 	if err := answer.Unmarshal(raw); err != nil {
 		t.Fatal(err)
 	}
-	if series := answer.Results[0].Timeseries; len(series) != 1 || len(series[0].Samples) != 3 || series[0].Samples[2].Value != 2 {
+	if series := answer.Results[0].Timeseries; len(series) != 1 || len(series[0].Samples) != 3 ||
+		series[0].Samples[2].Value != 2 {
 		t.Errorf("got %v", series)
 	}
 }
@@ -155,7 +158,8 @@ func TestRemoteReadInChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, live.URL+prefix+"/read", strings.NewReader(string(snappy.Encode(nil, body))))
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, live.URL+prefix+"/read",
+		strings.NewReader(string(snappy.Encode(nil, body))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +169,8 @@ func TestRemoteReadInChunks(t *testing.T) {
 	}
 	defer got.Body.Close()
 	text, err := io.ReadAll(got.Body)
-	if err != nil || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/x-streamed-protobuf") || !strings.Contains(string(text), "requests_total") {
+	if err != nil || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/x-streamed-protobuf") ||
+		!strings.Contains(string(text), "requests_total") {
 		t.Errorf("status %d, %v, %q: %v", got.StatusCode, got.Header, text, err)
 	}
 }

@@ -78,8 +78,9 @@ func trickle(t *testing.T, r *bufio.Reader, rate int64) (int64, error) {
 }
 
 func remoteRead(t *testing.T) *http.Request {
-	text, err := (&prompb.ReadRequest{Queries: []*prompb.Query{{StartTimestampMs: base * 1000, EndTimestampMs: base*1000 + 1,
-		Matchers: []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_EQ, Name: "__name__", Value: "x"}}}}}).Marshal()
+	text, err := (&prompb.ReadRequest{Queries: []*prompb.Query{{StartTimestampMs: base * 1000,
+		EndTimestampMs: base*1000 + 1,
+		Matchers:       []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_EQ, Name: "__name__", Value: "x"}}}}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func TestGRODatagramsOfOneBufferAreHandedOverOneByOne(t *testing.T) {
 	if got := r.got(); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if s := l.Stats(); s.Packets != uint64(len(want)) || s.Bytes != uint64(len(strings.Join(want, ""))) || s.Truncated > 0 {
+	if s := l.Stats(); s.Packets != uint64(len(want)) || s.Bytes != uint64(len(strings.Join(want, ""))) ||
+		s.Truncated > 0 {
 		t.Errorf("%d packets: %+v", len(want), s)
 	}
 }

@@ -25,8 +25,9 @@ func adopt(c Config) ([]*Listener, error) {
 		ls = append(ls, l)
 	}
 	if c.Network == "udp" && len(ls) != c.Listeners {
-		ls[0].warnings = append(ls[0].warnings, fmt.Sprintf("udp %s: %d sockets are configured, and %d were taken over and are read; "+
-			"stop and start to have the configured number", ls[0].addr, c.Listeners, len(ls)))
+		ls[0].warnings = append(ls[0].warnings,
+			fmt.Sprintf("udp %s: %d sockets are configured, and %d were taken over and are read; "+
+				"stop and start to have the configured number", ls[0].addr, c.Listeners, len(ls)))
 	}
 	return ls, nil
 }

@@ -34,7 +34,8 @@ func receiveBufferWarning(addr string, wanted, granted int) []string {
 	if granted >= wanted {
 		return nil
 	}
-	return []string{fmt.Sprintf("udp %s: the kernel granted %d of the %d bytes wanted as receive buffer, so shorter bursts are lost; "+
+	return []string{fmt.Sprintf("udp %s: the kernel granted %d of the %d bytes wanted as receive buffer, "+
+		"so shorter bursts are lost; "+
 		"run `sysctl -w net.core.rmem_max=%d` and restart, or give the process CAP_NET_ADMIN", addr, granted, wanted, wanted)}
 }
 
@@ -51,8 +52,10 @@ func queueWarning(path, setting string) []string {
 	if err != nil || n >= queueSmall {
 		return nil
 	}
-	return []string{fmt.Sprintf("unixgram %s: the kernel queues only %d datagrams, further ones fail on the sender's side; "+
-		"run `sysctl -w net.unix.max_dgram_qlen=%d`, then stop and start it: a restart in place keeps the socket and its queue", path, n, queueWanted)}
+	return []string{fmt.Sprintf("unixgram %s: the kernel queues only %d datagrams, further ones fail on "+
+		"the sender's side; "+
+		"run `sysctl -w net.unix.max_dgram_qlen=%d`, then stop and start it: a restart in place keeps the "+
+		"socket and its queue", path, n, queueWanted)}
 }
 
 // dropCounter turns the kernel's 32-bit count of a socket's drops into a total.

@@ -117,7 +117,8 @@ func runtimePoller(l *Listener, h Handler) (stop func()) {
 	go func() {
 		defer close(done)
 		try := func(fd uintptr) bool {
-			n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&d.msgs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
+			n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&d.msgs[0])), batchSize,
+				unix.MSG_DONTWAIT, 0, 0)
 			d.n = int(n)
 			return errno != unix.EAGAIN
 		}
@@ -150,7 +151,8 @@ func bareRecvfrom(l *Listener, h Handler) (stop func()) {
 		runtime.LockOSThread()
 		p := make([]byte, DefaultMaxPacket)
 		for !stopped.Load() {
-			n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
+			n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0,
+				0, 0)
 			if errno == 0 {
 				h.Packet(p[:n], 0)
 			}
@@ -166,7 +168,8 @@ const senderEnvironment = "SOCKETS_TEST_SENDER"
 
 // sendAt makes another process send to l, until stop is called.
 func sendAt(b *testing.B, l *Listener, size, pps int) (stop func()) {
-	c := exec.CommandContext(context.Background(), os.Args[0], l.Addr().Network(), l.Addr().String(), strconv.Itoa(size), strconv.Itoa(pps))
+	c := exec.CommandContext(context.Background(), os.Args[0], l.Addr().Network(), l.Addr().String(), strconv.Itoa(size),
+		strconv.Itoa(pps))
 	c.Env = append(os.Environ(), senderEnvironment+"=1")
 	c.Stderr = os.Stderr
 	if err := c.Start(); err != nil {

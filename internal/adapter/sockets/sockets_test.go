@@ -204,7 +204,8 @@ func TestEveryPacketInOrder(t *testing.T) {
 			send(t, r, c, want, k.wire)
 			r.expect(t, want)
 			r.wait(t, "the statistics", func() bool { return l.Stats().Packets == 1000 })
-			if s := l.Stats(); s.Bytes != uint64(len(strings.Join(want, ""))) || s.Truncated+s.ReadErrors+s.LongFrames+s.CutFrames != 0 {
+			if s := l.Stats(); s.Bytes != uint64(len(strings.Join(want, ""))) ||
+				s.Truncated+s.ReadErrors+s.LongFrames+s.CutFrames != 0 {
 				t.Errorf("statistics: %+v", s)
 			}
 		})
@@ -326,12 +327,15 @@ func TestRefusedConfigurations(t *testing.T) {
 	}{
 		{"unknown network", "use udp, unixgram or unix", Config{Network: "tcp", Address: "127.0.0.1:0"}},
 		{"negative size", "0 means the default", Config{Network: "udp", Address: "127.0.0.1:0", MaxPacket: -1}},
-		{"paths cannot be shared", "only udp addresses can be shared", Config{Network: "unix", Address: "/tmp/x", Listeners: 2}},
+		{"paths cannot be shared", "only udp addresses can be shared",
+			Config{Network: "unix", Address: "/tmp/x", Listeners: 2}},
 		{"no port", "give HOST:PORT", Config{Network: "udp", Address: "127.0.0.1"}},
 		{"unknown port", "give HOST:PORT", Config{Network: "udp", Address: "127.0.0.1:nope"}},
-		{"address of another machine", "this machine does not have that address", Config{Network: "udp", Address: "192.0.2.1:0"}},
+		{"address of another machine", "this machine does not have that address",
+			Config{Network: "udp", Address: "192.0.2.1:0"}},
 		{"abstract name", "give the path of a socket file", Config{Network: "unix", Address: "@freshet"}},
-		{"path beyond the kernel's limit", "the kernel allows 107", Config{Network: "unix", Address: "/tmp/" + strings.Repeat("x", 103)}},
+		{"path beyond the kernel's limit", "the kernel allows 107",
+			Config{Network: "unix", Address: "/tmp/" + strings.Repeat("x", 103)}},
 		{"no directory", "create its directory", Config{Network: "unixgram", Address: "/nonexistent/dir/s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

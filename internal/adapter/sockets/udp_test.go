@@ -169,7 +169,8 @@ func TestUDPPortInUse(t *testing.T) {
 				t.Fatal("the port of another socket was taken")
 			}
 			_, port, _ := net.SplitHostPort(address)
-			want := fmt.Sprintf("listen on udp %s: bind: address already in use; `ss -ulpn 'sport = :%s'` shows which process has the port: stop that, or choose another port", address, port)
+			want := fmt.Sprintf("listen on udp %s: bind: address already in use; `ss -ulpn 'sport = :%s'` shows which "+
+				"process has the port: stop that, or choose another port", address, port)
 			if err.Error() != want {
 				t.Errorf("error\n%s\nwant\n%s", err, want)
 			}
@@ -198,7 +199,8 @@ func TestUDPReceiveBuffer(t *testing.T) {
 			t.Fatalf("wanted %d, granted %d", wanted, granted)
 		}
 		w := l.Warnings()
-		if len(w) != 1 || !strings.Contains(w[0], l.Addr().String()) || !strings.Contains(w[0], "sysctl -w net.core.rmem_max=2147483647") {
+		if len(w) != 1 || !strings.Contains(w[0], l.Addr().String()) ||
+			!strings.Contains(w[0], "sysctl -w net.core.rmem_max=2147483647") {
 			t.Errorf("warnings %q do not name the address and the way out", w)
 		}
 	})

@@ -126,7 +126,8 @@ func claim(network, path string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return pathError(network, path, err)
 	default: // a listener of the other type, or one with a full queue, gives an error too
-		return refuse(fmt.Sprintf("the path is in use by another process; `ss -xap src %s` shows which: stop that, or choose another path", path))
+		return refuse(fmt.Sprintf("the path is in use by another process; `ss -xap src %s` shows which: stop that, "+
+			"or choose another path", path))
 	}
 }
 

@@ -26,7 +26,8 @@ func writeHistogram(w io.Writer, series model.Metric, h *model.SampleHistogram) 
 		largest, wide, long = max(largest, b.count), max(wide, len(b.bounds())), max(long, len(brief(b.count)))
 	}
 	for _, b := range bars {
-		if _, err := fmt.Fprintf(w, "  %*s  %*s  %s\n", wide, b.bounds(), long, brief(b.count), block(b.count/largest)); err != nil {
+		if _, err := fmt.Fprintf(w, "  %*s  %*s  %s\n", wide, b.bounds(), long, brief(b.count),
+			block(b.count/largest)); err != nil {
 			return err
 		}
 	}

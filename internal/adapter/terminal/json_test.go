@@ -13,7 +13,8 @@ func TestWriteJSON(t *testing.T) {
 		{"lines stay lines", "[1,\n 2]\n", "[1,\n 2]"},
 		{"C1 controls steer a terminal as ESC does", "[\"\u009b2J\u0085\"]", `["\u009b2J\u0085"]`},
 		{"DEL is ASCII that encoders leave", "[\"a\x7fb\"]", `["a\u007fb"]`},
-		{"characters that turn the direction of text", "[\"\u202eabc\u2066\u200f\u061c\"]", `["\u202eabc\u2066\u200f\u061c"]`},
+		{"characters that turn the direction of text", "[\"\u202eabc\u2066\u200f\u061c\"]",
+			`["\u202eabc\u2066\u200f\u061c"]`},
 		{"beyond 16 bits JSON takes two", "[\"\U000e0001\"]", `["\udb40\udc01"]`},
 		{"a byte of no character may be a control of eight bits", "[\"\x9b2J\"]", `["\ufffd2J"]`},
 	} {

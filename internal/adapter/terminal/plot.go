@@ -54,7 +54,9 @@ func (v View) draw(m model.Matrix) error {
 		}
 	}
 	if len(curves) > plotSeries {
-		fmt.Fprintf(v.Notes, "note: only the %d of %d series with the highest values are drawn; choose by topk, or sum by fewer labels\n", plotSeries, len(curves))
+		fmt.Fprintf(v.Notes,
+			"note: only the %d of %d series with the highest values are drawn; choose by topk, or sum by fewer labels\n",
+			plotSeries, len(curves))
 		slices.SortStableFunc(curves, func(a, b curve) int { return cmp.Compare(b.max, a.max) })
 		curves = curves[:plotSeries]
 	}
@@ -73,7 +75,8 @@ func (v View) draw(m model.Matrix) error {
 		}
 	}
 	if histograms > 0 {
-		fmt.Fprintf(v.Notes, "note: only the last native histogram is shown; to draw a curve, query a number: histogram_quantile(0.99, ...)\n")
+		fmt.Fprintf(v.Notes,
+			"note: only the last native histogram is shown; to draw a curve, query a number: histogram_quantile(0.99, ...)\n")
 	} else if len(curves) == 0 {
 		return v.nothing()
 	}

@@ -44,7 +44,8 @@ func writeVector(w io.Writer, v model.Vector) error {
 func vectorRows(v model.Vector) [][]string {
 	names := slices.Sorted(maps.Keys(v[0].Metric)) // __name__ sorts first: _ is before lower-case letters
 	for _, s := range v[1:] {
-		if len(s.Metric) != len(names) || slices.ContainsFunc(names, func(n model.LabelName) bool { _, has := s.Metric[n]; return !has }) {
+		if len(s.Metric) != len(names) ||
+			slices.ContainsFunc(names, func(n model.LabelName) bool { _, has := s.Metric[n]; return !has }) {
 			rows := [][]string{{"series", "value"}}
 			for _, s := range v {
 				rows = append(rows, []string{s.Metric.String(), s.Value.String()})

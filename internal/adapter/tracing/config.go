@@ -31,7 +31,10 @@ func (c Config) Validate() (problems []conf.Problem) {
 	}
 	if c.Endpoint != "" {
 		if u, err := url.Parse(c.Endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			problems = append(problems, conf.Problem{Key: "endpoint", Text: "is not the URL of an OTLP receiver; write it like http://127.0.0.1:4318/v1/traces"})
+			problems = append(problems,
+				conf.Problem{
+					Key: "endpoint", Text: "is not the URL of an OTLP receiver; write it like http://127.0.0.1:4318/v1/traces",
+				})
 		}
 	}
 	return problems

@@ -54,16 +54,19 @@ type slowTrip struct {
 
 // New makes a Tracing and installs it for Prometheus' engine, so make only one in a process.
 // version is the program's.
-func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer, logger *slog.Logger) (*Tracing, error) {
+func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer,
+	logger *slog.Logger) (*Tracing, error) {
 	m := newMetrics(reg)
 	t := &Tracing{watch: watch, keeper: newKeeper(c, m), slow: make(chan slowTrip, waiting), metrics: m}
 	options := []sdk.TracerProviderOption{
 		sdk.WithSampler(sdk.AlwaysSample()), // whatever the sender decided about its spans
 		sdk.WithSpanProcessor(t.keeper),
-		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "freshet"), attribute.String("service.version", version))),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "freshet"),
+			attribute.String("service.version", version))),
 	}
 	if c.Endpoint != "" {
-		exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(c.Endpoint)) // connects when it sends
+		// Connects when it sends.
+		exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(c.Endpoint))
 		if err != nil {
 			return nil, fmt.Errorf("self.traces.endpoint: %w", err)
 		}
@@ -126,10 +129,12 @@ func (t *Tracing) record(slow slowTrip) {
 	if trip.Parent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": trip.Parent})
 	}
-	ctx, root := t.tracer.Start(ctx, trip.Input.String(), trace.WithTimestamp(trip.Born), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("freshet.tenant", trip.Tenant), attribute.Int("freshet.samples", trip.Samples),
-		attribute.String(overAttribute, slow.stage.String()), attribute.Float64("freshet.over_seconds", slow.spent.Seconds()),
-	))
+	ctx, root := t.tracer.Start(ctx, trip.Input.String(), trace.WithTimestamp(trip.Born),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			attribute.String("freshet.tenant", trip.Tenant), attribute.Int("freshet.samples", trip.Samples),
+			attribute.String(overAttribute, slow.stage.String()),
+			attribute.Float64("freshet.over_seconds", slow.spent.Seconds()),
+		))
 	for s := range stage.NumStages {
 		entered, left, passed := trip.Passed(s)
 		if !passed || s == stage.Visible { // Visible is the root

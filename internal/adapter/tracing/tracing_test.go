@@ -78,7 +78,8 @@ func TestASlowBatchIsATrace(t *testing.T) {
 		if want := "remote_write 0+311\nread 0+1\nqueue 1+300\nappend 301+10\n"; draw(got) != want {
 			t.Errorf("got\n%swant\n%s", draw(got), want)
 		}
-		if got.ID != parentTrace || got.Over != "queue" || got.Spans[0].Parent != parentSpan || got.Spans[1].Parent != got.Spans[0].ID {
+		if got.ID != parentTrace || got.Over != "queue" || got.Spans[0].Parent != parentSpan ||
+			got.Spans[1].Parent != got.Spans[0].ID {
 			t.Errorf("%+v", got)
 		}
 		if a := got.Spans[0].Attributes; a["freshet.tenant"] != "team" || a["freshet.samples"] != int64(7) {
@@ -128,7 +129,8 @@ func TestOnlySlowQueriesAreKept(t *testing.T) {
 func TestQueriesOfOneTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, _ := newTracing(t, DefaultConfig())
-		parent := propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier{"traceparent": "00-" + parentTrace + "-" + parentSpan + "-01"})
+		parent := propagation.TraceContext{}.Extract(t.Context(),
+			propagation.MapCarrier{"traceparent": "00-" + parentTrace + "-" + parentSpan + "-01"})
 		a, rootA := tr.tracer.Start(parent, "A")
 		b, rootB := tr.tracer.Start(parent, "B")
 		_, partB := tr.tracer.Start(b, "part of B")
@@ -163,7 +165,8 @@ func TestTracesAreBounded(t *testing.T) {
 		if n := len(tr.Traces()); n != perSecond {
 			t.Errorf("%d are kept in a second", n)
 		}
-		if kept, skipped := testutil.ToFloat64(tr.metrics.kept), testutil.ToFloat64(tr.metrics.skipped); kept != perSecond || skipped != 100-perSecond {
+		if kept, skipped := testutil.ToFloat64(tr.metrics.kept),
+			testutil.ToFloat64(tr.metrics.skipped); kept != perSecond || skipped != 100-perSecond {
 			t.Errorf("%v kept, %v skipped", kept, skipped)
 		}
 	})
@@ -224,7 +227,8 @@ func TestTracesAreSentOn(t *testing.T) {
 		t.Error(more)
 	default:
 	}
-	if sent, unsent := testutil.ToFloat64(tr.metrics.sent), testutil.ToFloat64(tr.metrics.unsent); sent != 4 || unsent != 0 {
+	if sent, unsent := testutil.ToFloat64(tr.metrics.sent),
+		testutil.ToFloat64(tr.metrics.unsent); sent != 4 || unsent != 0 {
 		t.Errorf("%v spans sent, %v not", sent, unsent)
 	}
 }

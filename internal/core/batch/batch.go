@@ -277,7 +277,8 @@ func (r *Reader) Err() error {
 	case r.err != nil || r.skipped == 0:
 		return r.err
 	case r.unknown != 0:
-		return fmt.Errorf("batch: skipped %d increments, some with the unknown flag %#02x: %w", r.skipped, r.unknown, ErrNewer)
+		return fmt.Errorf("batch: skipped %d increments, some with the unknown flag %#02x: %w",
+			r.skipped, r.unknown, ErrNewer)
 	}
 	return fmt.Errorf("batch: skipped %d malformed increments", r.skipped)
 }

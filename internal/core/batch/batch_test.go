@@ -37,11 +37,13 @@ func increments() []Increment {
 		{Key: key(series.Gauge), Samples: 1, Value: 5, At: second*1e9 + 5e8, Relative: true},
 		{Key: key(series.Check), Samples: 1, Value: 2, At: second*1e9 - 1},
 		{Key: key(series.Timer), Samples: 2, Timer: timer},
-		{Key: key(series.Timer), Policy: series.AppendPolicy(nil, classic), Samples: 2, Classic: []float64{1, 0, 20}, Sum: 12},
+		{Key: key(series.Timer), Policy: series.AppendPolicy(nil, classic), Samples: 2, Classic: []float64{1, 0, 20},
+			Sum: 12},
 		{Key: key(series.Set), Samples: 1, Set: set},
 		{Key: key(series.Counter), Samples: 1, Value: 7, Delta: second*1e3 - 60_001},
 		{Key: key(series.Timer), Samples: 1, Timer: timer, Delta: second*1e3 + 999},
-		{Key: key(series.Timer), Samples: 2, Timer: timer, Exemplar: &Exemplar{Value: -3, Time: second*1e3 - 7, Trace: TraceOf([]byte("4bf92f3577b34da6A3CE929d0e0e4736"))}},
+		{Key: key(series.Timer), Samples: 2, Timer: timer,
+			Exemplar: &Exemplar{Value: -3, Time: second*1e3 - 7, Trace: TraceOf([]byte("4bf92f3577b34da6A3CE929d0e0e4736"))}},
 		{Key: key(series.Timer), Policy: series.AppendPolicy(nil, classic), Samples: 1, Classic: []float64{1, 0, 0}, Sum: 0.1,
 			Exemplar: &Exemplar{Value: 0.1, Time: 1, Trace: TraceOf([]byte("f"))}},
 		{Key: key(series.UpDown), Samples: 2, Value: -3.5, Time: second - 100},
@@ -58,7 +60,10 @@ func encode(h Header, incs []Increment) []byte {
 }
 
 func header() Header {
-	return Header{Tenant: []byte("default"), Shard: 1023, Producer: 1 << 63, Incarnation: 2, Sequence: 3, Second: second, Birth: second*1e9 + 7, UpDown: true}
+	return Header{
+		Tenant: []byte("default"), Shard: 1023, Producer: 1 << 63, Incarnation: 2, Sequence: 3, Second: second,
+		Birth: second*1e9 + 7, UpDown: true,
+	}
 }
 
 // checkBrief reads an increment without its key and policy. One that is cut short must not be
@@ -158,7 +163,10 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	timer := new(histogram.Exponential)
 	timer.Observe(math.MaxFloat64, 2, 160)
 	traced := func(k series.Kind, digits string, value float64, time int64) Increment {
-		inc := Increment{Key: key(k), Samples: 1, Value: 1, Classic: []float64{1}, Exemplar: &Exemplar{Value: value, Time: time, Trace: TraceOf([]byte(digits))}}
+		inc := Increment{
+			Key: key(k), Samples: 1, Value: 1, Classic: []float64{1},
+			Exemplar: &Exemplar{Value: value, Time: time, Trace: TraceOf([]byte(digits))},
+		}
 		if k != series.Timer {
 			inc.Classic = nil
 		}
@@ -178,9 +186,11 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 		{"an infinite counter", Increment{Key: key(series.Counter), Samples: 1, Value: math.Inf(1)}, nil},
 		{"a gauge that is no number", Increment{Key: key(series.Gauge), Samples: 1, Value: math.NaN()}, nil},
 		{"a timer whose sum is infinite", Increment{Key: key(series.Timer), Samples: 2, Timer: timer}, nil},
-		{"a classic bucket that is infinite", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{math.Inf(1), 0}}, nil},
+		{"a classic bucket that is infinite",
+			Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{math.Inf(1), 0}}, nil},
 		{"a classic bucket below zero", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{-1, 0}}, nil},
-		{"a timer with an empty list of classic buckets", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}, nil},
+		{"a timer with an empty list of classic buckets",
+			Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}, nil},
 		{"a counter with an exemplar", traced(series.Counter, "ab", 1, second*1e3), nil},
 		{"an exemplar without a trace", traced(series.Timer, "", 1, second*1e3), nil},
 		{"an exemplar with a malformed trace", traced(series.Timer, "ag", 1, second*1e3), nil},
@@ -336,7 +346,9 @@ func FuzzReader(f *testing.F) {
 			if copied == nil || !reflect.DeepEqual(copied.Exemplar, inc.Exemplar) || again.Next() != nil || again.Err() != nil {
 				t.Fatalf("%+v: read back: %+v, %v", inc, copied, again.Err())
 			}
-			if x := inc.Exemplar; x != nil && (!dogstatsd.IsTrace([]byte(x.Trace.String())) || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 || x.Time > maxSecond*1e3) {
+			if x := inc.Exemplar; x != nil &&
+				(!dogstatsd.IsTrace([]byte(x.Trace.String())) || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 ||
+					x.Time > maxSecond*1e3) {
 				t.Fatalf("exemplar %+v", x)
 			}
 			_, _, _ = series.ParseKey(inc.Key)

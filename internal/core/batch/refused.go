@@ -26,7 +26,8 @@ type FullError struct {
 // Error names the tenants and the setting that was reached.
 func (e *FullError) Error() string {
 	text := "the store of tenant " + strings.Join(slices.Sorted(maps.Keys(e.Samples)), ", ") +
-		" does not keep up, and store.pending is reached: new samples are refused, waiting ones are kept; mend the store, or raise the setting"
+		" does not keep up, and store.pending is reached: new samples are refused, waiting ones are kept; mend the store, " +
+		"or raise the setting"
 	if e.Cause != nil {
 		return fmt.Sprintf("%s: %v", text, e.Cause)
 	}

@@ -15,9 +15,12 @@ import (
 
 // some are datagrams of every kind of sender.
 var some = []Datagram{
-	{Time: 1, Network: "udp", Address: "127.0.0.1:8125", Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
-	{Time: 2, Network: "unixgram", Address: "/run/d.sock", Sender: sender.Sender{PID: 7, UID: 1000}, Data: []byte("b:1|c\nc:2|g")},
-	{Time: 2, Network: "udp", Address: "127.0.0.1:8125", Sender: sender.Sender{Addr: netip.MustParseAddrPort("[::1]:65535")}, Data: []byte("d:1|c")},
+	{Time: 1, Network: "udp", Address: "127.0.0.1:8125",
+		Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
+	{Time: 2, Network: "unixgram", Address: "/run/d.sock", Sender: sender.Sender{PID: 7, UID: 1000},
+		Data: []byte("b:1|c\nc:2|g")},
+	{Time: 2, Network: "udp", Address: "127.0.0.1:8125",
+		Sender: sender.Sender{Addr: netip.MustParseAddrPort("[::1]:65535")}, Data: []byte("d:1|c")},
 	{Time: 9, Network: "udp", Address: "127.0.0.1:8125", Data: []byte("\x00\xff"), Missed: 12},
 	{Time: 10, Network: "unix", Address: "/run/s.sock", Data: []byte("")},
 }
@@ -151,9 +154,13 @@ func TestErrorsOfReading(t *testing.T) {
 		bytes io.Reader
 		want  string
 	}{
-		{"something else", strings.NewReader("page_views:1|c\n"), "read the capture: it has no capture header; was it written by freshet capture?"},
-		{"a version to come", bytes.NewReader(newer), "read the capture: it has version 2 and this program reads 1; use a newer one"},
-		{"a disk that fails", io.MultiReader(bytes.NewReader(written(t, some[:1])), iotest.ErrReader(errors.New("input/output error"))), "read the capture: input/output error"},
+		{"something else", strings.NewReader("page_views:1|c\n"),
+			"read the capture: it has no capture header; was it written by freshet capture?"},
+		{"a version to come", bytes.NewReader(newer),
+			"read the capture: it has version 2 and this program reads 1; use a newer one"},
+		{"a disk that fails",
+			io.MultiReader(bytes.NewReader(written(t, some[:1])), iotest.ErrReader(errors.New("input/output error"))),
+			"read the capture: input/output error"},
 	} {
 		if _, _, err := read(tt.bytes); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: %v", tt.name, err)

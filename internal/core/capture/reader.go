@@ -77,7 +77,8 @@ func (r *Reader) record() ([]byte, error) {
 	}
 	size := binary.LittleEndian.Uint32(r.frame[:])
 	if size == 0 || size > maxRecord {
-		return nil, fmt.Errorf("read the capture: record at byte %d: its length is %d, not between 1 and %d", start, size, maxRecord)
+		return nil,
+			fmt.Errorf("read the capture: record at byte %d: its length is %d, not between 1 and %d", start, size, maxRecord)
 	}
 	if uint32(cap(r.buf)) < size {
 		r.buf = make([]byte, size)

@@ -61,11 +61,13 @@ type Claim struct {
 type Event uint8
 
 const (
-	Nothing       Event = iota
-	KindConflict        // another kind owns the name; the claim got another name. Reported once a name and kind
-	FormConflict        // timers with other buckets own the name; the claim got another name. Reported once a name and form
-	NameCollision       // another raw name became the same name; both are one series. Reported once a raw name
-	Full                // the tenant has as many names as it may; this one is not remembered. Reported every time
+	Nothing      Event = iota
+	KindConflict       // another kind owns the name; the claim got another name. Reported once a name and kind
+	// Timers with other buckets own the name; the claim got another name. Reported once a name and
+	// form.
+	FormConflict
+	NameCollision // another raw name became the same name; both are one series. Reported once a raw name
+	Full          // the tenant has as many names as it may; this one is not remembered. Reported every time
 )
 
 // String returns the event's name in logs and metrics.
@@ -180,7 +182,9 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 
 // newEntry returns an entry that gives the name to the claim.
 func newEntry(now int64, name string, claim *Claim) *entry {
-	e := &entry{Entry: Entry{Tenant: claim.Tenant, Name: strings.Clone(name), Raw: string(claim.Raw), Kind: claim.Kind, First: now, LastSeen: now}}
+	e := &entry{Entry: Entry{
+		Tenant: claim.Tenant, Name: strings.Clone(name), Raw: string(claim.Raw), Kind: claim.Kind, First: now, LastSeen: now,
+	}}
 	if e.Base = e.Name; name != claim.Name {
 		e.Base = strings.Clone(claim.Name)
 	}

@@ -41,7 +41,8 @@ func TestKindsUnderOneName(t *testing.T) {
 		want   []string // name, then "<" with the owner's name and kind for a conflict, "~" if it is one of form
 	}{
 		{"one kind has the name", []string{"counter x", "counter x"}, []string{"x", "x"}},
-		{"another kind gets another name, reported once", []string{"counter latency", "gauge latency", "gauge latency", "counter latency"},
+		{"another kind gets another name, reported once",
+			[]string{"counter latency", "gauge latency", "gauge latency", "counter latency"},
 			[]string{"latency", "latency_gauge <latency counter", "latency_gauge", "latency"}},
 		{"each kind by itself", []string{"set x", "gauge x", "check x", "timer x", "counter x"},
 			[]string{"x", "x_gauge <x set", "x_check <x set", "x_timer <x set", "x_counter <x set"}},
@@ -51,11 +52,13 @@ func TestKindsUnderOneName(t *testing.T) {
 			[]string{"x", "x_gauge <x counter", "x_gauge_gauge <x_gauge gauge"}},
 		{"nor is it the other way round", []string{"gauge x_gauge", "counter x", "gauge x"},
 			[]string{"x_gauge", "x", "x_gauge_gauge <x counter"}},
-		{"classic buckets own three more names", []string{"classic timer x", "counter x_count", "counter x_sum", "gauge x_bucket", "gauge x"},
+		{"classic buckets own three more names",
+			[]string{"classic timer x", "counter x_count", "counter x_sum", "gauge x_bucket", "gauge x"},
 			[]string{"x", "x_count_counter <x timer", "x_sum_counter <x timer", "x_bucket_gauge <x timer", "x_gauge <x timer"}},
 		{"a timer too", []string{"classic timer x", "timer x_sum"}, []string{"x", "x_sum_timer <x timer"}},
 		{"native ones do not", []string{"timer x", "counter x_count"}, []string{"x", "x_count"}},
-		{"one of the three is taken", []string{"counter x_count", "classic timer x"}, []string{"x_count", "x_timer <x_count counter"}},
+		{"one of the three is taken", []string{"counter x_count", "classic timer x"},
+			[]string{"x_count", "x_timer <x_count counter"}},
 		{"classic buckets beside native ones", []string{"timer x", "classic timer x", "classic timer x", "timer x"},
 			[]string{"x", "x_classic ~x", "x_classic", "x"}},
 		{"and the other way round", []string{"classic timer x", "timer x", "timer x", "classic timer x"},
@@ -116,7 +119,8 @@ func TestPeek(t *testing.T) {
 			t.Errorf("%s: left %+v", step.peek, dirty)
 		}
 	}
-	if _, _, report := cat.Peek(&Claim{Tenant: "nobody", Name: "x", Kind: series.Set}); report != (Report{}) || len(cat.tenants) != 1 {
+	if _, _, report := cat.Peek(&Claim{Tenant: "nobody", Name: "x", Kind: series.Set}); report != (Report{}) ||
+		len(cat.tenants) != 1 {
 		t.Errorf("another tenant: %+v, %d tenants", report, len(cat.tenants))
 	}
 }
@@ -194,7 +198,9 @@ func TestBound(t *testing.T) {
 // Owners survive restarts, whichever claim comes first afterwards. Each restart reports a
 // conflict again.
 func TestRestart(t *testing.T) {
-	story := []string{"counter x", "gauge x", "gauge x_gauge", "timer y", "classic timer y", "fine timer y", "classic timer z"}
+	story := []string{
+		"counter x", "gauge x", "gauge x_gauge", "timer y", "classic timer y", "fine timer y", "classic timer z",
+	}
 	before := New(100)
 	want := map[string]string{}
 	for _, words := range story {
@@ -251,12 +257,18 @@ func TestChangedBucketsTakeOverTheName(t *testing.T) {
 		want   []string
 	}{
 		{"other buckets", entries("classic timer x"), []string{"fine timer x", "fine timer x"}, []string{"x", "x"}},
-		{"native becomes classic", entries("timer x"), []string{"classic timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
-		{"classic becomes native, and what is stored keeps its names", entries("classic timer x"), []string{"timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
-		{"if the old form comes after all, it stands aside", entries("classic timer x"), []string{"fine timer x", "classic timer x"}, []string{"x", "x_classic"}},
-		{"a new form beside an old one that came", entries("classic timer x"), []string{"classic timer x", "fine timer x"}, []string{"x", "x_classic"}},
-		{"classic, and may not have its own name", entries("timer x", "counter x_count"), []string{"classic timer x", "timer x"}, []string{"x_timer", "x"}},
-		{"of files without buckets the first form has the name", []Entry{legacy}, []string{"timer x", "classic timer x"}, []string{"x", "x_classic"}},
+		{"native becomes classic", entries("timer x"), []string{"classic timer x", "counter x_count"},
+			[]string{"x", "x_count_counter"}},
+		{"classic becomes native, and what is stored keeps its names",
+			entries("classic timer x"), []string{"timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
+		{"if the old form comes after all, it stands aside",
+			entries("classic timer x"), []string{"fine timer x", "classic timer x"}, []string{"x", "x_classic"}},
+		{"a new form beside an old one that came", entries("classic timer x"), []string{"classic timer x", "fine timer x"},
+			[]string{"x", "x_classic"}},
+		{"classic, and may not have its own name", entries("timer x", "counter x_count"),
+			[]string{"classic timer x", "timer x"}, []string{"x_timer", "x"}},
+		{"of files without buckets the first form has the name",
+			[]Entry{legacy}, []string{"timer x", "classic timer x"}, []string{"x", "x_classic"}},
 		{"unless it has another", []Entry{legacy, native}, []string{"timer x", "classic timer x"}, []string{"x_native", "x"}},
 		{"whichever it is", []Entry{legacy}, []string{"classic timer x", "timer x"}, []string{"x", "x_native"}},
 	} {
@@ -279,7 +291,8 @@ func TestUnrememberedNamesHarmNobody(t *testing.T) {
 	seen := map[string]string{}
 	for _, words := range []string{
 		"counter x_counter", // the only one remembered
-		"counter x", "gauge x", "timer x", "classic timer x", "fine timer x", "set x", "check x", "timer x_timer", "counter x_counter_counter",
+		"counter x", "gauge x", "timer x", "classic timer x", "fine timer x", "set x", "check x", "timer x_timer",
+		"counter x_counter_counter",
 	} {
 		for range 2 {
 			name, _ := cat.Resolve(0, claim(words))
@@ -346,7 +359,8 @@ func TestDirty(t *testing.T) {
 	expect("a reload brought a unit", "a")
 	cat.Resolve(hour, claim("counter a"))
 	expect("a claim without one leaves it")
-	if e := cat.Metadata("t")[0]; e.Unit != "seconds" || e.Help != "help" || e.Kind != series.Counter || e.LastSeen != hour {
+	if e := cat.Metadata("t")[0]; e.Unit != "seconds" || e.Help != "help" || e.Kind != series.Counter ||
+		e.LastSeen != hour {
 		t.Errorf("metadata %+v", e)
 	}
 	cat.Resolve(hour, claim("classic timer c"))
@@ -441,7 +455,9 @@ func TestConcurrent(t *testing.T) {
 func FuzzResolve(f *testing.F) {
 	f.Add([]byte("\x01a\x02a\x03a\x83a\x04a_count"))
 	f.Add([]byte("\x83a\x01a_gauge\x02a\x02a_gauge"))
-	names := []string{"x", "x_gauge", "x_gauge_gauge", "x_timer", "x_count", "x_timer_count", "x_classic", "x_bucket_gauge"}
+	names := []string{
+		"x", "x_gauge", "x_gauge_gauge", "x_timer", "x_count", "x_timer_count", "x_classic", "x_bucket_gauge",
+	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		cat := New(1000)
 		stored := map[string]owner{}

@@ -51,7 +51,8 @@ func cardinality(m *moment) finding {
 	// two overlap, so the larger counts.
 	begun := max(m.grownBy("freshet_limit_series"), m.grownBy("prometheus_tsdb_head_series_created_total")) / m.seconds
 
-	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit", count(begun), count(newUsual), count(over))}
+	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit",
+		count(begun), count(newUsual), count(over))}
 	f.Name = Cardinality
 	f.Score = max(ramp(over, overUsual, overBad), newMost*ramp(begun, newUsual, newBad))
 	newest := m.flood()
@@ -61,8 +62,11 @@ func cardinality(m *moment) finding {
 	} else {
 		newest = m.mostNew()
 	}
-	f.Title = fmt.Sprintf("A flood of series: %s new ones a second, and %s samples a second are over a limit", count(begun), count(over))
-	f.Because = fmt.Sprintf("%s samples a second are over a limit (score 0 up to %s, 1 from %s), or %s series a second are new (%s to %s, and at most %.1f if a start or a deploy may explain them); the larger score counts",
+	f.Title = fmt.Sprintf("A flood of series: %s new ones a second, and %s samples a second are over a limit",
+		count(begun), count(over))
+	f.Because = fmt.Sprintf("%s samples a second are over a limit (score 0 up to %s, 1 from %s), "+
+		"or %s series a second are new (%s to %s, and at most %.1f if a start or a deploy may explain them); "+
+		"the larger score counts",
 		count(over), count(overUsual), count(overBad), count(begun), count(newUsual), count(newBad), newMost)
 	who := ""
 	datagrams := sockets >= requests
@@ -165,7 +169,8 @@ func everNew(of *growth.Metric, steps int) bool {
 	if buckets < 1 || of.Labels[0].Values < manyValues {
 		return false
 	}
-	return float64(of.Labels[0].Values)*float64(of.Labels[buckets].Values) >= histogramShare*countedNew(of.Counted, of.New, steps)
+	return float64(of.Labels[0].Values)*float64(of.Labels[buckets].Values) >=
+		histogramShare*countedNew(of.Counted, of.New, steps)
 }
 
 // mostNew returns the tenant with most new series, including refused ones, in the last steps or
@@ -180,7 +185,8 @@ func (m *moment) mostNew() (most *grown) {
 				continue
 			}
 			highest, most = all, &grown{GrowingTenant: t, steps: steps}
-			if of := busiest(t, steps); of != nil && mean(recent(of.New, steps))+mean(recent(of.Refused, steps)) >= oneMetricShare*all {
+			if of := busiest(t, steps); of != nil &&
+				mean(recent(of.New, steps))+mean(recent(of.Refused, steps)) >= oneMetricShare*all {
 				most.metric = of
 			}
 			most.names = most.metric == nil && float64(t.Names) >= oneMetricShare*all*float64(steps)
@@ -198,8 +204,10 @@ func (m *moment) overLimits(f *finding) (who string) {
 		t := &m.tops[i]
 		for j := range t.Over[:min(3, len(t.Over))] {
 			o := &t.Over[j]
-			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, metric %s: label %s has %s values, over %s: %s samples %s; sender %s",
-				clip(t.Tenant), clip(o.Metric), clip(o.Label), count(float64(o.Values)), clip(o.Limit), count(float64(o.Samples)), clip(o.Fate), clip(o.Sender))})
+			f.Evidence = append(f.Evidence,
+				Evidence{What: fmt.Sprintf("tenant %s, metric %s: label %s has %s values, over %s: %s samples %s; sender %s",
+					clip(t.Tenant), clip(o.Metric), clip(o.Label), count(float64(o.Values)), clip(o.Limit), count(float64(o.Samples)),
+					clip(o.Fate), clip(o.Sender))})
 			if who == "" {
 				who = fmt.Sprintf(": metric %s, label %s, from %s", clip(o.Metric), clip(o.Label), clip(o.Sender))
 			}
@@ -220,7 +228,8 @@ func newestSeries(t *top.View) []Evidence {
 			shown = append(shown, fmt.Sprintf("%s=%q", clip(l.Name), clip(l.Value)))
 		}
 	})
-	return []Evidence{{What: fmt.Sprintf("tenant %s: the newest series is %s{%s}, from %s", clip(t.Tenant), clip(n.Metric), strings.Join(shown, ", "), clip(describe(n.Sender)))}}
+	return []Evidence{{What: fmt.Sprintf("tenant %s: the newest series is %s{%s}, from %s",
+		clip(t.Tenant), clip(n.Metric), strings.Join(shown, ", "), clip(describe(n.Sender)))}}
 }
 
 // largestLabels returns the labels with most values.
@@ -229,7 +238,8 @@ func largestLabels(t *top.View) (all []Evidence) {
 		if l.Values < manyValues {
 			break
 		}
-		e := Evidence{What: fmt.Sprintf("tenant %s: label %s of metric %s has %s accepted values", clip(t.Tenant), clip(l.Label), clip(l.Metric), count(float64(l.Values)))}
+		e := Evidence{What: fmt.Sprintf("tenant %s: label %s of metric %s has %s accepted values",
+			clip(t.Tenant), clip(l.Label), clip(l.Metric), count(float64(l.Values)))}
 		for _, text := range l.Examples[:min(3, len(l.Examples))] {
 			e.Figures = append(e.Figures, "such as "+clip(text))
 		}
@@ -244,7 +254,9 @@ func (m *moment) floodedLabel() string {
 	for _, t := range m.tops {
 		for _, l := range t.Labels[:min(1, len(t.Labels))] {
 			if l.Values > most {
-				most, text = l.Values, fmt.Sprintf("; label %s of metric %s has the most values, %s", clip(l.Label), clip(l.Metric), count(float64(l.Values)))
+				most, text = l.Values,
+					fmt.Sprintf("; label %s of metric %s has the most values, %s",
+						clip(l.Label), clip(l.Metric), count(float64(l.Values)))
 			}
 		}
 	}

@@ -25,7 +25,8 @@ const (
 
 func cpuThrottling(m *moment) finding {
 	f := finding{fine: "CPU quotas: no cgroup visible to the process has one"}
-	f.Name, f.Title, f.Because, f.Next = CPUThrottling, "No CPU quota was used up", "no cgroup was throttled", "Nothing to do."
+	f.Name, f.Title, f.Because, f.Next = CPUThrottling, "No CPU quota was used up", "no cgroup was throttled",
+		"Nothing to do."
 	worst := -1.0
 	for i := range m.CPUQuotas {
 		q := &m.CPUQuotas[i]
@@ -41,7 +42,8 @@ func cpuThrottling(m *moment) finding {
 		f.fine = "CPU quotas: " + m.throttled(q)
 		f.Title = fmt.Sprintf("A CPU quota stops the process: cgroup %s may use %s, and was throttled in %s of %s periods",
 			clip(q.Cgroup), processors(q.Cores), count(q.Throttled.Grown()), count(q.Periods.Grown()))
-		f.Because = fmt.Sprintf("the quota was used up in %s of the periods (score 0 up to %s, 1 from %s), and %.2g processors stood still on average (%.2g to %.2g); the smaller score counts",
+		f.Because = fmt.Sprintf("the quota was used up in %s of the periods (score 0 up to %s, 1 from %s), "+
+			"and %.2g processors stood still on average (%.2g to %.2g); the smaller score counts",
 			percent(periods), percent(throttledUsual), percent(throttledBad), stood, stoodUsual, stoodBad)
 		f.Next = m.outOfQuota(q)
 	}
@@ -65,17 +67,22 @@ func (m *moment) throttled(q *record.CPUQuota) string {
 	if stood > 0 {
 		share = stood / (stood + m.cores()*m.seconds)
 	}
-	return fmt.Sprintf("cgroup %s has %s (%s): throttled in %s of %s periods, %s, and %s of the time in which it had work, %s on all processors together; the process used %.2f processors",
-		clip(q.Cgroup), processors(q.Cores), clip(q.File), count(q.Throttled.Grown()), count(q.Periods.Grown()), percent(throttledShare(q)), percent(share), seconds(stood), m.cores())
+	return fmt.Sprintf("cgroup %s has %s (%s): throttled in %s of %s periods, %s, and %s of the time in which it had "+
+		"work, %s on all processors together; the process used %.2f processors",
+		clip(q.Cgroup), processors(q.Cores), clip(q.File), count(q.Throttled.Grown()), count(q.Periods.Grown()),
+		percent(throttledShare(q)), percent(share), seconds(stood), m.cores())
 }
 
 func (m *moment) outOfQuota(q *record.CPUQuota) string {
 	others := ""
 	if m.cores() < quotaPart*q.Cores {
-		others = " The process used less than the quota: other processes in the cgroup use the rest, so look at them first (cgroup.procs)."
+		others = " The process used less than the quota: other processes in the cgroup use the rest, " +
+			"so look at them first (cgroup.procs)."
 	}
-	return fmt.Sprintf("Raise the quota: it is set in %s, with CPUQuota= of a systemd unit or slice, --cpus of Docker, or resources.limits.cpu of Kubernetes, where no CPU limit is best. Or lower the load.%s "+
-		"If GOMAXPROCS is set in the environment, unset it: Go then uses the quota, rounded up. More threads only use up the quota sooner, and then stand still for longer.", clip(q.File), others)
+	return fmt.Sprintf("Raise the quota: it is set in %s, with CPUQuota= of a systemd unit or slice, --cpus of Docker, "+
+		"or resources.limits.cpu of Kubernetes, where no CPU limit is best. Or lower the load.%s "+
+		"If GOMAXPROCS is set in the environment, unset it: Go then uses the quota, rounded up. "+
+		"More threads only use up the quota sooner, and then stand still for longer.", clip(q.File), others)
 }
 
 // processors formats a quota.

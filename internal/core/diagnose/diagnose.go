@@ -130,7 +130,10 @@ func Read(f *record.File) (*Diagnosis, error) {
 	}
 	m := readMoment(f)
 	d := &Diagnosis{
-		Record: Summary{ID: f.ID, Reason: f.Reason, Began: f.Began, Seconds: m.seconds, Build: f.Build, GOMAXPROCS: f.GOMAXPROCS, Cores: m.cores()},
+		Record: Summary{
+			ID: f.ID, Reason: f.Reason, Began: f.Began, Seconds: m.seconds, Build: f.Build, GOMAXPROCS: f.GOMAXPROCS,
+			Cores: m.cores(),
+		},
 		Causes: []Cause{}, Checked: []string{}, Missing: m.missing,
 	}
 	for _, look := range looks {

@@ -22,8 +22,11 @@ const (
 
 // fileCalls are the functions, or prefixes of functions, by which Go reaches files.
 var fileCalls = []string{
-	"os.(*File).", "os.Rename", "os.Remove", "os.OpenFile", "os.Truncate", "os.Mkdir", "os.ReadFile", "os.WriteFile", "os.ReadDir",
-	"syscall.Fsync", "syscall.Ftruncate", ourModule + "internal/core/journal.", ourModule + "internal/core/segment.", storeModule + "tsdb/wlog.", storeModule + "tsdb/chunks.", "golang.org/x/sys/unix.Fdatasync", "golang.org/x/sys/unix.Fallocate", "golang.org/x/sys/unix.Msync",
+	"os.(*File).", "os.Rename", "os.Remove", "os.OpenFile", "os.Truncate", "os.Mkdir", "os.ReadFile", "os.WriteFile",
+	"os.ReadDir",
+	"syscall.Fsync", "syscall.Ftruncate", ourModule + "internal/core/journal.", ourModule + "internal/core/segment.",
+	storeModule + "tsdb/wlog.", storeModule + "tsdb/chunks.", "golang.org/x/sys/unix.Fdatasync",
+	"golang.org/x/sys/unix.Fallocate", "golang.org/x/sys/unix.Msync",
 	ourModule + "internal/adapter/files.", storeModule + "tsdb/fileutil.", "go.etcd.io/bbolt.fdatasync",
 }
 
@@ -33,7 +36,8 @@ func isFile(s stack) bool {
 		return false
 	}
 	return slices.ContainsFunc(s[:min(4, len(s))], func(name string) bool {
-		return strings.HasPrefix(name, "syscall.") || strings.HasPrefix(name, "internal/runtime/syscall") || strings.HasPrefix(name, "golang.org/x/sys/unix.")
+		return strings.HasPrefix(name, "syscall.") || strings.HasPrefix(name, "internal/runtime/syscall") ||
+			strings.HasPrefix(name, "golang.org/x/sys/unix.")
 	})
 }
 
@@ -61,28 +65,33 @@ func disk(m *moment) finding {
 	standing := m.goroutines.sum(isFile)
 	stages := m.slowStages()
 
-	f := finding{fine: fmt.Sprintf("the disk: %.2g goroutines are in system calls on files at any time, up to %.2g is usual, with %s a call in the slowest place", busy, fileUsual, seconds(perCall))}
+	f := finding{fine: fmt.Sprintf("the disk: %.2g goroutines are in system calls on files at any time, "+
+		"up to %.2g is usual, with %s a call in the slowest place", busy, fileUsual, seconds(perCall))}
 	if len(stages) > 0 {
 		f.fine += "; " + strings.Join(stages, ", ")
 	}
 	f.Name = Disk
 	f.Score = ramp(busy, fileUsual, fileBad) * ramp(perCall, callUsual, callBad)
 	f.Title = fmt.Sprintf("A slow disk: %.2g goroutines wait for it at any time, %s a call", busy, seconds(perCall))
-	f.Because = fmt.Sprintf("%.2g goroutines in system calls on files at any time (score 0 up to %.2g, 1 from %.2g), and %s a call (%s to %s)",
+	f.Because = fmt.Sprintf("%.2g goroutines in system calls on files at any time (score 0 up to %.2g, 1 from %.2g), "+
+		"and %s a call (%s to %s)",
 		busy, fileUsual, fileBad, seconds(perCall), seconds(callUsual), seconds(callBad))
 	if !m.has(record.Trace) { // goroutine.pprof is a single snapshot
 		f.Score = min(0.6, ramp(standing, 0, 3))
 		f.Title = fmt.Sprintf("A slow disk: %.0f goroutines were in system calls on files", standing)
-		f.Because = fmt.Sprintf("%.0f goroutines in system calls on files when the record began; without trace.out it is unknown for how long", standing)
+		f.Because = fmt.Sprintf("%.0f goroutines in system calls on files when the record began; "+
+			"without trace.out it is unknown for how long", standing)
 	}
 	for _, g := range largest(places, 3, calls.total()) {
 		f.Evidence = append(f.Evidence, Evidence{
-			What:  fmt.Sprintf("%s: %.0f system calls took %s each, %.2g s a second", short(g.name), g.count, seconds(g.value/1e9/g.count), g.value/1e9/max(m.trace.seconds, 1e-3)),
+			What: fmt.Sprintf("%s: %.0f system calls took %s each, %.2g s a second",
+				short(g.name), g.count, seconds(g.value/1e9/g.count), g.value/1e9/max(m.trace.seconds, 1e-3)),
 			Stack: g.stack.shown(),
 		})
 	}
 	f.Evidence = append(f.Evidence, Evidence{What: "how long batches were in the stages that write", Figures: stages})
-	f.Next = "Look at the disk (iostat -x 1: await, %util) and at what else writes to it; give data_dir its own disk. With aggregator.fsync: interval no request waits for the disk, but a power loss may cost a second."
+	f.Next = "Look at the disk (iostat -x 1: await, %util) and at what else writes to it; give data_dir its own disk. " +
+		"With aggregator.fsync: interval no request waits for the disk, but a power loss may cost a second."
 	return f
 }
 

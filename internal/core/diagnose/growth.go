@@ -123,7 +123,8 @@ func countedNew(counted uint64, counts []uint64, steps int) float64 {
 // ownValues reports whether each new series of the metric has a label value that no other has. In
 // a deploy none has: a pod or an instance has many series.
 func ownValues(of *growth.Metric, steps int) bool {
-	return of != nil && len(of.Labels) > 0 && float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.Counted, of.New, steps)
+	return of != nil && len(of.Labels) > 0 &&
+		float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.Counted, of.New, steps)
 }
 
 // recent returns the last counts, without the current step.
@@ -185,12 +186,18 @@ func (m *moment) bounds(g *grown) (all []room) {
 			at = m.seriesOf(g)
 		}
 		if l.Store == store && (!l.PerMetric || at > 0) {
-			all = append(all, room{fmt.Sprintf("%s (%s)", clip(l.Setting), count(float64(l.Series))), math.Max(0, float64(l.Series)-at), at})
+			all = append(all,
+				room{fmt.Sprintf("%s (%s)", clip(l.Setting), count(float64(l.Series))), math.Max(0, float64(l.Series)-at), at})
 		}
 	}
 	if used := sum(m.end.of("process_resident_memory_bytes")); used > 0 && m.growing.MemoryBytes > 0 {
 		free := math.Max(0, float64(m.growing.MemoryBytes)-used)
-		all = append(all, room{fmt.Sprintf("the memory of %s (%s, %s of it used; %s per series)", clip(m.growing.MemoryOf), bytesText(float64(m.growing.MemoryBytes)), bytesText(used), bytesText(bytes)), free / bytes, now})
+		all = append(all,
+			room{
+				fmt.Sprintf("the memory of %s (%s, %s of it used; %s per series)",
+					clip(m.growing.MemoryOf), bytesText(float64(m.growing.MemoryBytes)), bytesText(used), bytesText(bytes)),
+				free / bytes, now,
+			})
 	}
 	slices.SortStableFunc(all, func(a, b room) int { return cmp.Compare(a.series, b.series) })
 	return all
@@ -219,7 +226,8 @@ func (m *moment) seriesOf(g *grown) float64 {
 }
 
 func growing(m *moment) finding {
-	f := finding{fine: fmt.Sprintf("growth: no tenant keeps having more than %s new series a second, apart from a start", count(steadyUsual))}
+	f := finding{fine: fmt.Sprintf("growth: no tenant keeps having more than %s new series a second, apart from a start",
+		count(steadyUsual))}
 	f.Name, f.Title, f.Because = Growth, "Series do not grow", "no tenant keeps having new series"
 	f.Next = floodNext
 	for _, g := range m.growingTenants() {
@@ -231,13 +239,16 @@ func growing(m *moment) finding {
 		after := g.rate * headSeconds
 		part := after / math.Max(1, narrowest.series)
 		score := ramp(part, roomUsual, roomFull)
-		f.fine = fmt.Sprintf("growth: %s new series a second of tenant %s will take %s of the room that is left in three hours", count(g.rate), clip(g.Tenant.Tenant), percent(part))
+		f.fine = fmt.Sprintf("growth: %s new series a second of tenant %s will take %s of the room that is "+
+			"left in three hours", count(g.rate), clip(g.Tenant.Tenant), percent(part))
 		if score < f.Score || score == 0 {
 			continue
 		}
 		f.Score = score
-		f.Title = fmt.Sprintf("Series grow: %s new ones a second, %s an hour%s; %s", count(g.rate), count(3600*g.rate), m.culprit(&g), leadsTo(narrowest, g.rate))
-		f.Because = fmt.Sprintf("new series kept coming for at least %s; in the three hours that a series stays in memory they become %s, %s of the room that is left (score 0 up to %s, 1 from %s)",
+		f.Title = fmt.Sprintf("Series grow: %s new ones a second, %s an hour%s; %s",
+			count(g.rate), count(3600*g.rate), m.culprit(&g), leadsTo(narrowest, g.rate))
+		f.Because = fmt.Sprintf("new series kept coming for at least %s; in the three hours that a series stays in memory "+
+			"they become %s, %s of the room that is left (score 0 up to %s, 1 from %s)",
 			seconds(g.seconds()), count(after), percent(part), percent(roomUsual), percent(roomFull))
 		f.Evidence = m.growthEvidence(&g.GrowingTenant.Tenant, g.steps)
 		for _, r := range all {
@@ -287,7 +298,8 @@ func (m *moment) culprit(g *grown) string {
 // series of the last steps, or else one without a name. Series that a limit refuses come again
 // and again, so they explain nothing.
 func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
-	if len(of.Labels) == 0 || float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {
+	if len(of.Labels) == 0 ||
+		float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {
 		return l
 	}
 	return of.Labels[0]
@@ -340,7 +352,8 @@ func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 		if len(all) == 3 || rate+over < shownShare*(whole+refused) || rate+over == 0 {
 			continue
 		}
-		e := Evidence{What: fmt.Sprintf("tenant %s, metric %s: %s series a second are new", clip(t.Tenant), clip(of.Name), count(rate))}
+		e := Evidence{What: fmt.Sprintf("tenant %s, metric %s: %s series a second are new",
+			clip(t.Tenant), clip(of.Name), count(rate))}
 		if over > 0 {
 			e.What += fmt.Sprintf(", and %s a second are refused", count(over))
 		}
@@ -360,10 +373,15 @@ func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 		all = append(all, e)
 	}
 	if len(all) == 0 && whole+refused > 0 {
-		all = append(all, Evidence{What: fmt.Sprintf("tenant %s: %s series a second are new, spread over about %s metrics", clip(t.Tenant), count(whole), count(float64(t.Names)))})
+		all = append(all,
+			Evidence{What: fmt.Sprintf("tenant %s: %s series a second are new, spread over about %s metrics",
+				clip(t.Tenant), count(whole), count(float64(t.Names)))})
 	}
 	return all
 }
 
 // floodNext is the advice about new series.
-const floodNext = "Remove the label from the application. Until then drop it by a rule, without a restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP distributor.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit; a series takes 6 kB of memory from DogStatsD and 2 kB from other inputs."
+const floodNext = "Remove the label from the application. Until then drop it by a rule, without a restart: " +
+	"for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), " +
+	"for remote write and OTLP distributor.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). " +
+	"If the series are wanted, raise the limit; a series takes 6 kB of memory from DogStatsD and 2 kB from other inputs."

@@ -38,7 +38,8 @@ func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) 
 }
 
 // grow feeds a tracker what begins in each second. Before each second, look may read it.
-func grow(t *testing.T, end int64, begins func(second int64) []newSeries, look func(second int64, read func() *moment)) {
+func grow(t *testing.T, end int64, begins func(second int64) []newSeries,
+	look func(second int64, read func() *moment)) {
 	t.Helper()
 	tracker, seen, zones := growth.New(), 0, [...]string{"z0", "z1", "z2"}
 	for second := range end + 1 {
@@ -69,7 +70,9 @@ func grow(t *testing.T, end int64, begins func(second int64) []newSeries, look f
 // reported returns a healthy server, with the tracker as it is in that second.
 func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	m := healthy()
-	m.growing = record.Growing{At: process + second, MemoryBytes: 16e9, MemoryOf: "the cgroup", Tenants: []record.GrowingTenant{}}
+	m.growing = record.Growing{
+		At: process + second, MemoryBytes: 16e9, MemoryOf: "the cgroup", Tenants: []record.GrowingTenant{},
+	}
 	for _, of := range tracker.Report(process + second) {
 		m.growing.Tenants = append(m.growing.Tenants, record.GrowingTenant{Tenant: of, Limits: []record.SeriesLimit{
 			{Store: raw, Setting: "distributor.max_series", Series: 1e6},
@@ -77,8 +80,11 @@ func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 			{Store: "10s", Setting: "limits.max_series_per_metric", Series: 1e4, PerMetric: true},
 		}})
 	}
-	m.tops = readTops(t, `[{"tenant":"shop","metrics":[{"metric":"requests","series":4000}],"newest_series":[{"metric":"freshet_probe","sender":{"address":"127.0.0.1:9"}},{"metric":"requests","sender":{"process":{"pid":7,"command":"shop"}}}]}]`)
-	m.end = text(t, "prometheus_tsdb_head_series{tenant=\"shop\",store=\"raw\"} 100000\nprocess_resident_memory_bytes 1e9\n")
+	m.tops = readTops(t,
+		`[{"tenant":"shop","metrics":[{"metric":"requests","series":4000}],"newest_series":[{"metric":"freshet_probe",`+
+			`"sender":{"address":"127.0.0.1:9"}},{"metric":"requests","sender":{"process":{"pid":7,"command":"shop"}}}]}]`)
+	m.end = text(t,
+		"prometheus_tsdb_head_series{tenant=\"shop\",store=\"raw\"} 100000\nprocess_resident_memory_bytes 1e9\n")
 	return m
 }
 
@@ -129,11 +135,14 @@ func TestGrowthInBursts(t *testing.T) {
 						t.Errorf("%s: grows %v, new %v", name, found, m.growing.Tenants[0].New)
 						continue
 					}
-					if g := found[0]; label == "request" && !strings.Contains(m.culprit(&g), "metric requests_total, label request") || label == "__name__" && (!g.names || !strings.Contains(m.culprit(&g), "from 10.0.0.7 (shop/1)")) || g.rate < rate/1.5 || g.rate > rate*1.5 {
+					if g := found[0]; label == "request" && !strings.Contains(m.culprit(&g), "metric requests_total, label request") ||
+						label == "__name__" && (!g.names || !strings.Contains(m.culprit(&g), "from 10.0.0.7 (shop/1)")) ||
+						g.rate < rate/1.5 || g.rate > rate*1.5 {
 						t.Errorf("%s: %.0f a second%s", name, g.rate, m.culprit(&g))
 					}
 					m.growing.Tenants[0].Limits[0].Series = 150_000
-					if f := growing(m); f.Score < Clear || label == "request" && !strings.Contains(fmt.Sprint(f.Evidence), "metric requests_total: ") {
+					if f := growing(m); f.Score < Clear || label == "request" &&
+						!strings.Contains(fmt.Sprint(f.Evidence), "metric requests_total: ") {
 						t.Errorf("%s: %.2f %s: %v", name, f.Score, f.Title, f.Evidence)
 					}
 				}
@@ -151,7 +160,10 @@ func TestLabelWithFewValuesIsNotNamed(t *testing.T) {
 			t.Errorf("%d values among 18,000 series: label %q is named, not %q", values, got, want)
 		}
 	}
-	metric = growth.Metric{New: []uint64{0, 0, 0, 0}, Refused: []uint64{9000, 9000, 9000, 9000}, Labels: []growth.Label{{Name: "pod", Values: 40}}}
+	metric = growth.Metric{
+		New: []uint64{0, 0, 0, 0}, Refused: []uint64{9000, 9000, 9000, 9000},
+		Labels: []growth.Label{{Name: "pod", Values: 40}},
+	}
 	if got := GrowingLabel(&metric, ownSteps).Name; got != "pod" {
 		t.Errorf("series that a limit refuses again and again: label %q", got)
 	}
@@ -180,7 +192,8 @@ func TestGrowth(t *testing.T) {
 		title  string
 	}{
 		{"300 new series a second under every limit", 260, after(200, 260, requests), nil, clearly,
-			"Series grow: 300 new ones a second, 1,080,000 an hour: tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1); distributor.max_series (1,000,000) is reached in 50m0s"},
+			"Series grow: 300 new ones a second, 1,080,000 an hour: tenant shop, metric requests_total, label request, " +
+				"from 10.0.0.7 (shop/1); distributor.max_series (1,000,000) is reached in 50m0s"},
 		{"after a deploy with a histogram that had more series", 260, func(second int64) []newSeries {
 			if second >= 100 && second < 140 {
 				return []newSeries{{n: 1000, store: raw, metric: "seconds_bucket", label: "le"}}
@@ -190,12 +203,14 @@ func TestGrowth(t *testing.T) {
 		{"an ordinary start: all series are new", 60, start, nil, fine, ""},
 		{"a start of one metric", 60, func(int64) []newSeries { return []newSeries{requests} }, nil, fine, ""},
 		{"just after a start", 100, start, nil, fine, ""},
-		{"a tenant that grows since its start three minutes ago", 180, func(int64) []newSeries { return []newSeries{requests} }, nil, clearly, "metric requests_total, label request"},
+		{"a tenant that grows since its start three minutes ago",
+			180, func(int64) []newSeries { return []newSeries{requests} }, nil, clearly, "metric requests_total, label request"},
 		{"a deploy of pods with a histogram", 260, deploy(200), nil, fine, ""},
 		{"the same, half a minute and more later", 295, deploy(200), nil, fine, ""},
 		{"a deploy that takes two minutes", 460, after(300, 420, many...), nil, fine, ""},
 		{"a deploy: for a minute all metrics have new series", 260, after(200, 260, many...), nil, fine, ""},
-		{"pods that come and go all the time", 440, after(200, 440, many...), nil, clearly, "tenant shop, spread over many metrics"},
+		{"pods that come and go all the time", 440, after(200, 440, many...), nil, clearly,
+			"tenant shop, spread over many metrics"},
 		{"growth that is over", 300, after(200, 260, requests), nil, fine, ""},
 		{"many, now and then", 260, func(second int64) []newSeries {
 			if second == 210 || second == 250 {
@@ -203,11 +218,15 @@ func TestGrowth(t *testing.T) {
 			}
 			return start(second)
 		}, nil, fine, ""},
-		{"so few that they leave memory before a limit is reached", 260, after(200, 260, newSeries{n: 15, store: raw, metric: "m", label: "l"}), nil, fine, ""},
-		{"ever new names", 260, after(200, 260, newSeries{n: 300, store: raw, metric: "request_", label: "__name__"}), nil, clearly, "tenant shop, ever new names of metrics, such as request_"},
-		{"DogStatsD: the limit of the metric is nearer, and the socket knows the process", 260, after(200, 260, newSeries{n: 300, store: "10s", metric: "requests", label: "request"}), nil, clearly,
+		{"so few that they leave memory before a limit is reached",
+			260, after(200, 260, newSeries{n: 15, store: raw, metric: "m", label: "l"}), nil, fine, ""},
+		{"ever new names", 260, after(200, 260, newSeries{n: 300, store: raw, metric: "request_", label: "__name__"}), nil,
+			clearly, "tenant shop, ever new names of metrics, such as request_"},
+		{"DogStatsD: the limit of the metric is nearer, and the socket knows the process",
+			260, after(200, 260, newSeries{n: 300, store: "10s", metric: "requests", label: "request"}), nil, clearly,
 			"metric requests, label request, from process 7 (shop); limits.max_series_per_metric (10,000) is reached in 20s"},
-		{"memory is nearer than the limit", 260, after(200, 260, requests), func(m *moment) { m.growing.MemoryBytes = 1.1e9 }, clearly,
+		{"memory is nearer than the limit", 260, after(200, 260, requests), func(m *moment) { m.growing.MemoryBytes = 1.1e9 },
+			clearly,
 			"the memory of the cgroup (1.1 GB, 1 GB of it used; 1.9 kB per series) is reached in 2m55s"},
 		{"an older record", 260, after(200, 260, requests), func(m *moment) { m.growing = record.Growing{} }, fine, ""},
 	} {
@@ -227,7 +246,8 @@ func TestGrowth(t *testing.T) {
 			if got != c.want || !strings.Contains(f.Title, c.title) {
 				t.Errorf("score %.2f: %s\n%s\n%s", f.Score, f.Title, f.Because, f.fine)
 			}
-			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" || got == clearly && len(f.Evidence) < 2 {
+			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" ||
+				got == clearly && len(f.Evidence) < 2 {
 				t.Errorf("something is left out: %+v", f)
 			}
 		})
@@ -242,7 +262,8 @@ func TestFloodOfRequests(t *testing.T) {
 			if second < 30 {
 				return start(second)
 			}
-			return append(start(second), newSeries{n: n, store: raw, metric: "requests_total", label: "request", refused: refused})
+			return append(start(second),
+				newSeries{n: n, store: raw, metric: "requests_total", label: "request", refused: refused})
 		})
 	}
 	over := flood(500, true)
@@ -251,11 +272,13 @@ func TestFloodOfRequests(t *testing.T) {
 	under.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 590000\n")
 	for name, m := range map[string]*moment{"over a limit": over, "under every limit": under} {
 		f := cardinality(m)
-		if f.Score < Clear || !strings.HasSuffix(f.Title, ": tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1)") {
+		if f.Score < Clear ||
+			!strings.HasSuffix(f.Title, ": tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1)") {
 			t.Errorf("%s: %.2f %s", name, f.Score, f.Title)
 		}
 		shown := fmt.Sprintf("%+v", f.Evidence)
-		if strings.Contains(shown, "freshet_probe") || !strings.Contains(shown, "metric requests_total") || !strings.Contains(shown, "label request about") || !strings.Contains(shown, "sent by 10.0.0.7 (shop/1)") {
+		if strings.Contains(shown, "freshet_probe") || !strings.Contains(shown, "metric requests_total") ||
+			!strings.Contains(shown, "label request about") || !strings.Contains(shown, "sent by 10.0.0.7 (shop/1)") {
 			t.Errorf("%s: %s", name, shown)
 		}
 	}
@@ -319,7 +342,8 @@ func TestFlood(t *testing.T) {
 					return
 				}
 				f := cardinality(read())
-				if second >= began+in.within && second <= ended && (f.Score < Clear || !strings.Contains(f.Title, ": tenant shop, ") || len(f.Evidence) == 0) {
+				if second >= began+in.within && second <= ended &&
+					(f.Score < Clear || !strings.Contains(f.Title, ": tenant shop, ") || len(f.Evidence) == 0) {
 					t.Errorf("%s by %s, %d s after its begin: %.2f %s", name, in.name, second-began, f.Score, f.Title)
 				}
 				if second >= ended+in.every+over && f.Score >= Listed {
@@ -344,7 +368,8 @@ func TestDeployIsNoFlood(t *testing.T) {
 					for p := range pods {
 						at := began + p*lasts/pods
 						if first := at + in.every - (at+p%min(in.every, 10))%in.every; first == second {
-							all = append(all, newSeries{n: int(pod), store: in.store, metric: "seconds_bucket", label: "pod", each: int(pod)})
+							all = append(all,
+								newSeries{n: int(pod), store: in.store, metric: "seconds_bucket", label: "pod", each: int(pod)})
 						}
 					}
 					return all
@@ -355,7 +380,8 @@ func TestDeployIsNoFlood(t *testing.T) {
 					}
 					m := read()
 					if f := cardinality(m); f.Score >= Listed && m.flood() != nil {
-						t.Errorf("a deploy %s in %d s by %s, %d s after its begin: %.2f %s", name, lasts, in.name, second-began, f.Score, f.Title)
+						t.Errorf("a deploy %s in %d s by %s, %d s after its begin: %.2f %s",
+							name, lasts, in.name, second-began, f.Score, f.Title)
 					}
 				})
 			}

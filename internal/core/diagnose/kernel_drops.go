@@ -68,7 +68,8 @@ func kernelDrops(m *moment) finding {
 	if drops/m.seconds > dropsUsual {
 		f.Score = ramp(share, shareUsual, shareBad)
 	}
-	f.Because = fmt.Sprintf("%s of the datagrams found the socket's buffer full: score 0 up to %s, 1 from %s", percent(share), percent(shareUsual), percent(shareBad))
+	f.Because = fmt.Sprintf("%s of the datagrams found the socket's buffer full: score 0 up to %s, 1 from %s",
+		percent(share), percent(shareUsual), percent(shareBad))
 	f.Title, f.Next = "The kernel drops no datagrams", "Nothing to do."
 	if len(all) > 0 {
 		f.Title = all[0].title(drops/m.seconds, share)
@@ -112,9 +113,11 @@ func (d *dropping) isQueue() bool { return d.kernel == 0 }
 
 func (d *dropping) title(perSecond, share float64) string {
 	if d.isQueue() {
-		return fmt.Sprintf("Clients drop datagrams: %s a second, %s of theirs, because the queue of %s is full", count(perSecond), percent(share), clip(d.listener))
+		return fmt.Sprintf("Clients drop datagrams: %s a second, %s of theirs, because the queue of %s is full",
+			count(perSecond), percent(share), clip(d.listener))
 	}
-	text := fmt.Sprintf("The kernel drops datagrams: %s a second, %s of those that come, because they are not read fast enough", count(perSecond), percent(share))
+	text := fmt.Sprintf("The kernel drops datagrams: %s a second, %s of those that come, "+
+		"because they are not read fast enough", count(perSecond), percent(share))
 	if d.granted > 0 {
 		text += fmt.Sprintf("; the receive buffer of %s has %s", clip(d.listener), sizeText(d.granted))
 	}
@@ -130,9 +133,11 @@ func (d *dropping) evidence() Evidence {
 			what += "; " + queueSetting + " is too small"
 		}
 	case d.granted < d.wanted:
-		what += fmt.Sprintf("; dogstatsd.receive_buffer asks for %s, and %s caps it at %s, room for %s short datagrams", sizeText(d.wanted), bufferSetting, sizeText(d.granted), d.room())
+		what += fmt.Sprintf("; dogstatsd.receive_buffer asks for %s, and %s caps it at %s, room for %s short datagrams",
+			sizeText(d.wanted), bufferSetting, sizeText(d.granted), d.room())
 	case d.granted > 0:
-		what += fmt.Sprintf("; its receive buffer (dogstatsd.receive_buffer) has %s, room for %s short datagrams", sizeText(d.granted), d.room())
+		what += fmt.Sprintf("; its receive buffer (dogstatsd.receive_buffer) has %s, room for %s short datagrams",
+			sizeText(d.granted), d.room())
 	}
 	return Evidence{What: what}
 }
@@ -141,18 +146,24 @@ func (d *dropping) evidence() Evidence {
 func (d *dropping) room() string { return count(math.Floor(2 * d.granted / datagramCharge)) }
 
 func (d *dropping) wayOut() string {
-	const readers = "If the stages read and parse take long all the time, add dogstatsd.readers, or have clients put more metrics into a datagram."
+	const readers = "If the stages read and parse take long all the time, add dogstatsd.readers, " +
+		"or have clients put more metrics into a datagram."
 	switch {
 	case d.isQueue() && d.shortQueue:
-		return fmt.Sprintf("Run sysctl -w %s=512, then stop and start Freshet: a restart in place keeps the socket and its queue. The receive buffer does not matter for this socket.", queueSetting)
+		return fmt.Sprintf("Run sysctl -w %s=512, then stop and start Freshet: a restart in place keeps the socket and "+
+			"its queue. The receive buffer does not matter for this socket.", queueSetting)
 	case d.isQueue():
-		return "The queue is long enough for a reader that keeps up: see what keeps the processors busy. Clients that aggregate, or put more metrics into a datagram, send less."
+		return "The queue is long enough for a reader that keeps up: see what keeps the processors busy. " +
+			"Clients that aggregate, or put more metrics into a datagram, send less."
 	case d.granted < d.wanted:
-		return fmt.Sprintf("Run sysctl -w %s=%.0f and restart, or give the process CAP_NET_ADMIN: raising dogstatsd.receive_buffer alone changes nothing. %s", bufferSetting, d.wanted, readers)
+		return fmt.Sprintf("Run sysctl -w %s=%.0f and restart, or give the process CAP_NET_ADMIN: "+
+			"raising dogstatsd.receive_buffer alone changes nothing. %s", bufferSetting, d.wanted, readers)
 	case d.granted > 0 && d.granted < usualBuffer:
-		return fmt.Sprintf("Raise dogstatsd.receive_buffer, which is %s, to %s, the default, or leave it out. %s", sizeText(d.granted), sizeText(usualBuffer), readers)
+		return fmt.Sprintf("Raise dogstatsd.receive_buffer, which is %s, to %s, the default, or leave it out. %s",
+			sizeText(d.granted), sizeText(usualBuffer), readers)
 	}
-	return fmt.Sprintf("If they come in bursts, raise dogstatsd.receive_buffer (and %s if it is lower). %s", bufferSetting, readers)
+	return fmt.Sprintf("If they come in bursts, raise dogstatsd.receive_buffer (and %s if it is lower). %s",
+		bufferSetting, readers)
 }
 
 // sizeText formats a size as in the configuration.
@@ -166,12 +177,16 @@ func sizeText(n float64) string {
 // socketReader describes what the readers of the sockets did.
 func (m *moment) socketReader() (all []Evidence) {
 	for _, l := range m.grown("freshet_stage_seconds") {
-		if stage := l.labels["stage"]; l.count > 0 && l.labels["input"] == "dogstatsd" && (stage == "read" || stage == "parse") {
-			all = append(all, Evidence{What: fmt.Sprintf("its reader: stage %s took %s a batch of datagrams", stage, seconds(l.value/l.count))})
+		if stage := l.labels["stage"]; l.count > 0 && l.labels["input"] == "dogstatsd" &&
+			(stage == "read" || stage == "parse") {
+			all = append(all,
+				Evidence{What: fmt.Sprintf("its reader: stage %s took %s a batch of datagrams", stage, seconds(l.value/l.count))})
 		}
 	}
 	reader := m.goroutines.groups(func(s stack) string {
-		if i := s.index(func(name string) bool { return strings.HasPrefix(name, ourModule+"internal/adapter/sockets.") }); i >= 0 {
+		if i := s.index(func(name string) bool {
+			return strings.HasPrefix(name, ourModule+"internal/adapter/sockets.")
+		}); i >= 0 {
 			return s[i]
 		}
 		return ""

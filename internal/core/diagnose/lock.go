@@ -37,17 +37,21 @@ func lock(m *moment) finding {
 	}
 	spinning := m.shareOf(func(s stack) bool { return s.has("runtime.lock2") })
 
-	f := finding{fine: fmt.Sprintf("locks: %.2g goroutines wait for one at any time, up to %.2g is usual; locks inside Go's runtime take %s of the processor time", waiting, waitUsual, percent(spinning))}
+	f := finding{fine: fmt.Sprintf("locks: %.2g goroutines wait for one at any time, up to %.2g is usual; "+
+		"locks inside Go's runtime take %s of the processor time", waiting, waitUsual, percent(spinning))}
 	f.Name = Lock
 	f.Score = ramp(waiting, waitUsual, waitBad)
 	inside := ramp(spinning, runtimeUsual, runtimeBad) * m.active()
 	if inside > f.Score {
 		f.Score = inside
-		f.Title = fmt.Sprintf("A lock inside Go's runtime: waiting for it takes %s of the used processor time", percent(spinning))
-		f.Because = fmt.Sprintf("runtime.lock2 has %s of cpu.pprof: score 0 up to %s, 1 from %s, less if the process is idle", percent(spinning), percent(runtimeUsual), percent(runtimeBad))
+		f.Title = fmt.Sprintf("A lock inside Go's runtime: waiting for it takes %s of the used processor time",
+			percent(spinning))
+		f.Because = fmt.Sprintf("runtime.lock2 has %s of cpu.pprof: score 0 up to %s, 1 from %s, less if the process is idle",
+			percent(spinning), percent(runtimeUsual), percent(runtimeBad))
 		f.Evidence = m.runtimeLocks()
 	} else {
-		f.Because = fmt.Sprintf("%.2g goroutines wait for locks at any time (%.2g in block.pprof, %.2g in trace.out, %.0f in goroutine.pprof at the start): score 0 up to %.2g, 1 from %.2g",
+		f.Because = fmt.Sprintf("%.2g goroutines wait for locks at any time (%.2g in block.pprof, %.2g in trace.out, "+
+			"%.0f in goroutine.pprof at the start): score 0 up to %.2g, 1 from %.2g",
 			waiting, waited, before, standing, waitUsual, float64(waitBad))
 		f.Evidence = m.lockEvidence()
 		f.Title = fmt.Sprintf("A contended lock: %.2g goroutines wait for one at any time", waiting)
@@ -55,7 +59,8 @@ func lock(m *moment) finding {
 			f.Title += ", mostly held by " + holder
 		}
 	}
-	f.Next = "The holder must do less under the lock, or the lock must be split: report it with this record. Until then, use fewer connections at a time (a sender's max_shards)."
+	f.Next = "The holder must do less under the lock, or the lock must be split: report it with this record. " +
+		"Until then, use fewer connections at a time (a sender's max_shards)."
 	return f
 }
 
@@ -74,7 +79,10 @@ func (m *moment) lockEvidence() (all []Evidence) {
 	add := func(file, text string, p profiled, seconds float64) {
 		if total := p.total(); seconds > 0 {
 			for _, g := range largest(p.groups(stack.own), 2, total) {
-				all = append(all, Evidence{What: fmt.Sprintf(text, short(g.name), percent(g.value/total), g.value/1e9/seconds, file), Stack: g.stack.shown()})
+				all = append(all,
+					Evidence{
+						What: fmt.Sprintf(text, short(g.name), percent(g.value/total), g.value/1e9/seconds, file), Stack: g.stack.shown(),
+					})
 			}
 		}
 	}
@@ -84,7 +92,8 @@ func (m *moment) lockEvidence() (all []Evidence) {
 			waiters = append(waiters, s)
 		}
 	}
-	add(record.Trace, "holder: %s released it at the end of %s of the waiting, %.2g s a second (%s)", m.trace.holders, m.trace.seconds)
+	add(record.Trace, "holder: %s released it at the end of %s of the waiting, %.2g s a second (%s)", m.trace.holders,
+		m.trace.seconds)
 	add(record.Mutex, "holder: %s held it during %s of the waiting, %.2g s a second (%s)", m.mutex, m.seconds)
 	if len(waiters) > 0 {
 		add(record.Block, "waiter: %s waited %s of the time, %.2g s a second (%s)", waiters, m.seconds)
@@ -103,7 +112,11 @@ func (m *moment) runtimeLocks() (all []Evidence) {
 		return s.own()
 	})
 	for _, g := range largest(groups, 3, 0) {
-		all = append(all, Evidence{What: fmt.Sprintf("%s: %s of the processor time", short(g.name), percent(g.value/m.cpu.total())), Stack: g.stack.shown()})
+		all = append(all,
+			Evidence{
+				What:  fmt.Sprintf("%s: %s of the processor time", short(g.name), percent(g.value/m.cpu.total())),
+				Stack: g.stack.shown(),
+			})
 	}
 	return all
 }

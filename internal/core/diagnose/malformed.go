@@ -27,10 +27,13 @@ type malformedLines struct {
 func malformed(m *moment) finding {
 	rate := m.grownBy(malformedMetric) / m.seconds
 	f := finding{fine: fmt.Sprintf("lines: %s a second are malformed%s", count(rate), m.malformedSinceStart())}
-	f.Name, f.Title, f.Because, f.Next = Malformed, "No client sends malformed lines now", "no line is malformed", "Nothing to do."
+	f.Name, f.Title, f.Because, f.Next = Malformed, "No client sends malformed lines now", "no line is malformed",
+		"Nothing to do."
 	all := slices.DeleteFunc(m.malformedBySender(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
 	if len(all) == 0 {
-		all = slices.DeleteFunc(m.malformedByListener(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
+		all = slices.DeleteFunc(m.malformedByListener(), func(l malformedLines) bool {
+			return !(l.perSecond > malformedUsual)
+		})
 	}
 	if len(all) == 0 {
 		return f
@@ -42,12 +45,15 @@ func malformed(m *moment) finding {
 	})
 	worst := &all[0]
 	f.Score = worst.score()
-	f.Title = fmt.Sprintf("Malformed lines: %s of %s, %s lines a second", percent(worst.share), worst.of, count(worst.perSecond))
-	f.Because = fmt.Sprintf("%s of the lines of one sender are malformed: score 0 up to %s, 1 from %s", percent(worst.share), percent(malformedShareUsual), percent(malformedShareBad))
+	f.Title = fmt.Sprintf("Malformed lines: %s of %s, %s lines a second",
+		percent(worst.share), worst.of, count(worst.perSecond))
+	f.Because = fmt.Sprintf("%s of the lines of one sender are malformed: score 0 up to %s, 1 from %s",
+		percent(worst.share), percent(malformedShareUsual), percent(malformedShareBad))
 	for i := range all[:min(len(all), malformedListed)] {
 		f.Evidence = append(f.Evidence, all[i].evidence())
 	}
-	f.Next = "Fix the client: freshet explain says what is wrong with a line, and freshet tail shows what the client sends. docs/dogstatsd.md lists the reasons. Well-formed lines beside them count."
+	f.Next = "Fix the client: freshet explain says what is wrong with a line, and freshet tail shows what the client " +
+		"sends. docs/dogstatsd.md lists the reasons. Well-formed lines beside them count."
 	return f
 }
 
@@ -56,7 +62,10 @@ func (m *moment) malformedBySender() (all []malformedLines) {
 	for i := range m.tops {
 		t := &m.tops[i]
 		for _, l := range t.Malformed {
-			all = append(all, malformedLines{t.Tenant, "what " + clip(describe(l.ViewSender)) + " sends", l.Reason, l.Example, l.Malformed, l.Share})
+			all = append(all,
+				malformedLines{
+					t.Tenant, "what " + clip(describe(l.ViewSender)) + " sends", l.Reason, l.Example, l.Malformed, l.Share,
+				})
 		}
 	}
 	return all
@@ -75,7 +84,8 @@ func (m *moment) malformedSinceStart() string {
 	if !(lines > 0) {
 		return ""
 	}
-	return fmt.Sprintf(", and %s since the start, most often %s from %s; freshet top shows who sends them now", count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
+	return fmt.Sprintf(", and %s since the start, most often %s from %s; freshet top shows who sends them now",
+		count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
 }
 
 // malformedByListener returns the malformed lines of listeners, for senders that sent before the
@@ -84,7 +94,8 @@ func (m *moment) malformedSinceStart() string {
 func (m *moment) malformedByListener() (all []malformedLines) {
 	for i := range m.tops {
 		for _, l := range m.tops[i].Listeners {
-			all = append(all, malformedLines{m.tops[i].Tenant, "what comes to " + clip(l.Listener), l.Reason, "", l.Malformed, l.Share})
+			all = append(all,
+				malformedLines{m.tops[i].Tenant, "what comes to " + clip(l.Listener), l.Reason, "", l.Malformed, l.Share})
 		}
 	}
 	if len(all) > 0 {
@@ -96,7 +107,11 @@ func (m *moment) malformedByListener() (all []malformedLines) {
 	}
 	for _, l := range m.grown(malformedMetric) {
 		if name := l.labels["listener"]; l.value > 0 {
-			all = append(all, malformedLines{of: "what comes to " + clip(name), reason: l.labels["reason"], perSecond: l.value / m.seconds, share: l.value / (l.value + samples[name])})
+			all = append(all,
+				malformedLines{
+					of: "what comes to " + clip(name), reason: l.labels["reason"], perSecond: l.value / m.seconds,
+					share: l.value / (l.value + samples[name]),
+				})
 		}
 	}
 	return all
@@ -107,7 +122,8 @@ func (l *malformedLines) score() float64 {
 }
 
 func (l *malformedLines) evidence() Evidence {
-	e := Evidence{What: fmt.Sprintf("%s: %s malformed lines a second, %s of its lines", l.of, count(l.perSecond), percent(l.share))}
+	e := Evidence{What: fmt.Sprintf("%s: %s malformed lines a second, %s of its lines",
+		l.of, count(l.perSecond), percent(l.share))}
 	if l.tenant != "" {
 		e.What = fmt.Sprintf("tenant %s, %s", clip(l.tenant), e.What)
 	}

@@ -41,7 +41,8 @@ func readMoment(f *record.File) *moment {
 		name string
 		to   *profiled
 	}{
-		{record.CPU, &m.cpu}, {record.Goroutines, &m.goroutines}, {record.Allocs, &m.allocs}, {record.Mutex, &m.mutex}, {record.Block, &m.block},
+		{record.CPU, &m.cpu}, {record.Goroutines, &m.goroutines}, {record.Allocs, &m.allocs}, {record.Mutex, &m.mutex},
+		{record.Block, &m.block},
 	} {
 		m.part(p.name, maxProfile, func(text []byte) (err error) { *p.to, err = readProfile(text); return err })
 	}

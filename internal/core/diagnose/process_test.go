@@ -131,7 +131,9 @@ func TestTrace(t *testing.T) {
 		t.Errorf("%v s in system calls on a file that took %v", spent, written)
 	}
 	// Each round has one goroutine that holds and one that waits.
-	if began := found.created.sum(func(s stack) bool { return s.in(ourModule+"internal/core/diagnose.TestTrace", "sync.(*WaitGroup).Go") }); began < 40 {
+	if began := found.created.sum(func(s stack) bool {
+		return s.in(ourModule+"internal/core/diagnose.TestTrace", "sync.(*WaitGroup).Go")
+	}); began < 40 {
 		t.Errorf("%v goroutines began", began)
 	}
 	if found.runnable <= 0 || found.seconds <= 0 {

@@ -62,7 +62,11 @@ func readProfile(text []byte) (profiled, error) {
 	}
 	all := make(profiled, 0, len(p.Sample))
 	for _, s := range p.Sample {
-		all = append(all, sampled{stack: stackOf(s), count: max(0, float64(s.Value[0])), value: max(0, float64(s.Value[last])), query: strings.Join(s.Label["query"], "")})
+		all = append(all,
+			sampled{
+				stack: stackOf(s), count: max(0, float64(s.Value[0])), value: max(0, float64(s.Value[last])),
+				query: strings.Join(s.Label["query"], ""),
+			})
 	}
 	return all, nil
 }

@@ -46,11 +46,17 @@ var realRecords = []struct{ row, cause, says string }{
 	{"store_moved", Stores, "move the directory back to"},
 	{"malformed_unixgram", Malformed, "lab.bad:one|c"},
 	{"malformed_once", "", ""},
-	{"cardinality_remote_write", Cardinality, "tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"},
-	{"growth", Growth, "tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1); ingest.max_series (1,000,000) is reached in"},
-	{"queries", Queries, "tenant default asks sum by (pod) (rate(http_request_duration_seconds_bucket{job=~?,pod=~?}[?])), from 127.0.0.1 (Grafana/12.1), dashboard lab, panel "},
+	{"cardinality_remote_write", Cardinality,
+		"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"},
+	{"growth", Growth,
+		"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1); " +
+			"ingest.max_series (1,000,000) is reached in"},
+	{"queries", Queries,
+		"tenant default asks sum by (pod) (rate(http_request_duration_seconds_bucket{job=~?,pod=~?}[?])), " +
+			"from 127.0.0.1 (Grafana/12.1), dashboard lab, panel "},
 	{"queries_few", "", ""},
-	{"small_requests", SmallRequests, "of tenant default, from 127.0.0.1 (tiny/1); remote_write.queue_config.max_samples_per_send: 2000 would make them "},
+	{"small_requests", SmallRequests,
+		"of tenant default, from 127.0.0.1 (tiny/1); remote_write.queue_config.max_samples_per_send: 2000 would make them "},
 	{"small_requests_few", "", ""},
 }
 
@@ -148,7 +154,9 @@ func trimRecord(t *testing.T, from, to string) {
 func trimMetrics(text []byte) (kept []byte) {
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# TYPE "), "# HELP ")
-		if hasPrefix(name, "freshet_stage_seconds", "freshet_limit_", "freshet_dogstatsd_", "freshet_distributor_refused", "freshet_store_", "freshet_aggregator_", "process_cpu", "process_resident_memory_bytes", "prometheus_tsdb_head_series", "freshet_query_wait") &&
+		if hasPrefix(name, "freshet_stage_seconds", "freshet_limit_", "freshet_dogstatsd_", "freshet_distributor_refused",
+			"freshet_store_", "freshet_aggregator_", "process_cpu", "process_resident_memory_bytes",
+			"prometheus_tsdb_head_series", "freshet_query_wait") &&
 			!strings.HasPrefix(line, "# HELP") {
 			kept = append(kept, line...)
 		}
@@ -199,19 +207,25 @@ func zipOf(t testing.TB, files map[string][]byte) []byte {
 	return out.Bytes()
 }
 
-const summary = `{"format":1,"id":"x","began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2,"missing":{"trace.out":"the flight recorder is not running"}}`
+const summary = `{"format":1,"id":"x","began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2,` +
+	`"missing":{"trace.out":"the flight recorder is not running"}}`
 
 // A record in which most files are missing is read as far as possible, and the diagnosis lists
 // what is missing.
 func TestMissing(t *testing.T) {
-	d := read(t, zipOf(t, map[string][]byte{record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n")}))
+	d := read(t,
+		zipOf(t,
+			map[string][]byte{
+				record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n"),
+			}))
 	if len(d.Causes) > 0 || len(d.Checked) != len(looks) {
 		t.Errorf("%d causes, %d found fine", len(d.Causes), len(d.Checked))
 	}
 	if why := d.Missing[record.Trace]; why != "the flight recorder is not running" {
 		t.Errorf("trace.out is missing because %q", why)
 	}
-	for name, missing := range map[string]bool{record.CPU: true, record.Top: true, record.MetricsBegin: true, record.MetricsEnd: false} {
+	for name, missing := range map[string]bool{record.CPU: true, record.Top: true, record.MetricsBegin: true,
+		record.MetricsEnd: false} {
 		if _, is := d.Missing[name]; is != missing {
 			t.Errorf("%s is missing: %t", name, is)
 		}
@@ -228,7 +242,12 @@ func TestBombs(t *testing.T) {
 	if err = cmp.Or(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	d := read(t, zipOf(t, map[string][]byte{record.Summary: []byte(summary), record.CPU: packed.Bytes(), record.Top: zeros, record.MetricsEnd: zeros, record.Block: zeros}))
+	d := read(t,
+		zipOf(t,
+			map[string][]byte{
+				record.Summary: []byte(summary), record.CPU: packed.Bytes(), record.Top: zeros, record.MetricsEnd: zeros,
+				record.Block: zeros,
+			}))
 	for _, name := range []string{record.CPU, record.Top, record.MetricsEnd, record.Block} {
 		if why := d.Missing[name]; !strings.Contains(why, "has more than") {
 			t.Errorf("%s: %q", name, why)
@@ -251,7 +270,9 @@ func TestDecoderPanics(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	for _, times := range []string{`"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:57:56Z"`, `"began":"2026-11-21T23:57:56Z","ended":"2025-11-21T23:57:56Z"`, `"began":"0001-01-01T00:00:00Z","ended":"9999-11-21T23:57:56Z"`} {
+	for _, times := range []string{`"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:57:56Z"`,
+		`"began":"2026-11-21T23:57:56Z","ended":"2025-11-21T23:57:56Z"`,
+		`"began":"0001-01-01T00:00:00Z","ended":"9999-11-21T23:57:56Z"`} {
 		text := zipOf(t, map[string][]byte{record.Summary: []byte(`{"format":1,` + times + `}`)})
 		f, err := record.Open(bytes.NewReader(text), int64(len(text)))
 		if err != nil {
@@ -267,15 +288,26 @@ func TestTimes(t *testing.T) {
 // encodes as JSON.
 func FuzzRead(f *testing.F) {
 	plain := smallProfile(f)
-	f.Add([]byte(summary), []byte("process_cpu_seconds_total +Inf\nfreshet_limit_samples_total NaN\n"), []byte(`[{"labels":[{"values":2000,"examples":["a"]}]}]`), plain, []byte("go 1.26 trace\x00\x00\x00"))
-	f.Add([]byte(`{"format":1,"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":-7,"cpu_quotas":[{"cgroup":"\n","cores":-1,"periods":{"end":1e308},"throttled_periods":{"begin":-1e308,"end":1e308},"throttled_seconds":{"begin":-1e308,"end":1e308}},{}],"runtime":{"/sched/goroutines:goroutines":{"begin":-1e308,"end":1e308}},"spreads":{"/sched/latencies:seconds":{"p99":1e308}}}`),
-		[]byte("freshet_dogstatsd_kernel_dropped_packets_total{listener=\"\\n\"} 1e308\n"), []byte(`[null,{"over_limits":[{}],"malformed":[{},{"malformed_per_second":1e308,"share":1e308,"example":"\u0000"}],"newest_series":[{"sender":{"process":null}}]}]`), []byte{}, []byte{})
+	f.Add([]byte(summary), []byte("process_cpu_seconds_total +Inf\nfreshet_limit_samples_total NaN\n"),
+		[]byte(`[{"labels":[{"values":2000,"examples":["a"]}]}]`), plain, []byte("go 1.26 trace\x00\x00\x00"))
+	f.Add([]byte(`{"format":1,"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":-7,`+
+		`"cpu_quotas":[{"cgroup":"\n","cores":-1,"periods":{"end":1e308},"throttled_periods":{"begin":-1e308,"end":1e308},`+
+		`"throttled_seconds":{"begin":-1e308,"end":1e308}},{}],"runtime":{"/sched/goroutines:goroutines":{"begin":-1e308,`+
+		`"end":1e308}},"spreads":{"/sched/latencies:seconds":{"p99":1e308}}}`),
+		[]byte("freshet_dogstatsd_kernel_dropped_packets_total{listener=\"\\n\"} 1e308\n"),
+		[]byte(`[null,{"over_limits":[{}],"malformed":[{},{"malformed_per_second":1e308,"share":1e308,`+
+			`"example":"\u0000"}],"newest_series":[{"sender":{"process":null}}]}]`), []byte{}, []byte{})
 	for _, list := range []string{
-		`{"at":9223372036854775807,"memory_bytes":1,"tenants":[{"began":-9,"new_series":[18446744073709551615,9,9,9,9,0],"new_names":1,"metrics":[{"metric":"m","new_series":[9,9,9,9,9,0],"labels":[{"label":"l"}]}],"limits":[{"series":-1}]},{"new_series":[1]}]}`,
-		`[{"id":"q1","queries":1,"running_seconds":1e308,"range_seconds":1e308,"step_seconds":-1,"example":"x","askers":[""]},{"active":-1}]`,
-		`[{"requests_per_second":1e308,"samples_per_second":1e308},{"requests_per_second":50,"samples_per_second":0},{"requests_per_second":-1}]`,
+		`{"at":9223372036854775807,"memory_bytes":1,"tenants":[{"began":-9,"new_series":[18446744073709551615,9,9,9,9,0],` +
+			`"new_names":1,"metrics":[{"metric":"m","new_series":[9,9,9,9,9,0],"labels":[{"label":"l"}]}],` +
+			`"limits":[{"series":-1}]},{"new_series":[1]}]}`,
+		`[{"id":"q1","queries":1,"running_seconds":1e308,"range_seconds":1e308,"step_seconds":-1,"example":"x",` +
+			`"askers":[""]},{"active":-1}]`,
+		`[{"requests_per_second":1e308,"samples_per_second":1e308},{"requests_per_second":50,"samples_per_second":0},` +
+			`{"requests_per_second":-1}]`,
 	} {
-		f.Add([]byte(summary), []byte("process_resident_memory_bytes 1e308\nfreshet_query_waiting{tenant=\"a\"} +Inf\n"), []byte(list), plain, []byte{})
+		f.Add([]byte(summary), []byte("process_resident_memory_bytes 1e308\nfreshet_query_waiting{tenant=\"a\"} +Inf\n"),
+			[]byte(list), plain, []byte{})
 	}
 	f.Fuzz(func(t *testing.T, summary, metrics, top, plain, trace []byte) {
 		var packed bytes.Buffer
@@ -283,8 +315,10 @@ func FuzzRead(f *testing.F) {
 		_, _ = w.Write(plain)
 		_ = w.Close()
 		text := zipOf(t, map[string][]byte{
-			record.Summary: summary, record.MetricsEnd: metrics, record.Top: top, record.Trace: trace, record.Growth: top, record.Queries: top, record.Requests: top,
-			record.CPU: packed.Bytes(), record.Block: packed.Bytes(), record.Goroutines: packed.Bytes(), record.Allocs: packed.Bytes(), record.Mutex: packed.Bytes(),
+			record.Summary: summary, record.MetricsEnd: metrics, record.Top: top, record.Trace: trace, record.Growth: top,
+			record.Queries: top, record.Requests: top,
+			record.CPU: packed.Bytes(), record.Block: packed.Bytes(), record.Goroutines: packed.Bytes(),
+			record.Allocs: packed.Bytes(), record.Mutex: packed.Bytes(),
 		})
 		f, err := record.Open(bytes.NewReader(text), int64(len(text)))
 		if err != nil {
@@ -309,7 +343,9 @@ func FuzzRead(f *testing.F) {
 
 // smallProfile returns an uncompressed profile of two stacks.
 func smallProfile(f *testing.F) []byte {
-	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "contentions", Unit: "count"}, {Type: "delay", Unit: "nanoseconds"}}}
+	p := &profile.Profile{SampleType: []*profile.ValueType{
+		{Type: "contentions", Unit: "count"}, {Type: "delay", Unit: "nanoseconds"},
+	}}
 	for i, name := range []string{"sync.(*Mutex).Lock", "runtime.copystack"} {
 		id := uint64(i + 1)
 		function := &profile.Function{ID: id, Name: name}

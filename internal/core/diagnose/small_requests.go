@@ -59,30 +59,43 @@ func smallRequests(m *moment) finding {
 	cost := m.requestCost() / math.Max(1, all) // core seconds per request
 	saved := cost * requests
 
-	f := finding{fine: fmt.Sprintf("requests: %s a second of remote write and OTLP, each costs about %s plus its samples; larger ones would save %.2g of %d processors", count(all), seconds(cost), saved, m.GOMAXPROCS)}
+	f := finding{fine: fmt.Sprintf("requests: %s a second of remote write and OTLP, each costs about %s plus its "+
+		"samples; larger ones would save %.2g of %d processors", count(all), seconds(cost), saved, m.GOMAXPROCS)}
 	f.Name, f.Title = SmallRequests, "No sender sends many small requests"
 	own := saved / max(m.cores(), 1e-9)
-	f.Score = max(ramp(saved/float64(max(1, m.GOMAXPROCS)), savedUsual, savedBad), ramp(own, savedOfOwn, savedOfOwnBad)*m.active()*starvation(m).Score)
-	f.Because = fmt.Sprintf("requests of less than %d samples cost about %.2g of %d processors more than large ones would (score 0 up to %s of them, 1 from %s), or, if goroutines wait for a processor, %s of those that the process gets (%s to %s)",
-		fewSamples, saved, m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn), percent(savedOfOwnBad))
+	f.Score = max(ramp(saved/float64(max(1, m.GOMAXPROCS)), savedUsual, savedBad),
+		ramp(own, savedOfOwn, savedOfOwnBad)*m.active()*starvation(m).Score)
+	f.Because = fmt.Sprintf("requests of less than %d samples cost about %.2g of %d processors more than large ones "+
+		"would (score 0 up to %s of them, 1 from %s), or, if goroutines wait for a processor, "+
+		"%s of those that the process gets (%s to %s)",
+		fewSamples, saved, m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn),
+		percent(savedOfOwnBad))
 	if len(small) > 0 {
 		first := &small[0]
 		_, setting := first.batch()
-		f.Title = fmt.Sprintf("Requests are tiny: %s a second of %s samples each, of tenant %s, from %s; %s would make them %s a second and save about %.2g of a core",
-			count(first.Requests), count(first.Samples/first.Requests), clip(first.Tenant), first.from(), setting, count(first.larger), cost*first.saved())
+		f.Title = fmt.Sprintf("Requests are tiny: %s a second of %s samples each, of tenant %s, from %s; "+
+			"%s would make them %s a second and save about %.2g of a core",
+			count(first.Requests), count(first.Samples/first.Requests), clip(first.Tenant), first.from(), setting,
+			count(first.larger), cost*first.saved())
 	}
 	for i := range small[:min(4, len(small))] {
 		s := &small[i]
 		_, setting := s.batch()
 		f.Evidence = append(f.Evidence, Evidence{
-			What: fmt.Sprintf("tenant %s, %s, from %s: %s requests a second of %s samples", clip(s.Tenant), clip(s.Input), s.from(), count(s.Requests), count(s.Samples/s.Requests)),
+			What: fmt.Sprintf("tenant %s, %s, from %s: %s requests a second of %s samples",
+				clip(s.Tenant), clip(s.Input), s.from(), count(s.Requests), count(s.Samples/s.Requests)),
 			Figures: []string{
-				fmt.Sprintf("they cost about %.2g of a core plus their samples, %s each, by cpu.pprof", cost*s.Requests, seconds(cost)),
-				fmt.Sprintf("%s would make them %s a second and save about %.2g of a core", setting, count(s.larger), cost*s.saved()),
+				fmt.Sprintf("they cost about %.2g of a core plus their samples, %s each, by cpu.pprof",
+					cost*s.Requests, seconds(cost)),
+				fmt.Sprintf("%s would make them %s a second and save about %.2g of a core",
+					setting, count(s.larger), cost*s.saved()),
 			},
 		})
 	}
-	f.Next = "Put more samples into a request at the sender: in Prometheus raise remote_write.queue_config.max_samples_per_send, and lower max_shards if there are many shards with little to send, since each sends what it has after batch_send_deadline. In an OpenTelemetry collector, add the batch processor. In your own program, collect samples for a second."
+	f.Next = "Put more samples into a request at the sender: in Prometheus raise " +
+		"remote_write.queue_config.max_samples_per_send, and lower max_shards if there are many shards with little to " +
+		"send, since each sends what it has after batch_send_deadline. In an OpenTelemetry collector, " +
+		"add the batch processor. In your own program, collect samples for a second."
 	return f
 }
 
@@ -149,7 +162,8 @@ func (m *moment) requestCost() (cores float64) {
 
 // ofRequest reports whether the stack is work per request, whatever is in it.
 func (s stack) ofRequest() bool {
-	if s.in(ourModule+"internal/core/remotewrite.", ourModule+"internal/core/otlp.", ourModule+"internal/core/labelrules.", ourModule+"internal/adapter/tsdb.(*rawWrite).") {
+	if s.in(ourModule+"internal/core/remotewrite.", ourModule+"internal/core/otlp.", ourModule+"internal/core/labelrules.",
+		ourModule+"internal/adapter/tsdb.(*rawWrite).") {
 		return false // work for samples
 	}
 	switch {

@@ -13,9 +13,19 @@ import (
 func ofRequests(overhead float64, sent ...record.Sent) *moment {
 	return changed(func(m *moment) {
 		serve := []string{"internal/poll.(*FD).Write", "net/http.(*conn).serve"}
-		commit := []string{"syscall.write", ourModule + "internal/adapter/tsdb.(*store).commit", ourModule + "internal/role/ingester.(*Ingester).write"}
-		decode := []string{ourModule + "internal/core/remotewrite.(*Request).DecodeV1", ourModule + "internal/adapter/receive.(*Receiver).remoteWrite", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
-		page := []string{"compress/flate.(*Writer).Write", ourModule + "cmd/freshet.page", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+		commit := []string{
+			"syscall.write", ourModule + "internal/adapter/tsdb.(*store).commit",
+			ourModule + "internal/role/ingester.(*Ingester).write",
+		}
+		decode := []string{
+			ourModule + "internal/core/remotewrite.(*Request).DecodeV1",
+			ourModule + "internal/adapter/receive.(*Receiver).remoteWrite", "net/http.serverHandler.ServeHTTP",
+			"net/http.(*conn).serve",
+		}
+		page := []string{
+			"compress/flate.(*Writer).Write", ourModule + "cmd/freshet.page", "net/http.serverHandler.ServeHTTP",
+			"net/http.(*conn).serve",
+		}
 		m.cpu = append(m.cpu, cpu(.6*overhead, serve...), cpu(.4*overhead, commit...), cpu(2, decode...), cpu(2, page...))
 		m.sent = sent
 	})
@@ -23,16 +33,23 @@ func ofRequests(overhead float64, sent ...record.Sent) *moment {
 
 func TestSmallRequests(t *testing.T) {
 	tiny := record.Sent{Tenant: "shop", Input: "remote_write", From: "10.0.0.7 (shop/1)", Requests: 4000, Samples: 40_000}
-	large := record.Sent{Tenant: "b", Input: "remote_write", From: "10.0.0.8 (Prometheus/3)", Requests: 30, Samples: 60_000}
+	large := record.Sent{
+		Tenant: "b", Input: "remote_write", From: "10.0.0.8 (Prometheus/3)", Requests: 30, Samples: 60_000,
+	}
 	otel := record.Sent{Tenant: "b", Input: "otlp", From: "10.0.0.9 (otel/1)", Requests: 2000, Samples: 10_000}
 	small := tiny
 	small.Requests, small.Samples = 10, 100
 	fleet := func(size int) (all []record.Sent) {
 		for i := range size {
-			all = append(all, record.Sent{Tenant: "shop", Input: "remote_write", From: fmt.Sprintf("10.0.1.%d (till/1)", i), Agent: "till/1", Requests: 15, Samples: 150})
+			all = append(all,
+				record.Sent{
+					Tenant: "shop", Input: "remote_write", From: fmt.Sprintf("10.0.1.%d (till/1)", i), Agent: "till/1", Requests: 15,
+					Samples: 150,
+				})
 		}
 		all[size/2].Requests++
-		return append(all, record.Sent{Tenant: "shop", Input: "otlp", From: "10.0.1.0 (till/1)", Agent: "till/1", Requests: 15, Samples: 150})
+		return append(all,
+			record.Sent{Tenant: "shop", Input: "otlp", From: "10.0.1.0 (till/1)", Agent: "till/1", Requests: 15, Samples: 150})
 	}
 	rest := record.Sent{From: "unknown", Requests: 4000, Samples: 40_000}
 	for _, c := range []struct {
@@ -43,12 +60,17 @@ func TestSmallRequests(t *testing.T) {
 		shows []string
 	}{
 		{"100 connections of ten samples a request, beside a Prometheus", ofRequests(5, large, tiny), clearly,
-			"Requests are tiny: 4,000 a second of 10 samples each, of tenant shop, from 10.0.0.7 (shop/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 20 a second and save about 0.99 of a core",
+			"Requests are tiny: 4,000 a second of 10 samples each, of tenant shop, from 10.0.0.7 (shop/1); " +
+				"remote_write.queue_config.max_samples_per_send: 2000 would make them 20 a second and save about 0.99 of a core",
 			[]string{"they cost about 0.99 of a core plus their samples, 248.14µs each"}},
-		{"for OTLP, the collector's batches", ofRequests(5, otel), clearly, "the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
-		{"a fleet of small senders: a request a second is enough for each", ofRequests(5, append(fleet(150), large)...), clearly,
-			"Requests are tiny: 2,251 a second of 10 samples each, of tenant shop, from 150 senders such as 10.0.1.75 (till/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 150 a second",
-			[]string{"tenant shop, remote_write, from 150 senders such as 10.0.1.75 (till/1): 2,251 requests a second of 10 samples"}},
+		{"for OTLP, the collector's batches", ofRequests(5, otel), clearly,
+			"the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
+		{"a fleet of small senders: a request a second is enough for each",
+			ofRequests(5, append(fleet(150), large)...), clearly,
+			"Requests are tiny: 2,251 a second of 10 samples each, of tenant shop, from 150 senders such as 10.0.1.75 " +
+				"(till/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 150 a second",
+			[]string{"tenant shop, remote_write, from 150 senders such as 10.0.1.75 (till/1): " +
+				"2,251 requests a second of 10 samples"}},
 		{"a single small sender of the fleet", ofRequests(5, append(fleet(1), large)...), fine, "", nil},
 		{"the row of all others is no sender", ofRequests(5, large, rest), fine, "", nil},
 		{"other processes have nearly all of the machine, and tiny requests the rest", func() *moment {

@@ -15,11 +15,14 @@ const (
 func stackGrowth(m *moment) finding {
 	grows := func(s stack) bool { return s.has("runtime.copystack") }
 	share := m.shareOf(grows)
-	f := finding{fine: fmt.Sprintf("stack growth: %s of the used processor time; up to %s is usual%s", percent(share), percent(growthUsual), m.idleNote())}
+	f := finding{fine: fmt.Sprintf("stack growth: %s of the used processor time; up to %s is usual%s",
+		percent(share), percent(growthUsual), m.idleNote())}
 	f.Name = StackGrowth
 	f.Score = ramp(share, growthUsual, growthBad) * m.active()
-	f.Title = fmt.Sprintf("Goroutines whose stacks are too small: growing them takes %s of the used processor time", percent(share))
-	f.Because = fmt.Sprintf("runtime.copystack has %s of cpu.pprof: score 0 up to %s, 1 from %s, less if the process is idle", percent(share), percent(growthUsual), percent(growthBad))
+	f.Title = fmt.Sprintf("Goroutines whose stacks are too small: growing them takes %s of the used processor time",
+		percent(share))
+	f.Because = fmt.Sprintf("runtime.copystack has %s of cpu.pprof: score 0 up to %s, 1 from %s, "+
+		"less if the process is idle", percent(share), percent(growthUsual), percent(growthBad))
 	triggers := m.cpu.groups(func(s stack) string {
 		if !grows(s) {
 			return ""
@@ -31,13 +34,15 @@ func stackGrowth(m *moment) finding {
 	}
 	for _, g := range largest(triggers, 3, share*m.cpu.total()) {
 		f.Evidence = append(f.Evidence, Evidence{
-			What:  fmt.Sprintf("%s: %s of the processor time went into growing stacks for it", short(g.name), percent(g.value/m.cpu.total())),
+			What: fmt.Sprintf("%s: %s of the processor time went into growing stacks for it",
+				short(g.name), percent(g.value/m.cpu.total())),
 			Stack: grower(g.stack).shown(),
 		})
 	}
 	f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%.0f goroutines began a second; stacks take %s now",
 		m.perSecond("/sched/goroutines-created:goroutines"), bytesText(m.Runtime["/memory/classes/heap/stacks:bytes"].End))})
-	f.Next = "Run such deep calls on long-lived goroutines, as internal/lib/pool does, or make them less deep. If it is not your own code, report it with this record."
+	f.Next = "Run such deep calls on long-lived goroutines, as internal/lib/pool does, or make them less deep. " +
+		"If it is not your own code, report it with this record."
 	return f
 }
 

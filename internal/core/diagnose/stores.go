@@ -27,28 +27,38 @@ const (
 
 func stores(m *moment) finding {
 	f := finding{fine: "the stores: all that were tried can be opened, and no repair lost data"}
-	f.Name, f.Title, f.Because, f.Next = Stores, "Stores are in order", "none is broken, and no data was lost", "Nothing to do."
+	f.Name, f.Title, f.Because, f.Next = Stores, "Stores are in order", "none is broken, and no data was lost",
+		"Nothing to do."
 	broken, cut, missing := above(m.end, brokenMetric), above(m.end, cutMetric), above(m.end, missingMetric)
 	for _, b := range m.broken[:min(len(m.broken), storesListed)] {
 		f.Evidence = append(f.Evidence, Evidence{
-			What:    fmt.Sprintf("tenant %s, store %s, since %s: %s", clip(b.Tenant), clip(b.Store), b.Since.UTC().Format(time.DateTime), b.Error),
+			What: fmt.Sprintf("tenant %s, store %s, since %s: %s",
+				clip(b.Tenant), clip(b.Store), b.Since.UTC().Format(time.DateTime), b.Error),
 			Figures: []string{"way out: " + b.WayOut},
 		})
 	}
 	if len(m.broken) == 0 { // a record older than stores.json
 		for _, l := range broken[:min(len(broken), storesListed)] {
-			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, store %s: see the server's log for the cause and the way out", clip(l.labels["tenant"]), clip(l.labels["store"]))})
+			f.Evidence = append(f.Evidence,
+				Evidence{What: fmt.Sprintf("tenant %s, store %s: see the server's log for the cause and the way out",
+					clip(l.labels["tenant"]), clip(l.labels["store"]))})
 		}
 	}
 	for _, l := range cut[:min(len(cut), storesListed)] {
-		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, store %s: its log was damaged, and repairs have cut off %s since the process started", clip(l.labels["tenant"]), clip(l.labels["store"]), bytesText(l.value))})
+		f.Evidence = append(f.Evidence,
+			Evidence{What: fmt.Sprintf("tenant %s, store %s: its log was damaged, and repairs have cut off %s since "+
+				"the process started", clip(l.labels["tenant"]), clip(l.labels["store"]), bytesText(l.value))})
 	}
 	if len(missing) > 0 {
-		f.Evidence = append(f.Evidence, Evidence{What: "the journal was empty at the start although tiles were stored: totals of counters restarted from zero"})
+		f.Evidence = append(f.Evidence,
+			Evidence{What: "the journal was empty at the start although tiles were stored: " +
+				"totals of counters restarted from zero"})
 	}
 	slow := slices.DeleteFunc(above(m.end, pendingMetric), func(l labelled) bool { return l.value < pendingSeconds })
 	for _, l := range slow[:min(len(slow), storesListed)] {
-		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s: its tiles have waited for its store for %s", clip(l.labels["tenant"]), seconds(l.value))})
+		f.Evidence = append(f.Evidence,
+			Evidence{What: fmt.Sprintf("tenant %s: its tiles have waited for its store for %s",
+				clip(l.labels["tenant"]), seconds(l.value))})
 	}
 	n, open := max(len(broken), len(m.broken)), 0
 	for _, b := range m.broken {
@@ -59,7 +69,8 @@ func stores(m *moment) finding {
 	switch {
 	case open > 0:
 		f.Score = 1
-		f.Title = fmt.Sprintf("Stores that broke while open: %d; what they take is refused, or lost when the process ends", open)
+		f.Title = fmt.Sprintf("Stores that broke while open: %d; what they take is refused, or lost when the process ends",
+			open)
 		if n > open {
 			f.Title += fmt.Sprintf("; and %d that cannot be opened", n-open)
 		}
@@ -73,13 +84,16 @@ func stores(m *moment) finding {
 	case len(slow) > 0:
 		f.Score = 1
 		f.Title = fmt.Sprintf("Tenants whose store takes nothing: %d; their tiles wait", len(slow))
-		f.Because = fmt.Sprintf("a tile has waited for more than %s; usually it is stored within 6 s", seconds(pendingSeconds))
-		f.Next = "The server's log and `freshet ledger` have the store's error. Acknowledged samples are kept; new samples of the tenant are refused once store.pending is reached."
+		f.Because = fmt.Sprintf("a tile has waited for more than %s; usually it is stored within 6 s",
+			seconds(pendingSeconds))
+		f.Next = "The server's log and `freshet ledger` have the store's error. Acknowledged samples are kept; " +
+			"new samples of the tenant are refused once store.pending is reached."
 	case len(cut) > 0 || len(missing) > 0:
 		f.Score = lostScore
 		f.Title = "Stored samples were lost when the process started"
 		f.Because = "a repair cut off a log, or the journal was missing; reported until the process ends"
-		f.Next = "Check the disk (dmesg, smartctl): Freshet never changes a log once it is written. Restore the lost data from a backup: docs/operations.md."
+		f.Next = "Check the disk (dmesg, smartctl): Freshet never changes a log once it is written. " +
+			"Restore the lost data from a backup: docs/operations.md."
 	}
 	return f
 }

@@ -122,7 +122,8 @@ func FuzzClientMetrics(f *testing.F) {
 			if len(packets) > 0 || s.Refused+s.Skipped != 1 {
 				t.Fatalf("%+v, and %q", s, packets)
 			}
-			if long := len(prefix + name + tag1 + tag2 + member); s.Refused == 1 && long < 1000 && name != "" && (member != "" || k != "s") &&
+			if long := len(prefix + name + tag1 + tag2 + member); s.Refused == 1 && long < 1000 && name != "" &&
+				(member != "" || k != "s") &&
 				!math.IsNaN(value) && !math.IsInf(value, 0) && (value >= 0 || k != "c") {
 				t.Fatalf("refused: %q %q %q %q %v", name, tag1, tag2, member, value)
 			}
@@ -132,7 +133,9 @@ func FuzzClientMetrics(f *testing.F) {
 		if strings.HasPrefix(wantName, "_e{") {
 			wantName = "_e_" + wantName[3:]
 		}
-		tags := slices.DeleteFunc([]string{meant(tag1, ",|\r\n"), meant(tag2, ",|\r\n"), "all:x"}, func(tag string) bool { return tag == "" })
+		tags := slices.DeleteFunc([]string{meant(tag1, ",|\r\n"), meant(tag2, ",|\r\n"), "all:x"}, func(tag string) bool {
+			return tag == ""
+		})
 		wantValue := fmt.Sprint([]float64{value})
 		if value == 0 {
 			wantValue = "[0]" // not [-0]
@@ -170,7 +173,8 @@ func metricsIn(t *testing.T, packets []string) (lines []string) {
 		p.Reset([]byte(packet))
 		for next := p.Next(); next != dogstatsd.End; next = p.Next() {
 			m := &p.Metric
-			if next != dogstatsd.MetricLine || m.Time != 0 || m.Origin.Container != nil || m.Origin.External != nil || m.Origin.Cardinality != nil {
+			if next != dogstatsd.MetricLine || m.Time != 0 || m.Origin.Container != nil || m.Origin.External != nil ||
+				m.Origin.Cardinality != nil {
 				t.Fatalf("%q is read as something else: %+v", packets, m)
 			}
 			var tags []string
@@ -205,9 +209,13 @@ func FuzzClientEvents(f *testing.F) {
 			at = time.Unix(unix, 0)
 		}
 		if isCheck {
-			err = c.ServiceCheck(client.ServiceCheck{Name: title, Status: client.Warning, Time: at, Host: host, Message: message, Tags: []string{tag}})
+			err = c.ServiceCheck(client.ServiceCheck{
+				Name: title, Status: client.Warning, Time: at, Host: host, Message: message, Tags: []string{tag},
+			})
 		} else {
-			err = c.Event(client.Event{Title: title, Text: text, Time: at, Host: host, AggregationKey: key, SourceType: source, Tags: []string{tag}})
+			err = c.Event(client.Event{
+				Title: title, Text: text, Time: at, Host: host, AggregationKey: key, SourceType: source, Tags: []string{tag},
+			})
 		}
 		if closeErr := c.Close(); closeErr != nil {
 			t.Fatal(closeErr)
@@ -221,7 +229,8 @@ func FuzzClientEvents(f *testing.F) {
 			if s.Refused != 1 || len(packets) > 0 {
 				t.Fatalf("%v, and %+v, %q", err, s, packets)
 			}
-			if title != "" && (unix == 0 || unix >= 1 && unix <= dogstatsd.MaxTime) && len(title+text+host+key+source+tag+message) < 4000 {
+			if title != "" && (unix == 0 || unix >= 1 && unix <= dogstatsd.MaxTime) &&
+				len(title+text+host+key+source+tag+message) < 4000 {
 				t.Fatal(err)
 			}
 			return
@@ -239,15 +248,22 @@ func FuzzClientEvents(f *testing.F) {
 		if isCheck {
 			// A message with `m\:` in it cannot be distinguished from one with `m:`.
 			text := strings.ReplaceAll(strings.ReplaceAll(breaks.Replace(message), "\n", `\n`), "|", "_")
-			got = fmt.Sprintf("%d %q %d %d %q %q %q", next, k.Name, k.Status, k.Time, k.Host, k.Tags, strings.ReplaceAll(string(k.Message), `m\:`, "m:"))
-			want = fmt.Sprintf("%d %q %d %d %q %q %q", dogstatsd.CheckLine, meant(title, ":|\r\n"), 1, max(unix, 0), field(host), tags, strings.ReplaceAll(text, `m\:`, "m:"))
+			got = fmt.Sprintf("%d %q %d %d %q %q %q", next, k.Name, k.Status, k.Time, k.Host, k.Tags,
+				strings.ReplaceAll(string(k.Message), `m\:`, "m:"))
+			want = fmt.Sprintf("%d %q %d %d %q %q %q", dogstatsd.CheckLine, meant(title, ":|\r\n"), 1, max(unix, 0), field(host),
+				tags, strings.ReplaceAll(text, `m\:`, "m:"))
 		} else {
-			meantText := func(s string) string { return dogstatsd.Unescape([]byte(breaks.Replace(s))) } // a text with `\n` in it is taken for a line break
-			got = fmt.Sprintf("%d %q %q %d %q %q %q %q", next, dogstatsd.Unescape(e.Title), dogstatsd.Unescape(e.Text), e.Time, e.Host, e.Key, e.Source, e.Tags)
-			want = fmt.Sprintf("%d %q %q %d %q %q %q %q", dogstatsd.EventLine, meantText(title), meantText(text), max(unix, 0), field(host), field(key), field(source), tags)
+			// A text with `\n` in it is taken for a line break.
+			meantText := func(s string) string { return dogstatsd.Unescape([]byte(breaks.Replace(s))) }
+			got = fmt.Sprintf("%d %q %q %d %q %q %q %q", next, dogstatsd.Unescape(e.Title), dogstatsd.Unescape(e.Text), e.Time,
+				e.Host, e.Key, e.Source, e.Tags)
+			want = fmt.Sprintf("%d %q %q %d %q %q %q %q", dogstatsd.EventLine, meantText(title), meantText(text), max(unix, 0),
+				field(host), field(key), field(source), tags)
 		}
-		if more := p.Next(); got != want || more != dogstatsd.End || malformedLines(p) > 0 || p.UnknownFields > 0 || p.BadFields > 0 {
-			t.Fatalf("\n got %s\nwant %s\nof %q, and then %d, %d malformed, %d unknown fields", got, want, packets, more, malformedLines(p), p.UnknownFields)
+		if more := p.Next(); got != want || more != dogstatsd.End || malformedLines(p) > 0 || p.UnknownFields > 0 ||
+			p.BadFields > 0 {
+			t.Fatalf("\n got %s\nwant %s\nof %q, and then %d, %d malformed, %d unknown fields",
+				got, want, packets, more, malformedLines(p), p.UnknownFields)
 		}
 	})
 }

@@ -14,15 +14,23 @@ import (
 
 // seeds holds lines that cover the grammar; the fuzzers mutate and join them.
 var seeds = []string{
-	"a.b:1|c", "a:1:2::3|d|@0.5|#k:v,x|T7", "a:-5|g|#", "a:+.5e-3|g|c:abc", "u:x:y|s|@0", "t:12.345678|ms|c:ci-1,in-2|e:it-true,cn-w,pu-1|card:low",
-	"a:nan|c", "a:1e999|h", "a:0x1p0|c", "a:1_0|c", ":1|c", "a|c", "a:|c", "a:1|", "a:1|c|@0", "a:1|c|T0", "a:1|h|T5", "a:1|c|zz||c",
-	"_e{5,4}:title|text|d:1|h:w|k:k|p:low|s:s|t:error|#a|c:x", "_e{1,0}:a|", "_e{0,1}:|b", "_e{1,9}:a|b", "_e{1,1:a|b", "_e{1,1}:a|b|p:x|t:|d:0",
+	"a.b:1|c", "a:1:2::3|d|@0.5|#k:v,x|T7", "a:-5|g|#", "a:+.5e-3|g|c:abc", "u:x:y|s|@0",
+	"t:12.345678|ms|c:ci-1,in-2|e:it-true,cn-w,pu-1|card:low",
+	"a:nan|c", "a:1e999|h", "a:0x1p0|c", "a:1_0|c", ":1|c", "a|c", "a:|c", "a:1|", "a:1|c|@0", "a:1|c|T0", "a:1|h|T5",
+	"a:1|c|zz||c",
+	"_e{5,4}:title|text|d:1|h:w|k:k|p:low|s:s|t:error|#a|c:x", "_e{1,0}:a|", "_e{0,1}:|b", "_e{1,9}:a|b", "_e{1,1:a|b",
+	"_e{1,1}:a|b|p:x|t:|d:0",
 	"_sc|db|2|d:1|h:w|#a|c:in-4|m:no\\nm\\:", "_sc||0", "_sc|db|9", "_sc|db", "_scratch:1|c", "\r", "a:1|c\r",
-	"a:1", "a:1|c|#t\r", "a.name.that.is.as.long.as.names.get.where.people.write.packages.into.them:123.456789|ms|@0.25|#env:prod,region:eu-1,instance:i-123,status:200,version:1.2.3|c:x",
-	"checkout.service17.http_request.time:123.456789|ms|@0.5|#env:prod,region:eu-1,instance:i-123,status:200", "a:99999999.99999999|g|#k:v", "a:1|m|#k:v", "a:1|}|#k:v", "a:1|c|}|#k:v",
-	"a:h3,1.75,0;-31,2,0,1;-20,4|nh|#k:v", "a:h-4,-1,2.5;n7,1;9,1e3|nh|@0.5|c:x", "a:h8,0,1|nh", "a:h0,1,0;1024,1;-99999,1|nh", "a:h3,1,0|nh",
-	"a:h9,1,0;1,1|nh", "a:h3,nan,0;1,1|nh", "a:h3,1,-1;1,1|nh", "a:h3,1,0;8192,1,1|nh", "a:h3,1,0;1|nh|T5", "a:1|nh", "a:h3,1,0;+1,1|nh|T5",
-	"a:1|d|x:4bf92f3577b34da6a3ce929d0e0e4736,0.25,1763680000123|#k:v", "a:h3,1,0;1,1|nh|x:0F,-1e3,1\r", "a:1|ms|x:0|x:,1,2|x:g,1,2|x:0,nan,2|x:0,1,0|x:0,1,9000000000001", "a:1|c|x:0,1,2", "a:1|s|x:0,1,2",
+	"a:1", "a:1|c|#t\r",
+	"a.name.that.is.as.long.as.names.get.where.people.write.packages.into.them:123.456789|ms|@0.25|#env:prod,region:eu-1,instance:i-123,status:200,version:1.2.3|c:x",
+	"checkout.service17.http_request.time:123.456789|ms|@0.5|#env:prod,region:eu-1,instance:i-123,status:200",
+	"a:99999999.99999999|g|#k:v", "a:1|m|#k:v", "a:1|}|#k:v", "a:1|c|}|#k:v",
+	"a:h3,1.75,0;-31,2,0,1;-20,4|nh|#k:v", "a:h-4,-1,2.5;n7,1;9,1e3|nh|@0.5|c:x", "a:h8,0,1|nh",
+	"a:h0,1,0;1024,1;-99999,1|nh", "a:h3,1,0|nh",
+	"a:h9,1,0;1,1|nh", "a:h3,nan,0;1,1|nh", "a:h3,1,-1;1,1|nh", "a:h3,1,0;8192,1,1|nh", "a:h3,1,0;1|nh|T5", "a:1|nh",
+	"a:h3,1,0;+1,1|nh|T5",
+	"a:1|d|x:4bf92f3577b34da6a3ce929d0e0e4736,0.25,1763680000123|#k:v", "a:h3,1,0;1,1|nh|x:0F,-1e3,1\r",
+	"a:1|ms|x:0|x:,1,2|x:g,1,2|x:0,nan,2|x:0,1,0|x:0,1,9000000000001", "a:1|c|x:0,1,2", "a:1|s|x:0,1,2",
 }
 
 func addSeeds(f *testing.F) {
@@ -145,7 +153,8 @@ func checkExemplar(t *testing.T, packet []byte, m *Metric) {
 		if x.Value != 0 || x.Time != 0 {
 			t.Errorf("an exemplar without a trace: %+v", x)
 		}
-	case !m.Type.Timer() || len(x.Trace) > MaxTrace || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 || x.Time > 1000*MaxTime:
+	case !m.Type.Timer() || len(x.Trace) > MaxTrace || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 ||
+		x.Time > 1000*MaxTime:
 		t.Errorf("type %d with the exemplar %+v", m.Type, x)
 	}
 }
@@ -251,8 +260,10 @@ func FuzzMarks(f *testing.F) {
 // FuzzParseNumber: an accepted text is a decimal number and has strconv's value to the bit; a
 // refused text is refused by strconv too, or has a form that is refused on purpose.
 func FuzzParseNumber(f *testing.F) {
-	for _, s := range []string{"0", "-0", "1", "+1.5", ".5", "5.", "9007199254740993", "0.30000000000000004", "123.456789", "1e22", "1e-7", "1e999", "1e-999",
-		"12345678", "12345678.1234567", "99999999.99999999", "1.12345678", "123456789", "0.0000001", "1234567890123456789", "-9999999999999999999", "0.000000000000000001", "nan", "-Infinity", "0x1p-2", "1_0", "", "-", ".", "1e", "1.2.3"} {
+	for _, s := range []string{"0", "-0", "1", "+1.5", ".5", "5.", "9007199254740993", "0.30000000000000004", "123.456789",
+		"1e22", "1e-7", "1e999", "1e-999",
+		"12345678", "12345678.1234567", "99999999.99999999", "1.12345678", "123456789", "0.0000001", "1234567890123456789",
+		"-9999999999999999999", "0.000000000000000001", "nan", "-Infinity", "0x1p-2", "1_0", "", "-", ".", "1e", "1.2.3"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -265,7 +276,8 @@ func FuzzParseNumber(f *testing.F) {
 			return
 		}
 		behind := append(append(slices.Clone(b), '|'), "0123456789.0123456789.0"...)
-		if got, ok := parsePlain((*[24]byte)(behind), len(b)); ok && (wantReason != wellFormed || math.Float64bits(got) != math.Float64bits(want)) {
+		if got, ok := parsePlain((*[24]byte)(behind), len(b)); ok &&
+			(wantReason != wellFormed || math.Float64bits(got) != math.Float64bits(want)) {
 			t.Errorf("%q, in a line: got %v, want %v %v", b, got, want, wantReason)
 		}
 	})
@@ -407,7 +419,9 @@ func (o *outcome) metric(line string) (string, Reason) {
 	case raw == "":
 		return "", NoValue
 	}
-	types := map[string]Type{"c": Count, "g": Gauge, "ms": Timing, "h": Histogram, "d": Distribution, "s": Set, "nh": Buckets}
+	types := map[string]Type{
+		"c": Count, "g": Gauge, "ms": Timing, "h": Histogram, "d": Distribution, "s": Set, "nh": Buckets,
+	}
 	m := Metric{Type: types[parts[1]], Name: []byte(name), Rate: 1}
 	if m.Type == 0 {
 		return "", UnknownType
@@ -491,7 +505,8 @@ func (o *outcome) event(line string) (string, Reason) {
 	titleLen, err1 := strconv.Atoi(lengths[1])
 	textLen, err2 := strconv.Atoi(lengths[2])
 	body := line[len(lengths[0]):]
-	if err1 != nil || err2 != nil || titleLen > len(body) || textLen > len(body) || titleLen+1+textLen > len(body) || body[titleLen] != '|' {
+	if err1 != nil || err2 != nil || titleLen > len(body) || textLen > len(body) || titleLen+1+textLen > len(body) ||
+		body[titleLen] != '|' {
 		return "", EventLength
 	}
 	e := Event{Title: []byte(body[:titleLen]), Text: []byte(body[titleLen+1:][:textLen])}

@@ -9,7 +9,9 @@ import (
 
 // pow10 has the powers of ten that the fast path needs, all exact in a float64: 19 bytes have at
 // most 18 digits after the point.
-var pow10 = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18}
+var pow10 = [...]float64{
+	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+}
 
 // parseNumber reads a decimal number with an optional point and exponent, and returns the nearest
 // float64, bit for bit like strconv.ParseFloat. It refuses the hexadecimal numbers and

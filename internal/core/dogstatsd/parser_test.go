@@ -157,7 +157,8 @@ func TestLengths(t *testing.T) {
 func TestPackedValues(t *testing.T) {
 	runRead(t, []readCase{
 		{"values share type, rate and tags (v1.1)", "a:1:2:3|d|@0.5|#k:v", "distribution a 1 2 3 @0.5 #k:v"},
-		{"every type but sets packs", "a:1:2|c\nb:1:2|g\nc:1:2|ms\nd:1:2|h", "count a 1 2; gauge b 1 2; timing c 1 2; histogram d 1 2"},
+		{"every type but sets packs", "a:1:2|c\nb:1:2|g\nc:1:2|ms\nd:1:2|h",
+			"count a 1 2; gauge b 1 2; timing c 1 2; histogram d 1 2"},
 		{"empty parts are skipped", "a:21::22|h", "histogram a 21 22"},
 		{"empty parts at the ends too", "a::1:|c", "count a 1"},
 		{"nothing but empty parts", "a:::|c", "1 malformed no_value"},
@@ -197,26 +198,33 @@ func TestValue(t *testing.T) {
 // Each bucket has a value in its middle.
 func TestBuckets(t *testing.T) {
 	runRead(t, []readCase{
-		{"sum, zeros, runs of buckets", "a:h0,7.5,2;1,3,0,4;-2,1|nh|#k:v", "buckets a 7.5 0 2 1.414213562373095 3 5.65685424949238 4 0.17677669529663687 1 #k:v"},
+		{"sum, zeros, runs of buckets", "a:h0,7.5,2;1,3,0,4;-2,1|nh|#k:v",
+			"buckets a 7.5 0 2 1.414213562373095 3 5.65685424949238 4 0.17677669529663687 1 #k:v"},
 		{"a finer schema", "a:h3,1,0;8,5|nh", "buckets a 1 1.9152065613971474 5"},
 		{"a coarser schema", "a:h-4,1,0;1,5|nh", "buckets a 1 256 5"},
 		{"negative values, by absolute value", "a:h0,-3,0;n1,2|nh", "buckets a -3 -1.414213562373095 2"},
 		{"only zeros", "a:h0,0,3|nh", "buckets a 0 0 3"},
 		{"counts may be weights", "a:h0,1,0;0,0.25|nh|@0.5", "buckets a 1 0.7071067811865475 0.25 @0.5"},
 		{"the bucket of the largest number", "a:h0,1,0;1024,1|nh\na:h-4,1,0;64,1|nh\na:h8,1,0;262144,1|nh",
-			"buckets a 1 1.2711610061536462e+308 1; buckets a 1 7.022238808055922e+305 1; buckets a 1 1.7952610589941693e+308 1"},
+			"buckets a 1 1.2711610061536462e+308 1; buckets a 1 7.022238808055922e+305 1; buckets a 1 " +
+				"1.7952610589941693e+308 1"},
 		{"below the smallest number", "a:h0,1,0;-1100,1|nh", "buckets a 1 0 1"},
 		{"a carriage return belongs to the line end", "a:h0,0,3|nh\r", "buckets a 0 0 3"},
 		{"no values", "a:h3,0,0|nh\na:h3,0,0;1,0|nh", "2 malformed no_value"},
 		{"nothing", "a:|nh", "1 malformed no_value"},
 		{"other fields as in a distribution", "a:h0,0,3|nh|c:x|zz", "buckets a 0 0 3 container=x; 1 unknown"},
 		{"a time", "a:h0,0,3|nh|T5", "1 malformed timestamp_type"},
-		{"beyond the largest number", "a:h0,1,0;1025,1|nh\na:h0,1,0;1024,1,1|nh\na:h0,1,0;999999999,1|nh\na:h0,1,0;9999999999,1|nh", "4 malformed bad_histogram"},
+		{"beyond the largest number",
+			"a:h0,1,0;1025,1|nh\na:h0,1,0;1024,1,1|nh\na:h0,1,0;999999999,1|nh\na:h0,1,0;9999999999,1|nh",
+			"4 malformed bad_histogram"},
 		{"far below the smallest", "a:h0,1,0;-999999999,1|nh", "1 malformed bad_histogram"},
-		{"schemas that do not exist", "a:h9,1,0;1,1|nh\na:h-5,1,0;1,1|nh\na:h,1,0;1,1|nh\na:h1.5,1,0;1,1|nh", "4 malformed bad_histogram"},
+		{"schemas that do not exist", "a:h9,1,0;1,1|nh\na:h-5,1,0;1,1|nh\na:h,1,0;1,1|nh\na:h1.5,1,0;1,1|nh",
+			"4 malformed bad_histogram"},
 		{"a sum that is not a number", "a:h0,nan,0;1,1|nh\na:h0,1e999,0;1,1|nh\na:h0,,0;1,1|nh", "3 malformed bad_histogram"},
-		{"counts that are not valid numbers", "a:h0,1,-1;1,1|nh\na:h0,1,0;1,-1|nh\na:h0,1,0;1,inf|nh\na:h0,1,0;1,1,|nh\na:h0,1,x|nh", "5 malformed bad_histogram"},
-		{"parts that are missing", "a:h0|nh\na:h0,1|nh\na:h0,1,1;|nh\na:h0,1,1;1|nh\na:h0,1,1;n|nh\na:0,1,1|nh", "6 malformed bad_histogram"},
+		{"counts that are not valid numbers",
+			"a:h0,1,-1;1,1|nh\na:h0,1,0;1,-1|nh\na:h0,1,0;1,inf|nh\na:h0,1,0;1,1,|nh\na:h0,1,x|nh", "5 malformed bad_histogram"},
+		{"parts that are missing", "a:h0|nh\na:h0,1|nh\na:h0,1,1;|nh\na:h0,1,1;1|nh\na:h0,1,1;n|nh\na:0,1,1|nh",
+			"6 malformed bad_histogram"},
 		{"a packed value", "a:h0,0,3:h0,0,3|nh\na:5|nh", "2 malformed bad_histogram"},
 	})
 }
@@ -225,7 +233,8 @@ func TestRelativeGauge(t *testing.T) {
 	runRead(t, []readCase{
 		{"a sign marks a StatsD gauge as relative", "a:+5|g\na:-5|g", "gauge a 5 relative; gauge a -5 relative"},
 		{"no sign, a value", "a:5|g", "gauge a 5"},
-		{"the first value decides for a packed line", "a:+5:3|g\na:3:+5|g\na::-1|g", "gauge a 5 3 relative; gauge a 3 5; gauge a -1 relative"},
+		{"the first value decides for a packed line", "a:+5:3|g\na:3:+5|g\na::-1|g",
+			"gauge a 5 3 relative; gauge a 3 5; gauge a -1 relative"},
 		{"a sign on other types is only a sign", "a:+5|c", "count a 5"},
 	})
 }
@@ -236,7 +245,8 @@ func TestRate(t *testing.T) {
 			"count a 1 @0.1; histogram a 1 @0.1; distribution a 1 @0.1; timing a 1 @0.1"},
 		{"a rate of 1 says nothing", "a:1|c|@1.0", "count a 1"},
 		{"a rate with an exponent", "a:1|c|@5e-1", "count a 1 @0.5"},
-		{"a rate means nothing for gauges and sets, whatever it is", "a:1|g|@0.1\na:1|s|@0\na:1|g|@x", "gauge a 1; set a =1; gauge a 1"},
+		{"a rate means nothing for gauges and sets, whatever it is",
+			"a:1|g|@0.1\na:1|s|@0\na:1|g|@x", "gauge a 1; set a =1; gauge a 1"},
 		{"0 would divide by zero", "a:1|c|@0", "1 malformed bad_rate"},
 		{"negative", "a:1|c|@-0.5", "1 malformed bad_rate"},
 		{"a value that counts for a billion", "a:1|c|@1e-9", "count a 1 @1e-09"},
@@ -250,13 +260,15 @@ func TestRate(t *testing.T) {
 
 func TestTimestamp(t *testing.T) {
 	runRead(t, []readCase{
-		{"counts and gauges may have a time (v1.3)", "a:1|c|T1656581400\na:1|g|T1656581400", "count a 1 time=1656581400; gauge a 1 time=1656581400"},
+		{"counts and gauges may have a time (v1.3)", "a:1|c|T1656581400\na:1|g|T1656581400",
+			"count a 1 time=1656581400; gauge a 1 time=1656581400"},
 		{"below 1 is an error", "a:1|c|T0\na:1|c|T-5", "2 malformed bad_timestamp"},
 		{"not whole seconds", "a:1|c|T1.5\na:1|c|T\na:1|c|Tomorrow\na:1|c|T+5", "4 malformed bad_timestamp"},
 		{"the year 2255 is the last", "a:1|c|T9000000000\na:1|c|T9000000001\na:1|c|T99999999999999999999",
 			"count a 1 time=9000000000; 2 malformed bad_timestamp"},
 		{"milliseconds instead of seconds", "a:1|c|T1656581400000", "1 malformed bad_timestamp"},
-		{"other types have no time, as in the Agent", "a:1|ms|T1656581400\na:1|h|T1\na:1|d|T1\na:1|s|T1", "4 malformed timestamp_type"},
+		{"other types have no time, as in the Agent", "a:1|ms|T1656581400\na:1|h|T1\na:1|d|T1\na:1|s|T1",
+			"4 malformed timestamp_type"},
 	})
 }
 
@@ -264,7 +276,8 @@ func TestFields(t *testing.T) {
 	runRead(t, []readCase{
 		{"tags are handed on as they came", "a:1|c|#k:v,bare,,x:y:z", "count a 1 #k:v,bare,,x:y:z"},
 		{"empty tags", "a:1|c|#", "count a 1"},
-		{"fields in any order", "a:1|c|T7|card:low|#k:v|e:cn-x|c:abc|@0.5", "count a 1 @0.5 time=7 #k:v container=abc external=cn-x card=low"},
+		{"fields in any order", "a:1|c|T7|card:low|#k:v|e:cn-x|c:abc|@0.5",
+			"count a 1 @0.5 time=7 #k:v container=abc external=cn-x card=low"},
 		{"tags behind other fields are not lost", "a:1|c|c:abc|@0.5|#k:v", "count a 1 @0.5 #k:v container=abc"},
 		{"the last of a kind wins", "a:1|c|#a|@0.1|T1|#b|@0.2|T2", "count a 1 @0.2 time=2 #b"},
 		{"empty tags that come last win too", "a:1|c|#a|#", "count a 1"},
@@ -280,24 +293,37 @@ func TestFields(t *testing.T) {
 func TestExemplar(t *testing.T) {
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	runRead(t, []readCase{
-		{"every kind of measurement may name the trace of one", "a:1|ms|x:ab,0.25,1656581400123\na:1|h|x:ab,1,2\na:1|d|x:ab,1,2\na:h0,0,3|nh|x:ab,1,2",
+		{"every kind of measurement may name the trace of one",
+			"a:1|ms|x:ab,0.25,1656581400123\na:1|h|x:ab,1,2\na:1|d|x:ab,1,2\na:h0,0,3|nh|x:ab,1,2",
 			"timing a 1 x=ab,0.25,1656581400123; histogram a 1 x=ab,1,2; distribution a 1 x=ab,1,2; buckets a 0 0 3 x=ab,1,2"},
-		{"packed and sampled values too; the exemplar is one of them", "a:1:2|d|@0.5|x:ab,2,9", "distribution a 1 2 @0.5 x=ab,2,9"},
-		{"beside other fields, in any order", "a:1|d|x:ab,1,2|#k:v|c:ci-1\nb:1|d|card:low|#k:v|x:ab,1,2\r", "distribution a 1 x=ab,1,2 #k:v container=1; distribution b 1 x=ab,1,2 #k:v card=low"},
+		{"packed and sampled values too; the exemplar is one of them",
+			"a:1:2|d|@0.5|x:ab,2,9", "distribution a 1 2 @0.5 x=ab,2,9"},
+		{"beside other fields, in any order", "a:1|d|x:ab,1,2|#k:v|c:ci-1\nb:1|d|card:low|#k:v|x:ab,1,2\r",
+			"distribution a 1 x=ab,1,2 #k:v container=1; distribution b 1 x=ab,1,2 #k:v card=low"},
 		{"of two the last wins", "a:1|d|x:ab,1,2|x:cd,3,1", "distribution a 1 x=cd,3,1"},
 		{"a senseless exemplar costs only itself", "a:1|d|x:ab,1,2|x:|#k:v", "distribution a 1 x=ab,1,2 #k:v; 1 bad"},
 		{"an id has at most W3C's length", "a:1|d|x:" + id + ",1,2\na:1|d|x:F,1,2\na:1|d|x:" + id + "0,1,2\na:1|d|x:,1,2",
 			"distribution a 1 x=" + id + ",1,2; distribution a 1 x=F,1,2; distribution a 1; distribution a 1; 2 bad"},
-		{"an id has only hexadecimal digits", "a:1|d|x:0123456789abcdefABCDEF,1,2\na:1|d|x:0g,1,2\na:1|d|x:0G,1,2\na:1|d|x:0-1,1,2\na:1|d|x: 1,1,2\na:1|d|x:0@,1,2",
-			"distribution a 1 x=0123456789abcdefABCDEF,1,2; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 5 bad"},
-		{"the value is a decimal number, like the line's", "a:1|d|x:ab,-1.5e-3,2\na:1|d|x:ab,nan,2\na:1|d|x:ab,1e999,2\na:1|d|x:ab,,2\na:1|d|x:ab,0x1,2\na:1|d|x:ab",
-			"distribution a 1 x=ab,-0.0015,2; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 5 bad"},
-		{"a time is whole milliseconds up to the year 2255", "a:1|d|x:ab,1,9000000000000\na:1|d|x:ab,1,9000000000001\na:1|d|x:ab,1,0\na:1|d|x:ab,1,-1\na:1|d|x:ab,1,1.5\na:1|d|x:ab,1\na:1|d|x:ab,1,",
-			"distribution a 1 x=ab,1,9000000000000; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 6 bad"},
+		{"an id has only hexadecimal digits",
+			"a:1|d|x:0123456789abcdefABCDEF,1,2\na:1|d|x:0g,1,2\na:1|d|x:0G,1,2\na:1|d|x:0-1,1,2\na:1|d|x: " +
+				"1,1,2\na:1|d|x:0@,1,2",
+			"distribution a 1 x=0123456789abcdefABCDEF,1,2; distribution a 1; distribution a 1; distribution a 1; " +
+				"distribution a 1; distribution a 1; 5 bad"},
+		{"the value is a decimal number, like the line's",
+			"a:1|d|x:ab,-1.5e-3,2\na:1|d|x:ab,nan,2\na:1|d|x:ab,1e999,2\na:1|d|x:ab,,2\na:1|d|x:ab,0x1,2\na:1|d|x:ab",
+			"distribution a 1 x=ab,-0.0015,2; distribution a 1; distribution a 1; distribution a 1; distribution a 1; " +
+				"distribution a 1; 5 bad"},
+		{"a time is whole milliseconds up to the year 2255",
+			"a:1|d|x:ab,1,9000000000000\na:1|d|x:ab,1,9000000000001\na:1|d|x:ab,1,0\na:1|d|x:ab,1,-1\na:1|d|x:ab,1,1.5\n" +
+				"a:1|d|x:ab,1\na:1|d|x:ab,1,",
+			"distribution a 1 x=ab,1,9000000000000; distribution a 1; distribution a 1; distribution a 1; distribution a 1; " +
+				"distribution a 1; distribution a 1; 6 bad"},
 		{"nothing follows the time", "a:1|d|x:ab,1,2,3", "distribution a 1; 1 bad"},
-		{"on other types it is an unknown field", "a:1|c|x:ab,1,2\na:1|g|x:ab,1,2\na:1|s|x:ab,1,2\na:1|c|x:", "count a 1; gauge a 1; set a =1; count a 1; 4 unknown"},
+		{"on other types it is an unknown field", "a:1|c|x:ab,1,2\na:1|g|x:ab,1,2\na:1|s|x:ab,1,2\na:1|c|x:",
+			"count a 1; gauge a 1; set a =1; count a 1; 4 unknown"},
 		{"fields that only begin like one", "a:1|d|x|xy:1|X:ab,1,2", "distribution a 1; 3 unknown"},
-		{"an exemplar does not stay for the next line", "a:1|d|x:ab,1,2\nb:2|d\nc:3|d|@0.5", "distribution a 1 x=ab,1,2; distribution b 2; distribution c 3 @0.5"},
+		{"an exemplar does not stay for the next line",
+			"a:1|d|x:ab,1,2\nb:2|d\nc:3|d|@0.5", "distribution a 1 x=ab,1,2; distribution b 2; distribution c 3 @0.5"},
 		{"events and checks have none", "_e{1,1}:a|b|x:ab,1,2\n_sc|db|0|x:ab,1,2", `event "a" "b"; check db 0; 2 unknown`},
 	})
 }
@@ -310,11 +336,14 @@ func TestOrigin(t *testing.T) {
 		{"a cgroup's inode", "a:1|c|c:in-4026", "count a 1 inode=4026"},
 		{"a list", "a:1|c|c:ci-83c0,in-4026", "count a 1 container=83c0 inode=4026"},
 		{"a list in the other order", "a:1|c|c:in-4026,ci-83c0", "count a 1 container=83c0 inode=4026"},
-		{"a list's items without a prefix say nothing", "a:1|c|c:83c0,in-4026\nb:1|c|c:in-4026,83c0", "count a 1 inode=4026; count b 1 inode=4026"},
+		{"a list's items without a prefix say nothing",
+			"a:1|c|c:83c0,in-4026\nb:1|c|c:in-4026,83c0", "count a 1 inode=4026; count b 1 inode=4026"},
 		{"a later field replaces the whole list", "a:1|c|c:ci-1,in-2|c:in-3", "count a 1 inode=3"},
 		{"an empty one says nothing", "a:1|c|c:", "count a 1"},
-		{"external data is handed on as it came (v1.5)", "a:1|c|e:it-false,cn-web,pu-75a2", "count a 1 external=it-false,cn-web,pu-75a2"},
-		{"cardinality is handed on as it came (v1.6)", "a:1|c|card:high\na:1|c|card:odd", "count a 1 card=high; count a 1 card=odd"},
+		{"external data is handed on as it came (v1.5)",
+			"a:1|c|e:it-false,cn-web,pu-75a2", "count a 1 external=it-false,cn-web,pu-75a2"},
+		{"cardinality is handed on as it came (v1.6)", "a:1|c|card:high\na:1|c|card:odd",
+			"count a 1 card=high; count a 1 card=odd"},
 	})
 }
 
@@ -322,7 +351,8 @@ func TestEvent(t *testing.T) {
 	runRead(t, []readCase{
 		{"the least event", "_e{5,4}:title|text", `event "title" "text"`},
 		{"all fields in any order", "_e{1,1}:a|b|#k:v|t:error|s:src|p:low|k:key|h:web1|d:1656581400|c:ci-1|e:cn-x|card:none",
-			`event "a" "b" key=key priority=low source=src alert=error time=1656581400 host=web1 #k:v container=1 external=cn-x card=none`},
+			`event "a" "b" key=key priority=low source=src alert=error time=1656581400 host=web1 #k:v container=1 ` +
+				`external=cn-x card=none`},
 		{"lengths are bytes, not characters", "_e{5,6}:tïtl|žluť|t:info", `event "tïtl" "žluť" alert=info`},
 		{"lengths that count characters are refused, not cut askew", "_e{4,4}:tïtl|žluť", "1 malformed event_length"},
 		{"bars and colons within the lengths are text", "_e{3,5}:a|b|c|d:e|d:9", `event "a|b" "c|d:e" time=9`},
@@ -335,13 +365,16 @@ func TestEvent(t *testing.T) {
 		{"a text shorter than it is", "_e{5,3}:title|text", "1 malformed event_length"},
 		{"wrong lengths with the right sum", "_e{4,5}:title|text", "1 malformed event_length"},
 		{"no bar behind the title", "_e{5,0}:title", "1 malformed event_length"},
-		{"lengths beyond an int64", "_e{9223372036854775808,1}:a|b\n_e{1,9223372036854775808}:a|b\n_e{99999999999999999999,1}:a|b", "3 malformed event_length"},
+		{"lengths beyond an int64",
+			"_e{9223372036854775808,1}:a|b\n_e{1,9223372036854775808}:a|b\n_e{99999999999999999999,1}:a|b",
+			"3 malformed event_length"},
 		{"negative lengths", "_e{-1,4}:a|b\n_e{1,-1}:a|b", "2 malformed event_header"},
 		{"one length", "_e{5}:title|text", "1 malformed event_header"},
 		{"three lengths", "_e{1,1,1}:a|b", "1 malformed event_header"},
 		{"lengths that are no numbers", "_e{a,b}:a|b", "1 malformed event_header"},
 		{"a header that does not end", "_e{5,4:title|text\n_e{", "2 malformed event_header"},
-		{"a bad optional field costs only itself", "_e{1,1}:a|b|d:soon|p:high|t:panic|h:web1", `event "a" "b" host=web1; 3 bad`},
+		{"a bad optional field costs only itself", "_e{1,1}:a|b|d:soon|p:high|t:panic|h:web1",
+			`event "a" "b" host=web1; 3 bad`},
 		{"the last valid one wins", "_e{1,1}:a|b|d:1|d:2|d:x|t:error|t:oops", `event "a" "b" alert=error time=2; 2 bad`},
 		{"a time below 1 is bad", "_e{1,1}:a|b|d:0|d:-1", `event "a" "b"; 2 bad`},
 		{"a time in milliseconds is bad", "_e{1,1}:a|b|d:1656581400000", `event "a" "b"; 1 bad`},
@@ -356,7 +389,8 @@ func TestCheck(t *testing.T) {
 		{"all fields", "_sc|db|2|d:1656581400|h:web1|#k:v|c:in-1|e:cn-x|card:high|m:no route",
 			"check db 2 message=no route time=1656581400 host=web1 #k:v inode=1 external=cn-x card=high"},
 		{"the message stays escaped", `_sc|db|2|m:a\nm\:b`, `check db 2 message=a\nm\:b`},
-		{"clients put the origin behind the message", "_sc|db|2|m:no route|c:abc", "check db 2 message=no route container=abc"},
+		{"clients put the origin behind the message", "_sc|db|2|m:no route|c:abc",
+			"check db 2 message=no route container=abc"},
 		{"a message ends at a bar, as in the Agent", "_sc|db|2|m:a|b", "check db 2 message=a; 1 unknown"},
 		{"a status out of range", "_sc|db|4\n_sc|db|-1\n_sc|db|00", "3 malformed check_status"},
 		{"a status missing", "_sc|db\n_sc|db|\n_sc|db||0", "3 malformed check_status"},
@@ -373,7 +407,8 @@ func TestLines(t *testing.T) {
 		{"an empty datagram", "", ""},
 		{"the last line break is optional", "a:1|c\n", "count a 1"},
 		{"empty lines are nothing", "\n\na:1|c\n\n\nb:2|c\n\n", "count a 1; count b 2"},
-		{"Windows line ends, as the Agent takes them", "a:1|c\r\n\r\nb:2|c|#k:v\r\n_sc|db|0\r", "count a 1; count b 2 #k:v; check db 0"},
+		{"Windows line ends, as the Agent takes them", "a:1|c\r\n\r\nb:2|c|#k:v\r\n_sc|db|0\r",
+			"count a 1; count b 2 #k:v; check db 0"},
 		{"only one carriage return belongs to the line end", "a:1|c|#k:v\r\r\n", "count a 1 #k:v\r"},
 		{"bad line spares its neighbours", "a:1|c\nb:oops|c\nc:3|g", "count a 1; gauge c 3; 1 malformed bad_value"},
 		{"kinds of line mix", "a:1|c\n_e{1,1}:a|b\n_sc|db|0\nb:x|s", `count a 1; event "a" "b"; check db 0; set b =x`},
@@ -488,8 +523,11 @@ func TestUnescape(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	packets, _ := load(20)
 	packets = append(packets,
-		[]byte("a:1:2:3:0.30000000000000004:1e-9|d|@0.25|T5|#k:v\na:1:2|g|T1656581400|c:ci-1,in-2|e:it-true,cn-w|card:low|zz\na:1|d|x:4bf92f3577b34da6a3ce929d0e0e4736,0.25,1656581400123\na:1|d|x:g"),
-		[]byte("_e{1,1}:a|b|#k:v|t:error|s:src|p:low|k:key|h:web1|d:1656581400|c:ci-1\n_sc|db|2|d:1656581400|h:web1|#k:v|m:no route"),
+		[]byte("a:1:2:3:0.30000000000000004:1e-9|d|@0.25|T5|#k:v\n"+
+			"a:1:2|g|T1656581400|c:ci-1,in-2|e:it-true,cn-w|card:low|zz\n"+
+			"a:1|d|x:4bf92f3577b34da6a3ce929d0e0e4736,0.25,1656581400123\na:1|d|x:g"),
+		[]byte("_e{1,1}:a|b|#k:v|t:error|s:src|p:low|k:key|h:web1|d:1656581400|c:ci-1\n"+
+			"_sc|db|2|d:1656581400|h:web1|#k:v|m:no route"),
 		[]byte("hello\na:|c\na:x|c\na:nan|c\na:1|c|@2\n_e{1,x}:a|b"))
 	var p Parser
 	tags := 0

@@ -331,7 +331,8 @@ type Metric struct {
 	Name    string   `json:"metric"`
 	New     []uint64 `json:"new_series"`
 	Refused []uint64 `json:"refused_series"`
-	Counted uint64   `json:"counted_series"`    // new series that were not refused, in the time of Label.Values; 0 in an older record
+	// New series that were not refused, in the time of Label.Values; 0 in an older record.
+	Counted uint64   `json:"counted_series"`
 	Labels  []Label  `json:"labels"`            // most values first
 	Senders []string `json:"senders,omitempty"` // most new series first
 	Example string   `json:"example,omitempty"` // labels of one series; the label with the most values first
@@ -351,7 +352,9 @@ func (t *Tracker) Report(now int64) []Tenant {
 	all := []Tenant{}
 	for name, of := range t.tenants {
 		of.turn(now)
-		r := Tenant{Tenant: name, Began: of.began, Names: of.names.len(), Counted: of.known.now + of.known.before, Metrics: []Metric{}}
+		r := Tenant{
+			Tenant: name, Began: of.began, Names: of.names.len(), Counted: of.known.now + of.known.before, Metrics: []Metric{},
+		}
 		if r.New, r.Refused = of.all.report(now); sum(r.New)+sum(r.Refused) == 0 {
 			continue
 		}

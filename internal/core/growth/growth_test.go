@@ -19,7 +19,9 @@ var shop, web = from("10.0.0.7:1234", "shop/1"), from("10.0.0.8:80", "Prometheus
 func from(remote, agent string) sender.Sender { return sender.Of(remote, agent) }
 
 func series(metric string, pairs ...string) *Series {
-	return &Series{Tenant: "a", Store: "raw", Labels: labels.FromStrings(append([]string{"__name__", metric}, pairs...)...), Sender: web}
+	return &Series{
+		Tenant: "a", Store: "raw", Labels: labels.FromStrings(append([]string{"__name__", metric}, pairs...)...), Sender: web,
+	}
 }
 
 // only returns the one tenant of a report.
@@ -47,7 +49,8 @@ func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 	}
 	r := only(t, tracker.Report(begin+120))
 	m := r.Metrics[0]
-	if m.Name != "requests_total" || m.Store != "raw" || m.Labels[0].Name != "request" || !slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) || !strings.Contains(m.Example, `request="0 1"`) {
+	if m.Name != "requests_total" || m.Store != "raw" || m.Labels[0].Name != "request" ||
+		!slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) || !strings.Contains(m.Example, `request="0 1"`) {
 		t.Errorf("%+v", m)
 	}
 	if v := m.Labels[0].Values; v < 14_000 || v > 23_000 { // 18,000 in the last minute, by a sketch
@@ -56,7 +59,8 @@ func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 	if v := m.Labels[1]; v.Name != "path" || v.Values != 7 {
 		t.Errorf("%+v", v)
 	}
-	if n := len(m.New); n != Steps+1 || m.New[n-1] != 0 || m.New[n-3] != 3000 || m.New[n-2] != 0 || m.Refused[n-2] != 3000 || sum(m.New) != 33_000 {
+	if n := len(m.New); n != Steps+1 || m.New[n-1] != 0 || m.New[n-3] != 3000 || m.New[n-2] != 0 ||
+		m.Refused[n-2] != 3000 || sum(m.New) != 33_000 {
 		t.Errorf("new %v, refused %v", m.New, m.Refused)
 	}
 	if r.Began != begin || sum(r.New) != 43_000 || r.New[Steps-12] != 13_000 {
@@ -87,14 +91,17 @@ func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 func TestTheLastOfManyLabelsGrows(t *testing.T) {
 	tracker := New()
 	pairs := []string{"id", "/kubepods.slice/" + strings.Repeat("kubepods-burstable-pod", 8)}
-	for _, name := range []string{"container", "cpu", "endpoint", "image", "instance", "job", "metrics_path", "namespace", "node", "service"} {
+	for _, name := range []string{"container", "cpu", "endpoint", "image", "instance", "job", "metrics_path", "namespace",
+		"node", "service"} {
 		pairs = append(pairs, name, "the same in each series")
 	}
 	for i := range 5000 {
-		tracker.Add(begin, series("container_cpu_usage_seconds_total", append(slices.Clone(pairs), "zz_pod", fmt.Sprint("app-", i))...))
+		tracker.Add(begin,
+			series("container_cpu_usage_seconds_total", append(slices.Clone(pairs), "zz_pod", fmt.Sprint("app-", i))...))
 	}
 	m := only(t, tracker.Report(begin)).Metrics[0]
-	if m.Labels[0].Name != "zz_pod" || len(m.Labels) != 12 || !strings.HasPrefix(m.Example, `{zz_pod="app-1", container="the same`) || len(m.Example) != maxText {
+	if m.Labels[0].Name != "zz_pod" || len(m.Labels) != 12 ||
+		!strings.HasPrefix(m.Example, `{zz_pod="app-1", container="the same`) || len(m.Example) != maxText {
 		t.Errorf("%+v", m)
 	}
 }
@@ -110,7 +117,8 @@ func TestSentByOthers(t *testing.T) {
 	}
 	tracker.Sent("a", "raw", "m", web) // another store's
 	tracker.Sent("a", "10s", "m", shop)
-	if m := only(t, tracker.Report(begin)).Metrics[0]; sum(m.New) != 10 || !slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) {
+	if m := only(t, tracker.Report(begin)).Metrics[0]; sum(m.New) != 10 ||
+		!slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) {
 		t.Errorf("%+v", m)
 	}
 }
@@ -209,7 +217,8 @@ func BenchmarkAdd(b *testing.B) {
 	tracker := New()
 	all := make([]*Series, 1000)
 	for i := range all {
-		all[i] = series(fmt.Sprint("m", i%10), "instance", "web-1", "job", "shop", "path", fmt.Sprint(i%7), "pod", fmt.Sprint(i), "zone", "eu")
+		all[i] = series(fmt.Sprint("m", i%10), "instance", "web-1", "job", "shop", "path", fmt.Sprint(i%7), "pod",
+			fmt.Sprint(i), "zone", "eu")
 		all[i].Sender.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)}), 0)
 	}
 	b.ReportAllocs()

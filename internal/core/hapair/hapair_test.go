@@ -26,7 +26,8 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		{70, "a", "c", "2", true, false, "the elected one was late, but no other took over"},
 		{100, "a", "c", "1", false, false, "time counts from its last request"},
 	} {
-		if taken, changed := tracker.Accept(c.tenant, c.cluster, c.replica, start.Add(time.Duration(c.second)*time.Second)); taken != c.taken || changed != c.changed {
+		if taken, changed := tracker.Accept(c.tenant, c.cluster, c.replica,
+			start.Add(time.Duration(c.second)*time.Second)); taken != c.taken || changed != c.changed {
 			t.Errorf("step %d, %s: taken: %v, changed: %v", i+1, c.why, taken, changed)
 		}
 	}

@@ -8,7 +8,9 @@ import (
 
 // Every value lies in the bucket that Prometheus would read it from.
 func TestBucketsHoldTheirValues(t *testing.T) {
-	values := []float64{1, 2, 0.5, 3, 1e-30, 1e30, math.MaxFloat64, 1000, 0.001, math.Nextafter(2, 3), math.Nextafter(2, 1)}
+	values := []float64{
+		1, 2, 0.5, 3, 1e-30, 1e30, math.MaxFloat64, 1000, 0.001, math.Nextafter(2, 3), math.Nextafter(2, 1),
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		values = append(values, math.Exp(r.NormFloat64()*8))

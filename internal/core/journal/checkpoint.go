@@ -39,7 +39,8 @@ func (p *pieces) add(f *segment.Frame, before int64) bool {
 	if number == 0 {
 		*p = pieces{shard: shard, pos: f.Pos}
 	}
-	if int(number) != len(p.frames) || shard != p.shard || f.Pos != p.pos || number > 0 && (f.Offset != p.end || before != p.end) {
+	if int(number) != len(p.frames) || shard != p.shard || f.Pos != p.pos ||
+		number > 0 && (f.Offset != p.end || before != p.end) {
 		p.frames = nil
 		return false
 	}
@@ -101,7 +102,9 @@ func (l *Log) BeginCheckpoint() (Checkpoint, error) {
 		return nil, fmt.Errorf("begin checkpoint: create %s: %w", checkpointTemp, err)
 	}
 	l.seal()
-	c := &checkpoint{log: l, base: l.tail.Last, sinceBytes: l.sinceBytes.Load(), file: f, w: bufio.NewWriterSize(f, 256<<10)}
+	c := &checkpoint{
+		log: l, base: l.tail.Last, sinceBytes: l.sinceBytes.Load(), file: f, w: bufio.NewWriterSize(f, 256<<10),
+	}
 	// The buffered writer keeps an error; Section or Commit returns it.
 	_, _ = c.w.Write(segment.AppendHeader(nil, checkpointFormat.Magic, l.opts.Mark, c.base))
 	l.checkpoint = c

@@ -29,7 +29,8 @@ func TestCopy(t *testing.T) {
 	if n != size {
 		t.Errorf("%d bytes copied, %d are there", n, size)
 	}
-	if names, _ := to.List(); slices.Contains(names, checkpointFormat.Name(6)) || slices.Contains(names, segmentFormat.Name(7)) {
+	if names, _ := to.List(); slices.Contains(names, checkpointFormat.Name(6)) ||
+		slices.Contains(names, segmentFormat.Name(7)) {
 		t.Errorf("a start would not need all of %v", names)
 	}
 	l, report := mustOpen(t, to, 250)
@@ -108,7 +109,8 @@ func TestCopyFails(t *testing.T) {
 	fs, _ := sample(t)
 	to := memfs.New()
 	to.Space = 100
-	if _, err := Copy(fs, to); !errors.Is(err, memfs.ErrNoSpace) || !strings.Contains(err.Error(), checkpointFormat.Name(15)) {
+	if _, err := Copy(fs, to); !errors.Is(err, memfs.ErrNoSpace) ||
+		!strings.Contains(err.Error(), checkpointFormat.Name(15)) {
 		t.Errorf("copy to a full disk: %v; it must name the file and the cause", err)
 	}
 }

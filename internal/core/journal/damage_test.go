@@ -221,28 +221,38 @@ func TestReport(t *testing.T) {
 		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[1]) }, 3,
 			[]string{"00000000000000000016.segment, byte 163: frames 19 to 21 are missing (0 bytes, at most 3 frames lost)"}},
 		{"the first segment is missing", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[0]) }, 3,
-			[]string{"00000000000000000019.segment, byte 0: frames 16 to 18 should come before this segment and are missing (0 bytes, at most 3 frames lost)"}},
-		{"the newest checkpoint is missing: the one before suffices", func(fs *memfs.FS) { delete(fs.Files, checkpointFormat.Name(15)) }, 0, nil},
+			[]string{"00000000000000000019.segment, byte 0: frames 16 to 18 should come before this segment and are missing " +
+				"(0 bytes, at most 3 frames lost)"}},
+		{"the newest checkpoint is missing: the one before suffices",
+			func(fs *memfs.FS) { delete(fs.Files, checkpointFormat.Name(15)) }, 0, nil},
 		{"both checkpoints are missing: what they covered is lost", func(fs *memfs.FS) {
 			delete(fs.Files, checkpointFormat.Name(15))
 			delete(fs.Files, checkpointFormat.Name(6))
-		}, 6, []string{"00000000000000000007.segment, byte 0: frames 1 to 6 should come before this segment and are missing (0 bytes, at most 6 frames lost)"}},
+		}, 6,
+			[]string{"00000000000000000007.segment, byte 0: frames 1 to 6 should come before this segment and are missing (0 " +
+				"bytes, at most 6 frames lost)"}},
 		{"a lost header costs its segment", func(fs *memfs.FS) { clear(fs.Files[segments(fs)[0]].Data[:8]) }, 3,
-			[]string{"00000000000000000016.segment, byte 0: frames 16 to 18 are missing: header is damaged (163 bytes, at most 3 frames lost)"}},
+			[]string{"00000000000000000016.segment, byte 0: frames 16 to 18 are missing: header is damaged (163 bytes, " +
+				"at most 3 frames lost)"}},
 		{"a renamed segment is not believed", func(fs *memfs.FS) {
 			fs.Files[segmentFormat.Name(100)] = fs.Files[segments(fs)[3]]
 			delete(fs.Files, segments(fs)[3])
 		}, 84, []string{
 			"00000000000000000022.segment, byte 239: frames 25 to 99 are missing (0 bytes, at most 75 frames lost)",
-			"00000000000000000100.segment, byte 0: the last segment cannot be read to its end: header is damaged: it says position 25 (225 bytes, at most 9 frames lost)"}},
+			"00000000000000000100.segment, byte 0: the last segment cannot be read to its end: header is damaged: " +
+				"it says position 25 (225 bytes, at most 9 frames lost)"}},
 		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
 			f := fs.Files[segments(fs)[3]]
 			f.Data = append(f.Data, make([]byte, 4096)...)
-		}, 0, []string{"00000000000000000025.segment, byte 225: torn tail, cut off; it was never acknowledged, unless power was lost (4096 bytes)"}},
+		}, 0,
+			[]string{"00000000000000000025.segment, byte 225: torn tail, cut off; it was never acknowledged, " +
+				"unless power was lost (4096 bytes)"}},
 		{"a checkpoint without its end", func(fs *memfs.FS) {
 			f := fs.Files[checkpointFormat.Name(15)]
 			f.Data = f.Data[:len(f.Data)-10]
-		}, 0, []string{"00000000000000000015.checkpoint, byte 244: checkpoint is damaged or incomplete; 4 sections of it are good (18 bytes)"}},
+		}, 0,
+			[]string{"00000000000000000015.checkpoint, byte 244: checkpoint is damaged or incomplete; " +
+				"4 sections of it are good (18 bytes)"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -254,7 +264,8 @@ func TestReport(t *testing.T) {
 				got = append(got, d.String())
 			}
 			if !slices.Equal(got, c.want) || report.LostFrames != c.lost {
-				t.Errorf("lost %d, report:\n%s\nwant %d:\n%s", report.LostFrames, strings.Join(got, "\n"), c.lost, strings.Join(c.want, "\n"))
+				t.Errorf("lost %d, report:\n%s\nwant %d:\n%s",
+					report.LostFrames, strings.Join(got, "\n"), c.lost, strings.Join(c.want, "\n"))
 			}
 			if n := count(want) - count(recovered(t, l)); uint64(n) > c.lost {
 				t.Errorf("%d frames are lost", n)
@@ -348,7 +359,8 @@ func TestForgedFrame(t *testing.T) {
 		forged := frame(c.mark, 5, 9, 2, []byte("forged"))
 		fs := memfs.New()
 		l, _ := mustOpen(t, fs, 0)
-		payload := append(make([]byte, 2*segment.FrameBytes), forged...) // room for two frames, so that position 2 is plausible
+		// Room for two frames, so that position 2 is plausible.
+		payload := append(make([]byte, 2*segment.FrameBytes), forged...)
 		if _, err := l.Append([]Frame{{Shard: 1, Payload: payload}}); err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +379,8 @@ func TestForgedFrame(t *testing.T) {
 // A whole frame that the journal cannot have written is damage: with an unknown shard, an unknown
 // section type, or its last byte set.
 func TestForeignFrames(t *testing.T) {
-	for what, tag := range map[string]uint32{"shard": tag(series.Shards, sectionFrame), "type": tag(1, 9), "byte 15": 1<<24 | tag(1, sectionFrame)} {
+	for what, tag := range map[string]uint32{"shard": tag(series.Shards, sectionFrame), "type": tag(1, 9),
+		"byte 15": 1<<24 | tag(1, sectionFrame)} {
 		fs, want := sample(t)
 		foreign := func(format *segment.Format, pos Position) []byte {
 			return format.AppendFrame(nil, testMark, &segment.Frame{Pos: pos, Tag: tag, Payload: []byte("foreign")})
@@ -457,10 +470,16 @@ func TestOpenRefuses(t *testing.T) {
 		change func(fs *memfs.FS)
 		want   string
 	}{
-		{"a segment of a newer version", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(28)] = newer(segmentFormat.Magic, 28) },
-			"read journal segment 00000000000000000028.segment: unknown format version 2, this program knows 1: start the program that wrote it"},
-		{"a checkpoint of a newer version", func(fs *memfs.FS) { fs.Files[checkpointFormat.Name(27)] = newer(checkpointFormat.Magic, 27) },
-			"read checkpoint 00000000000000000027.checkpoint: unknown format version 2, this program knows 1: start the program that wrote it"},
+		{"a segment of a newer version", func(fs *memfs.FS) {
+			fs.Files[segmentFormat.Name(28)] = newer(segmentFormat.Magic, 28)
+		},
+			"read journal segment 00000000000000000028.segment: unknown format version 2, this program knows 1: " +
+				"start the program that wrote it"},
+		{"a checkpoint of a newer version", func(fs *memfs.FS) {
+			fs.Files[checkpointFormat.Name(27)] = newer(checkpointFormat.Magic, 27)
+		},
+			"read checkpoint 00000000000000000027.checkpoint: unknown format version 2, this program knows 1: " +
+				"start the program that wrote it"},
 		{"a directory that cannot be listed", failing("list"), "list the journal: injected fault"},
 		{"a file that cannot be opened", failing("open"), "open checkpoint 00000000000000000015.checkpoint: injected fault"},
 	}
@@ -505,7 +524,8 @@ func TestReportIsBounded(t *testing.T) {
 		at += segment.FrameBytes + int(order.Uint32(data[at+8:]))
 	}
 	_, report := mustOpen(t, fs, 0)
-	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostFrames, report.Frames); got != "100 400 500 500" {
+	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostFrames, report.Frames); got !=
+		"100 400 500 500" {
 		t.Errorf("damage, more, lost, frames: %s", got)
 	}
 }

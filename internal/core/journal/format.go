@@ -15,7 +15,8 @@ var (
 	segmentFormat = segment.Format{Noun: "journal segment", Magic: "FRSHJRNL", Suffix: ".segment", MaxPayload: MaxPayload,
 		Accept: func(tag uint32) bool { return tag>>24 == 0 && shardOf(tag) < series.Shards }}
 
-	checkpointFormat = segment.Format{Noun: "checkpoint", Magic: "FRSHCKPT", Suffix: ".checkpoint", MaxPayload: MaxSection, Unordered: true,
+	checkpointFormat = segment.Format{Noun: "checkpoint", Magic: "FRSHCKPT", Suffix: ".checkpoint", MaxPayload: MaxSection,
+		Unordered: true,
 		Accept: func(tag uint32) bool {
 			return tag>>24 == 0 && shardOf(tag) < series.Shards && typeOf(tag) >= sectionFrame && typeOf(tag) <= lastPieceFrame
 		}}

@@ -47,7 +47,8 @@ func goldenStory(t *testing.T) *memfs.FS {
 	}
 	fs.Fail, fs.Space = nil, memfs.Plenty
 	appendUpTo(27)
-	fs.Files[segmentFormat.Name(16)].Data[segment.HeaderBytes+segment.FrameBytes+len(entry(16).Payload)+segment.FrameBytes] ^= 1
+	fs.Files[segmentFormat.Name(16)].Data[segment.HeaderBytes+segment.FrameBytes+len(entry(16).Payload)+
+		segment.FrameBytes] ^= 1
 	last := fs.Files[segmentFormat.Name(25)]
 	last.Data = last.Data[:len(last.Data)-5]
 	return fs
@@ -96,12 +97,14 @@ func TestGoldenOpens(t *testing.T) {
 			said = append(said, d.String())
 		}
 		if !slices.Equal(said, goldenReport) || report.Last != 26 {
-			t.Errorf("without %q: last %d, report:\n%s\nwant:\n%s", without, report.Last, strings.Join(said, "\n"), strings.Join(goldenReport, "\n"))
+			t.Errorf("without %q: last %d, report:\n%s\nwant:\n%s",
+				without, report.Last, strings.Join(said, "\n"), strings.Join(goldenReport, "\n"))
 		}
 	}
 }
 
 var goldenReport = []string{
 	"00000000000000000016.segment, byte 68: checksum or position does not match (38 bytes, at most 1 frames lost)",
-	"00000000000000000025.segment, byte 164: torn tail, cut off; it was never acknowledged, unless power was lost (56 bytes)",
+	"00000000000000000025.segment, byte 164: torn tail, cut off; it was never acknowledged, " +
+		"unless power was lost (56 bytes)",
 }

@@ -108,7 +108,9 @@ func (l *Log) Append(frames []Frame) (Position, error) {
 			panic(fmt.Sprintf("BUG: journal frame for shard %d", f.Shard))
 		}
 		if len(f.Payload) > MaxPayload {
-			return 0, fmt.Errorf("append to the journal of shard %d: %w: %d bytes exceed %d", f.Shard, ErrTooLarge, len(f.Payload), MaxPayload)
+			return 0,
+				fmt.Errorf("append to the journal of shard %d: %w: %d bytes exceed %d",
+					f.Shard, ErrTooLarge, len(f.Payload), MaxPayload)
 		}
 		l.tail.Add(&segment.Frame{Tag: tag(f.Shard, f.Type), Payload: f.Payload})
 	}

@@ -201,7 +201,9 @@ func TestRemoveFails(t *testing.T) {
 	}
 	before := len(fs.Files)
 	failing("remove")(fs)
-	if err := c.Commit(); err == nil || !strings.HasPrefix(err.Error(), "checkpoint at position 27 is in place, but the files it replaces are not removed: remove ") {
+	if err := c.Commit(); err == nil ||
+		!strings.HasPrefix(err.Error(),
+			"checkpoint at position 27 is in place, but the files it replaces are not removed: remove ") {
 		t.Fatalf("commit: %v", err)
 	}
 	fs.Fail = nil
@@ -322,7 +324,8 @@ func TestBrokenPromises(t *testing.T) {
 func TestLimits(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
-	if _, err := l.Append([]Frame{{Shard: 1, Payload: []byte("x")}, {Shard: 7, Payload: make([]byte, MaxPayload+1)}}); err == nil ||
+	if _, err := l.Append([]Frame{{Shard: 1, Payload: []byte("x")},
+		{Shard: 7, Payload: make([]byte, MaxPayload+1)}}); err == nil ||
 		err.Error() != "append to the journal of shard 7: frame too large: 16777217 bytes exceed 16777216" {
 		t.Errorf("append: %v", err)
 	}

@@ -51,7 +51,10 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 	if opts.SectionBytes == 0 {
 		opts.SectionBytes = MaxSection
 	}
-	l := &Log{fs: fs, opts: opts, tail: segment.Appender{FS: fs, Format: &segmentFormat, Mark: opts.Mark, MaxBytes: opts.SegmentBytes}}
+	l := &Log{
+		fs: fs, opts: opts,
+		tail: segment.Appender{FS: fs, Format: &segmentFormat, Mark: opts.Mark, MaxBytes: opts.SegmentBytes},
+	}
 	var report Report
 	names, err := fs.List()
 	if err != nil {
@@ -178,7 +181,8 @@ func (l *Log) findFrames(files []segment.File, report *Report) error {
 // readSegment calls fn for each frame of a segment that counts, returns their number and where
 // reading ended, and reports damage between them. What follows the last good frame of the last
 // segment is left to the caller.
-func readSegment(fs segment.FS, s segment.File, report *Report, fn func(Position, Frame) error) (r *segment.Scanner, frames int, err error) {
+func readSegment(fs segment.FS, s segment.File, report *Report,
+	fn func(Position, Frame) error) (r *segment.Scanner, frames int, err error) {
 	if r, err = segmentFormat.Open(fs, s.First); err != nil {
 		return nil, 0, err
 	}

@@ -23,7 +23,9 @@ func TestTheFormOfARequestDoesNotMatter(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := writev2.NewSymbolTable()
-	v2 := writev2.Request{Timeseries: []writev2.TimeSeries{{LabelsRefs: table.SymbolizeLabels(want, nil)}}, Symbols: table.Symbols()}
+	v2 := writev2.Request{
+		Timeseries: []writev2.TimeSeries{{LabelsRefs: table.SymbolizeLabels(want, nil)}}, Symbols: table.Symbols(),
+	}
 	body2, err := v2.Marshal()
 	if err == nil {
 		err = second.DecodeV2(body2)

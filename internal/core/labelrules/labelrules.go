@@ -86,7 +86,11 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 		return labels.EmptyLabels(), nil
 	}
 	if ls = lb.Labels(); ls.Get(model.MetricNameLabel) == "" && !ls.IsEmpty() {
-		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: errors.New("distributor.relabel removed its name; drop the series, or leave it a name")}
+		return labels.EmptyLabels(),
+			&outcome.Refusal{
+				Reason: outcome.BadLabels,
+				Cause:  errors.New("distributor.relabel removed its name; drop the series, or leave it a name"),
+			}
 	}
 	return ls, nil
 }
@@ -149,14 +153,25 @@ func check(all []remotewrite.Label) error {
 
 func (r *Rules) limit(all []remotewrite.Label) *outcome.Refusal {
 	if r.Limits.Labels > 0 && len(all) > r.Limits.Labels {
-		return &outcome.Refusal{Reason: outcome.TooManyLabels, Cause: fmt.Errorf("it has %d labels, and distributor.max_labels allows %d", len(all), r.Limits.Labels)}
+		return &outcome.Refusal{
+			Reason: outcome.TooManyLabels,
+			Cause:  fmt.Errorf("it has %d labels, and distributor.max_labels allows %d", len(all), r.Limits.Labels),
+		}
 	}
 	for _, l := range all {
 		if r.Limits.NameBytes > 0 && len(l.Name) > r.Limits.NameBytes {
-			return &outcome.Refusal{Reason: outcome.TooLongLabel, Cause: fmt.Errorf("the label name %.80s… has %d bytes, and distributor.max_label_name allows %d", l.Name, len(l.Name), r.Limits.NameBytes)}
+			return &outcome.Refusal{
+				Reason: outcome.TooLongLabel,
+				Cause: fmt.Errorf("the label name %.80s… has %d bytes, and distributor.max_label_name allows %d",
+					l.Name, len(l.Name), r.Limits.NameBytes),
+			}
 		}
 		if r.Limits.ValueBytes > 0 && len(l.Value) > r.Limits.ValueBytes {
-			return &outcome.Refusal{Reason: outcome.TooLongLabel, Cause: fmt.Errorf("the value of label %.80s has %d bytes, and distributor.max_label_value allows %d", l.Name, len(l.Value), r.Limits.ValueBytes)}
+			return &outcome.Refusal{
+				Reason: outcome.TooLongLabel,
+				Cause: fmt.Errorf("the value of label %.80s has %d bytes, and distributor.max_label_value allows %d",
+					l.Name, len(l.Value), r.Limits.ValueBytes),
+			}
 		}
 	}
 	return nil

@@ -37,7 +37,8 @@ func requests(t *testing.T, ls []string) (both [2]*remotewrite.Request) {
 
 func step(action, source, regex, target, replacement string) *relabel.Config {
 	c := relabel.DefaultRelabelConfig
-	c.Action, c.Regex, c.TargetLabel, c.NameValidationScheme = relabel.Action(action), relabel.MustNewRegexp(regex), target, model.UTF8Validation
+	c.Action, c.Regex, c.TargetLabel, c.NameValidationScheme = relabel.Action(action), relabel.MustNewRegexp(regex),
+		target, model.UTF8Validation
 	if source != "" {
 		c.SourceLabels = model.LabelNames{model.LabelName(source)}
 	}
@@ -58,7 +59,8 @@ func TestResolve(t *testing.T) {
 		text   string // of the refusal; empty if there is none
 	}{
 		{"as they are", Rules{}, "__name__=up job=a", `{__name__="up", job="a"}`, 0, ""},
-		{"any UTF-8 is a name, as in Prometheus 3", Rules{}, "__name__=http.requests größe=1", `{__name__="http.requests", "größe"="1"}`, 0, ""},
+		{"any UTF-8 is a name, as in Prometheus 3", Rules{}, "__name__=http.requests größe=1",
+			`{__name__="http.requests", "größe"="1"}`, 0, ""},
 		{"a capital comes before the name", Rules{}, "Zone=a __name__=up", `{Zone="a", __name__="up"}`, 0, ""},
 		{"a label without a value is none", Rules{}, "__name__=up empty= job=a", `{__name__="up", job="a"}`, 0, ""},
 		{"no name", Rules{}, "job=a", "", outcome.BadLabels, "__name__ is missing"},
@@ -66,22 +68,35 @@ func TestResolve(t *testing.T) {
 		{"no labels", Rules{}, "", "", outcome.BadLabels, "__name__ is missing"},
 		{"a label without a name", Rules{}, "=x __name__=up", "", outcome.BadLabels, "label 1 has no name"},
 		{"a name that is not UTF-8", Rules{}, "__name__=up a\xff=x", "", outcome.BadLabels, `"a\xff" is not UTF-8`},
-		{"a value that is not UTF-8", Rules{}, "__name__=up a=x\xff", "", outcome.BadLabels, `"x\xff" of label a is not UTF-8`},
-		{"twice, which Prometheus answers with 204 and stores nothing", Rules{}, "__name__=up a=1 a=1", "", outcome.BadLabels, "a occurs twice"},
+		{"a value that is not UTF-8", Rules{}, "__name__=up a=x\xff", "", outcome.BadLabels,
+			`"x\xff" of label a is not UTF-8`},
+		{"twice, which Prometheus answers with 204 and stores nothing",
+			Rules{}, "__name__=up a=1 a=1", "", outcome.BadLabels, "a occurs twice"},
 		{"twice, and not side by side", Rules{}, "a=1 __name__=up a=1", "", outcome.BadLabels, "a occurs twice"},
 		{"twice, once without a value", Rules{}, "a= __name__=up a=1", "", outcome.BadLabels, "a occurs twice"},
 		{"a label without a name at the end", Rules{}, "__name__=up a=1 =x", "", outcome.BadLabels, "label 3 has no name"},
-		{"not sorted, as vmagent and several small clients send", Rules{}, "job=b __name__=up Zone=c a=1", `{Zone="c", __name__="up", a="1", job="b"}`, 0, ""},
-		{"not sorted, and relabelled", Rules{Replica: "r", Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}}, "r=2 job=a __name__=up", `{__name__="up", job="xa"}`, 0, ""},
+		{"not sorted, as vmagent and several small clients send",
+			Rules{}, "job=b __name__=up Zone=c a=1", `{Zone="c", __name__="up", a="1", job="b"}`, 0, ""},
+		{"not sorted, and relabelled",
+			Rules{Replica: "r", Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}},
+			"r=2 job=a __name__=up", `{__name__="up", job="xa"}`, 0, ""},
 		{"as many as may be", limits, "__name__=up a=1 b=1", `{__name__="up", a="1", b="1"}`, 0, ""},
-		{"one more", limits, "__name__=up a=1 b=1 c=1", "", outcome.TooManyLabels, "4 labels, and distributor.max_labels allows 3"},
-		{"a long name", limits, "__name__=up aaaaaaaaa=1", "", outcome.TooLongLabel, "has 9 bytes, and distributor.max_label_name allows 8"},
-		{"a long value", limits, "__name__=up a=01234567890", "", outcome.TooLongLabel, "has 11 bytes, and distributor.max_label_value allows 10"},
-		{"the copies of a pair are one series", Rules{Replica: "__replica__"}, "__name__=up __replica__=b job=a", `{__name__="up", job="a"}`, 0, ""},
-		{"a rule drops it", Rules{Relabel: []*relabel.Config{step("drop", "job", "a", "", "")}}, "__name__=up job=a", "", 0, ""},
-		{"a rule changes a label", Rules{Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}}, "__name__=up job=a", `{__name__="up", job="xa"}`, 0, ""},
-		{"a rule takes all labels", Rules{Relabel: []*relabel.Config{step("labeldrop", "", ".*", "", "")}}, "__name__=up job=a", "", 0, ""},
-		{"a rule takes the name", Rules{Relabel: []*relabel.Config{step("labeldrop", "", "__name__", "", "")}}, "__name__=up job=a", "", outcome.BadLabels, "removed its name"},
+		{"one more", limits, "__name__=up a=1 b=1 c=1", "", outcome.TooManyLabels,
+			"4 labels, and distributor.max_labels allows 3"},
+		{"a long name", limits, "__name__=up aaaaaaaaa=1", "", outcome.TooLongLabel,
+			"has 9 bytes, and distributor.max_label_name allows 8"},
+		{"a long value", limits, "__name__=up a=01234567890", "", outcome.TooLongLabel,
+			"has 11 bytes, and distributor.max_label_value allows 10"},
+		{"the copies of a pair are one series", Rules{Replica: "__replica__"}, "__name__=up __replica__=b job=a",
+			`{__name__="up", job="a"}`, 0, ""},
+		{"a rule drops it", Rules{Relabel: []*relabel.Config{step("drop", "job", "a", "", "")}}, "__name__=up job=a", "", 0,
+			""},
+		{"a rule changes a label", Rules{Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}},
+			"__name__=up job=a", `{__name__="up", job="xa"}`, 0, ""},
+		{"a rule takes all labels", Rules{Relabel: []*relabel.Config{step("labeldrop", "", ".*", "", "")}},
+			"__name__=up job=a", "", 0, ""},
+		{"a rule takes the name", Rules{Relabel: []*relabel.Config{step("labeldrop", "", "__name__", "", "")}},
+			"__name__=up job=a", "", outcome.BadLabels, "removed its name"},
 	} {
 		var list []string
 		for word := range strings.FieldsSeq(c.labels) {
@@ -105,7 +120,8 @@ func TestResolve(t *testing.T) {
 
 // The labels of a series outlive the request that brought it, whose memory is reused.
 func TestLabelsAreACopy(t *testing.T) {
-	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "up"}, {Name: "job", Value: "a"}}}}}).Marshal()
+	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__",
+		Value: "up"}, {Name: "job", Value: "a"}}}}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +136,8 @@ func TestLabelsAreACopy(t *testing.T) {
 		for i := range read {
 			read[i] = 0xdb
 		}
-		if refusal != nil || ls.String() != strings.Clone(before) || strings.Contains(ls.String(), "\xdb") || ls.Get("job") != "a" {
+		if refusal != nil || ls.String() != strings.Clone(before) || strings.Contains(ls.String(), "\xdb") ||
+			ls.Get("job") != "a" {
 			t.Errorf("%q after the request's memory was overwritten, %v", ls.String(), refusal)
 		}
 	}
@@ -131,7 +148,8 @@ func TestLabelsAreACopy(t *testing.T) {
 func TestAMillionLabels(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	name, value := symbols.Symbolize("__name__"), symbols.Symbolize(strings.Repeat("v", 1<<20))
-	for n, want := range map[int]string{5000: "it has 5000 labels, and distributor.max_labels allows 100", 1 << 20: "it has more than 10000 labels"} {
+	for n, want := range map[int]string{5000: "it has 5000 labels, and distributor.max_labels allows 100",
+		1 << 20: "it has more than 10000 labels"} {
 		one := writev2.TimeSeries{LabelsRefs: slices.Repeat([]uint32{name, value}, n)}
 		body, err := (&writev2.Request{Timeseries: []writev2.TimeSeries{one}, Symbols: symbols.Symbols()}).Marshal()
 		var r remotewrite.Request
@@ -142,7 +160,8 @@ func TestAMillionLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 		rules := Rules{Limits: Limits{Labels: 100}}
-		if _, refused := rules.Resolve(&r, &r.Series[0]); refused == nil || refused.Reason != outcome.TooManyLabels || refused.Cause.Error() != want {
+		if _, refused := rules.Resolve(&r, &r.Series[0]); refused == nil || refused.Reason != outcome.TooManyLabels ||
+			refused.Cause.Error() != want {
 			t.Errorf("%d labels: %+v", n, refused)
 		}
 		if text := Text(&r, &r.Series[0]); len(text) > 3*maxText {

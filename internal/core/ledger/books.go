@@ -48,7 +48,9 @@ type Lost struct {
 
 // Lost returns these states in the order in which a sample may meet them.
 func (s Samples) Lost() []Lost {
-	return []Lost{{Malformed, s.Malformed}, {Refused, s.Refused}, {Late, s.Late}, {Unsent, s.Unsent}, {Discarded, s.Discarded}}
+	return []Lost{
+		{Malformed, s.Malformed}, {Refused, s.Refused}, {Late, s.Late}, {Unsent, s.Unsent}, {Discarded, s.Discarded},
+	}
 }
 
 // Total is the number of samples in the state.
@@ -108,8 +110,9 @@ func (t *tenant) sampleBook() Samples {
 	}
 	s := Samples{
 		Received: in(Received), Restored: in(Restored),
-		Malformed: reasons(Malformed), Refused: reasons(Refused), Late: reasons(Late), Unsent: reasons(Unsent), Discarded: reasons(Discarded),
-		Window: in(Window), Tile: in(Tile), Stored: in(Stored),
+		Malformed: reasons(Malformed), Refused: reasons(Refused), Late: reasons(Late), Unsent: reasons(Unsent),
+		Discarded: reasons(Discarded),
+		Window:    in(Window), Tile: in(Tile), Stored: in(Stored),
 		OfWhich: OfWhichBook{t.ofWhich[Folded], t.ofWhich[LateKept], t.ofWhich[Ahead], t.ofWhich[Respelled]},
 	}
 	s.Difference = int64(s.Received + s.Restored)

@@ -36,7 +36,9 @@ const (
 	numAccounts
 )
 
-var accountNames = [numAccounts]string{"outside", "received", "restored", "malformed", "refused", "late", "unsent", "discarded", "window", "tile", "stored"}
+var accountNames = [numAccounts]string{
+	"outside", "received", "restored", "malformed", "refused", "late", "unsent", "discarded", "window", "tile", "stored",
+}
 
 // String returns the account's name in metrics and documentation.
 func (a Account) String() string { return accountNames[a] }

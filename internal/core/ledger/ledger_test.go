@@ -24,7 +24,8 @@ func TestBooksClose(t *testing.T) {
 		Transfer{From: Window, To: Late, Reason: "late_gauge", Samples: 5},
 		Transfer{From: Window, To: Unsent, Reason: "shutdown", Samples: 4},
 		Transfer{From: Window, To: Discarded, Reason: "no_aggregator", Samples: 3})
-	l.Post("a", Transfer{From: Tile, To: Stored, Samples: 60}, Transfer{From: Tile, To: Refused, Reason: "too_old", Samples: 2})
+	l.Post("a", Transfer{From: Tile, To: Stored, Samples: 60},
+		Transfer{From: Tile, To: Refused, Reason: "too_old", Samples: 2})
 	l.Note("a", Folded, 7)
 	l.Note("a", LateKept, 8)
 	l.Note("a", Ahead, 9)
@@ -40,11 +41,13 @@ func TestBooksClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"boundary_ms":2000,"tenants":{"a":{"samples":{"received":100,"restored":10,` +
-		`"malformed":{"bad_value":1,"no_type":3},"refused":{"negative":6,"too_old":2},"late":{"late_gauge":5},"unsent":{"shutdown":4},"discarded":{"no_aggregator":3},` +
+		`"malformed":{"bad_value":1,"no_type":3},"refused":{"negative":6,"too_old":2},"late":{"late_gauge":5},` +
+		`"unsent":{"shutdown":4},"discarded":{"no_aggregator":3},` +
 		`"window":8,"tile":18,"stored":60,"difference":0,"of_which":{"folded":7,"late_kept":8,"ahead":9,"respelled":10}},` +
 		`"datagrams":{"received":10,"read":6,"kernel_dropped":2,"oversized":1,"cut_frames":1,"refused_connections":4},` +
 		`"clients":{"bytes_dropped":0,"bytes_dropped_queue":0,"bytes_dropped_writer":0,"bytes_sent":0,"events":0,` +
-		`"metric_dropped_on_receive":0,"metrics":0,"packets_dropped":2.5,"packets_dropped_queue":0,"packets_dropped_writer":0,` +
+		`"metric_dropped_on_receive":0,"metrics":0,"packets_dropped":2.5,"packets_dropped_queue":0,` +
+		`"packets_dropped_writer":0,` +
 		`"packets_sent":0,"service_checks":0}}}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -60,11 +63,13 @@ func TestMistakesAreSeen(t *testing.T) {
 	}{
 		{"read, and without a fate", []Transfer{received(5), {From: Received, To: Window, Samples: 3}}, 2},
 		{"a fate without a read", []Transfer{{From: Received, To: Window, Samples: 3}}, -3},
-		{"more leaves an account than came", []Transfer{received(3), {From: Received, To: Window, Samples: 3}, {From: Window, To: Tile, Samples: 5}}, -2},
+		{"more leaves an account than came",
+			[]Transfer{received(3), {From: Received, To: Window, Samples: 3}, {From: Window, To: Tile, Samples: 5}}, -2},
 		{"samples that are stored twice", []Transfer{
 			{From: Outside, To: Restored, Samples: 3}, {From: Restored, To: Tile, Samples: 3},
 			{From: Tile, To: Stored, Samples: 3}, {From: Tile, To: Stored, Samples: 3}}, -3},
-		{"the read is posted a moment later", []Transfer{{From: Window, To: Tile, Samples: 3}, received(3), {From: Received, To: Window, Samples: 3}}, 0},
+		{"the read is posted a moment later",
+			[]Transfer{{From: Window, To: Tile, Samples: 3}, received(3), {From: Received, To: Window, Samples: 3}}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := New()
@@ -79,7 +84,8 @@ func TestMistakesAreSeen(t *testing.T) {
 func TestNoSuchTransfer(t *testing.T) {
 	for _, x := range []Transfer{
 		{From: Stored, To: Tile}, {From: Malformed, To: Refused, Reason: "x"}, {From: Received, To: Restored},
-		{From: Window, To: Window}, {From: Outside, To: Stored}, {From: Window, To: Late}, {From: Window, To: Tile, Reason: "x"},
+		{From: Window, To: Window}, {From: Outside, To: Stored}, {From: Window, To: Late},
+		{From: Window, To: Tile, Reason: "x"},
 	} {
 		func() {
 			defer func() {
@@ -99,7 +105,8 @@ func TestTenantsAreBounded(t *testing.T) {
 		l.Post(fmt.Sprint(i), received(1), Transfer{From: Received, To: Window, Samples: 1})
 	}
 	b := l.Books()
-	if len(b.Tenants) != MaxTenants+1 || b.Tenants[Others].Samples.Window != MaxTenants || b.Tenants["0"].Samples.Window != 1 {
+	if len(b.Tenants) != MaxTenants+1 || b.Tenants[Others].Samples.Window != MaxTenants ||
+		b.Tenants["0"].Samples.Window != 1 {
 		t.Errorf("%d tenants; others: %+v", len(b.Tenants), b.Tenants[Others].Samples)
 	}
 }
@@ -140,7 +147,8 @@ func TestClientCountOf(t *testing.T) {
 			t.Errorf("%s is %v, %t", c, got, ok)
 		}
 	}
-	for _, name := range []string{"", "metrics", clientPrefix, clientPrefix + "metrics_by_type", clientPrefix + "aggregated_context", "datadog.dogstatsd.clients.metrics"} {
+	for _, name := range []string{"", "metrics", clientPrefix, clientPrefix + "metrics_by_type",
+		clientPrefix + "aggregated_context", "datadog.dogstatsd.clients.metrics"} {
 		if c, ok := ClientCountOf([]byte(name)); ok {
 			t.Errorf("%q is read as %v", name, c)
 		}

@@ -59,7 +59,8 @@ func (c Config) Validate() []conf.Problem {
 		}
 	}
 	if c.MaxSeriesBytes < 0 {
-		problems = append(problems, conf.Problem{Key: "max_series_bytes", Text: "must be 0 or more; 0 allows any length up to 512KiB"})
+		problems = append(problems,
+			conf.Problem{Key: "max_series_bytes", Text: "must be 0 or more; 0 allows any length up to 512KiB"})
 	}
 	for name := range c.Tenants {
 		if err := tenant.Check(name); err != nil {
@@ -96,5 +97,8 @@ func (c Config) Of(tenant string) Config {
 
 func (c Config) of(tenant string) bounds {
 	c = c.Of(tenant)
-	return bounds{series: c.MaxSeries, metricSeries: c.MaxSeriesPerMetric, newSeries: c.MaxNewSeriesPerMinute, bytes: int(c.MaxSeriesBytes)}
+	return bounds{
+		series: c.MaxSeries, metricSeries: c.MaxSeriesPerMetric, newSeries: c.MaxNewSeriesPerMinute,
+		bytes: int(c.MaxSeriesBytes),
+	}
 }

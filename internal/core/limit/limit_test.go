@@ -37,25 +37,35 @@ func TestWhichLimitAndWhatFate(t *testing.T) {
 		want   Verdict
 	}{
 		{"a metric at its limit folds into its own overflow series", Config{MaxSeriesPerMetric: 1},
-			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)}, Verdict{Fate: FoldedMetric, Reason: MetricSeries}},
+			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)},
+			Verdict{Fate: FoldedMetric, Reason: MetricSeries}},
 		{"timers fold", Config{MaxSeriesPerMetric: 1},
-			[][]byte{key(series.Timer, "a", 0)}, Claim{Key: key(series.Timer, "a", 1)}, Verdict{Fate: FoldedMetric, Reason: MetricSeries}},
+			[][]byte{key(series.Timer, "a", 0)}, Claim{Key: key(series.Timer, "a", 1)},
+			Verdict{Fate: FoldedMetric, Reason: MetricSeries}},
 		{"sets fold", Config{MaxSeriesPerMetric: 1},
-			[][]byte{key(series.Set, "a", 0)}, Claim{Key: key(series.Set, "a", 1)}, Verdict{Fate: FoldedMetric, Reason: MetricSeries}},
+			[][]byte{key(series.Set, "a", 0)}, Claim{Key: key(series.Set, "a", 1)},
+			Verdict{Fate: FoldedMetric, Reason: MetricSeries}},
 		{"gauges cannot be summed", Config{MaxSeriesPerMetric: 1},
-			[][]byte{key(series.Gauge, "a", 0)}, Claim{Key: key(series.Gauge, "a", 1)}, Verdict{Fate: Refused, Reason: MetricSeries}},
+			[][]byte{key(series.Gauge, "a", 0)}, Claim{Key: key(series.Gauge, "a", 1)},
+			Verdict{Fate: Refused, Reason: MetricSeries}},
 		{"nor can checks", Config{MaxSeries: 1},
-			[][]byte{key(series.Gauge, "a", 0)}, Claim{Key: key(series.Check, "b", 1)}, Verdict{Fate: Refused, Reason: TenantSeries}},
+			[][]byte{key(series.Gauge, "a", 0)}, Claim{Key: key(series.Check, "b", 1)},
+			Verdict{Fate: Refused, Reason: TenantSeries}},
 		{"a source of a merged gauge takes a place", Config{MaxSeriesPerMetric: 1},
-			[][]byte{key(series.Gauge, "a", 0)}, Claim{Key: key(series.Gauge, "a", 0), Source: 7}, Verdict{Fate: Refused, Reason: MetricSeries}},
+			[][]byte{key(series.Gauge, "a", 0)}, Claim{Key: key(series.Gauge, "a", 0), Source: 7},
+			Verdict{Fate: Refused, Reason: MetricSeries}},
 		{"a metric without series has no overflow series of its own", Config{MaxSeries: 1},
-			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "b", 0)}, Verdict{Fate: FoldedKind, Reason: TenantSeries}},
+			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "b", 0)},
+			Verdict{Fate: FoldedKind, Reason: TenantSeries}},
 		{"a full tenant folds the metrics that it has", Config{MaxSeries: 1},
-			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)}, Verdict{Fate: FoldedMetric, Reason: TenantSeries}},
+			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)},
+			Verdict{Fate: FoldedMetric, Reason: TenantSeries}},
 		{"too many new ones in a minute", Config{MaxNewSeriesPerMinute: 1},
-			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)}, Verdict{Fate: FoldedMetric, Reason: NewSeries}},
+			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)},
+			Verdict{Fate: FoldedMetric, Reason: NewSeries}},
 		{"a name that the catalogue does not know may belong to another kind", Config{MaxSeries: 1},
-			[][]byte{key(series.Timer, "a", 0)}, Claim{Key: key(series.Counter, "a", 0), Unnamed: true}, Verdict{Fate: FoldedKind, Reason: TenantSeries}},
+			[][]byte{key(series.Timer, "a", 0)}, Claim{Key: key(series.Counter, "a", 0), Unnamed: true},
+			Verdict{Fate: FoldedKind, Reason: TenantSeries}},
 		{"such a name has no place, even if there is room by now", Config{},
 			nil, Claim{Key: key(series.Counter, "a", 0), Unnamed: true}, Verdict{Fate: FoldedKind, Reason: NewSeries}},
 	} {
@@ -194,7 +204,8 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 		}
 	}
 	for _, length := range []int{100, len(longer)} { // constant labels may make it longer than what was sent
-		if v := tenant.Admit(begin, &Claim{Key: longer, Length: length}); v != (Verdict{Fate: FoldedMetric, Reason: SeriesBytes}) {
+		if v := tenant.Admit(begin, &Claim{Key: longer, Length: length}); v !=
+			(Verdict{Fate: FoldedMetric, Reason: SeriesBytes}) {
 			t.Errorf("a longer one of %d bytes: %+v", length, v)
 		}
 		if p := l.Peek(begin, "a", longer, 0, length); p.Fate != FoldedMetric || p.Reason != SeriesBytes {
@@ -252,7 +263,8 @@ func TestAFloodOfNamesIsOneOffender(t *testing.T) {
 		tenant.Admit(begin, claim(key(series.Counter, fmt.Sprint("name", i), 0)))
 	}
 	r := tenant.Report(begin)
-	if len(r.Offenders) != 1 || r.Offenders[0].Metric != "freshet_overflow_counter" || r.Offenders[0].Labels[0].Name != "__name__" {
+	if len(r.Offenders) != 1 || r.Offenders[0].Metric != "freshet_overflow_counter" ||
+		r.Offenders[0].Labels[0].Name != "__name__" {
 		t.Errorf("%+v", r.Offenders)
 	}
 }

@@ -81,7 +81,10 @@ func TestAgainstAModel(t *testing.T) {
 		m.expire(t, tenant, now)
 		number := rng.IntN(5) + step/1_000
 		metric := fmt.Sprint("m", number)
-		k := naiveKey{string(key([...]series.Kind{series.Counter, series.Counter, series.UpDown}[number%3], metric, rng.IntN(200))), uint64(rng.IntN(3)) * 7}
+		k := naiveKey{
+			string(key([...]series.Kind{series.Counter, series.Counter, series.UpDown}[number%3], metric, rng.IntN(200))),
+			uint64(rng.IntN(3)) * 7,
+		}
 		p := m.places[k]
 		switch action := rng.IntN(10); {
 		case action < 5:

@@ -32,7 +32,8 @@ func TestNewest(t *testing.T) {
 		t.Fatalf("%d series, want %d", len(newest), maxNewest)
 	}
 	for i, n := range newest {
-		if at := maxNewest + 9 - i; n.At != int64(at) || string(n.Key) != string(keyOf("logins", at)) || n.Sender != from || n.Container != "c1" {
+		if at := maxNewest + 9 - i; n.At != int64(at) || string(n.Key) != string(keyOf("logins", at)) || n.Sender != from ||
+			n.Container != "c1" {
 			t.Fatalf("%d: got %q at %d of %+v in %s", i, n.Key, n.At, n.Sender, n.Container)
 		}
 	}

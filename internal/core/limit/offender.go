@@ -148,7 +148,9 @@ func (t *Tenant) newOffender(now int64) *offender {
 		return o
 	}
 	o := slices.MinFunc(t.offenders, func(a, b *offender) int { return cmp.Compare(a.weight, b.weight) })
-	*o = offender{weight: o.weight, rival: now-o.last < rivalFor, example: o.example[:0], labels: o.labels[:0], senders: o.senders[:0]}
+	*o = offender{
+		weight: o.weight, rival: now-o.last < rivalFor, example: o.example[:0], labels: o.labels[:0], senders: o.senders[:0],
+	}
 	return o
 }
 

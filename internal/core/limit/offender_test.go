@@ -81,8 +81,10 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	ls := labels.FromStrings("__name__", "a", "b", long, long, "c")
 	tenant.Admit(begin, &Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Container: []byte(long)})
 	o := tenant.Report(begin).Offenders[0]
-	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Container) != maxText || len(o.Example) > maxText+3 {
-		t.Errorf("label %d, container %d, example %d bytes", len(o.Labels[1].Name), len(o.Senders[0].Container), len(o.Example))
+	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Container) != maxText ||
+		len(o.Example) > maxText+3 {
+		t.Errorf("label %d, container %d, example %d bytes",
+			len(o.Labels[1].Name), len(o.Senders[0].Container), len(o.Example))
 	}
 }
 
@@ -109,7 +111,8 @@ func TestANewOffenderBeginsAnew(t *testing.T) {
 			continue
 		}
 		want := []SenderSamples{{Sender: sender.Sender{PID: 3}, Samples: 2}}
-		if !slices.Equal(o.Senders, want) || o.Labels[0] != (LabelValues{"id", 2}) || o.Example != `{__name__="newcomer", env="prod", id="1"}` {
+		if !slices.Equal(o.Senders, want) || o.Labels[0] != (LabelValues{"id", 2}) ||
+			o.Example != `{__name__="newcomer", env="prod", id="1"}` {
 			t.Errorf("%+v", o)
 		}
 	}

@@ -16,7 +16,8 @@ func TestPeek(t *testing.T) {
 	key := func(kind series.Kind, name, value string) []byte {
 		return series.AppendKey(nil, kind, labels.FromStrings("__name__", name, "x", value))
 	}
-	if p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0); p != (Prospect{MaxSeries: 3, MaxMetricSeries: 2, New: 100, MaxNew: 100}) || len(l.tenants) > 0 {
+	if p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0); p !=
+		(Prospect{MaxSeries: 3, MaxMetricSeries: 2, New: 100, MaxNew: 100}) || len(l.tenants) > 0 {
 		t.Errorf("a tenant that nothing came for: %+v, %d tenants", p, len(l.tenants))
 	}
 	for _, step := range []struct {

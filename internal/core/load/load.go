@@ -43,7 +43,9 @@ const (
 // Standard returns the load by which servers are compared: about 100 bytes a metric, four tags,
 // mixed kinds, packets that fit an Ethernet frame.
 func Standard() Config {
-	return Config{Seed: 1, Contexts: 1000, Kinds: Mix{50, 20, 15, 5, 5, 5}, Tags: 4, PacketSize: 1432, MetricsPerPacket: 14}
+	return Config{
+		Seed: 1, Contexts: 1000, Kinds: Mix{50, 20, 15, 5, 5, 5}, Tags: 4, PacketSize: 1432, MetricsPerPacket: 14,
+	}
 }
 
 // LineBytes returns the length of a line, 100 with four tags.
@@ -76,7 +78,8 @@ func (c Config) Check() error {
 	case c.PacketSize < line:
 		return fmt.Errorf("packets of %d bytes: a metric with %d tags takes %d", c.PacketSize, c.Tags, line)
 	case per*(line+1)-1 > c.PacketSize:
-		return fmt.Errorf("%d metrics a packet with %d tags take %d bytes: the packet has %d", per, c.Tags, per*(line+1)-1, c.PacketSize)
+		return fmt.Errorf("%d metrics a packet with %d tags take %d bytes: the packet has %d",
+			per, c.Tags, per*(line+1)-1, c.PacketSize)
 	case !(c.NewShare >= 0 && c.NewShare <= MaxNewShare):
 		return fmt.Errorf("new contexts: must be 0 to %g of all metrics, got %.3g", MaxNewShare, c.NewShare)
 	case c.NewShare > 0 && c.Tags == 0:
@@ -84,7 +87,8 @@ func (c Config) Check() error {
 	}
 	known, news := c.lines()
 	if bytes := (known + news) * (line + 1); bytes > maxRing {
-		return fmt.Errorf("the load takes %d MiB of memory; the limit is %d: choose fewer contexts, tags or new contexts", bytes>>20, maxRing>>20)
+		return fmt.Errorf("the load takes %d MiB of memory; the limit is %d: choose fewer contexts, tags or new contexts",
+			bytes>>20, maxRing>>20)
 	}
 	return nil
 }

@@ -143,7 +143,8 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 			t.Fatalf("packet %d of %d has %d bytes: %q", i, p.Len(), len(packet), packet)
 		}
 		for line := range bytes.SplitSeq(packet, []byte("\n")) {
-			if len(line) != c.LineBytes() || bytes.Count(line, []byte(",")) != tags || bytes.Contains(line, []byte("#")) != (c.Tags > 0) {
+			if len(line) != c.LineBytes() || bytes.Count(line, []byte(",")) != tags ||
+				bytes.Contains(line, []byte("#")) != (c.Tags > 0) {
 				t.Fatalf("line of %d bytes: %q", len(line), line)
 			}
 		}
@@ -154,7 +155,8 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 // greatest weight.
 func TestNames(t *testing.T) {
 	c := Standard()
-	if names := len(read(t, ringOf(mustNew(t, c))).kinds); names < c.Contexts/contextsPerName || names > c.Contexts/contextsPerName+int(NumKinds) {
+	if names := len(read(t, ringOf(mustNew(t, c))).kinds); names < c.Contexts/contextsPerName ||
+		names > c.Contexts/contextsPerName+int(NumKinds) {
 		t.Errorf("%d names for %d contexts", names, c.Contexts)
 	}
 	c.Contexts = 1
@@ -263,9 +265,10 @@ func TestMixReadsItself(t *testing.T) {
 		"ms,g:3":                      "g:3,ms:1",
 		"c:1,c:2":                     "c:3",
 		"":                            `"": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
-		"x:1":                         `"x:1": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
-		"c:-1":                        `"c:-1": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
-		"c:0":                         `"c:0": gives weight to no kind`,
+		"x:1": `"x:1": is not a kind with its weight; write a mix such as c:50,g:20,` +
+			`ms:15,h:5,d:5,s:5`,
+		"c:-1": `"c:-1": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
+		"c:0":  `"c:0": gives weight to no kind`,
 	} {
 		m, err := ParseMix(text)
 		got := m.String()
@@ -286,9 +289,11 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 		"packets of 64 bytes: a metric with 4 tags takes 100":                  func(c *Config) { c.PacketSize = 64 },
 		"15 metrics a packet with 4 tags take 1514 bytes: the packet has 1432": func(c *Config) { c.MetricsPerPacket = 15 },
 		"new contexts: must be 0 to 0.95 of all metrics, got 1":                func(c *Config) { c.NewShare = 1 },
-		"new contexts differ by a tag: they take 1 tag or more":                func(c *Config) { c.NewShare, c.Tags = 0.5, 0 },
-		"no kinds: write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5":            func(c *Config) { c.Kinds = Mix{} },
-		"-1 metrics a packet: must be 1 or more, or 0 for as many as fit":      func(c *Config) { c.MetricsPerPacket = -1 },
+		"new contexts differ by a tag: they take 1 tag or more": func(c *Config) {
+			c.NewShare, c.Tags = 0.5, 0
+		},
+		"no kinds: write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5":       func(c *Config) { c.Kinds = Mix{} },
+		"-1 metrics a packet: must be 1 or more, or 0 for as many as fit": func(c *Config) { c.MetricsPerPacket = -1 },
 		"182641030432767838 metrics a packet: the longest packet has 65507 bytes": func(c *Config) {
 			c.MetricsPerPacket = 182641030432767838 // times the length of a line this is 22 bytes, modulo 2^64
 		},

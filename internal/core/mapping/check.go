@@ -121,7 +121,8 @@ func (k *checker) rule(key string, c *Rule) rule {
 	}
 	k.m.upDown = k.m.upDown || c.UpDown
 	if c.UpDown && r.kind != 0 && r.kind != series.Counter {
-		k.add(key+".updown", c.UpDown, "is for counters only, and match_metric_type selects another kind; set that to counter, or leave updown out")
+		k.add(key+".updown", c.UpDown,
+			"is for counters only, and match_metric_type selects another kind; set that to counter, or leave updown out")
 	}
 	if c.UpDown && r.drop {
 		k.add(key+".updown", c.UpDown, "has no meaning for a rule that drops; leave out updown or action")
@@ -151,7 +152,8 @@ func (k *checker) rule(key string, c *Rule) rule {
 	if c.Scale != 0 {
 		r.scale = c.Scale
 		if !(c.Scale > 0) || math.IsInf(c.Scale, 0) {
-			k.add(key+".scale", c.Scale, "would make counters fall or become infinite; set it above 0, such as 0.001 for milliseconds to seconds")
+			k.add(key+".scale", c.Scale,
+				"would make counters fall or become infinite; set it above 0, such as 0.001 for milliseconds to seconds")
 		}
 	}
 	r.policy = k.policy(key, c)
@@ -213,7 +215,8 @@ func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 	}
 	r, ok := k.step(key, c, scheme)
 	// A target such as __scratch is allowed, since it ends with the rule; le is not.
-	if t := r.TargetLabel; ok && t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") && t != "" {
+	if t := r.TargetLabel; ok && t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") &&
+		t != "" {
 		k.label(key+".target_label", t)
 	}
 	return r
@@ -281,12 +284,14 @@ func (k *checker) policy(key string, c *Rule) *series.Policy {
 	case kind == "classic" && len(c.Buckets) == 0:
 		k.add(key+".buckets", nil, "a classic histogram needs its upper bounds; list them, as in [0.1, 0.5, 1]")
 	case len(c.Buckets) > 0 && c.NativeSchema.Given:
-		k.add(key+".native_schema", c.NativeSchema.Text, "has no meaning for a classic histogram; leave out this key or buckets")
+		k.add(key+".native_schema", c.NativeSchema.Text,
+			"has no meaning for a classic histogram; leave out this key or buckets")
 	case len(c.Buckets) > 0 && c.MaxBuckets != 0:
 		k.add(key+".max_buckets", c.MaxBuckets, "has no meaning for a classic histogram; leave out this key or buckets")
 	}
 	if len(c.Buckets) > series.MaxBounds {
-		k.add(key+".buckets", nil, "has %d bounds, and a series may have %d; list fewer, or use a native histogram", len(c.Buckets), series.MaxBounds)
+		k.add(key+".buckets", nil, "has %d bounds, and a series may have %d; list fewer, or use a native histogram",
+			len(c.Buckets), series.MaxBounds)
 	}
 	for i, b := range c.Buckets {
 		at := fmt.Sprintf("%s.buckets[%d]", key, i)
@@ -302,13 +307,15 @@ func (k *checker) policy(key string, c *Rule) *series.Policy {
 	if c.NativeSchema.Given {
 		schema, err := strconv.Atoi(c.NativeSchema.Text)
 		if err != nil || schema < -4 || schema > 8 {
-			k.add(key+".native_schema", c.NativeSchema.Text, "is not a schema of Prometheus; set it to -4 (coarsest) to 8 (finest)")
+			k.add(key+".native_schema", c.NativeSchema.Text,
+				"is not a schema of Prometheus; set it to -4 (coarsest) to 8 (finest)")
 		}
 		p.Schema = int8(schema)
 	}
 	if n := c.MaxBuckets; n != 0 {
 		if n < 1 || n > math.MaxUint16 {
-			k.add(key+".max_buckets", n, "is out of range; set it to 1 to %d, or leave it out for %d", math.MaxUint16, p.MaxBuckets)
+			k.add(key+".max_buckets", n, "is out of range; set it to 1 to %d, or leave it out for %d", math.MaxUint16,
+				p.MaxBuckets)
 		}
 		p.MaxBuckets = uint16(n)
 	}

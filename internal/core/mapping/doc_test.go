@@ -97,5 +97,6 @@ func show(out Output) string {
 		return "dropped"
 	}
 	ls := out.Labels()
-	return strings.TrimSuffix(ls.Get(model.MetricNameLabel)+labels.NewBuilder(ls).Del(model.MetricNameLabel).Labels().String(), "{}")
+	return strings.TrimSuffix(ls.Get(model.MetricNameLabel)+
+		labels.NewBuilder(ls).Del(model.MetricNameLabel).Labels().String(), "{}")
 }

@@ -49,7 +49,10 @@ func FuzzMap(f *testing.F) {
 		shuffled := bytes.Join(parts, []byte(","))
 		var used Output
 		for scheme, m := range mappers {
-			in := Input{Type: []dogstatsd.Type{dogstatsd.Gauge, dogstatsd.Count}[seed%2], Name: name, Tags: tags, Host: host, Origin: dogstatsd.Origin{External: host}}
+			in := Input{
+				Type: []dogstatsd.Type{dogstatsd.Gauge, dogstatsd.Count}[seed%2], Name: name, Tags: tags, Host: host,
+				Origin: dogstatsd.Origin{External: host},
+			}
 			out := m.Map(&in)
 			valid(t, scheme, out)
 			in.Tags = shuffled
@@ -79,7 +82,8 @@ func valid(t *testing.T, scheme model.ValidationScheme, out Output) {
 		}
 		if l.Name == "le" && out.Kind == series.Counter && isBucket(out.Name) {
 			// A number has only one spelling.
-			if bound, err := strconv.ParseFloat(l.Value, 64); err != nil || math.IsNaN(bound) || l.Value != strconv.FormatFloat(bound, 'g', -1, 64) {
+			if bound, err := strconv.ParseFloat(l.Value, 64); err != nil || math.IsNaN(bound) ||
+				l.Value != strconv.FormatFloat(bound, 'g', -1, 64) {
 				t.Fatalf("le=%q", l.Value)
 			}
 			return
@@ -108,7 +112,8 @@ func valid(t *testing.T, scheme model.ValidationScheme, out Output) {
 func BenchmarkMap(b *testing.B) {
 	rules := []Rule{{Match: "exact.one"}, {Match: "exact.two"}, {Match: "debug.*", Action: "drop"}}
 	for _, prefix := range []string{"a", "b", "c", "d", "e"} {
-		rules = append(rules, Rule{Match: prefix + ".*.requests.*", Name: prefix + "_requests", Labels: map[string]string{"service": "$1"}})
+		rules = append(rules,
+			Rule{Match: prefix + ".*.requests.*", Name: prefix + "_requests", Labels: map[string]string{"service": "$1"}})
 	}
 	rules = append(rules,
 		Rule{Match: `db\.(\w+)\.time`, MatchType: "regex", Name: "db_time"},

@@ -40,7 +40,8 @@ func TestPartsSpeakForTheWhole(t *testing.T) {
 	s := New()
 	var r remotewrite.Request
 	for name, kind := range map[string]remotewrite.MetricType{
-		"h_bucket": remotewrite.HistogramType, "s_sum": remotewrite.SummaryType, "c_count": remotewrite.CounterType, "native": remotewrite.HistogramType,
+		"h_bucket": remotewrite.HistogramType, "s_sum": remotewrite.SummaryType, "c_count": remotewrite.CounterType,
+		"native": remotewrite.HistogramType,
 	} {
 		s.Series("a", name, &r, remotewrite.Metadata{Type: kind})
 	}

@@ -57,7 +57,10 @@ func (c *check) request(m pmetric.Metrics) {
 
 func tooMany(attributes pcommon.Map, what string) *outcome.Refusal {
 	if n := attributes.Len(); n > maxAttributes {
-		return &outcome.Refusal{Reason: outcome.TooManyLabels, Cause: fmt.Errorf("its %s has %d attributes, and the limit is %d", what, n, maxAttributes)}
+		return &outcome.Refusal{
+			Reason: outcome.TooManyLabels,
+			Cause:  fmt.Errorf("its %s has %d attributes, and the limit is %d", what, n, maxAttributes),
+		}
 	}
 	return nil
 }
@@ -115,7 +118,8 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 			}
 			if refused == nil && p.Scale() < histogram.ExponentialSchemaMin {
 				refused = &outcome.Refusal{Reason: outcome.BadHistogram,
-					Cause: fmt.Errorf("its scale is %d, and Prometheus supports none below %d", p.Scale(), histogram.ExponentialSchemaMin)}
+					Cause: fmt.Errorf("its scale is %d, and Prometheus supports none below %d",
+						p.Scale(), histogram.ExponentialSchemaMin)}
 			}
 			c.exemplars(m, p.Attributes(), p.Exemplars())
 			return c.point(m, p.Attributes(), p.Timestamp(), 1, refused)
@@ -161,11 +165,21 @@ func valueOf(p pmetric.NumberDataPoint) float64 {
 func increment(flags pmetric.DataPointFlags, v float64, monotonic bool) *outcome.Refusal {
 	switch {
 	case flags.NoRecordedValue():
-		return &outcome.Refusal{Reason: outcome.Delta, Cause: errors.New("it has no recorded value, and its temporality is delta: there is nothing to add")}
+		return &outcome.Refusal{
+			Reason: outcome.Delta,
+			Cause:  errors.New("it has no recorded value, and its temporality is delta: there is nothing to add"),
+		}
 	case math.IsNaN(v) || math.IsInf(v, 0):
-		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: the total would be %v for ever", v, v)}
+		return &outcome.Refusal{
+			Reason: outcome.Delta,
+			Cause:  fmt.Errorf("its value or sum is %v, and its temporality is delta: the total would be %v for ever", v, v),
+		}
 	case monotonic && v < 0:
-		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: a monotonic total cannot fall; send a sum that is not monotonic", v)}
+		return &outcome.Refusal{
+			Reason: outcome.Delta,
+			Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: a monotonic total cannot fall; "+
+				"send a sum that is not monotonic", v),
+		}
 	}
 	return nil
 }
@@ -190,7 +204,10 @@ func temporality(m pmetric.Metric) *outcome.Refusal {
 	case pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta:
 		return nil
 	}
-	return &outcome.Refusal{Reason: outcome.Delta, Cause: errors.New("it does not say whether its temporality is cumulative or delta, as sums and histograms must")}
+	return &outcome.Refusal{
+		Reason: outcome.Delta,
+		Cause:  errors.New("it does not say whether its temporality is cumulative or delta, as sums and histograms must"),
+	}
 }
 
 func or(first, second *outcome.Refusal) *outcome.Refusal {
@@ -201,7 +218,8 @@ func or(first, second *outcome.Refusal) *outcome.Refusal {
 }
 
 // point counts a point that becomes so many samples, and reports whether it is refused.
-func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timestamp, samples int, refused *outcome.Refusal) bool {
+func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timestamp, samples int,
+	refused *outcome.Refusal) bool {
 	if refused == nil {
 		refused = c.valid(attributes, t)
 	}

@@ -67,13 +67,15 @@ type fields = map[protowire.Number]*message
 var (
 	request = &message{bytes: 64, fields: fields{1: resourceMetrics}}
 
-	resourceMetrics = &message{bytes: 192, fields: fields{1: resource, 2: scopeMetrics, deprecatedScopeMetrics: scopeMetrics}}
-	resource        = &message{fields: fields{1: keyValue, 3: entity}}
-	entity          = &message{bytes: 128, fields: fields{3: text, 4: text}}
-	text            = &message{bytes: 48}
-	scopeMetrics    = &message{bytes: 192, fields: fields{1: scope, 2: metric}}
-	scope           = &message{fields: fields{3: keyValue}}
-	metric          = &message{bytes: 160, fields: fields{
+	resourceMetrics = &message{
+		bytes: 192, fields: fields{1: resource, 2: scopeMetrics, deprecatedScopeMetrics: scopeMetrics},
+	}
+	resource     = &message{fields: fields{1: keyValue, 3: entity}}
+	entity       = &message{bytes: 128, fields: fields{3: text, 4: text}}
+	text         = &message{bytes: 48}
+	scopeMetrics = &message{bytes: 192, fields: fields{1: scope, 2: metric}}
+	scope        = &message{fields: fields{3: keyValue}}
+	metric       = &message{bytes: 160, fields: fields{
 		5: points(number), 7: points(number), 9: points(explicit), 10: points(exponential), 11: points(summary), 12: keyValue,
 	}}
 

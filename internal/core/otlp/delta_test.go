@@ -48,7 +48,8 @@ func TestDeltasAreApart(t *testing.T) {
 	}
 	all, none, cumulative := of(func(pmetric.Metric) {})
 	totals, increments, delta := of(setDelta)
-	if len(none.Series) > 0 || cumulative.Points != delta.Points || cumulative.Samples != delta.Samples || delta.Refused.NotKept != 1 {
+	if len(none.Series) > 0 || cumulative.Points != delta.Points || cumulative.Samples != delta.Samples ||
+		delta.Refused.NotKept != 1 {
 		t.Errorf("%d series of deltas come from a request without deltas; %+v and %+v", len(none.Series), cumulative, delta)
 	}
 	series := func(r *remotewrite.Request) (names map[string]int) {
@@ -90,7 +91,8 @@ func TestDeltasAreApart(t *testing.T) {
 		}
 	}
 	// The histogram with explicit buckets becomes five series: three buckets, sum and count.
-	if want := (map[remotewrite.MetricType]int{remotewrite.CounterType: 1, remotewrite.GaugeType: 1, remotewrite.HistogramType: 6}); fmt.Sprint(types) != fmt.Sprint(want) {
+	if want := (map[remotewrite.MetricType]int{remotewrite.CounterType: 1, remotewrite.GaugeType: 1,
+		remotewrite.HistogramType: 6}); fmt.Sprint(types) != fmt.Sprint(want) {
 		t.Errorf("types: %v, want %v", types, want)
 	}
 }
@@ -129,7 +131,8 @@ func TestTargetInfoBesideDeltas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(lines(totals), "__name__=target_info"); n != c.want || strings.Contains(lines(increments), "target_info") {
+		if n := strings.Count(lines(totals), "__name__=target_info"); n != c.want ||
+			strings.Contains(lines(increments), "target_info") {
 			t.Errorf("%s: %d samples of target_info\n%s\n%s", why, n, lines(totals), lines(increments))
 		}
 	}
@@ -144,17 +147,20 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 		fill func(m pmetric.Metric)
 		text string
 	}{
-		{"below zero", func(m pmetric.Metric) { counter(m, -1) }, "(1 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: its value or sum is -1"},
+		{"below zero", func(m pmetric.Metric) { counter(m, -1) },
+			"(1 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: its value or sum is -1"},
 		{"a whole number below zero", func(m pmetric.Metric) { counter(m, 1); point(m).SetIntValue(-2) }, "sum is -2"},
 		{"no number", func(m pmetric.Metric) { counter(m, math.NaN()) }, "sum is NaN"},
 		{"without end", func(m pmetric.Metric) { counter(m, math.Inf(1)) }, "sum is +Inf"},
 		{"no value", func(m pmetric.Metric) { counter(m, 1); point(m).SetFlags(none) }, "no recorded value"},
 		{"a histogram with a negative sum", func(m pmetric.Metric) { addExplicit(m).SetSum(-1) }, "sum is -1"},
 		{"a histogram without a value", func(m pmetric.Metric) { addExplicit(m).SetFlags(none) }, "no recorded value"},
-		{"a native histogram whose sum is no number", func(m pmetric.Metric) { addExponential(m).SetSum(math.NaN()) }, "sum is NaN"},
+		{"a native histogram whose sum is no number", func(m pmetric.Metric) { addExponential(m).SetSum(math.NaN()) },
+			"sum is NaN"},
 	} {
 		_, increments, converted, err := convertBoth(one(func(m pmetric.Metric) { c.fill(m); setDelta(m) }), escaping)
-		if text := converted.Refused.Text(); err != nil || converted.Points != 0 || len(increments.Series) > 0 || !strings.Contains(text, c.text) {
+		if text := converted.Refused.Text(); err != nil || converted.Points != 0 || len(increments.Series) > 0 ||
+			!strings.Contains(text, c.text) {
 			t.Errorf("%s: %v, %d points: %s", c.why, err, converted.Points, text)
 		}
 		// The same value is accepted as cumulative, even a negative counter, which is not

@@ -66,12 +66,14 @@ func prometheusStores(t *testing.T, m pmetric.Metrics, s Settings) (all []string
 	}
 	defer db.Close()
 	c := config.Config{OTLPConfig: config.OTLPConfig{
-		TranslationStrategy: s.Strategy, PromoteScopeMetadata: s.PromoteScope, ConvertHistogramsToNHCB: s.CustomBuckets, PromoteResourceAttributes: s.Promote,
+		TranslationStrategy: s.Strategy, PromoteScopeMetadata: s.PromoteScope, ConvertHistogramsToNHCB: s.CustomBuckets,
+		PromoteResourceAttributes: s.Promote,
 	}}
 	if slices.Contains(s.Promote, All) {
 		c.OTLPConfig.PromoteResourceAttributes, c.OTLPConfig.PromoteAllResourceAttributes = nil, true
 	}
-	handler := remote.NewOTLPWriteHandler(slog.New(slog.DiscardHandler), prometheus.NewRegistry(), db, func() config.Config { return c }, remote.OTLPOptions{LookbackDelta: s.Lookback})
+	handler := remote.NewOTLPWriteHandler(slog.New(slog.DiscardHandler), prometheus.NewRegistry(), db,
+		func() config.Config { return c }, remote.OTLPOptions{LookbackDelta: s.Lookback})
 	body, err := pmetricotlp.NewExportRequestFromMetrics(m).MarshalProto()
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +129,8 @@ func plain(t *testing.T, r *remotewrite.Request) (all []string) {
 		}
 		for _, x := range r.Histograms(s) {
 			h := histogram.Histogram{
-				Schema: x.Schema, ZeroThreshold: x.ZeroThreshold, ZeroCount: x.ZeroCount.Integer, Count: x.Count.Integer, Sum: x.Sum,
+				Schema: x.Schema, ZeroThreshold: x.ZeroThreshold, ZeroCount: x.ZeroCount.Integer, Count: x.Count.Integer,
+				Sum:             x.Sum,
 				PositiveBuckets: x.PositiveDeltas, NegativeBuckets: x.NegativeDeltas, CustomValues: x.CustomValues,
 			}
 			for _, s := range x.PositiveSpans {

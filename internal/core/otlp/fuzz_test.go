@@ -42,7 +42,8 @@ func TestCorpus(t *testing.T) {
 		compare(t, "FuzzJSON", name+"-cut", text[:len(text)/2], nil)
 	}
 	// As in the specification, which differs from what the encoder writes.
-	compare(t, "FuzzJSON", "specification", []byte(`{"resourceMetrics":[{"unknown":[{"a":{}}],"scopeMetrics":[{"metrics":[{"name":"a","sum":{"aggregationTemporality":2,"isMonotonic":true,
+	compare(t, "FuzzJSON", "specification",
+		[]byte(`{"resourceMetrics":[{"unknown":[{"a":{}}],"scopeMetrics":[{"metrics":[{"name":"a","sum":{"aggregationTemporality":2,"isMonotonic":true,
 		"dataPoints":[{"asDouble":"NaN","timeUnixNano":"1790000000000000000","startTimeUnixNano":1790000000000000000,"exemplars":[{"asInt":"3","traceId":"5b8efff798038103d269b633813fc60c"}]}]}}]}]}]}`), nil)
 	compare(t, "FuzzProtobuf", "group", []byte{0x0b, 0x08, 1, 0x0c}, nil)
 	compare(t, "FuzzProtobuf", "long-tag", []byte{0x8a, 0x00, 0x02, 0x0a, 0x00}, nil)
@@ -98,7 +99,8 @@ func everyPointIsSomewhere(t *testing.T, body []byte, form Form) {
 		t.Errorf("the metrics point into the body: %v", err)
 	}
 	points := m.DataPointCount()
-	for _, s := range []Settings{escaping, {Strategy: "NoTranslation", CustomBuckets: true, PromoteScope: true, Promote: []string{All}}} {
+	for _, s := range []Settings{escaping,
+		{Strategy: "NoTranslation", CustomBuckets: true, PromoteScope: true, Promote: []string{All}}} {
 		copied := pmetric.NewMetrics()
 		m.CopyTo(copied)
 		totals, increments, c, err := convertBoth(copied, s)
@@ -111,7 +113,8 @@ func everyPointIsSomewhere(t *testing.T, body []byte, form Form) {
 		some, targets := readBack(t, totals)
 		added, none := readBack(t, increments)
 		if all := some + added; all < c.Samples || all > c.Samples+targets || none > 0 {
-			t.Errorf("%d samples of points are %d and %d in the requests, with %d and %d of target_info", c.Samples, some, added, targets, none)
+			t.Errorf("%d samples of points are %d and %d in the requests, with %d and %d of target_info",
+				c.Samples, some, added, targets, none)
 		}
 	}
 }

@@ -51,7 +51,8 @@ type Converted struct {
 // conversion and is returned. After an error neither request may be used.
 //
 // Each refused data point counts as one sample.
-func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder, room func(bytes int) error) (Converted, error) {
+func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
+	room func(bytes int) error) (Converted, error) {
 	var c Converted
 	check := newCheck(s, &c)
 	check.request(m)
@@ -216,7 +217,8 @@ const (
 var errTargets = errors.New("the points of the resource are too far apart for target_info")
 
 // Append is part of storage.AppenderV2.
-func (a *appender) Append(_ storage.SeriesRef, ls labels.Labels, start, t int64, v float64, h *histogram.Histogram, fh *histogram.FloatHistogram, o storage.AOptions) (storage.SeriesRef, error) {
+func (a *appender) Append(_ storage.SeriesRef, ls labels.Labels, start, t int64, v float64, h *histogram.Histogram,
+	fh *histogram.FloatHistogram, o storage.AOptions) (storage.SeriesRef, error) {
 	if fh != nil {
 		panic("BUG: a histogram of floats came from OTLP, which has none")
 	}
@@ -249,7 +251,8 @@ func (a *appender) target(ls labels.Labels, start, t int64, v float64, o storage
 	return a.series(ls, start, t, v, nil, o)
 }
 
-func (a *appender) series(ls labels.Labels, start, t int64, v float64, h *histogram.Histogram, o storage.AOptions) (storage.SeriesRef, error) {
+func (a *appender) series(ls labels.Labels, start, t int64, v float64, h *histogram.Histogram,
+	o storage.AOptions) (storage.SeriesRef, error) {
 	a.family(&o)
 	a.to.Series()
 	ls.Range(a.label)
@@ -323,9 +326,11 @@ func (a *appender) histogram(h *histogram.Histogram, start, t int64) {
 	a.positive = spans(a.positive[:0], h.PositiveSpans)
 	a.negative = spans(a.negative[:0], h.NegativeSpans)
 	a.to.Histogram(remotewrite.Histogram{
-		Count: integer(h.Count), ZeroCount: integer(h.ZeroCount), Sum: h.Sum, Schema: h.Schema, ZeroThreshold: h.ZeroThreshold,
-		PositiveSpans: a.positive, PositiveDeltas: h.PositiveBuckets, NegativeSpans: a.negative, NegativeDeltas: h.NegativeBuckets,
-		ResetHint: remotewrite.ResetHint(h.CounterResetHint), CustomValues: h.CustomValues, Time: t, Start: start,
+		Count: integer(h.Count), ZeroCount: integer(h.ZeroCount), Sum: h.Sum, Schema: h.Schema,
+		ZeroThreshold: h.ZeroThreshold,
+		PositiveSpans: a.positive, PositiveDeltas: h.PositiveBuckets, NegativeSpans: a.negative,
+		NegativeDeltas: h.NegativeBuckets,
+		ResetHint:      remotewrite.ResetHint(h.CounterResetHint), CustomValues: h.CustomValues, Time: t, Start: start,
 	})
 }
 

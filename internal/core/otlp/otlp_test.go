@@ -139,7 +139,8 @@ func lines(r *remotewrite.Request) string {
 				fmt.Fprintf(&b, "%s: stale at %d%s\n", name, h.Time-now, started(h.Start))
 				continue
 			}
-			fmt.Fprintf(&b, "%s: schema %d count %d zero %d sum %v %v %v %v at %d%s\n", name, h.Schema, h.Count.Integer, h.ZeroCount.Integer, h.Sum,
+			fmt.Fprintf(&b, "%s: schema %d count %d zero %d sum %v %v %v %v at %d%s\n", name, h.Schema, h.Count.Integer,
+				h.ZeroCount.Integer, h.Sum,
 				h.PositiveSpans, h.PositiveDeltas, h.CustomValues, h.Time-now, started(h.Start))
 		}
 		for _, e := range r.Exemplars(s) {
@@ -174,7 +175,8 @@ __name__=http_requests_total http_method=M0 job=shop: 5 at 0 since -60000
 # temp_celsius 2 "" "celsius"
 __name__=temp_celsius job=shop: 21 at 0
 `},
-		{"so did a sum that may fall", escaping, one(func(m pmetric.Metric) { counter(m, 5); m.Sum().SetIsMonotonic(false) }), `
+		{"so did a sum that may fall", escaping, one(func(m pmetric.Metric) { counter(m, 5); m.Sum().SetIsMonotonic(false) }),
+			`
 # http_requests 2 "Requests." ""
 __name__=http_requests http_method=M0 job=shop: 5 at 0
 `},
@@ -187,12 +189,14 @@ __name__=latency_seconds_bucket job=shop le=1: 5 at 0 since -60000
 __name__=latency_seconds_bucket job=shop le=1: exemplar 0.5 at -1 of trace_id=01000000000000000000000000000000
 __name__=latency_seconds_bucket job=shop le=+Inf: 6 at 0 since -60000
 `},
-		{"or native, if configured", with(func(s *Settings) { s.CustomBuckets = true }), one(func(m pmetric.Metric) { addExplicit(m) }), `
+		{"or native, if configured", with(func(s *Settings) { s.CustomBuckets = true }),
+			one(func(m pmetric.Metric) { addExplicit(m) }), `
 # latency_seconds 3 "" "seconds"
 __name__=latency_seconds job=shop: schema -53 count 6 zero 0 sum 2.5 [{0 3}] [3 -1 -1] [0.1 1] at 0 since -60000
 __name__=latency_seconds job=shop: exemplar 0.5 at -1 of trace_id=01000000000000000000000000000000
 `},
-		{"exponential buckets have other numbers in Prometheus", escaping, one(func(m pmetric.Metric) { addExponential(m) }), `
+		{"exponential buckets have other numbers in Prometheus",
+			escaping, one(func(m pmetric.Metric) { addExponential(m) }), `
 # size 3 "" ""
 __name__=size job=shop: schema 2 count 7 zero 1 sum 9.5 [{4 2}] [4 -2] [] at 0 since -60000
 `},
@@ -225,24 +229,28 @@ __name__=http_requests_total http_method=M0 job=shop: stale at 0
 # size 3 "" ""
 __name__=size job=shop: stale at 0
 `},
-		{"names as they are", with(func(s *Settings) { s.Strategy = otlptranslator.NoTranslation }), one(func(m pmetric.Metric) { counter(m, 5) }), `
+		{"names as they are", with(func(s *Settings) { s.Strategy = otlptranslator.NoTranslation }),
+			one(func(m pmetric.Metric) { counter(m, 5) }), `
 # http.requests 1 "Requests." ""
 __name__=http.requests http.method=M0 job=shop: 5 at 0 since -60000
 `},
-		{"resource attributes are in target_info, and labels if promoted", with(func(s *Settings) { s.Promote = []string{"k8s.pod"} }), func() pmetric.Metrics {
-			m := one(func(m pmetric.Metric) { counter(m, 5) })
-			a := m.ResourceMetrics().At(0).Resource().Attributes()
-			a.PutStr("k8s.pod", "shop-1")
-			a.PutStr("os", "linux")
-			a.PutStr("___", "no label")
-			return m
-		}(), `
+		{"resource attributes are in target_info, and labels if promoted",
+			with(func(s *Settings) { s.Promote = []string{"k8s.pod"} }), func() pmetric.Metrics {
+				m := one(func(m pmetric.Metric) { counter(m, 5) })
+				a := m.ResourceMetrics().At(0).Resource().Attributes()
+				a.PutStr("k8s.pod", "shop-1")
+				a.PutStr("os", "linux")
+				a.PutStr("___", "no label")
+				return m
+			}(), `
 # http_requests_total 1 "Requests." ""
 # target_info 2 "Target metadata" ""
 __name__=http_requests_total http_method=M0 job=shop k8s_pod=shop-1: 5 at 0 since -60000
 __name__=target_info job=shop k8s_pod=shop-1 os=linux: 1 at 0
 `},
-		{"all attributes promoted, and the scope", with(func(s *Settings) { s.Promote, s.PromoteScope = []string{All}, true }), one(func(m pmetric.Metric) { counter(m, 5) }), `
+		{"all attributes promoted, and the scope",
+			with(func(s *Settings) { s.Promote, s.PromoteScope = []string{All}, true }),
+			one(func(m pmetric.Metric) { counter(m, 5) }), `
 # http_requests_total 1 "Requests." ""
 __name__=http_requests_total http_method=M0 job=shop otel_scope_name=net/http service_name=shop: 5 at 0 since -60000
 `},
@@ -275,14 +283,20 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityUnspecified)
 		}, 0, "(3 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: it does not say"},
 		{"no name", func(m pmetric.Metric) { m.SetName(""); m.Sum().SetIsMonotonic(false) }, 0, "(3 bad_labels)"},
-		{"a name that becomes empty", func(m pmetric.Metric) { m.SetName("___"); m.Sum().SetIsMonotonic(false) }, 0, "(3 bad_labels)"},
-		{"no time", func(m pmetric.Metric) { point(m).SetTimestamp(0) }, 2, "(1 too_old), everything else was written; the first is http.requests{http.method=\"M1\"}: it has no time"},
+		{"a name that becomes empty", func(m pmetric.Metric) { m.SetName("___"); m.Sum().SetIsMonotonic(false) }, 0,
+			"(3 bad_labels)"},
+		{"no time", func(m pmetric.Metric) { point(m).SetTimestamp(0) }, 2,
+			"(1 too_old), everything else was written; the first is http.requests{http.method=\"M1\"}: it has no time"},
 		{"an impossible time", func(m pmetric.Metric) { point(m).SetTimestamp(math.MaxUint64) }, 2, "(1 too_far_ahead)"},
-		{"an attribute without a name", func(m pmetric.Metric) { point(m).Attributes().PutStr("", "v") }, 2, "(1 bad_labels)"},
-		{"an attribute whose name becomes empty", func(m pmetric.Metric) { point(m).Attributes().PutStr("__", "v") }, 2, "(1 bad_labels)"},
+		{"an attribute without a name", func(m pmetric.Metric) { point(m).Attributes().PutStr("", "v") }, 2,
+			"(1 bad_labels)"},
+		{"an attribute whose name becomes empty", func(m pmetric.Metric) { point(m).Attributes().PutStr("__", "v") }, 2,
+			"(1 bad_labels)"},
 		{"too many attributes", func(m pmetric.Metric) { attributes(1001)(point(m).Attributes()) }, 2, "(1 too_many_labels)"},
-		{"an exemplar without a value", func(m pmetric.Metric) { point(m).Exemplars().AppendEmpty().SetTimestamp(stamp(now)) }, 3, "(1 bad_exemplar)"},
-		{"an attribute with a reserved name is left out", func(m pmetric.Metric) { point(m).Attributes().PutStr("__name__", "v") }, 3, ""},
+		{"an exemplar without a value",
+			func(m pmetric.Metric) { point(m).Exemplars().AppendEmpty().SetTimestamp(stamp(now)) }, 3, "(1 bad_exemplar)"},
+		{"an attribute with a reserved name is left out",
+			func(m pmetric.Metric) { point(m).Attributes().PutStr("__name__", "v") }, 3, ""},
 	} {
 		m := one(func(m pmetric.Metric) { counter(m, 1, 2, 3) })
 		metrics := m.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
@@ -291,7 +305,8 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 		r, converted, err := convert(m, escaping)
 		if err != nil || converted.Points != c.left+1 || converted.Samples != c.left+5 || r.Counts().Samples != c.left+5 ||
 			!strings.Contains(converted.Refused.Text(), c.text) || (c.text == "") != (converted.Refused.Text() == "") {
-			t.Errorf("%s: %v, %d points of %d samples, and there are %d; %s", c.why, err, converted.Points, converted.Samples, r.Counts().Samples, converted.Refused.Text())
+			t.Errorf("%s: %v, %d points of %d samples, and there are %d; %s",
+				c.why, err, converted.Points, converted.Samples, r.Counts().Samples, converted.Refused.Text())
 		}
 		if refused := converted.Refused.AllRefused(); refused.Samples+c.left != 3 {
 			t.Errorf("%s: %+v refused", c.why, refused)
@@ -304,7 +319,8 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 	for i := range 1001 {
 		m.ResourceMetrics().At(0).Resource().Attributes().PutStr(fmt.Sprint(i), "v")
 	}
-	if r, c, err := convert(m, escaping); err != nil || len(r.Series) != 0 || !strings.Contains(c.Refused.Text(), "2 of 2 were refused (2 too_many_labels)") {
+	if r, c, err := convert(m, escaping); err != nil || len(r.Series) != 0 ||
+		!strings.Contains(c.Refused.Text(), "2 of 2 were refused (2 too_many_labels)") {
 		t.Errorf("%v: %s%s", err, lines(r), c.Refused.Text())
 	}
 	for kind, m := range map[string]pmetric.Metrics{
@@ -317,12 +333,14 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 			m.ExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityUnspecified)
 		}),
 	} {
-		if _, c, err := convert(m, escaping); err != nil || c.Points != 0 || !strings.Contains(c.Refused.Text(), "(1 delta)") {
+		if _, c, err := convert(m, escaping); err != nil || c.Points != 0 ||
+			!strings.Contains(c.Refused.Text(), "(1 delta)") {
 			t.Errorf("%s: %v: %+v %s", kind, err, c, c.Refused.Text())
 		}
 	}
 	coarse := one(func(m pmetric.Metric) { addExponential(m).SetScale(-5) })
-	if _, c, err := convert(coarse, escaping); err != nil || c.Points != 0 || !strings.Contains(c.Refused.Text(), "(1 bad_histogram)") {
+	if _, c, err := convert(coarse, escaping); err != nil || c.Points != 0 ||
+		!strings.Contains(c.Refused.Text(), "(1 bad_histogram)") {
 		t.Errorf("%v: %s", err, c.Refused.Text())
 	}
 }
@@ -336,7 +354,8 @@ func TestTargetInfoIsBounded(t *testing.T) {
 	})
 	m.ResourceMetrics().At(0).Resource().Attributes().PutStr("os", "linux")
 	r, c, err := convert(m, escaping)
-	if n := r.Counts().Samples; err != nil || n != 2+maxTargets || c.Points != 2 || c.Samples != 2 || c.Refused.AnyRefused() {
+	if n := r.Counts().Samples; err != nil || n != 2+maxTargets || c.Points != 2 || c.Samples != 2 ||
+		c.Refused.AnyRefused() {
 		t.Errorf("%v, %d samples, %+v", err, n, c)
 	}
 }

@@ -56,14 +56,15 @@ func TestSizeIsWhatDecodingTakes(t *testing.T) {
 		"attributes":              inPoint(5, times(n, field(7))),
 		"attributes with a value": inPoint(5, times(n, field(7, field(2, field(1))))),
 		"exemplars":               inPoint(7, times(n, field(5))),
-		"exemplars with a value":  inPoint(7, times(n, field(5, append(protowire.AppendTag(nil, 3, protowire.Fixed64Type), make([]byte, 8)...)))),
-		"buckets, packed":         inPoint(10, field(8, field(2, make([]byte, n)))),
-		"buckets, each apart":     inPoint(10, field(8, times(n, []byte{2 << 3, 0}))),
-		"bounds":                  inPoint(9, field(7, make([]byte, 8*n))),
-		"values in a list":        inPoint(5, field(7, field(2, field(5, times(n, field(1)))))),
-		"pairs in a list":         inPoint(5, field(7, field(2, field(6, times(n, field(1)))))),
-		"lists":                   inPoint(5, field(7, field(2, field(5, times(n, field(1, field(5))))))),
-		"a long text":             inPoint(5, field(7, field(1, make([]byte, n)))),
+		"exemplars with a value": inPoint(7,
+			times(n, field(5, append(protowire.AppendTag(nil, 3, protowire.Fixed64Type), make([]byte, 8)...)))),
+		"buckets, packed":     inPoint(10, field(8, field(2, make([]byte, n)))),
+		"buckets, each apart": inPoint(10, field(8, times(n, []byte{2 << 3, 0}))),
+		"bounds":              inPoint(9, field(7, make([]byte, 8*n))),
+		"values in a list":    inPoint(5, field(7, field(2, field(5, times(n, field(1)))))),
+		"pairs in a list":     inPoint(5, field(7, field(2, field(6, times(n, field(1)))))),
+		"lists":               inPoint(5, field(7, field(2, field(5, times(n, field(1, field(5))))))),
+		"a long text":         inPoint(5, field(7, field(1, make([]byte, n)))),
 	} {
 		compareSize(t, name, body, Protobuf)
 	}
@@ -75,7 +76,10 @@ func TestSizeIsWhatDecodingTakes(t *testing.T) {
 	} {
 		compareSize(t, "JSON "+name, fmt.Appendf(nil, item, strings.Repeat("{},", n)), JSON)
 	}
-	compareSize(t, "JSON numbers", fmt.Appendf(nil, `{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":{"dataPoints":[{"bucketCounts":[%s0]}]}}]}]}]}`, strings.Repeat("0,", n)), JSON)
+	compareSize(t, "JSON numbers",
+		fmt.Appendf(nil,
+			`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":{"dataPoints":[{"bucketCounts":[%s0]}]}}]}]}]}`,
+			strings.Repeat("0,", n)), JSON)
 }
 
 func compareSize(t *testing.T, name string, body []byte, form Form) {
@@ -98,7 +102,8 @@ func compareSize(t *testing.T, name string, body []byte, form Form) {
 	if held > int64(size)+4096 {
 		t.Errorf("%s: decoding a body of %d bytes takes %d, but Size returned %d", name, len(body), held, size)
 	}
-	t.Logf("%-25s a body of %8d bytes takes %9d; Size says %.1f times that", name, len(body), held, float64(size)/float64(held))
+	t.Logf("%-25s a body of %8d bytes takes %9d; Size says %.1f times that",
+		name, len(body), held, float64(size)/float64(held))
 	runtime.KeepAlive(m)
 }
 
@@ -111,11 +116,13 @@ func TestDeepValuesAreRefused(t *testing.T) {
 	if _, err := Size(in(value, 2, 1, 1, 1), Protobuf); !errors.Is(err, ErrTooDeep) {
 		t.Error(err)
 	}
-	deep := `{"resourceMetrics":[{"resource":{"attributes":[{"key":"a","value":` + strings.Repeat(`{"arrayValue":{"values":[`, 1000) + strings.Repeat("]}}", 1000) + "}]}}]}"
+	deep := `{"resourceMetrics":[{"resource":{"attributes":[{"key":"a","value":` +
+		strings.Repeat(`{"arrayValue":{"values":[`, 1000) + strings.Repeat("]}}", 1000) + "}]}}]}"
 	if _, err := Size([]byte(deep), JSON); !errors.Is(err, ErrTooDeep) {
 		t.Error(err)
 	}
-	flat := `{"resourceMetrics":[{"resource":{"attributes":[{"key":"a","value":{"stringValue":"` + strings.Repeat(`[{\"`, 1000) + `"}}]}}]}`
+	flat := `{"resourceMetrics":[{"resource":{"attributes":[{"key":"a","value":{"stringValue":"` +
+		strings.Repeat(`[{\"`, 1000) + `"}}]}}]}`
 	if _, err := Size([]byte(flat), JSON); err != nil {
 		t.Errorf("brackets in a text: %v", err)
 	}

@@ -15,7 +15,8 @@ func TestDatagram(t *testing.T) {
 	var p dogstatsd.Parser
 	p.Reset(packet)
 	lines := make([]dogstatsd.Metric, 1)
-	if n, _ := p.Metrics(lines); n != 1 || lines[0].Type != dogstatsd.Gauge || len(lines[0].Values) != 1 || lines[0].Values[0] != Seconds(at) {
+	if n, _ := p.Metrics(lines); n != 1 || lines[0].Type != dogstatsd.Gauge || len(lines[0].Values) != 1 ||
+		lines[0].Values[0] != Seconds(at) {
 		t.Fatalf("%s: %d lines, %+v", packet, n, lines[0])
 	}
 	for _, c := range []struct {
@@ -62,7 +63,8 @@ func TestKey(t *testing.T) {
 
 func TestOnAllocatesNothing(t *testing.T) {
 	mark := NewMark(7)
-	for _, packet := range [][]byte{[]byte("page_views:1|c|#page:home,country:de"), mark.Datagram(time.UnixMicro(1_795_160_000_123_456))} {
+	for _, packet := range [][]byte{[]byte("page_views:1|c|#page:home,country:de"),
+		mark.Datagram(time.UnixMicro(1_795_160_000_123_456))} {
 		if n := testing.AllocsPerRun(100, func() { _ = mark.On(packet) }); n != 0 {
 			t.Errorf("%s: %v allocations", packet, n)
 		}

@@ -53,7 +53,9 @@ func (p Parser) ParseExpr(query string) (parser.Expr, error) {
 	}
 	if n := len(parser.ExtractSelectors(expr)); n > maxSelectors {
 		p.refused()
-		return nil, fmt.Errorf("the query has %d selectors; at most %d are allowed: have recording rules compute its parts", n, maxSelectors)
+		return nil,
+			fmt.Errorf("the query has %d selectors; at most %d are allowed: have recording rules compute its parts",
+				n, maxSelectors)
 	}
 	return expr, nil
 }
@@ -94,7 +96,8 @@ func (p Parser) ParseMetricSelectors(selectors []string) ([][]*labels.Matcher, e
 
 func (l Limits) checkSelectors(selectors []string) error {
 	if len(selectors) > maxSelectors {
-		return fmt.Errorf("%d match[] parameters in one request; at most %d are allowed: send several requests", len(selectors), maxSelectors)
+		return fmt.Errorf("%d match[] parameters in one request; at most %d are allowed: send several requests",
+			len(selectors), maxSelectors)
 	}
 	length := 0
 	for _, s := range selectors {
@@ -122,14 +125,17 @@ func (l Limits) checkText(query string) error {
 
 func (l Limits) checkLength(length int) error {
 	if length > l.Bytes {
-		return fmt.Errorf("the query is %d bytes long; the limit is %d (query.max_query_bytes): shorten it, or have recording rules compute its parts", length, l.Bytes)
+		return fmt.Errorf("the query is %d bytes long; the limit is %d (query.max_query_bytes): shorten it, "+
+			"or have recording rules compute its parts", length, l.Bytes)
 	}
 	return nil
 }
 
 func (l Limits) checkDepth(query string) error {
 	if d := Depth(query); d > l.Depth {
-		return fmt.Errorf("the query is %d levels deep; the limit is %d (query.max_query_depth), where each bracket and each operator of a chain is a level: nest less, or have recording rules compute its parts", d, l.Depth)
+		return fmt.Errorf("the query is %d levels deep; the limit is %d (query.max_query_depth), "+
+			"where each bracket and each operator of a chain is a level: nest less, or have recording rules compute its parts",
+			d, l.Depth)
 	}
 	return nil
 }

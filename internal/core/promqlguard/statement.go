@@ -76,7 +76,8 @@ func (c *counter) walk(n parser.Node, w window) error {
 		}
 		inner := newWindow(w.span+milliseconds(n.Range), step)
 		if c.steps += inner.steps; c.steps > float64(c.limits.SubquerySteps) {
-			return fmt.Errorf("with [%s:%s] the query's subqueries take %.0f steps; the limit is %d (query.max_subquery_steps): lengthen the step or shorten the range",
+			return fmt.Errorf("with [%s:%s] the query's subqueries take %.0f steps; the limit is %d "+
+				"(query.max_subquery_steps): lengthen the step or shorten the range",
 				model.Duration(n.Range), model.Duration(step), c.steps, c.limits.SubquerySteps)
 		}
 		if err := c.addSamples(n.Range, step, w); err != nil {
@@ -96,7 +97,8 @@ func (c *counter) walk(n parser.Node, w window) error {
 func (c *counter) addSamples(length, spacing time.Duration, w window) error {
 	c.samples += w.steps * newWindow(milliseconds(length), spacing).steps
 	if c.samples > float64(c.limits.WindowSamples) {
-		return fmt.Errorf("with [%s] at %.0f steps the query looks at about %.0f samples a series; the limit is %d (query.max_window_samples): lengthen the query's or the subquery's step or shorten the range",
+		return fmt.Errorf("with [%s] at %.0f steps the query looks at about %.0f samples a series; "+
+			"the limit is %d (query.max_window_samples): lengthen the query's or the subquery's step or shorten the range",
 			model.Duration(length), w.steps, c.samples, c.limits.WindowSamples)
 	}
 	return nil

@@ -11,7 +11,8 @@ func Normal(text string) string {
 	space := false
 	last := byte(0) // last byte written, except spaces
 	write := func(piece string) {
-		if space && b.Len() > 0 && !strings.ContainsRune("([{,", rune(last)) && !strings.ContainsRune(")]},", rune(piece[0])) {
+		if space && b.Len() > 0 && !strings.ContainsRune("([{,", rune(last)) &&
+			!strings.ContainsRune(")]},", rune(piece[0])) {
 			b.WriteByte(' ')
 		}
 		space = false

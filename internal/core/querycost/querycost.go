@@ -307,8 +307,10 @@ func (t *Table) Report(now int64, limit int) []Row {
 		}
 		shown := Row{
 			ID: r.id, Tenant: r.tenant, Query: r.form, Queries: n.queries, Failed: n.failed, Active: r.active,
-			Running: n.running.Seconds(), Waited: n.waited.Seconds(), Samples: n.samples, Series: n.seriesOf, Longest: n.longest.Seconds(),
-			Example: n.costliest.Text, Range: n.costliest.Range.Seconds(), Step: n.costliest.Step.Seconds(), Askers: r.askedBy(now),
+			Running: n.running.Seconds(), Waited: n.waited.Seconds(), Samples: n.samples, Series: n.seriesOf,
+			Longest: n.longest.Seconds(),
+			Example: n.costliest.Text, Range: n.costliest.Range.Seconds(), Step: n.costliest.Step.Seconds(),
+			Askers: r.askedBy(now),
 		}
 		all = append(all, shown)
 	}

@@ -18,7 +18,8 @@ func asker(i int) Asker {
 
 func (t *Table) ask(now int64, tenant, text string, from Asker, running time.Duration) {
 	q := &Query{Tenant: tenant, Text: text, Range: time.Hour, Step: 15 * time.Second, Asker: from}
-	t.End(now, t.Begin(now, q), q, &Cost{Running: running, Waited: time.Second, Samples: 1000, Series: 10, Failed: running == 0})
+	t.End(now, t.Begin(now, q), q,
+		&Cost{Running: running, Waited: time.Second, Samples: 1000, Series: 10, Failed: running == 0})
 }
 
 // The costliest query comes first, whatever its values, with its askers and its longest example.
@@ -26,25 +27,29 @@ func (t *Table) ask(now int64, tenant, text string, from Asker, running time.Dur
 func TestCosts(t *testing.T) {
 	table := New()
 	for second := int64(0); second < 120; second++ {
-		table.ask(begin+second, "a", fmt.Sprintf(`sum(rate(x{pod="p%d"}[%ds]))`, second, second), asker(3), 100*time.Millisecond)
+		table.ask(begin+second, "a", fmt.Sprintf(`sum(rate(x{pod="p%d"}[%ds]))`, second, second), asker(3),
+			100*time.Millisecond)
 		table.ask(begin+second, "b", `sum(rate(x{pod="p"}[5m]))`, asker(1), time.Millisecond)
 	}
 	table.ask(begin+119, "a", `sum( rate(x{pod='long'}[9m]))`, asker(7), 5*time.Second)
 	table.ask(begin+119, "a", "up", asker(7), 0)
 	table.Begin(begin+119, &Query{Tenant: "c", Text: "waits"})
 	got := table.Report(begin+119, 10)
-	if len(got) != 4 || got[0].Tenant != "a" || got[0].Query != "sum(rate(x{pod=?}[?]))" || got[1].Tenant != "b" || got[2].Query != "waits" || got[2].Active != 1 {
+	if len(got) != 4 || got[0].Tenant != "a" || got[0].Query != "sum(rate(x{pod=?}[?]))" || got[1].Tenant != "b" ||
+		got[2].Query != "waits" || got[2].Active != 1 {
 		t.Fatalf("%+v", got)
 	}
 	// 70 s: the current step, and the six before.
 	r := got[0]
-	if r.Queries != 71 || r.Failed != 0 || r.Running < 11.9 || r.Running > 12.1 || r.Waited != 71 || r.Samples != 71_000 || r.Series != 710 {
+	if r.Queries != 71 || r.Failed != 0 || r.Running < 11.9 || r.Running > 12.1 || r.Waited != 71 || r.Samples != 71_000 ||
+		r.Series != 710 {
 		t.Errorf("%+v", r)
 	}
 	if r.Longest != 5 || r.Example != `sum( rate(x{pod='long'}[9m]))` || r.Range != 3600 || r.Step != 15 {
 		t.Errorf("%+v", r)
 	}
-	if want := []string{"10.0.0.3 (Grafana/12), dashboard ab12, panel 3", "10.0.0.7 (Grafana/12), dashboard ab12, panel 7"}; !slices.Equal(r.Askers, want) {
+	if want := []string{"10.0.0.3 (Grafana/12), dashboard ab12, panel 3",
+		"10.0.0.7 (Grafana/12), dashboard ab12, panel 7"}; !slices.Equal(r.Askers, want) {
 		t.Errorf("asked by %q", r.Askers)
 	}
 	if got[3].Failed != 1 {
@@ -129,7 +134,8 @@ func TestBounds(t *testing.T) {
 	table := New()
 	long := strings.Repeat("x", 100_000)
 	for i := range maxRows + 50 {
-		table.ask(begin, "a", fmt.Sprint("m", strings.Repeat("y", i), long), AskerOf(sender.Of("10.0.0.1:1", long), long, long), time.Second)
+		table.ask(begin, "a", fmt.Sprint("m", strings.Repeat("y", i), long),
+			AskerOf(sender.Of("10.0.0.1:1", long), long, long), time.Second)
 		table.ask(begin, "a", "same", asker(i), time.Second)
 	}
 	if len(table.rows) != maxRows {

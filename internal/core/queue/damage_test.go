@@ -150,22 +150,29 @@ func TestReport(t *testing.T) {
 		want   []string
 	}{
 		{"a whole queue has nothing to say", func(*memfs.FS) {}, nil, nil},
-		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(4)) }, []uint64{4, 5, 6},
-			[]string{"00000000000000000001.segment, byte 259: frames 4 to 6 are damaged or missing (0 bytes, at most 3 frames lost)"}},
+		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(4)) },
+			[]uint64{4, 5, 6},
+			[]string{"00000000000000000001.segment, byte 259: frames 4 to 6 are damaged or missing (0 bytes, " +
+				"at most 3 frames lost)"}},
 		{"the oldest segment is missing", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(1)) }, []uint64{3},
-			[]string{"00000000000000000004.segment, byte 0: frames 3 to 3 should come before this segment and are missing (0 bytes, at most 1 frames lost)"}},
+			[]string{"00000000000000000004.segment, byte 0: frames 3 to 3 should come before this segment and are missing (0 " +
+				"bytes, at most 1 frames lost)"}},
 		{"a lost header costs its segment", func(fs *memfs.FS) { clear(nth(fs, 1).Data[:8]) }, []uint64{4, 5, 6},
-			[]string{"00000000000000000004.segment, byte 0: cannot be read: header is damaged (233 bytes, at most 3 frames lost)"}},
+			[]string{"00000000000000000004.segment, byte 0: cannot be read: header is damaged (233 bytes, " +
+				"at most 3 frames lost)"}},
 		{"a renamed segment is not believed", func(fs *memfs.FS) {
 			fs.Files[segmentFormat.Name(100)] = nth(fs, 3)
 			delete(fs.Files, segmentFormat.Name(10))
 		}, []uint64{10, 11, 12}, []string{
 			"00000000000000000007.segment, byte 264: frames 10 to 99 are damaged or missing (0 bytes, at most 90 frames lost)",
-			"00000000000000000100.segment, byte 0: cannot be read: header is damaged: it says position 10 (320 bytes, at most 11 frames lost)"}},
+			"00000000000000000100.segment, byte 0: cannot be read: header is damaged: it says position 10 (320 bytes, " +
+				"at most 11 frames lost)"}},
 		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
 			f := nth(fs, 3)
 			f.Data = append(f.Data, make([]byte, 4096)...)
-		}, nil, []string{"00000000000000000010.segment, byte 320: no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost (4096 bytes)"}},
+		}, nil,
+			[]string{"00000000000000000010.segment, byte 320: no waiting frame: a frame that is done, " +
+				"or a torn or failed write, never acknowledged unless power was lost (4096 bytes)"}},
 		{"all segments are missing: their content is unknown", func(fs *memfs.FS) {
 			for _, first := range firstsOf(fs) {
 				delete(fs.Files, segmentFormat.Name(first))
@@ -178,9 +185,13 @@ func TestReport(t *testing.T) {
 		{"damage to what is done loses nothing", func(fs *memfs.FS) {
 			r := entry(1)
 			nth(fs, 0).Data[segment.HeaderBytes+2*headBytes+len(r.Payload)] ^= 1
-		}, nil, []string{"00000000000000000001.segment, byte 101: no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost (68 bytes)"}},
-		{"an empty segment, as after a power loss", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = &memfs.File{} }, nil,
-			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole frame: a torn write, never acknowledged unless power was lost (0 bytes)"}},
+		}, nil,
+			[]string{"00000000000000000001.segment, byte 101: no waiting frame: a frame that is done, " +
+				"or a torn or failed write, never acknowledged unless power was lost (68 bytes)"}},
+		{"an empty segment, as after a power loss", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = &memfs.File{} },
+			nil,
+			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole frame: a torn write, " +
+				"never acknowledged unless power was lost (0 bytes)"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -330,12 +341,16 @@ func TestOpenRefuses(t *testing.T) {
 		want   string
 	}{
 		{"a segment of a newer version", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = newer(segmentFormat.Magic) },
-			"read queue segment 00000000000000000013.segment: unknown format version 2, this program knows 1: start the program that wrote it"},
+			"read queue segment 00000000000000000013.segment: unknown format version 2, this program knows 1: " +
+				"start the program that wrote it"},
 		{"a read position of a newer version", func(fs *memfs.FS) { fs.Files[doneName] = newer(doneMagic) },
-			"read the read position of the queue, done: unknown format version 2, this program knows 1: start the program that wrote it"},
+			"read the read position of the queue, done: unknown format version 2, this program knows 1: " +
+				"start the program that wrote it"},
 		{"a directory that cannot be listed", failing("list", ""), "list the queue: injected fault"},
-		{"a segment that cannot be opened", failing("open", segmentFormat.Name(4)), "open queue segment 00000000000000000004.segment: injected fault"},
-		{"a read position that cannot be opened", failing("open", doneName), "open the read position of the queue, done: injected fault"},
+		{"a segment that cannot be opened", failing("open", segmentFormat.Name(4)),
+			"open queue segment 00000000000000000004.segment: injected fault"},
+		{"a read position that cannot be opened", failing("open", doneName),
+			"open the read position of the queue, done: injected fault"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

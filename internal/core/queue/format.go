@@ -5,7 +5,9 @@ import "github.com/freshet-io/freshet/internal/core/segment"
 const doneMagic = "FRSHDONE"
 
 // segmentFormat is what core/segment needs to know of the queue's files.
-var segmentFormat = segment.Format{Noun: "queue segment", Magic: "FRSHQUEU", Suffix: ".segment", MaxPayload: MaxPayload, Stamped: true}
+var segmentFormat = segment.Format{
+	Noun: "queue segment", Magic: "FRSHQUEU", Suffix: ".segment", MaxPayload: MaxPayload, Stamped: true,
+}
 
 // onDisk returns a frame as it is stored: its samples are the tag, its time the stamp.
 func onDisk(f *Frame) segment.Frame {

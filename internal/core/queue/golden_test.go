@@ -77,7 +77,9 @@ func TestGoldenOpens(t *testing.T) {
 }
 
 var goldenReport = []string{
-	"00000000000000000015.segment, byte 0: removed, since it holds no whole frame: a torn write, never acknowledged unless power was lost (68 bytes)",
-	"00000000000000000007.segment, byte 264: no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost (100 bytes)",
+	"00000000000000000015.segment, byte 0: removed, since it holds no whole frame: a torn write, " +
+		"never acknowledged unless power was lost (68 bytes)",
+	"00000000000000000007.segment, byte 264: no waiting frame: a frame that is done, or a torn or failed write, " +
+		"never acknowledged unless power was lost (100 bytes)",
 	"00000000000000000010.segment, byte 124: frames 11 to 11 are damaged or missing (99 bytes, at most 1 frames lost)",
 }

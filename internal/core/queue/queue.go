@@ -125,7 +125,8 @@ func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 	}
 	n := segment.HeaderBytes + q.tail.Added()
 	if n > q.opts.MaxBytes {
-		return givenUp, fmt.Errorf("append to the queue: %w: %d bytes exceed its limit of %d", ErrTooLarge, n, q.opts.MaxBytes)
+		return givenUp,
+			fmt.Errorf("append to the queue: %w: %d bytes exceed its limit of %d", ErrTooLarge, n, q.opts.MaxBytes)
 	}
 	if q.tail.Full() {
 		q.seal()
@@ -220,7 +221,9 @@ func (q *Queue) Peek() (Frame, bool, error) {
 		}
 		if err := q.open(s.first); errors.Is(err, fs.ErrNotExist) {
 			if q.leave(s.first) { // and was not given up meanwhile
-				q.damaged(segment.Damage{File: segmentFormat.Name(s.first), Bytes: s.size, Frames: s.waiting.Frames, Reason: err.Error()})
+				q.damaged(segment.Damage{
+					File: segmentFormat.Name(s.first), Bytes: s.size, Frames: s.waiting.Frames, Reason: err.Error(),
+				})
 			}
 			continue
 		} else if err != nil {
@@ -289,7 +292,8 @@ func (q *Queue) passed(first segment.Position, from, to int64, last, next segmen
 	case err != nil:
 		d.Reason = "cannot be read: " + err.Error()
 	case frames == 0:
-		d.Reason = "no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost"
+		d.Reason = "no waiting frame: a frame that is done, or a torn or failed write, never acknowledged " +
+			"unless power was lost"
 	default:
 		d.Reason = fmt.Sprintf("frames %d to %d are damaged or missing", last+1, next-1)
 	}

@@ -67,7 +67,9 @@ func (r *renderer) request(first, last int) request {
 	} else {
 		r.version2(first, last)
 	}
-	made := request{first: first, raw: len(r.raw), values: make([]float64, last-first), samples: make([]uint32, last-first)}
+	made := request{
+		first: first, raw: len(r.raw), values: make([]float64, last-first), samples: make([]uint32, last-first),
+	}
 	for i := first; i < last; {
 		number := i / seriesPerPod
 		end := min((number+1)*seriesPerPod, last)

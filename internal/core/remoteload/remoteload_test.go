@@ -80,7 +80,8 @@ func read(t *testing.T, version int, body []byte) (all []sample) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[bool]string{true: "gauge"}[strings.Contains(ls.Get("__name__"), "in_flight")]; want != "" && string(m.Type) != want || m.Help == "" {
+		if want := map[bool]string{true: "gauge"}[strings.Contains(ls.Get("__name__"), "in_flight")]; want != "" &&
+			string(m.Type) != want || m.Help == "" {
 			t.Fatalf("metadata %+v of %v", m, ls)
 		}
 		add(ls, len(s.Samples), s.Samples[0].Timestamp, s.Samples[0].Value)
@@ -124,7 +125,8 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 						t.Fatalf("request %d has %d samples, but claims %d", k, len(got), r.Samples)
 					}
 					for _, s := range got {
-						if s.time != c.Begin+int64(round)*c.Interval || strings.Count(s.labels, "=") != c.Labels || !strings.Contains(s.labels, c.Job()) {
+						if s.time != c.Begin+int64(round)*c.Interval || strings.Count(s.labels, "=") != c.Labels ||
+							!strings.Contains(s.labels, c.Job()) {
 							t.Fatalf("round %d has %+v", round, s)
 						}
 						now[s.labels], seen[s.labels] = true, true
@@ -137,7 +139,8 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 					t.Errorf("round %d replaces %d of %d series", round, made, c.Series)
 				}
 			}
-			if totals.Samples != uint64(12*c.Series) || totals.NewSeries != uint64(len(seen)) || totals.Requests != uint64(12*c.Requests()) {
+			if totals.Samples != uint64(12*c.Series) || totals.NewSeries != uint64(len(seen)) ||
+				totals.Requests != uint64(12*c.Requests()) {
 				t.Errorf("totals %+v, and %d series came", totals, len(seen))
 			}
 		})

@@ -45,7 +45,8 @@ func makeSlots() (all []slot) {
 		length   = "Bytes of the last answer with this status."
 	)
 	for _, route := range [][2]string{
-		{"/api/v1/cart", "GET"}, {"/api/v1/cart/items", "POST"}, {"/api/v1/checkout", "POST"}, {"/api/v1/products/{id}", "GET"}, {"/healthz", "GET"},
+		{"/api/v1/cart", "GET"}, {"/api/v1/cart/items", "POST"}, {"/api/v1/checkout", "POST"},
+		{"/api/v1/products/{id}", "GET"}, {"/healthz", "GET"},
 	} {
 		add := func(name, help string, k kind, label string, values ...string) {
 			for _, v := range values {
@@ -90,7 +91,8 @@ const (
 
 // further are the labels of series with more than seven labels.
 var further = []label{
-	{"cluster", "production-1"}, {"region", "eu-west-1"}, {"zone", "eu-west-1b"}, {"namespace", "shop"}, {"team", "checkout"}, {"version", "v1.24.3"},
+	{"cluster", "production-1"}, {"region", "eu-west-1"}, {"zone", "eu-west-1b"}, {"namespace", "shop"},
+	{"team", "checkout"}, {"version", "v1.24.3"},
 }
 
 // labels returns the labels of series i, sorted by name.

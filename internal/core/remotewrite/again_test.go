@@ -11,7 +11,8 @@ import (
 // refused.
 func TestAUsedRequestLeavesNothing(t *testing.T) {
 	with := prompb.Histogram{Count: &prompb.Histogram_CountFloat{CountFloat: 1}, Schema: -53, CustomValues: []float64{1},
-		PositiveSpans: []prompb.BucketSpan{{Length: 1}}, PositiveCounts: []float64{1}, NegativeSpans: []prompb.BucketSpan{{Length: 1}}, NegativeCounts: []float64{1},
+		PositiveSpans: []prompb.BucketSpan{{Length: 1}}, PositiveCounts: []float64{1},
+		NegativeSpans: []prompb.BucketSpan{{Length: 1}}, NegativeCounts: []float64{1},
 		PositiveDeltas: []int64{1}, NegativeDeltas: []int64{1}}
 	var r Request
 	for _, h := range []prompb.Histogram{with, {Timestamp: 5}} {
@@ -25,7 +26,8 @@ func TestAUsedRequestLeavesNothing(t *testing.T) {
 		}
 	}
 	h := r.Histograms(&r.Series[0])[0]
-	if h.CustomValues != nil || h.PositiveSpans != nil || h.NegativeSpans != nil || h.PositiveDeltas != nil || h.NegativeDeltas != nil || h.PositiveCounts != nil || h.NegativeCounts != nil {
+	if h.CustomValues != nil || h.PositiveSpans != nil || h.NegativeSpans != nil || h.PositiveDeltas != nil ||
+		h.NegativeDeltas != nil || h.PositiveCounts != nil || h.NegativeCounts != nil {
 		t.Errorf("%+v", h)
 	}
 }

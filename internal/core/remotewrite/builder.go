@@ -29,7 +29,8 @@ type family struct {
 
 // ErrTooLargeToBuild means that the parts do not fit into one request, whose offsets have 32
 // bits.
-var ErrTooLargeToBuild = fmt.Errorf("the request would take more than %d bytes, since each series repeats its labels", math.MaxInt32)
+var ErrTooLargeToBuild = fmt.Errorf("the request would take more than %d bytes, since each series repeats its labels",
+	math.MaxInt32)
 
 // maxLabel is how many bytes a label takes besides its name and its value: their tags and
 // lengths, and the tag and length of the label.
@@ -153,8 +154,10 @@ func (b *Builder) Family(name, help, unit string, kind MetricType) bool {
 func (b *Builder) Bytes() int {
 	r := b.request
 	const series, sample, exemplar, histogram, number = 56, 24, 32, 320, 8
-	return len(b.Body) + len(r.Series)*series + len(r.samples)*sample + len(r.exemplars)*exemplar + len(r.histograms)*histogram +
-		number*(len(r.buckets.negativeSpans)+len(r.buckets.positiveSpans)+len(r.buckets.negativeDeltas)+len(r.buckets.positiveDeltas)+
+	return len(b.Body) + len(r.Series)*series + len(r.samples)*sample + len(r.exemplars)*exemplar +
+		len(r.histograms)*histogram +
+		number*(len(r.buckets.negativeSpans)+len(r.buckets.positiveSpans)+len(r.buckets.negativeDeltas)+
+			len(r.buckets.positiveDeltas)+
 			len(r.buckets.negativeCounts)+len(r.buckets.positiveCounts)+len(r.buckets.customValues))
 }
 
@@ -164,7 +167,8 @@ func (b *Builder) Finish() {
 	r := b.request
 	r.body = b.Body
 	for _, f := range b.families {
-		r.Families = append(r.Families, Family{Name: b.text(f.name), Help: b.text(f.help), Unit: b.text(f.unit), Type: f.kind})
+		r.Families = append(r.Families,
+			Family{Name: b.text(f.name), Help: b.text(f.help), Unit: b.text(f.unit), Type: f.kind})
 	}
 	b.request = nil
 }

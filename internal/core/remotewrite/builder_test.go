@@ -98,7 +98,8 @@ func TestStartsAreBuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	build(&built, nil, &sent)
-	if s, h := built.Samples(&built.Series[0])[0], built.Histograms(&built.Series[1])[0]; s.Start != 1e12-5 || h.Start != 7 {
+	if s, h := built.Samples(&built.Series[0])[0],
+		built.Histograms(&built.Series[1])[0]; s.Start != 1e12-5 || h.Start != 7 {
 		t.Errorf("%+v, %+v", s, h)
 	}
 }

@@ -126,11 +126,13 @@ func plainOf(r *Request) (p plain) {
 			ps.Samples = append(ps.Samples, [3]uint64{math.Float64bits(x.Value), uint64(x.Time), uint64(x.Start)})
 		}
 		for _, x := range r.Exemplars(&s) {
-			ps.Exemplars = append(ps.Exemplars, plainExemplar{labels(r.ExemplarLabels(nil, &x)), math.Float64bits(x.Value), uint64(x.Time)})
+			ps.Exemplars = append(ps.Exemplars,
+				plainExemplar{labels(r.ExemplarLabels(nil, &x)), math.Float64bits(x.Value), uint64(x.Time)})
 		}
 		for _, x := range r.Histograms(&s) {
 			count := func(c Count) string {
-				return [...]string{NoCount: "", IntegerCount: fmt.Sprint("int ", c.Integer), FloatCount: fmt.Sprint("float ", math.Float64bits(c.Float))}[c.Form]
+				return [...]string{NoCount: "", IntegerCount: fmt.Sprint("int ", c.Integer),
+					FloatCount: fmt.Sprint("float ", math.Float64bits(c.Float))}[c.Form]
 			}
 			spans := func(list []Span) (pairs [][2]int64) {
 				for _, s := range list {
@@ -139,7 +141,8 @@ func plainOf(r *Request) (p plain) {
 				return pairs
 			}
 			ps.Histograms = append(ps.Histograms, plainHistogram{
-				count(x.Count), count(x.ZeroCount), math.Float64bits(x.Sum), math.Float64bits(x.ZeroThreshold), x.Schema, int32(x.ResetHint),
+				count(x.Count), count(x.ZeroCount), math.Float64bits(x.Sum), math.Float64bits(x.ZeroThreshold), x.Schema,
+				int32(x.ResetHint),
 				spans(x.NegativeSpans), spans(x.PositiveSpans), x.NegativeDeltas, x.PositiveDeltas,
 				bitsOf(x.NegativeCounts), bitsOf(x.PositiveCounts), bitsOf(x.CustomValues), x.Time, x.Start,
 			})
@@ -258,12 +261,16 @@ func plainOfV2(m *writev2.Request) (p plain) {
 		return pairs
 	}
 	for _, s := range m.Timeseries {
-		ps := plainSeries{Labels: labels(s.LabelsRefs), Type: int32(s.Metadata.Type), Help: symbol(s.Metadata.HelpRef), Unit: symbol(s.Metadata.UnitRef)}
+		ps := plainSeries{
+			Labels: labels(s.LabelsRefs), Type: int32(s.Metadata.Type), Help: symbol(s.Metadata.HelpRef),
+			Unit: symbol(s.Metadata.UnitRef),
+		}
 		for _, x := range s.Samples {
 			ps.Samples = append(ps.Samples, [3]uint64{math.Float64bits(x.Value), uint64(x.Timestamp), uint64(x.StartTimestamp)})
 		}
 		for _, x := range s.Exemplars {
-			ps.Exemplars = append(ps.Exemplars, plainExemplar{labels(x.LabelsRefs), math.Float64bits(x.Value), uint64(x.Timestamp)})
+			ps.Exemplars = append(ps.Exemplars,
+				plainExemplar{labels(x.LabelsRefs), math.Float64bits(x.Value), uint64(x.Timestamp)})
 		}
 		for _, x := range s.Histograms {
 			var count, zero string
@@ -302,7 +309,8 @@ func seedsV1(t testing.TB) [][]byte {
 	group := []byte{0x3b, 0x08, 1, 0x3c} // field 7, as proto2 wrote messages
 	return [][]byte{
 		nil, whole, whole[:len(whole)/2], bytes.Repeat(marshal(t, plainRequestV1()), 2),
-		fieldOf(1, slices.Concat(pair("a", "b"), fieldOf(2, sample), pair("c", "d"), fieldOf(3, exemplar), pair("e", "f"))), // labels apart
+		// Labels apart.
+		fieldOf(1, slices.Concat(pair("a", "b"), fieldOf(2, sample), pair("c", "d"), fieldOf(3, exemplar), pair("e", "f"))),
 		fieldOf(1, slices.Concat(pair("a", "b"), group, fieldOf(2, append(group, sample...)))),
 		fieldOf(1, append(fieldOf(1, []byte{0x0a, 9, 'a'}), fieldOf(2, sample)...)), // a label that ends too soon
 		fieldOf(1, fieldOf(4, []byte{0x4a, 1, 0x80, 0x01, 0x6a, 1, 1, 2, 3, 4, 5, 6, 7, 8})),
@@ -319,12 +327,14 @@ func seedsV2(t testing.TB) [][]byte {
 	odd.Timeseries[0].LabelsRefs = odd.Timeseries[0].LabelsRefs[:1]
 	sample := marshal(t, &writev2.Sample{Value: 1, Timestamp: 2, StartTimestamp: 1})
 	series := slices.Concat(
-		[]byte{0x08, 1}, fieldOf(4, []byte{0x08, 2, 0x18, 5, 0x0a, 1, 1}), fieldOf(2, sample), []byte{0x0a, 1, 2}, // references apart, packed and not
+		// References apart, packed and not.
+		[]byte{0x08, 1}, fieldOf(4, []byte{0x08, 2, 0x18, 5, 0x0a, 1, 1}), fieldOf(2, sample), []byte{0x0a, 1, 2},
 		fieldOf(5, []byte{0x08, 1, 0x18, 1}), fieldOf(5, []byte{0x20, 2}), // metadata in two parts
 	)
 	return [][]byte{
 		nil, whole, whole[:len(whole)/2], marshal(t, twice), marshal(t, odd),
-		slices.Concat(fieldOf(5, series), fieldOf(4, nil), fieldOf(4, []byte("a")), fieldOf(4, []byte("b"))), // symbols after the references to them
+		// Symbols after the references to them.
+		slices.Concat(fieldOf(5, series), fieldOf(4, nil), fieldOf(4, []byte("a")), fieldOf(4, []byte("b"))),
 		fieldOf(5, nil), fieldOf(5, fieldOf(5, []byte{0x18, 1})),
 	}
 }
@@ -350,14 +360,18 @@ func marshal(t testing.TB, m interface{ Marshal() ([]byte, error) }) []byte {
 
 func plainRequestV1() *prompb.WriteRequest {
 	return &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
-		Labels:  []prompb.Label{{Name: "__name__", Value: "up"}, {Name: "job", Value: "a"}},
-		Samples: []prompb.Sample{{Value: 1, Timestamp: 1e12}, {Value: math.Float64frombits(0x7ff0000000000002), Timestamp: 1e12 + 1}},
+		Labels: []prompb.Label{{Name: "__name__", Value: "up"}, {Name: "job", Value: "a"}},
+		Samples: []prompb.Sample{
+			{Value: 1, Timestamp: 1e12}, {Value: math.Float64frombits(0x7ff0000000000002), Timestamp: 1e12 + 1},
+		},
 	}}}
 }
 
 func fullV1() *prompb.WriteRequest {
 	m := plainRequestV1()
-	m.Timeseries[0].Exemplars = []prompb.Exemplar{{Labels: []prompb.Label{{Name: "trace", Value: "1"}}, Value: -1, Timestamp: -5}}
+	m.Timeseries[0].Exemplars = []prompb.Exemplar{{
+		Labels: []prompb.Label{{Name: "trace", Value: "1"}}, Value: -1, Timestamp: -5,
+	}}
 	m.Timeseries = append(m.Timeseries, prompb.TimeSeries{
 		Labels: []prompb.Label{{Name: "__name__", Value: "h"}},
 		Histograms: []prompb.Histogram{
@@ -365,16 +379,20 @@ func fullV1() *prompb.WriteRequest {
 				Count: &prompb.Histogram_CountInt{CountInt: 9}, ZeroCount: &prompb.Histogram_ZeroCountInt{ZeroCountInt: 1},
 				Sum: 2.5, Schema: -3, ZeroThreshold: 1e-9, ResetHint: prompb.Histogram_GAUGE, Timestamp: 1e12,
 				NegativeSpans: []prompb.BucketSpan{{Offset: -2, Length: 1}}, NegativeDeltas: []int64{3},
-				PositiveSpans: []prompb.BucketSpan{{Offset: 1, Length: 2}, {Offset: 3, Length: 1}}, PositiveDeltas: []int64{3, -1, 2},
+				PositiveSpans:  []prompb.BucketSpan{{Offset: 1, Length: 2}, {Offset: 3, Length: 1}},
+				PositiveDeltas: []int64{3, -1, 2},
 			},
 			{
-				Count: &prompb.Histogram_CountFloat{CountFloat: 1.5}, ZeroCount: &prompb.Histogram_ZeroCountFloat{ZeroCountFloat: .5},
-				Schema: -53, CustomValues: []float64{1, 2, math.Inf(1)}, Timestamp: 1e12 + 1,
+				Count:     &prompb.Histogram_CountFloat{CountFloat: 1.5},
+				ZeroCount: &prompb.Histogram_ZeroCountFloat{ZeroCountFloat: .5},
+				Schema:    -53, CustomValues: []float64{1, 2, math.Inf(1)}, Timestamp: 1e12 + 1,
 				NegativeCounts: []float64{1}, PositiveCounts: []float64{.5, .5},
 			},
 		},
 	})
-	m.Metadata = []prompb.MetricMetadata{{Type: prompb.MetricMetadata_COUNTER, MetricFamilyName: "up", Help: "Whether.", Unit: "s"}}
+	m.Metadata = []prompb.MetricMetadata{{
+		Type: prompb.MetricMetadata_COUNTER, MetricFamilyName: "up", Help: "Whether.", Unit: "s",
+	}}
 	return m
 }
 
@@ -393,13 +411,15 @@ func fullV2() *writev2.Request {
 				Histograms: []writev2.Histogram{
 					{
 						Count: &writev2.Histogram_CountInt{CountInt: 9}, ZeroCount: &writev2.Histogram_ZeroCountInt{ZeroCountInt: 1},
-						Sum: 2.5, Schema: -3, ZeroThreshold: 1e-9, ResetHint: writev2.Histogram_RESET_HINT_GAUGE, Timestamp: 1e12, StartTimestamp: 7,
-						NegativeSpans: []writev2.BucketSpan{{Offset: -2, Length: 1}}, NegativeDeltas: []int64{3},
+						Sum: 2.5, Schema: -3, ZeroThreshold: 1e-9, ResetHint: writev2.Histogram_RESET_HINT_GAUGE, Timestamp: 1e12,
+						StartTimestamp: 7,
+						NegativeSpans:  []writev2.BucketSpan{{Offset: -2, Length: 1}}, NegativeDeltas: []int64{3},
 						PositiveSpans: []writev2.BucketSpan{{Offset: 1, Length: 2}}, PositiveDeltas: []int64{3, -1},
 					},
 					{
-						Count: &writev2.Histogram_CountFloat{CountFloat: 1.5}, ZeroCount: &writev2.Histogram_ZeroCountFloat{ZeroCountFloat: .5},
-						Schema: -53, CustomValues: []float64{1, 2}, Timestamp: 1e12 + 1,
+						Count:     &writev2.Histogram_CountFloat{CountFloat: 1.5},
+						ZeroCount: &writev2.Histogram_ZeroCountFloat{ZeroCountFloat: .5},
+						Schema:    -53, CustomValues: []float64{1, 2}, Timestamp: 1e12 + 1,
 						NegativeCounts: []float64{1}, PositiveCounts: []float64{.5},
 					},
 				},

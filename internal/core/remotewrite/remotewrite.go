@@ -67,7 +67,8 @@ const (
 )
 
 // ErrTooManyParts means that a request has more parts than its length allows.
-var ErrTooManyParts = fmt.Errorf("the request has more than %d series, samples or histograms, and they are shorter than %d bytes on average: some are nearly empty", fewParts, partBytes)
+var ErrTooManyParts = fmt.Errorf("the request has more than %d series, samples or histograms, "+
+	"and they are shorter than %d bytes on average: some are nearly empty", fewParts, partBytes)
 
 // part is a part of a list, [from, to). It takes half the memory of a slice in each series.
 type part struct{ from, to uint32 }
@@ -355,7 +356,9 @@ const maxKept = 50_000
 // Small reports whether a request is worth keeping for the next one.
 func (r *Request) Small() bool {
 	b := &r.buckets
-	return max(cap(r.Series), cap(r.Families), cap(r.symbols), cap(r.refs)/16, cap(r.samples), 4*cap(r.exemplars), 8*cap(r.histograms),
-		cap(r.keys)/64, cap(r.exemplarRefs)/16, cap(r.exemplarKeys)/64, cap(b.negativeSpans)/8, cap(b.positiveSpans)/8, cap(b.negativeDeltas)/8,
+	return max(cap(r.Series), cap(r.Families), cap(r.symbols), cap(r.refs)/16, cap(r.samples), 4*cap(r.exemplars),
+		8*cap(r.histograms),
+		cap(r.keys)/64, cap(r.exemplarRefs)/16, cap(r.exemplarKeys)/64, cap(b.negativeSpans)/8, cap(b.positiveSpans)/8,
+		cap(b.negativeDeltas)/8,
 		cap(b.positiveDeltas)/8, cap(b.negativeCounts)/8, cap(b.positiveCounts)/8, cap(b.customValues)/8) <= maxKept
 }

@@ -21,12 +21,16 @@ func TestAnErrorSaysWhere(t *testing.T) {
 		body []byte
 		want string
 	}{
-		{false, append(good, 0x3c), fmt.Sprintf("byte %d of the decompressed body does not begin a well-formed field of the protobuf message WriteRequest", len(good))},
-		{false, append(good, fieldOf(1, []byte{0x12, 9})...), fmt.Sprintf("time series 2: byte %d of the decompressed body", len(good))},
+		{false, append(good, 0x3c),
+			fmt.Sprintf("byte %d of the decompressed body does not begin a well-formed field of the protobuf "+
+				"message WriteRequest", len(good))},
+		{false, append(good, fieldOf(1, []byte{0x12, 9})...),
+			fmt.Sprintf("time series 2: byte %d of the decompressed body", len(good))},
 		{false, fieldOf(1, fieldOf(1, []byte{0x0a, 9})), "label 1 of the series is not a protobuf message Label"},
 		{true, fieldOf(5, []byte{0x12, 9}), "time series 1: byte 0 of the decompressed body"},
 		{true, marshal(t, odd), "time series 2: labels_refs has a name without a value, an odd number of references"},
-		{true, marshal(t, far), "time series 1: labels_refs of an exemplar refers to symbol 8, and the request has 8 symbols"},
+		{true, marshal(t, far),
+			"time series 1: labels_refs of an exemplar refers to symbol 8, and the request has 8 symbols"},
 		{true, marshal(t, help), "time series 1: help_ref refers to symbol 9, and the request has 8 symbols"},
 	} {
 		var r Request
@@ -48,7 +52,8 @@ func TestARequestIsUsedAgain(t *testing.T) {
 		if err := r.DecodeV1(first); err != nil || len(r.Series) != 2 || len(r.Families) != 1 {
 			t.Fatalf("%d series, %d families, %v", len(r.Series), len(r.Families), err)
 		}
-		if err := r.DecodeV1(second); err != nil || len(r.Series) != 1 || len(r.Families) != 0 || len(r.Exemplars(&r.Series[0])) != 0 {
+		if err := r.DecodeV1(second); err != nil || len(r.Series) != 1 || len(r.Families) != 0 ||
+			len(r.Exemplars(&r.Series[0])) != 0 {
 			t.Fatalf("%d series, %d families, %v", len(r.Series), len(r.Families), err)
 		}
 		if err := r.DecodeV2(marshal(t, fullV2())); err != nil || len(r.Series) != 2 || r.Series[0].Metadata.Help != 5 {
@@ -119,8 +124,10 @@ func BenchmarkDecode(b *testing.B) {
 // benchLabels returns 7 labels of series i, of lengths that are common in Kubernetes.
 func benchLabels(i int) [][2]string {
 	return [][2]string{
-		{"__name__", "http_server_requests_total"}, {"cluster", "eu-west-1-production"}, {"instance", fmt.Sprintf("10.%d.%d.%d:9090", i>>16, i>>8&255, i&255)},
-		{"job", "kubernetes-pods"}, {"method", []string{"GET", "POST"}[i%2]}, {"pod", fmt.Sprintf("checkout-7d9f8b6c5d-%05x", i)}, {"status", "200"},
+		{"__name__", "http_server_requests_total"}, {"cluster", "eu-west-1-production"},
+		{"instance", fmt.Sprintf("10.%d.%d.%d:9090", i>>16, i>>8&255, i&255)},
+		{"job", "kubernetes-pods"}, {"method", []string{"GET", "POST"}[i%2]},
+		{"pod", fmt.Sprintf("checkout-7d9f8b6c5d-%05x", i)}, {"status", "200"},
 	}
 }
 
@@ -141,8 +148,10 @@ func benchV2(series int) *writev2.Request {
 	table := writev2.NewSymbolTable()
 	for i := range series {
 		s := writev2.TimeSeries{
-			Samples:  []writev2.Sample{{Value: float64(i), Timestamp: 1_790_000_000_000 + int64(i)}},
-			Metadata: writev2.Metadata{Type: writev2.Metadata_METRIC_TYPE_COUNTER, HelpRef: table.Symbolize("Requests."), UnitRef: table.Symbolize("")},
+			Samples: []writev2.Sample{{Value: float64(i), Timestamp: 1_790_000_000_000 + int64(i)}},
+			Metadata: writev2.Metadata{
+				Type: writev2.Metadata_METRIC_TYPE_COUNTER, HelpRef: table.Symbolize("Requests."), UnitRef: table.Symbolize(""),
+			},
 		}
 		for _, l := range benchLabels(i) {
 			s.LabelsRefs = append(s.LabelsRefs, table.Symbolize(l[0]), table.Symbolize(l[1]))

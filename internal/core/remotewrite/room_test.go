@@ -13,7 +13,10 @@ func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	const size = 1 << 20
 	inSeries := func(tag byte, n int) []byte { // one series of empty messages
 		content := bytes.Repeat([]byte{tag, 0}, n/2)
-		body := []byte{1<<3 | wireBytes, byte(len(content)) | 0x80, byte(len(content)>>7) | 0x80, byte(len(content)>>14) | 0x80, byte(len(content) >> 21)}
+		body := []byte{
+			1<<3 | wireBytes, byte(len(content)) | 0x80, byte(len(content)>>7) | 0x80, byte(len(content)>>14) | 0x80,
+			byte(len(content) >> 21),
+		}
 		return append(body, content...)
 	}
 	second := func(body []byte) []byte { // as version 2
@@ -40,7 +43,8 @@ func TestEmptyPartsTakeNoMemory(t *testing.T) {
 			t.Errorf("%s: %v", c.what, c.err)
 		}
 	}
-	bytes := cap(r.Series)*int(unsafe.Sizeof(Series{})) + cap(r.Families)*int(unsafe.Sizeof(Family{})) + cap(r.samples)*int(unsafe.Sizeof(Sample{})) +
+	bytes := cap(r.Series)*int(unsafe.Sizeof(Series{})) + cap(r.Families)*int(unsafe.Sizeof(Family{})) +
+		cap(r.samples)*int(unsafe.Sizeof(Sample{})) +
 		cap(r.exemplars)*int(unsafe.Sizeof(Exemplar{})) + cap(r.histograms)*int(unsafe.Sizeof(Histogram{}))
 	if bytes > 80*size { // all five kinds together
 		t.Errorf("%d bytes for bodies of %d", bytes, size)

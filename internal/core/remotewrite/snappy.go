@@ -22,7 +22,8 @@ type SizeError struct {
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("the body has %d bytes decompressed, and the limit is %d; send fewer samples in a request", e.Size, e.Limit)
+	return fmt.Sprintf("the body has %d bytes decompressed, and the limit is %d; send fewer samples in a request",
+		e.Size, e.Limit)
 }
 
 // DecompressedSize returns how many bytes Decompress will return. It refuses a body if they are
@@ -39,7 +40,8 @@ func DecompressedSize(body []byte, limit int) (int, error) {
 		return 0, &SizeError{size, limit}
 	}
 	if float64(size) > maxRatio*float64(len(body)) {
-		return 0, fmt.Errorf("the body is not compressed with snappy: %d bytes cannot become the %d of its header", len(body), size)
+		return 0,
+			fmt.Errorf("the body is not compressed with snappy: %d bytes cannot become the %d of its header", len(body), size)
 	}
 	return int(size), nil
 }

@@ -26,9 +26,11 @@ func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 		want string
 	}{
 		{"4 GiB", binary.AppendUvarint(nil, 4<<30-1), "the body has 4294967295 bytes decompressed, and the limit is 1048576"},
-		{"more than snappy can", binary.AppendUvarint(nil, 1<<40), "the body has 1099511627776 bytes decompressed, and the limit is"},
+		{"more than snappy can", binary.AppendUvarint(nil, 1<<40),
+			"the body has 1099511627776 bytes decompressed, and the limit is"},
 		{"a byte over the limit", snappy.Encode(nil, make([]byte, limit+1)), "the body has 1048577 bytes"},
-		{"a header alone", binary.AppendUvarint(nil, limit), "the body is not compressed with snappy: 3 bytes cannot become the 1048576 of its header"},
+		{"a header alone", binary.AppendUvarint(nil, limit),
+			"the body is not compressed with snappy: 3 bytes cannot become the 1048576 of its header"},
 		{"nothing", nil, "the body is not compressed with snappy"},
 		{"no end of the size", bytes.Repeat([]byte{0xff}, 10), "the body is not compressed with snappy"},
 		{"cut off", snappy.Encode(nil, []byte("abcdef"))[:4], "the body is not compressed with snappy"},
@@ -59,7 +61,8 @@ func TestDecompress(t *testing.T) {
 		random[i] = byte(rand.Uint32())
 	}
 	memory := make([]byte, 0, 1<<20)
-	for _, want := range [][]byte{nil, []byte("a"), random, make([]byte, 1<<20), bytes.Repeat([]byte("up"), 3000), make([]byte, 70), make([]byte, 65536)} {
+	for _, want := range [][]byte{nil, []byte("a"), random, make([]byte, 1<<20), bytes.Repeat([]byte("up"), 3000),
+		make([]byte, 70), make([]byte, 65536)} {
 		got, err := Decompress(memory, snappy.Encode(nil, want), 1<<20)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes become %d, %v", len(want), len(got), err)

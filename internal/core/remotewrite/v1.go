@@ -61,7 +61,8 @@ func (r *Request) unread(message string, at int) error {
 }
 
 func malformed(message string, at int) error {
-	return fmt.Errorf("byte %d of the decompressed body does not begin a well-formed field of the protobuf message %s", at, message)
+	return fmt.Errorf("byte %d of the decompressed body does not begin a well-formed field of the protobuf message %s",
+		at, message)
 }
 
 // seriesV1 reads the TimeSeries in b, the body up to its end, from i on.

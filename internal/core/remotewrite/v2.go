@@ -61,7 +61,8 @@ type RefError struct {
 }
 
 func (e *RefError) Error() string {
-	return fmt.Sprintf("time series %d: %s refers to symbol %d, and the request has %d symbols", e.Series, e.Field, e.Ref, e.Symbols)
+	return fmt.Sprintf("time series %d: %s refers to symbol %d, and the request has %d symbols",
+		e.Series, e.Field, e.Ref, e.Symbols)
 }
 
 // checkRefs refuses a request whose highest reference is too high, and finds the place for the

@@ -51,7 +51,8 @@ func FuzzScanner(f *testing.F) {
 			if !ok {
 				break
 			}
-			if f.Pos <= last || f.Pos >= segment.Position(limit) || f.Pos-last-1 > segment.Position(f.Offset-end)/segment.Position(format.HeadBytes()) {
+			if f.Pos <= last || f.Pos >= segment.Position(limit) ||
+				f.Pos-last-1 > segment.Position(f.Offset-end)/segment.Position(format.HeadBytes()) {
 				t.Fatalf("position %d behind %d, %d bytes on, limit %d", f.Pos, last, f.Offset-end, limit)
 			}
 			if format.Accept != nil && !format.Accept(f.Tag) {

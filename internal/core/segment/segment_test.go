@@ -16,7 +16,11 @@ const testMark = 0x9d3fa8c1
 
 // The two forms of a frame.
 var (
-	plain   = segment.Format{Noun: "log", Magic: "FRSHPLAI", Suffix: ".plain", MaxPayload: 1 << 10, Accept: func(tag uint32) bool { return tag < 1000 }}
+	plain = segment.Format{
+		Noun: "log", Magic: "FRSHPLAI", Suffix: ".plain", MaxPayload: 1 << 10, Accept: func(tag uint32) bool {
+			return tag < 1000
+		},
+	}
 	stamped = segment.Format{Noun: "log", Magic: "FRSHSTAM", Suffix: ".stamped", MaxPayload: 1 << 10, Stamped: true}
 )
 
@@ -24,9 +28,12 @@ var (
 func TestLayout(t *testing.T) {
 	frame := segment.Frame{Pos: 7, Tag: 517, Stamp: 9, Payload: []byte("abc")}
 	for want, got := range map[string][]byte{
-		"46525348504c4149 01000000 c1a83f9d 0700000000000000 81c65dc5":                 segment.AppendHeader(nil, plain.Magic, testMark, 7),
-		"c1a83f9d 64d92b93 03000000 05020000 0700000000000000 616263":                  plain.AppendFrame(nil, testMark, &frame),
-		"c1a83f9d b0814857 03000000 05020000 0700000000000000 0900000000000000 616263": stamped.AppendFrame(nil, testMark, &frame),
+		"46525348504c4149 01000000 c1a83f9d 0700000000000000 81c65dc5": segment.AppendHeader(nil, plain.Magic,
+			testMark, 7),
+		"c1a83f9d 64d92b93 03000000 05020000 0700000000000000 616263": plain.AppendFrame(nil, testMark,
+			&frame),
+		"c1a83f9d b0814857 03000000 05020000 0700000000000000 0900000000000000 616263": stamped.AppendFrame(nil, testMark,
+			&frame),
 	} {
 		if got := fmt.Sprintf("%x", got); got != strings.ReplaceAll(want, " ", "") {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -56,7 +63,8 @@ func TestFiles(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("files\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if all := plain.Files(names); len(all) != 4 || len(segment.After(all, 20)) != 1 || len(segment.After(all, 300)) != 0 || len(plain.Files(nil)) != 0 {
+	if all := plain.Files(names); len(all) != 4 || len(segment.After(all, 20)) != 1 || len(segment.After(all, 300)) != 0 ||
+		len(plain.Files(nil)) != 0 {
 		t.Errorf("all files: %v", all)
 	}
 }
@@ -153,7 +161,8 @@ func TestFailedFirstWrite(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := appendAll(a, "lost"); !errors.Is(err, memfs.ErrInjected) || !strings.Contains(err.Error(), op+" "+plain.Name(1)) {
+		if _, err := appendAll(a, "lost"); !errors.Is(err, memfs.ErrInjected) ||
+			!strings.Contains(err.Error(), op+" "+plain.Name(1)) {
 			t.Errorf("%s: %v; it must name the file", op, err)
 		}
 		if !a.CutBack() || len(fs.Files) > 0 || fs.Handles > 0 {
@@ -183,9 +192,11 @@ func TestScannerFollowsAWriter(t *testing.T) {
 		return fmt.Sprint(string(f.Payload), " ", ok, " ", s.Last, " ", s.Err)
 	}
 	for i, got := range []string{
-		next(size, segment.NoLimit), next(size, segment.NoLimit), next(a.Size()-1, 2), next(a.Size(), 3), next(a.Size(), 3), next(a.Size(), segment.NoLimit),
+		next(size, segment.NoLimit), next(size, segment.NoLimit), next(a.Size()-1, 2), next(a.Size(), 3), next(a.Size(), 3),
+		next(a.Size(), segment.NoLimit),
 	} {
-		want := []string{"one true 1 <nil>", " false 1 <nil>", " false 1 <nil>", "two true 2 <nil>", " false 2 <nil>", "three true 3 <nil>"}[i]
+		want := []string{"one true 1 <nil>", " false 1 <nil>", " false 1 <nil>", "two true 2 <nil>", " false 2 <nil>",
+			"three true 3 <nil>"}[i]
 		if got != want {
 			t.Errorf("step %d: %q, want %q", i, got, want)
 		}
@@ -207,7 +218,8 @@ func TestForeignFrames(t *testing.T) {
 		"a position without room":           {Pos: 7},
 		"a position that was there":         {Pos: 5},
 	} {
-		data := slices.Concat(segment.AppendHeader(nil, plain.Magic, testMark, 5), good(5), plain.AppendFrame(nil, testMark, &foreign), good(6))
+		data := slices.Concat(segment.AppendHeader(nil, plain.Magic, testMark, 5), good(5),
+			plain.AppendFrame(nil, testMark, &foreign), good(6))
 		fs := memfs.New()
 		fs.Files[plain.Name(5)] = &memfs.File{Data: data}
 		s, err := plain.Open(fs, 5)
@@ -224,7 +236,8 @@ func TestForeignFrames(t *testing.T) {
 			t.Errorf("%s: %d frames up to %d at %d of %d", name, n, s.Last, s.End, s.Size)
 		}
 		fs.Files[plain.Name(8)] = fs.Files[plain.Name(5)]
-		if s, err = plain.Open(fs, 8); err != nil || s.End != 0 || !strings.HasSuffix(fmt.Sprint(s.Err), "it says position 5") {
+		if s, err = plain.Open(fs, 8); err != nil || s.End != 0 ||
+			!strings.HasSuffix(fmt.Sprint(s.Err), "it says position 5") {
 			t.Errorf("a renamed file: %v, %+v", err, s)
 		}
 	}

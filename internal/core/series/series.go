@@ -28,7 +28,9 @@ const (
 	LastKind = UpDown
 )
 
-var kindNames = [...]string{Counter: "counter", Gauge: "gauge", Timer: "timer", Set: "set", Check: "check", UpDown: "updown"}
+var kindNames = [...]string{
+	Counter: "counter", Gauge: "gauge", Timer: "timer", Set: "set", Check: "check", UpDown: "updown",
+}
 
 // String returns the kind's name in the documentation.
 func (k Kind) String() string {
@@ -48,7 +50,9 @@ func (k Kind) MetricType() string {
 		return "counter"
 	case Timer:
 		return "histogram"
-	default: // sets are stored as the gauge of their distinct values, checks as their status, up/down counters as their total
+	default:
+		// Sets are stored as the gauge of their distinct values, checks as their status, up/down
+		// counters as their total.
 		return "gauge"
 	}
 }

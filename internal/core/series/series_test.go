@@ -66,9 +66,11 @@ func FuzzParseKey(f *testing.F) {
 }
 
 func TestPolicyReadBack(t *testing.T) {
-	for _, p := range []Policy{DefaultPolicy, {Merge: MergeMax, Schema: -4, MaxBuckets: 1}, {Schema: 8, MaxBuckets: 500, Bounds: []float64{-1, 0, 2.5}}} {
+	for _, p := range []Policy{DefaultPolicy, {Merge: MergeMax, Schema: -4, MaxBuckets: 1},
+		{Schema: 8, MaxBuckets: 500, Bounds: []float64{-1, 0, 2.5}}} {
 		got, err := ParsePolicy(AppendPolicy(nil, &p))
-		if err != nil || got.Merge != p.Merge || got.Schema != p.Schema || got.MaxBuckets != p.MaxBuckets || !slices.Equal(got.Bounds, p.Bounds) {
+		if err != nil || got.Merge != p.Merge || got.Schema != p.Schema || got.MaxBuckets != p.MaxBuckets ||
+			!slices.Equal(got.Bounds, p.Bounds) {
 			t.Errorf("%+v read back as %+v, %v", p, got, err)
 		}
 	}

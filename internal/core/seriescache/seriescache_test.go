@@ -93,7 +93,8 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 		}
 	}
 	c.Evict(7)
-	if got := append(find(c, v1), find(c, v2)...); got[0] != 0 || got[1] != 0 || got[2] != m || got[3] != 0 || got[4] != 0 || got[5] != m {
+	if got := append(find(c, v1), find(c, v2)...); got[0] != 0 || got[1] != 0 || got[2] != m || got[3] != 0 ||
+		got[4] != 0 || got[5] != m {
 		t.Errorf("found after it was evicted: %v", got)
 	}
 	c.Evict(7) // a second time does nothing
@@ -106,7 +107,8 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 func TestLabelsAreNotRunTogether(t *testing.T) {
 	for _, v2 := range []bool{false, true} {
 		c := New()
-		r := request(t, v2, []string{"a", "bc"}, []string{"ab", "c"}, []string{"a", "b", "c", "d"}, []string{"a", "b"}, nil, []string{"", ""})
+		r := request(t, v2, []string{"a", "bc"}, []string{"ab", "c"}, []string{"a", "b", "c", "d"}, []string{"a", "b"}, nil,
+			[]string{"", ""})
 		for i := range r.Series {
 			add(c, r, i, c.NewSeries(uint64(i+1), 0))
 		}
@@ -133,7 +135,8 @@ func TestSpellingsAreBounded(t *testing.T) {
 	if c.Spellings() != maxSpellings+1 {
 		t.Errorf("%d spellings are remembered, %d of them of a series that is kept", c.Spellings(), maxSpellings)
 	}
-	if got := find(c, request(t, false, []string{"dropped", fmt.Sprint(maxDropped)}, []string{"a", "3"})); got[0] != Dropped || got[1] != n {
+	if got := find(c, request(t, false, []string{"dropped", fmt.Sprint(maxDropped)}, []string{"a", "3"})); got[0] !=
+		Dropped || got[1] != n {
 		t.Errorf("%v", got)
 	}
 	c.ForgetSpellings()
@@ -154,7 +157,8 @@ func TestAgainstAMap(t *testing.T) {
 		v2 := random.IntN(2) == 0
 		var sets [][]string
 		for range 1 + random.IntN(6) {
-			sets = append(sets, []string{"name", fmt.Sprint(random.IntN(60)), "x", strings.Repeat("y", []int{0, 1, 200}[random.IntN(3)])})
+			sets = append(sets,
+				[]string{"name", fmt.Sprint(random.IntN(60)), "x", strings.Repeat("y", []int{0, 1, 200}[random.IntN(3)])})
 		}
 		r := request(t, v2, sets...)
 		var u Cursor
@@ -250,8 +254,11 @@ func BenchmarkFind(b *testing.B) {
 			b.Run(fmt.Sprintf("v2=%v/shuffled=%v", v2, shuffled), func(b *testing.B) {
 				var sets [][]string
 				for i := range 2000 {
-					sets = append(sets, []string{"__name__", fmt.Sprint("http_requests_", i%20, "_total"), "code", "200", "handler", fmt.Sprint("/api/v1/", i%50),
-						"instance", fmt.Sprintf("10.0.%d.%d:9090", i%7, i%250), "job", "api-server", "method", "get", "pod", fmt.Sprintf("api-server-%08x", i)})
+					sets = append(sets,
+						[]string{"__name__", fmt.Sprint("http_requests_", i%20, "_total"), "code", "200", "handler",
+							fmt.Sprint("/api/v1/", i%50),
+							"instance", fmt.Sprintf("10.0.%d.%d:9090", i%7, i%250), "job", "api-server", "method", "get", "pod",
+							fmt.Sprintf("api-server-%08x", i)})
 				}
 				c := New()
 				requests := []*remotewrite.Request{request(b, v2, sets...)}

@@ -72,7 +72,10 @@ type Histogram struct {
 // read returns the counts of about one moment: a duration that is counted meanwhile may be
 // in some fields only. Count is the sum of the buckets, as readers expect.
 func (h *histogram) read() Histogram {
-	r := Histogram{Sum: time.Duration(h.sum.Load()).Seconds(), Zero: h.zero.Load(), Buckets: map[int]int64{}, Exemplar: h.exemplar.Load()}
+	r := Histogram{
+		Sum: time.Duration(h.sum.Load()).Seconds(), Zero: h.zero.Load(), Buckets: map[int]int64{},
+		Exemplar: h.exemplar.Load(),
+	}
 	r.Count = r.Zero
 	for i := range h.buckets {
 		if n := h.buckets[i].Load(); n > 0 {

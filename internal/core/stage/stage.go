@@ -33,7 +33,9 @@ const (
 	NumStages
 )
 
-var names = [NumStages]string{"read", "parse", "window", "forward", "journal", "tile", "distribute", "queue", "append", "visible"}
+var names = [NumStages]string{
+	"read", "parse", "window", "forward", "journal", "tile", "distribute", "queue", "append", "visible",
+}
 
 // String returns the stage's name in metrics, configuration and pages.
 func (s Stage) String() string { return names[s] }

@@ -143,7 +143,8 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	many, few := stats(t, w, stage.Queue, stage.RemoteWrite), stats(t, w, stage.Queue, stage.OTLP)
 	// The standard deviation is 27.
 	if many.Spent.Count < 850 || many.Spent.Count > 1150 || many.Samples != 4000*7 || over != 4010 {
-		t.Errorf("of 4000 trips %d are timed, %d samples counted, %d of all were seen over budget", many.Spent.Count, many.Samples, over)
+		t.Errorf("of 4000 trips %d are timed, %d samples counted, %d of all were seen over budget",
+			many.Spent.Count, many.Samples, over)
 	}
 	if few.Spent.Count != 10 {
 		t.Errorf("of few %d are timed", few.Spent.Count)
@@ -204,7 +205,8 @@ func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := stats(t, w, stage.Queue, stage.DogStatsD).Spent
-	ours := prometheus.MustNewConstNativeHistogram(prometheus.NewDesc("x", "x", nil, nil), h.Count, h.Sum, h.Buckets, nil, h.Zero, stage.Schema, stage.ZeroThreshold, time.Time{})
+	ours := prometheus.MustNewConstNativeHistogram(prometheus.NewDesc("x", "x", nil, nil), h.Count, h.Sum, h.Buckets, nil,
+		h.Zero, stage.Schema, stage.ZeroThreshold, time.Time{})
 	if err := ours.Write(&got); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +246,8 @@ func TestExemplars(t *testing.T) {
 	w.End(trip)
 	w.Exemplify(trip, "4bf92f3577b34da6a3ce929d0e0e4736")
 	got := stats(t, w, stage.Append, stage.DogStatsD).Spent.Exemplar
-	if got == nil || *got != (stage.Exemplar{Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Spent: 2 * time.Second, At: at(3 * time.Second)}) {
+	if got == nil ||
+		*got != (stage.Exemplar{Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Spent: 2 * time.Second, At: at(3 * time.Second)}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -296,7 +299,9 @@ func BenchmarkEnd(b *testing.B) {
 		})
 	}
 	b.Run("prometheus", func(b *testing.B) {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160})
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		})
 		for b.Loop() {
 			for i := range 11 {
 				h.Observe(float64(i) / 1000)

@@ -133,7 +133,8 @@ func (w *Watch) Stats() (all []Stats) {
 	for s := range w.cells {
 		for i := range w.cells[s] {
 			c := &w.cells[s][i]
-			if stats := (Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), w.samples[i][s].Load()}); stats.Spent.Count > 0 {
+			if stats := (Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), w.samples[i][s].Load()}); stats.Spent.Count >
+				0 {
 				all = append(all, stats)
 			}
 		}
@@ -152,7 +153,9 @@ type Exemplar struct {
 func (w *Watch) Exemplify(t *Trip, trace string) {
 	for s := range t.spans {
 		if span := &t.spans[s]; span.passed {
-			w.cells[s][t.Input].spent.exemplar.Store(&Exemplar{Trace: trace, Spent: span.left - span.entered, At: t.Born.Add(span.left)})
+			w.cells[s][t.Input].spent.exemplar.Store(&Exemplar{
+				Trace: trace, Spent: span.left - span.entered, At: t.Born.Add(span.left),
+			})
 		}
 	}
 }

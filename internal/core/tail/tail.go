@@ -143,7 +143,8 @@ func (s *Selector) named(name []byte, in *mapping.Input) bool {
 	// The stored name depends on all of a line but its values. The number and length before
 	// each field keep fields apart.
 	s.key = append(s.key[:0], byte(in.Type))
-	for i, field := range [...][]byte{in.Name, in.Tags, in.Host, in.Origin.Container, in.Origin.Inode, in.Origin.External, in.Origin.Cardinality} {
+	for i, field := range [...][]byte{in.Name, in.Tags, in.Host, in.Origin.Container, in.Origin.Inode, in.Origin.External,
+		in.Origin.Cardinality} {
 		if len(field) > 0 {
 			s.key = append(append(s.key, byte(i), byte(len(field)>>8), byte(len(field))), field...)
 		}

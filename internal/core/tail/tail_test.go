@@ -88,7 +88,8 @@ func TestStoredNamesAreAskedOnce(t *testing.T) {
 		for l := range s.Lines(&d) {
 			got = append(got, l.Text)
 		}
-		if want := "a:1|c|#page:home a:2|c|#page:home"; strings.Join(got, " ") != want || asked["page:home"] != round || asked["page:cart"] != round {
+		if want := "a:1|c|#page:home a:2|c|#page:home"; strings.Join(got, " ") != want || asked["page:home"] != round ||
+			asked["page:cart"] != round {
 			t.Errorf("%q, want %q; asked %v", got, want, asked)
 		}
 		s.Forget()
@@ -106,7 +107,8 @@ func TestStoredNamesAreAskedOnce(t *testing.T) {
 func TestMalformedIsExplained(t *testing.T) {
 	d := capture.Datagram{Time: 5, Network: "udp", Address: "127.0.0.1:8125", Data: []byte("a:oops|c|#k:v")}
 	for l := range New(Filter{}, nil).Lines(&d) {
-		if l.Malformed != "bad_value" || l.At != 2 || l.Expected == "" || l.Text != string(d.Data) || l.Listener != "udp://127.0.0.1:8125" || l.Sender != "" || len(l.Tags) != 1 {
+		if l.Malformed != "bad_value" || l.At != 2 || l.Expected == "" || l.Text != string(d.Data) ||
+			l.Listener != "udp://127.0.0.1:8125" || l.Sender != "" || len(l.Tags) != 1 {
 			t.Errorf("%+v", l)
 		}
 		return

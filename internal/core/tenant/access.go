@@ -64,7 +64,8 @@ func ByTokens(file string, text []byte) (*Access, error) {
 		return nil, err
 	}
 	if len(read.Tenants) == 0 {
-		return nil, fmt.Errorf("%s: tenants: is empty, so no request would be allowed; add a tenant with a name and tokens", file)
+		return nil,
+			fmt.Errorf("%s: tenants: is empty, so no request would be allowed; add a tenant with a name and tokens", file)
 	}
 	a := &Access{}
 	for _, t := range read.Tenants {
@@ -88,15 +89,20 @@ func (a *Access) Grant(c Claim) (Grant, error) {
 	case a.trusted:
 		return a.byHeader(c)
 	case c.Token == "":
-		return Grant{}, fmt.Errorf("%w: the request has no token; send one of a tenant in the header Authorization: Bearer TOKEN", ErrNoToken)
+		return Grant{},
+			fmt.Errorf("%w: the request has no token; send one of a tenant in the header Authorization: Bearer TOKEN",
+				ErrNoToken)
 	}
 	g, ok := a.find(c.Token)
 	if !ok {
-		return Grant{}, fmt.Errorf("%w: no tenant has this token; add its SHA-256 to http.tenants_file and reload", ErrNoToken)
+		return Grant{},
+			fmt.Errorf("%w: no tenant has this token; add its SHA-256 to http.tenants_file and reload", ErrNoToken)
 	}
 	for _, header := range c.Headers {
 		if header != g.Tenant {
-			return Grant{}, fmt.Errorf("X-Scope-OrgID is %.80q and the token belongs to %q; send a token of that tenant, or leave the header out", header, g.Tenant)
+			return Grant{},
+				fmt.Errorf("X-Scope-OrgID is %.80q and the token belongs to %q; send a token of that tenant, "+
+					"or leave the header out", header, g.Tenant)
 		}
 	}
 	return g, nil
@@ -122,13 +128,16 @@ func (a *Access) byHeader(c Claim) (Grant, error) {
 	case 1:
 		name = c.Headers[0]
 	default: // one is the proxy's, another may be the client's
-		return Grant{}, fmt.Errorf("X-Scope-OrgID is given %d times; let the proxy replace the client's header", len(c.Headers))
+		return Grant{},
+			fmt.Errorf("X-Scope-OrgID is given %d times; let the proxy replace the client's header", len(c.Headers))
 	}
 	if err := Check(name); err != nil {
 		return Grant{}, fmt.Errorf("X-Scope-OrgID: %w", err)
 	}
 	if a.known != nil && !a.known[name] {
-		return Grant{}, fmt.Errorf("X-Scope-OrgID: the tenant %q is not known here; name it below limits.tenants, or set http.allow_unknown_tenants", name)
+		return Grant{},
+			fmt.Errorf("X-Scope-OrgID: the tenant %q is not known here; name it below limits.tenants, "+
+				"or set http.allow_unknown_tenants", name)
 	}
 	return Grant{name, true, true}, nil
 }
@@ -163,7 +172,11 @@ func (f tenantsFile) Validate() (problems []conf.Problem) {
 	names, owners := map[string]int{}, map[[sha256.Size]byte]string{}
 	for i, t := range f.Tenants {
 		if first, given := names[t.Name]; given {
-			problems = append(problems, conf.Problem{Key: fmt.Sprintf("tenants[%d].name", i), Text: fmt.Sprintf("is also the name of tenants[%d]; put all tokens of a tenant below one name", first)})
+			problems = append(problems,
+				conf.Problem{
+					Key:  fmt.Sprintf("tenants[%d].name", i),
+					Text: fmt.Sprintf("is also the name of tenants[%d]; put all tokens of a tenant below one name", first),
+				})
 		} else {
 			names[t.Name] = i
 		}
@@ -190,7 +203,10 @@ func (e entry) Validate() (problems []conf.Problem) {
 	}
 	problems = append(problems, checkMay(e.May)...)
 	if len(e.Tokens) == 0 {
-		problems = append(problems, conf.Problem{Key: "tokens", Text: "is empty, so no request could be this tenant's; add a token, or remove the tenant"})
+		problems = append(problems,
+			conf.Problem{
+				Key: "tokens", Text: "is empty, so no request could be this tenant's; add a token, or remove the tenant",
+			})
 	}
 	return problems
 }
@@ -218,7 +234,8 @@ func (h tokenHash) bytes() ([sha256.Size]byte, error) { return hashBytes(h.SHA25
 func hashBytes(text string) (hash [sha256.Size]byte, err error) {
 	read, err := hex.DecodeString(text)
 	if err != nil || len(read) != len(hash) {
-		return hash, fmt.Errorf("sha256 must be the %d hexadecimal digits that printf %%s TOKEN | sha256sum prints", 2*len(hash))
+		return hash,
+			fmt.Errorf("sha256 must be the %d hexadecimal digits that printf %%s TOKEN | sha256sum prints", 2*len(hash))
 	}
 	return [sha256.Size]byte(read), nil
 }

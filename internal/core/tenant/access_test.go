@@ -46,7 +46,8 @@ func TestTokens(t *testing.T) {
 		{"one of nobody", "firs", nil, Grant{}, "no tenant has this token"},
 		{"its hash, which others may read", hash("first"), nil, Grant{}, "no tenant has this token"},
 		{"no token, whatever the header says", "", []string{"shop"}, Grant{}, "Authorization: Bearer TOKEN"},
-		{"a header that names another", "first", []string{"agents"}, Grant{}, `X-Scope-OrgID is "agents" and the token belongs to "shop"`},
+		{"a header that names another", "first", []string{"agents"}, Grant{},
+			`X-Scope-OrgID is "agents" and the token belongs to "shop"`},
 		{"one of two that does", "first", []string{"shop", "agents"}, Grant{}, `X-Scope-OrgID is "agents"`},
 		{"an empty one", "first", []string{""}, Grant{}, `X-Scope-OrgID is ""`},
 	} {
@@ -79,7 +80,8 @@ func TestHeader(t *testing.T) {
 		{"nobody asked: the header is ignored", nil, []string{"shop"}, "default"},
 	} {
 		got, err := c.access.Grant(Claim{Address: "default", Token: "any", Headers: c.headers})
-		if got.Tenant != c.want || (err == nil) != (c.want != "") || got.Read != (err == nil) || got.Write != (err == nil) || errors.Is(err, ErrNoToken) {
+		if got.Tenant != c.want || (err == nil) != (c.want != "") || got.Read != (err == nil) || got.Write != (err == nil) ||
+			errors.Is(err, ErrNoToken) {
 			t.Errorf("%s: %+v, %v; want %q", c.why, got, err, c.want)
 		}
 	}
@@ -90,10 +92,13 @@ func TestHeader(t *testing.T) {
 func TestTenantsFileProblems(t *testing.T) {
 	one, two := hash("one"), hash("two")
 	for _, c := range []struct{ why, text, want string }{
-		{"empty, as half an edit leaves it", "", "f: tenants: is empty, so no request would be allowed; add a tenant with a name and tokens"},
+		{"empty, as half an edit leaves it", "",
+			"f: tenants: is empty, so no request would be allowed; add a tenant with a name and tokens"},
 		{"not YAML", "tenants: [", "f:1: is not YAML: did not find expected node content"},
 		{
-			"several", "tenants:\n- name: a/b\n  may: wirte\n  tokens:\n  - sha256: " + one + "\n- nmae: c\n  tokens: [{sha256: " + two + "}]\n",
+			"several",
+			"tenants:\n- name: a/b\n  may: wirte\n  tokens:\n  - sha256: " + one + "\n- nmae: c\n  tokens: [{sha256: " + two +
+				"}]\n",
 			`f:2: tenants[0].name = a/b: tenant "a/b": '/' is not allowed; use 1 to 64 letters, digits, dots, dashes and underscores
 f:3: tenants[0].may = wirte: must be read, write or both
 f:6: tenants[1].nmae = c: is not a key; did you mean tenants[1].name?
@@ -103,15 +108,20 @@ f:6: tenants[1].name: tenant "": not a name; use 1 to 64 letters, digits, dots, 
 			"the token itself", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n  - sha256: s3cret\n",
 			"f:5: tenants[0].tokens[1]: sha256 must be the 64 hexadecimal digits that printf %s TOKEN | sha256sum prints",
 		},
-		{"what a token may", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n    may: all\n", "f:5: tenants[0].tokens[0].may = all: must be read, write or both"},
-		{"the token without its key", "tenants:\n- name: a\n  tokens: [s3cret]\n", "f:3: tenants[0].tokens[0]: is one value; write its keys below it, indented"},
-		{"nobody can be it", "tenants:\n- name: a\n", "f:2: tenants[0].tokens: is empty, so no request could be this tenant's; add a token, or remove the tenant"},
+		{"what a token may", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n    may: all\n",
+			"f:5: tenants[0].tokens[0].may = all: must be read, write or both"},
+		{"the token without its key", "tenants:\n- name: a\n  tokens: [s3cret]\n",
+			"f:3: tenants[0].tokens[0]: is one value; write its keys below it, indented"},
+		{"nobody can be it", "tenants:\n- name: a\n",
+			"f:2: tenants[0].tokens: is empty, so no request could be this tenant's; add a token, or remove the tenant"},
 		{
-			"one token for two", "tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: b, tokens: [{sha256: " + one + "}]}\n",
+			"one token for two",
+			"tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: b, tokens: [{sha256: " + one + "}]}\n",
 			"f:3: tenants[1].tokens[0]: is the same token as tenants[0].tokens[0]; give each its own",
 		},
 		{
-			"one name for two", "tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: a, tokens: [{sha256: " + two + "}]}\n",
+			"one name for two",
+			"tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: a, tokens: [{sha256: " + two + "}]}\n",
 			"f:3: tenants[1].name = a: is also the name of tenants[0]; put all tokens of a tenant below one name",
 		},
 	} {

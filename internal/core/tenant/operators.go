@@ -20,7 +20,9 @@ func OperatorsByTokens(file string, text []byte) (*Operators, error) {
 		return nil, err
 	}
 	if len(read.Operators) == 0 {
-		return nil, fmt.Errorf("%s: operators: is empty; add an operator with a name and tokens, or leave http.operators_file empty", file)
+		return nil,
+			fmt.Errorf("%s: operators: is empty; add an operator with a name and tokens, or leave http.operators_file empty",
+				file)
 	}
 	o := &Operators{}
 	for _, one := range read.Operators {
@@ -63,10 +65,14 @@ type operatorToken struct {
 // Validate is part of conf.Validator.
 func (e operatorEntry) Validate() (problems []conf.Problem) {
 	if e.Name == "" {
-		problems = append(problems, conf.Problem{Key: "name", Text: "is missing; name the person or program that has these tokens"})
+		problems = append(problems,
+			conf.Problem{Key: "name", Text: "is missing; name the person or program that has these tokens"})
 	}
 	if len(e.Tokens) == 0 {
-		problems = append(problems, conf.Problem{Key: "tokens", Text: "is empty, so no request could be this operator's; add a token, or remove the operator"})
+		problems = append(problems,
+			conf.Problem{
+				Key: "tokens", Text: "is empty, so no request could be this operator's; add a token, or remove the operator",
+			})
 	}
 	return problems
 }

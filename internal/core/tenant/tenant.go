@@ -21,13 +21,15 @@ const maxLength = 64
 // Check refuses any that could leave the parent directory.
 func Check(name string) error {
 	if name == "" || len(name) > maxLength || name == "." || name == ".." {
-		return fmt.Errorf("tenant %.80q: not a name; use 1 to %d letters, digits, dots, dashes and underscores", name, maxLength)
+		return fmt.Errorf("tenant %.80q: not a name; use 1 to %d letters, digits, dots, dashes and underscores",
+			name, maxLength)
 	}
 	for i := range len(name) {
 		switch c := name[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.':
 		default:
-			return fmt.Errorf("tenant %.80q: %q is not allowed; use 1 to %d letters, digits, dots, dashes and underscores", name, c, maxLength)
+			return fmt.Errorf("tenant %.80q: %q is not allowed; use 1 to %d letters, digits, dots, dashes and underscores",
+				name, c, maxLength)
 		}
 	}
 	return nil

@@ -39,7 +39,8 @@ func randomHistory(seed uint64) history {
 				fmt.Sprintf("gauge m%d %d source=%d merge=sum", n, rng.IntN(100), rng.IntN(3)+1),
 				fmt.Sprintf("timer t%d %d,%d", n, rng.IntN(100), rng.IntN(100)),
 				fmt.Sprintf("timer t%d 1 x=%x:1@%dms", n, rng.IntN(1000), start*1000+rng.IntN(1000)),
-				fmt.Sprintf("timer b%d %d bounds=10,50 x=%x:%d@%dms", n, rng.IntN(100), rng.IntN(1000), rng.IntN(100), start*1000+rng.IntN(1000)),
+				fmt.Sprintf("timer b%d %d bounds=10,50 x=%x:%d@%dms",
+					n, rng.IntN(100), rng.IntN(1000), rng.IntN(100), start*1000+rng.IntN(1000)),
 				fmt.Sprintf("set s%d v%d,v%d", n, rng.IntN(50), rng.IntN(50)),
 				fmt.Sprintf("check k%d %d", n, rng.IntN(4)),
 				fmt.Sprintf("updown o%d %d,%d", n, rng.IntN(100)-50, rng.IntN(100)-50),
@@ -317,7 +318,8 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 				t.Fatalf("seed %d: %s keeps %d exemplars of tiles that are closed", seed, e.series.Labels, len(e.exemplars))
 			}
 		}
-		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Dropped == 0 || p.folded.Refused == 0 || p.folded.Repeated == 0 {
+		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Dropped == 0 || p.folded.Refused == 0 ||
+			p.folded.Repeated == 0 {
 			t.Fatalf("seed %d: %d are left, %d duplicates, %+v", seed, held, duplicates, p.folded)
 		}
 	}
@@ -353,7 +355,8 @@ func (h history) written(t *testing.T, between func(p *player, store func(tiles 
 		for _, waiting := range p.shard.Waiting()[:tiles] {
 			for w, samples := range waiting.Samples {
 				for _, s := range samples {
-					all = append(all, fmt.Sprint(Width(w), describe(s.Series.Labels, Point{s.T, s.V, s.H}), s.Raw, s.Timed, s.Exemplar))
+					all = append(all,
+						fmt.Sprint(Width(w), describe(s.Series.Labels, Point{s.T, s.V, s.H}), s.Raw, s.Timed, s.Exemplar))
 				}
 			}
 			p.shard.Stored(waiting.Tenant, waiting.Boundary)
@@ -468,7 +471,10 @@ func TestStateThatWasCutShortIsRefused(t *testing.T) {
 func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
-	lines := []string{"counter c 1", "updown u -1", "gauge g 1", "timer t 1,2 x=4bf92f3577b34da6a3ce929d0e0e4736:2@3.5s", "set s a,b", "check k 0"}
+	lines := []string{
+		"counter c 1", "updown u -1", "gauge g 1", "timer t 1,2 x=4bf92f3577b34da6a3ce929d0e0e4736:2@3.5s", "set s a,b",
+		"check k 0",
+	}
 	p.window(map[string]string{"start": "3s"}, lines)
 	sequence := uint64(100)
 	h := batch.Header{Tenant: []byte("default"), Producer: 1, Incarnation: 1, Second: base/1000 + 3, UpDown: true}

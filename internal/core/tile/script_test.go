@@ -29,7 +29,10 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 const base = 1_763_679_960_000
 
 func testConfig() *Config {
-	return &Config{CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, UpDownTTL: 20 * time.Minute, OutOfOrder: 10 * time.Minute}
+	return &Config{
+		CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, UpDownTTL: 20 * time.Minute,
+		OutOfOrder: 10 * time.Minute,
+	}
 }
 
 // TestScripts plays the stories in testdata. Below each command are a line of dashes and its
@@ -131,7 +134,9 @@ func (p *player) millis(s string) int64 {
 // window start=3s [producer=1] [sequence=1]: one increment a line.
 func (p *player) window(args map[string]string, lines []string) string {
 	p.sequence++
-	h := batch.Header{Tenant: []byte("default"), Producer: 1, Incarnation: 1, Sequence: p.sequence, Second: p.millis(args["start"]) / 1000}
+	h := batch.Header{
+		Tenant: []byte("default"), Producer: 1, Incarnation: 1, Sequence: p.sequence, Second: p.millis(args["start"]) / 1000,
+	}
 	if s := args["producer"]; s != "" {
 		h.Producer, _ = strconv.ParseUint(s, 10, 64)
 	}
@@ -152,7 +157,8 @@ func (p *player) window(args map[string]string, lines []string) string {
 	for _, c := range []struct {
 		name string
 		n    uint64
-	}{{"late", f.Late}, {"late gauges dropped", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused}, {"dropped", f.Dropped}, {"repeated", f.Repeated}} {
+	}{{"late", f.Late}, {"late gauges dropped", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused},
+		{"dropped", f.Dropped}, {"repeated", f.Repeated}} {
 		if c.n > 0 {
 			out += fmt.Sprintf(" %s=%d", c.name, c.n)
 		}
@@ -167,8 +173,11 @@ func (p *player) window(args map[string]string, lines []string) string {
 // [x=trace:value@3s]".
 func (p *player) increment(line string, second int64) *batch.Increment {
 	words := strings.Fields(line)
-	kind := map[string]series.Kind{"counter": series.Counter, "gauge": series.Gauge, "timer": series.Timer, "set": series.Set, "check": series.Check, "updown": series.UpDown}[words[0]]
-	inc := &batch.Increment{Key: series.AppendKey(nil, kind, labels.FromStrings("__name__", words[1])), At: second*1e9 + 5e8}
+	kind := map[string]series.Kind{"counter": series.Counter, "gauge": series.Gauge, "timer": series.Timer,
+		"set": series.Set, "check": series.Check, "updown": series.UpDown}[words[0]]
+	inc := &batch.Increment{
+		Key: series.AppendKey(nil, kind, labels.FromStrings("__name__", words[1])), At: second*1e9 + 5e8,
+	}
 	policy := series.DefaultPolicy
 	for _, w := range words[3:] {
 		k, v, _ := strings.Cut(w, "=")

@@ -21,7 +21,8 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 		asked := 0
 		for second := 1; second <= 100; second++ {
 			for producer := range 2 {
-				p.run(fmt.Sprintf("window start=%ds producer=%d\n%s", second-1, producer+1, strings.Join(increments(rng, second-1, producer), "\n")))
+				p.run(fmt.Sprintf("window start=%ds producer=%d\n%s",
+					second-1, producer+1, strings.Join(increments(rng, second-1, producer), "\n")))
 			}
 			for w := range Width(NumWidths) {
 				was[fmt.Sprint(w, second)] = p.at(w, second, base+int64(second)*1000)
@@ -31,10 +32,12 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 					asked++
 					got, want := p.at(w, second, base+int64(s)*1000+rng.Int64N(1000)), was[fmt.Sprint(w, s)]
 					if !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: asked at %d s for %d s:\n%s\nwhen that was now:\n%s", seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
+						t.Fatalf("seed %d, width %v: asked at %d s for %d s:\n%s\nwhen that was now:\n%s",
+							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 					if got := p.at(w, s, base+int64(second)*1000); !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: %d s are folded here and %d s everywhere:\n%s\nwhen %[4]d s were folded here:\n%s", seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
+						t.Fatalf("seed %d, width %v: %d s are folded here and %d s everywhere:\n%s\nwhen %[4]d s were folded here:\n%s",
+							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 				}
 			}

@@ -28,7 +28,8 @@ func TestMalformed(t *testing.T) {
 	if len(rows) != 2 || rows[0].Sender != worse || rows[1].Sender != bad {
 		t.Fatalf("senders: %+v", rows)
 	}
-	if r := rows[0]; r.Malformed != 40 || r.Lines != 40 || r.Reason != "no_type" || r.Example != "\uFFFD"+strings.Repeat("y", maxBadLine-1) {
+	if r := rows[0]; r.Malformed != 40 || r.Lines != 40 || r.Reason != "no_type" ||
+		r.Example != "\uFFFD"+strings.Repeat("y", maxBadLine-1) {
 		t.Errorf("the process: %+v", r)
 	}
 	if r := rows[1]; r.Malformed != 20 || r.Lines != 80 || r.Reason != "bad_value" || r.Example != "a:x0|c" {
@@ -62,7 +63,8 @@ func TestMalformedIsBounded(t *testing.T) {
 		t.Errorf("%d and %d examples, %d rows", len(tally.examples), len(s.examples), s.Len())
 	}
 	rows := s.Malformed(100, 101, 10_000)
-	if rows[0].Sender != udp("192.0.2.1:0") || rows[0].Malformed != 5000 || rows[0].Lines != 10_000 || rows[0].Example != "x" {
+	if rows[0].Sender != udp("192.0.2.1:0") || rows[0].Malformed != 5000 || rows[0].Lines != 10_000 ||
+		rows[0].Example != "x" {
 		t.Errorf("the host: %+v", rows[0])
 	}
 	sum := s.others.sum(100, 101).Malformed

@@ -63,7 +63,8 @@ func (t *Requests) Busiest(second int64, limit int) ([]RequestsRow, Rest) {
 		}
 	}
 	kept, rest := busiest(all, limit, func(r RequestsRow) Amount { return r.Amount }, func(a, b RequestsRow) int {
-		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Input, b.Input), a.Addr.Compare(b.Addr), strings.Compare(a.Agent, b.Agent))
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Input, b.Input), a.Addr.Compare(b.Addr),
+			strings.Compare(a.Agent, b.Agent))
 	})
 	rest.add(t.others.sum(second-Span, second))
 	return kept, rest

@@ -122,7 +122,8 @@ func (s *Senders) Len() int { return len(s.rows.byKey) + len(s.hosts.byKey) }
 // Busiest returns the senders of the most datagrams in the seconds [from, to), and the sum of
 // the others.
 func (s *Senders) Busiest(from, to int64, limit int) ([]SenderRow, Rest) {
-	kept, rest := busiest(s.merged(from, to, func(a Amount) bool { return a.Count > 0 }), limit, func(r SenderRow) Amount { return r.Amount }, bySender)
+	kept, rest := busiest(s.merged(from, to, func(a Amount) bool { return a.Count > 0 }), limit,
+		func(r SenderRow) Amount { return r.Amount }, bySender)
 	rest.add(s.others.sum(from, to))
 	return kept, rest
 }

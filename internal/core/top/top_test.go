@@ -31,7 +31,8 @@ func TestMetrics(t *testing.T) {
 		want     []Metric
 	}{
 		{"whole seconds, most samples first", 117, 119, []Metric{{"b", series.Timer, 117 + 118}, {"a", series.Counter, 10}}},
-		{"as far back as rates look, with the open second and one more", 108, 118, []Metric{{"b", series.Timer, 1125}, {"a", series.Counter, 50}}},
+		{"as far back as rates look, with the open second and one more",
+			108, 118, []Metric{{"b", series.Timer, 1125}, {"a", series.Counter, 50}}},
 		{"too long ago", 90, 107, nil},
 		{"in the future", 120, 130, nil},
 	} {
@@ -165,7 +166,8 @@ func TestSendersAreBounded(t *testing.T) {
 	if sum.Count != 60_000+5+5000+5000 || sum.Bytes != sum.Count {
 		t.Errorf("%+v in all rows", sum)
 	}
-	if len(rows) != 2 || rows[0].Sender != udp("192.0.2.1:0") || rows[0].Count != 60_000 || rows[1].Sender != udp("192.0.2.2:0") || rows[1].Count != 5 {
+	if len(rows) != 2 || rows[0].Sender != udp("192.0.2.1:0") || rows[0].Count != 60_000 ||
+		rows[1].Sender != udp("192.0.2.2:0") || rows[1].Count != 5 {
 		t.Errorf("got %v", rows)
 	}
 }
@@ -197,7 +199,8 @@ func TestLabels(t *testing.T) {
 func BenchmarkLabels(b *testing.B) {
 	keys := make([][]byte, 100_000)
 	for i := range keys {
-		keys[i] = key(series.Counter, "__name__", fmt.Sprint("m", i%100), "host", "web-1", "user", fmt.Sprint(i), "path", fmt.Sprint(i%7))
+		keys[i] = key(series.Counter, "__name__", fmt.Sprint("m", i%100), "host", "web-1", "user", fmt.Sprint(i), "path",
+			fmt.Sprint(i%7))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

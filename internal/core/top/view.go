@@ -12,13 +12,14 @@ type View struct {
 	Samples   float64         `json:"samples_per_second"`
 	Datagrams float64         `json:"datagrams_per_second"`
 	Bytes     float64         `json:"bytes_per_second"`
-	Metrics   []ViewMetric    `json:"metrics"`               // most samples first
-	Senders   []ViewTraffic   `json:"senders"`               // most datagrams first
-	Malformed []ViewMalformed `json:"malformed"`             // most malformed lines first
-	Listeners []ViewListener  `json:"malformed_by_listener"` // listeners with malformed lines in the last 15 s; nil in an old record
-	Newest    []ViewSeries    `json:"newest_series"`
-	Labels    []ViewLabel     `json:"labels"`      // most values first
-	Over      []ViewOver      `json:"over_limits"` // most samples first
+	Metrics   []ViewMetric    `json:"metrics"`   // most samples first
+	Senders   []ViewTraffic   `json:"senders"`   // most datagrams first
+	Malformed []ViewMalformed `json:"malformed"` // most malformed lines first
+	// Listeners with malformed lines in the last 15 s; nil in an old record.
+	Listeners []ViewListener `json:"malformed_by_listener"`
+	Newest    []ViewSeries   `json:"newest_series"`
+	Labels    []ViewLabel    `json:"labels"`      // most values first
+	Over      []ViewOver     `json:"over_limits"` // most samples first
 }
 
 // ViewMetric is a metric, or the sum of all that are not listed.

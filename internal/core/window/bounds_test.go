@@ -140,8 +140,11 @@ func TestSamplesSaturate(t *testing.T) {
 // in a batch or in a counter. Datagrams are separated by a zero byte; the flusher takes a
 // window only at every third.
 func FuzzWhatIsTakenIsReadBack(f *testing.F) {
-	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00up.a:-1:2|c|@0.5\nup.a:-7|c|T1763680000\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"), true)
-	f.Add([]byte("a:1e308:1e308|c\na:1e308|ms|@1e-300\nclassic:0:0|h|@2.3e-308\x00classic:0:0|h|@2.3e-308\x00a:+1.7e308|g\na:+1.7e308|g"), true)
+	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00up.a:-1:2|c|@0.5\n"+
+		"up.a:-7|c|T1763680000\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"),
+		true)
+	f.Add([]byte("a:1e308:1e308|c\na:1e308|ms|@1e-300\n"+
+		"classic:0:0|h|@2.3e-308\x00classic:0:0|h|@2.3e-308\x00a:+1.7e308|g\na:+1.7e308|g"), true)
 	f.Add([]byte("a:1|c|T1763680000000\n_sc|up|0|d:1763680000000\na:1|c|T1\na:0:-1e-320|d|#x\na:1|d|#y"), false)
 	f.Fuzz(func(t *testing.T, data []byte, relative bool) {
 		tenant := limit.New(limit.Config{MaxSeries: 3, MaxSeriesPerMetric: 2}, time.Minute, time.Hour).Tenant("default")

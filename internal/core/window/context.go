@@ -119,7 +119,8 @@ func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number ui
 // context go to an overflow series, or nowhere if add returns 0.
 func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64) (number uint32, scale float64) {
 	t.stats.Resolved++
-	long := k.length() > maxLength || t.options.Limits != nil && t.options.Limits.TooLong(k.length()) // too long to be remembered
+	// Too long to be remembered.
+	long := k.length() > maxLength || t.options.Limits != nil && t.options.Limits.TooLong(k.length())
 	if resolved.Drop {
 		t.stats.Dropped += samples
 		if t.dropped < maxDropped && !long {

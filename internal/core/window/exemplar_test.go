@@ -40,7 +40,10 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 			want:  []string{"timer a{} n=3 count=3 sum=3 x=a,1,+5ms"}},
 		{why: "each series its own", seen: 2,
 			lines: []string{lineAt("a:1|d|x:a,1", 5), lineAt("a:1|d|#k:v|x:b,1", 7), "a:1|d|#k:w"},
-			want:  []string{"timer a{k:v} n=1 count=1 sum=1 x=b,1,+7ms", "timer a{k:w} n=1 count=1 sum=1", "timer a{} n=1 count=1 sum=1 x=a,1,+5ms"}},
+			want: []string{
+				"timer a{k:v} n=1 count=1 sum=1 x=b,1,+7ms", "timer a{k:w} n=1 count=1 sum=1",
+				"timer a{} n=1 count=1 sum=1 x=a,1,+5ms",
+			}},
 		{why: "a rule's scale applies to its value", scale: 0.001, seen: 1,
 			lines: []string{lineAt("a:2000|ms|x:a,2000", 5)}, want: []string{"timer a{} n=1 count=1 sum=2 x=a,2,+5ms"}},
 		{why: "one that the scale makes infinite costs only itself", scale: 1000, refused: 1,
@@ -49,8 +52,13 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 			lines: []string{lineAt("a:1|d|x:a,1", 5), lineAt("a:1e308|d|@0.1|x:b,1", 9)},
 			want:  []string{"1 refused", "timer a{} n=1 count=1 sum=1 x=a,1,+5ms"}},
 		{why: "it may be 10 minutes ahead; beyond, it would be newer than all others for long", seen: 2, refused: 1,
-			lines: []string{lineAt("a:1|d|x:a,1", 600_500), lineAt("b:1|d|x:b,1", 600_501), lineAt("c:1|d|x:c,1", -second*1e3+1)},
-			want:  []string{"timer a{} n=1 count=1 sum=1 x=a,1,+600500ms", "timer b{} n=1 count=1 sum=1", fmt.Sprintf("timer c{} n=1 count=1 sum=1 x=c,1,%dms", 1-second*1000)}},
+			lines: []string{
+				lineAt("a:1|d|x:a,1", 600_500), lineAt("b:1|d|x:b,1", 600_501), lineAt("c:1|d|x:c,1", -second*1e3+1),
+			},
+			want: []string{
+				"timer a{} n=1 count=1 sum=1 x=a,1,+600500ms",
+				"timer b{} n=1 count=1 sum=1", fmt.Sprintf("timer c{} n=1 count=1 sum=1 x=c,1,%dms", 1-second*1000),
+			}},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			table := New(&resolver{scale: test.scale}, Options{})
@@ -67,10 +75,12 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 // An exemplar belongs to one window. Every second window reuses its memory, and has its own
 // exemplar or none, even if that is older.
 func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
-	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}}, Options{IdleWindows: 300})
+	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}},
+		Options{IdleWindows: 300})
 	table.Start(at(0))
 	for window, test := range []struct{ line, want string }{
-		{"|x:a,1,900", " x=a,1,900"}, {"", ""}, {"", ""}, {"|x:b,2,800", " x=b,2,800"}, {"|x:c,3,700", " x=c,3,700"}, {"", ""}, {"|x:d,4,600", " x=d,4,600"},
+		{"|x:a,1,900", " x=a,1,900"}, {"", ""}, {"", ""}, {"|x:b,2,800", " x=b,2,800"}, {"|x:c,3,700", " x=c,3,700"},
+		{"", ""}, {"|x:d,4,600", " x=d,4,600"},
 	} {
 		send(t, table, at(float64(window)), "a:1|d"+test.line)
 		w, _ := table.Close(at(float64(window) + 1))

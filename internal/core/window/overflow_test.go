@@ -65,12 +65,17 @@ func TestWhatIsOverALimit(t *testing.T) {
 			want:   []string{"timer a{overflow} n=2 classic=[0 1 1] sum=32", "timer a{x:0} n=1 classic=[1 0 0] sum=1"},
 			folded: 2},
 		{why: "classic buckets of many metrics have nothing in common", config: limit.Config{MaxSeries: 1}, policy: classic,
-			lines:  []string{"a:1|ms|#x:0", "b:2|ms|#x:1", "c:30|ms|#x:2"},
-			want:   []string{"timer a{x:0} n=1 classic=[1 0 0] sum=1", "timer freshet_overflow_timer{overflow} n=2 count=2 sum=32"},
+			lines: []string{"a:1|ms|#x:0", "b:2|ms|#x:1", "c:30|ms|#x:2"},
+			want: []string{
+				"timer a{x:0} n=1 classic=[1 0 0] sum=1", "timer freshet_overflow_timer{overflow} n=2 count=2 sum=32",
+			},
 			folded: 2},
 		{why: "a flood of names folds by kind", config: limit.Config{MaxSeries: 1},
-			lines:  []string{"a:1|c", "b:1|c", "c:2|c", "d:1|s"},
-			want:   []string{"counter a{} n=1 1", "counter freshet_overflow_counter{overflow} n=2 3", "set freshet_overflow_set{overflow} n=1 distinct=1"},
+			lines: []string{"a:1|c", "b:1|c", "c:2|c", "d:1|s"},
+			want: []string{
+				"counter a{} n=1 1", "counter freshet_overflow_counter{overflow} n=2 3",
+				"set freshet_overflow_set{overflow} n=1 distinct=1",
+			},
 			folded: 3},
 		{why: "gauges and checks are refused, known ones go on", config: limit.Config{MaxSeries: 2},
 			lines:   []string{"a:1|g", "_sc|up|0", "b:7:8|g", "_sc|down|2", "a:2|g", "_sc|up|1"},
@@ -231,7 +236,8 @@ func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
 	const restored = 2*leaveMost + 10
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: restored})
 	for id := range restored {
-		tenant.Load(at(0), at(0), series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a", "id", fmt.Sprint(id))), 0)
+		tenant.Load(at(0), at(0),
+			series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a", "id", fmt.Sprint(id))), 0)
 	}
 	send(t, table, at(0.5), "a:1|c|#new")
 	flush(t, table, at(1))
@@ -278,10 +284,12 @@ func TestAnOverflowSeriesHasOnePolicy(t *testing.T) {
 func TestAFloodLeavesNothingInTheTable(t *testing.T) {
 	table, _ := limited(&resolver{drop: "debug"}, limit.Config{MaxSeries: 10})
 	for i := range 20_000 {
-		send(t, table, at(0.5), fmt.Sprintf("a:1|c|#id:%d", i), fmt.Sprintf("n%d:1|c", i), fmt.Sprintf("g:1|g|#id:%d", i), fmt.Sprintf("debug:1|c|#id:%d", i))
+		send(t, table, at(0.5), fmt.Sprintf("a:1|c|#id:%d", i), fmt.Sprintf("n%d:1|c", i), fmt.Sprintf("g:1|g|#id:%d", i),
+			fmt.Sprintf("debug:1|c|#id:%d", i))
 	}
 	flush(t, table, at(1))
-	if s := table.Stats(); s.Series != 10 || s.Contexts != 10+maxDropped || s.Dropped != 20_000 || len(table.overflows) != 2 {
+	if s := table.Stats(); s.Series != 10 || s.Contexts != 10+maxDropped || s.Dropped != 20_000 ||
+		len(table.overflows) != 2 {
 		t.Errorf("%+v, %d overflow series", s, len(table.overflows))
 	}
 	for window := 1; window < 300+2*sweepShare; window++ {
@@ -328,7 +336,8 @@ func TestAFloodTakesNoMemory(t *testing.T) {
 		var p dogstatsd.Parser
 		var out batch.Writer
 		for i := range lines {
-			p.Reset(fmt.Appendf(nil, "http.requests:1|c|#env:production,region:eu-west-1,request:%08x-1f2e-4d3c-8b7a-0123456789ab", i))
+			p.Reset(fmt.Appendf(nil,
+				"http.requests:1|c|#env:production,region:eu-west-1,request:%08x-1f2e-4d3c-8b7a-0123456789ab", i))
 			for p.Next() == dogstatsd.MetricLine {
 				table.Metric(&p.Metric, at(0.5))
 			}
@@ -348,7 +357,8 @@ func TestAFloodTakesNoMemory(t *testing.T) {
 		return bytes
 	}
 	full, flooded := heap(allowed), heap(flood)
-	t.Logf("%d series: %d bytes; after a flood of %d: %d bytes, %+.2f %%", allowed, full, flood, flooded, 100*(float64(flooded)/float64(full)-1))
+	t.Logf("%d series: %d bytes; after a flood of %d: %d bytes, %+.2f %%",
+		allowed, full, flood, flooded, 100*(float64(flooded)/float64(full)-1))
 	if float64(flooded) > 1.05*float64(full) {
 		t.Errorf("%d bytes, and %d after the flood", full, flooded)
 	}
@@ -377,7 +387,9 @@ func TestARespelledSeriesKeepsItsPlace(t *testing.T) {
 			send(t, table, at(float64(window)+0.5), fmt.Sprintf("g:%d|g|#a,%s", window, strings.Repeat("b,", 1+i+10*window)))
 		}
 		flush(t, table, at(float64(window)+1))
-		if v := tenant.Admit(at(float64(window)+1.1), &limit.Claim{Key: series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "h"))}); v.Fate != limit.Refused {
+		if v := tenant.Admit(at(float64(window)+1.1),
+			&limit.Claim{Key: series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "h"))}); v.Fate !=
+			limit.Refused {
 			t.Fatalf("after window %d another series has the place of one that is measured", window)
 		}
 	}

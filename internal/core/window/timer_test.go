@@ -32,10 +32,13 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 				classic[i] = make([]float64, len(bounds)+1)
 			}
 			for range lines {
-				timer, v1, v2, rate := random.IntN(timers), float64(random.IntN(200)), float64(random.IntN(200)), []float64{1, 0.25}[random.IntN(2)]
+				timer, v1, v2, rate := random.IntN(timers), float64(random.IntN(200)), float64(random.IntN(200)),
+					[]float64{1, 0.25}[random.IntN(2)]
 				line := fmt.Sprintf("t%d:%g:%g|ms|@%g", timer, v1, v2, rate)
 				if random.IntN(lines/20) == 0 { // some timers have none in a window
-					x := &batch.Exemplar{Value: v1, Time: int64(1 + random.IntN(4)), Trace: batch.TraceOf(fmt.Appendf(nil, "%x", random.Uint32()))}
+					x := &batch.Exemplar{
+						Value: v1, Time: int64(1 + random.IntN(4)), Trace: batch.TraceOf(fmt.Appendf(nil, "%x", random.Uint32())),
+					}
 					line += fmt.Sprintf("|x:%s,%v,%d", x.Trace.String(), x.Value, x.Time)
 					if exemplars[timer] == nil || exemplars[timer].Time <= x.Time {
 						exemplars[timer] = x
@@ -64,7 +67,8 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 					t.Errorf("window %d, timer %d: %v, want %v", window, timer, inc.Timer.Float(), want.Float())
 				}
 				if policy.Bounds != nil && (!slices.Equal(inc.Classic, classic[timer]) || inc.Sum != want.Sum) {
-					t.Errorf("window %d, timer %d: %v and %v, want %v and %v", window, timer, inc.Classic, inc.Sum, classic[timer], want.Sum)
+					t.Errorf("window %d, timer %d: %v and %v, want %v and %v",
+						window, timer, inc.Classic, inc.Sum, classic[timer], want.Sum)
 				}
 			})
 			if seen != timers {

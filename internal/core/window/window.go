@@ -66,9 +66,11 @@ const maxDropped = 16_384
 // Stats counts what the table did since it was made. Each of its values is in Samples, Dropped,
 // Negative, TimedRefused, AheadRefused, Overflowed or LimitRefused.
 type Stats struct {
-	Samples      uint64                   // values that entered a window
-	Dropped      uint64                   // values that a rule dropped
-	Negative     uint64                   // refused: a counter cannot go down, since Prometheus takes that for a restart; an up/down counter can
+	Samples uint64 // values that entered a window
+	Dropped uint64 // values that a rule dropped
+	// Refused: a counter cannot go down, since Prometheus takes that for a restart; an up/down
+	// counter can.
+	Negative     uint64
 	TimedRefused uint64                   // refused: the series has maxTimed other times (|T) in the window
 	AheadRefused uint64                   // refused: gauges and checks whose own time is more than MaxAhead ahead
 	Overflowed   uint64                   // refused: they would make the series infinite

@@ -208,7 +208,8 @@ func TestHowValuesCombine(t *testing.T) {
 		{why: "classic buckets include their upper bound", policy: classic,
 			lines: []string{"a:1:2:10:11|h"}, want: []string{"timer a{} n=4 classic=[1 2 1] sum=24"}},
 		{why: "a line of buckets is one sample that stands for all values in them, with the sender's sum",
-			lines: []string{"a:h3,10,1;-5,2,3|nh", "a:h3,1,0;-5,1|nh", "a:0.5|ms"}, want: []string{"timer a{} n=3 count=8 sum=11.5"}},
+			lines: []string{"a:h3,10,1;-5,2,3|nh", "a:h3,1,0;-5,1|nh", "a:0.5|ms"},
+			want:  []string{"timer a{} n=3 count=8 sum=11.5"}},
 		{why: "a rate applies to all values in the buckets",
 			lines: []string{"a:h3,10,1;-5,2,3|nh|@0.5"}, want: []string{"timer a{} n=1 count=12 sum=20"}},
 		{why: "a bucket's values go into the classic bucket of its middle", policy: classic,
@@ -218,8 +219,10 @@ func TestHowValuesCombine(t *testing.T) {
 		{why: "a check keeps its last status",
 			lines: []string{"_sc|up|0", "_sc|up|2"}, want: []string{"check up{} n=2 2"}},
 		{why: "counts with a time of their own stay apart, by time",
-			lines: []string{fmt.Sprintf("a:1|c|T%d", second-9), fmt.Sprintf("a:2|c|T%d", second-9), fmt.Sprintf("a:4|c|T%d", second-8), "a:8|c"},
-			want:  []string{"counter a{} n=1 4 T=-8", "counter a{} n=1 8", "counter a{} n=2 3 T=-9"}},
+			lines: []string{
+				fmt.Sprintf("a:1|c|T%d", second-9), fmt.Sprintf("a:2|c|T%d", second-9), fmt.Sprintf("a:4|c|T%d", second-8), "a:8|c",
+			},
+			want: []string{"counter a{} n=1 4 T=-8", "counter a{} n=1 8", "counter a{} n=2 3 T=-9"}},
 		{why: "each timed gauge is a sample of its own",
 			lines: []string{fmt.Sprintf("a:1|g|T%d", second-9), fmt.Sprintf("a:2|g|T%d", second-8)},
 			want:  []string{"gauge a{} n=1 1 T=-9", "gauge a{} n=1 2 T=-8"}},
@@ -237,14 +240,16 @@ func TestHowValuesCombine(t *testing.T) {
 		{why: "a line that no counter can hold costs only itself",
 			lines: []string{"a:5|c", "a:1e308:1e308|c", "a:1|c"}, want: []string{"2 refused", "counter a{} n=2 6"}},
 		{why: "large lines that together overflow a counter are refused",
-			lines: []string{"a:1e308|c", "a:1e308|c", "b:1|c"}, want: []string{"1 refused", "counter a{} n=1 1e+308", "counter b{} n=1 1"}},
+			lines: []string{"a:1e308|c", "a:1e308|c", "b:1|c"},
+			want:  []string{"1 refused", "counter a{} n=1 1e+308", "counter b{} n=1 1"}},
 		{why: "also at a time of their own",
 			lines: []string{fmt.Sprintf("a:1e308|c|T%d", second), fmt.Sprintf("a:1e308|c|T%d", second)},
 			want:  []string{"1 refused", "counter a{} n=1 1e+308 T=+0"}},
 		{why: "a gauge is changed only as far as a float goes", options: Options{RelativeGauges: true},
 			lines: []string{"a:+1e308|g", "a:+1e308|g"}, want: []string{"1 refused", "gauge a{} n=1 change=1e+308"}},
 		{why: "a timer refuses what its sum cannot hold, the first line included",
-			lines: []string{"a:1e308|ms|@0.1", "a:5|ms", "a:1e308:1|ms|@0.1"}, want: []string{"3 refused", "timer a{} n=1 count=1 sum=5"}},
+			lines: []string{"a:1e308|ms|@0.1", "a:5|ms", "a:1e308:1|ms|@0.1"},
+			want:  []string{"3 refused", "timer a{} n=1 count=1 sum=5"}},
 		{why: "a timer refuses what its sum cannot hold",
 			lines: []string{"a:1e308:1e308|ms", "a:5|ms"}, want: []string{"2 refused", "timer a{} n=1 count=1 sum=5"}},
 		{why: "buckets with more values than a count can hold are refused",
@@ -384,7 +389,8 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 		{byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:2\nid1"), []byte("\n\n")},
 	} {
 		table.contexts.Insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
-		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name, other.tags, other.rest); number != 0 {
+		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name,
+			other.tags, other.rest); number != 0 {
 			t.Errorf("%q is taken for another context", other)
 		}
 	}
@@ -400,7 +406,8 @@ func TestEachWindowBeginsAnew(t *testing.T) {
 	table.Start(at(0))
 	for window := range 4 {
 		now := float64(window)
-		send(t, table, at(now), fmt.Sprintf("s:%d|s", window), "c:1|c", "g:+5|g", "h:1|ms", fmt.Sprintf("t:1|c|T%d", second+window))
+		send(t, table, at(now), fmt.Sprintf("s:%d|s", window), "c:1|c", "g:+5|g", "h:1|ms",
+			fmt.Sprintf("t:1|c|T%d", second+window))
 		expect(t, flush(t, table, at(now+1)), "counter c{} n=1 1", "counter t{} n=1 1 T=+0", "gauge g{} n=1 change=5",
 			"set s{} n=1 distinct=1", "timer h{} n=1 count=1 sum=1")
 	}
@@ -489,8 +496,9 @@ func packet(contexts int) []string {
 	types := []string{"c", "g", "ms", "s", "d"}
 	var lines []string
 	for i := range contexts {
-		lines = append(lines, fmt.Sprintf("service.request.duration.%d:%d|%s|#env:production,region:eu-west-1,service:checkout,status:%d",
-			i, i, types[i%5], i%7))
+		lines = append(lines,
+			fmt.Sprintf("service.request.duration.%d:%d|%s|#env:production,region:eu-west-1,service:checkout,status:%d",
+				i, i, types[i%5], i%7))
 	}
 	return lines
 }
@@ -528,7 +536,9 @@ func TestNewContextsAllocateInPieces(t *testing.T) {
 	tenant := limit.New(limit.Config{}, time.Minute, time.Hour).Tenant("default")
 	table := New(&plain{}, Options{IdleWindows: 300, Limits: tenant})
 	table.Start(at(0))
-	m := dogstatsd.Metric{Type: dogstatsd.Count, Values: []float64{1}, Rate: 1, Name: []byte("requests"), Tags: []byte("customer:0000000")}
+	m := dogstatsd.Metric{
+		Type: dogstatsd.Count, Values: []float64{1}, Rate: 1, Name: []byte("requests"), Tags: []byte("customer:0000000"),
+	}
 	id := 0
 	n := testing.AllocsPerRun(1, func() {
 		for range contexts {

@@ -21,7 +21,9 @@ func TestSnapshot(t *testing.T) {
 	if err := Snapshot(db, to); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("b")).Put([]byte("later"), []byte("later")) }); err != nil {
+	if err := db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("b")).Put([]byte("later"), []byte("later"))
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Check(to, walk); err != nil {

@@ -33,7 +33,10 @@ type aggregator struct {
 
 func (a *aggregator) Validate() []Problem {
 	if a.Lateness > a.Width {
-		return []Problem{{Key: "lateness", Text: "exceeds aggregator.width (" + a.Width.String() + "); set it to " + a.Width.String() + " or less"}}
+		return []Problem{{
+			Key:  "lateness",
+			Text: "exceeds aggregator.width (" + a.Width.String() + "); set it to " + a.Width.String() + " or less",
+		}}
 	}
 	return nil
 }
@@ -104,10 +107,12 @@ func load(t *testing.T, file string, env, args []string) (config, error) {
 
 func TestLoad(t *testing.T) {
 	every := config{
-		DataDir:    "/var/lib/freshet",
-		Roles:      []string{"collector", "aggregator"},
-		Aggregator: aggregator{Width: time.Minute, Lateness: 1500 * time.Millisecond, Widths: []time.Duration{10 * time.Second, 48 * time.Hour}},
-		Limits:     limits{Body: 1 << 30, Series: -5, Shards: 16, Ratio: 0.25, Strict: true},
+		DataDir: "/var/lib/freshet",
+		Roles:   []string{"collector", "aggregator"},
+		Aggregator: aggregator{
+			Width: time.Minute, Lateness: 1500 * time.Millisecond, Widths: []time.Duration{10 * time.Second, 48 * time.Hour},
+		},
+		Limits: limits{Body: 1 << 30, Series: -5, Shards: 16, Ratio: 0.25, Strict: true},
 	}
 	every.Limits.Nesting.Depth = 7
 	with := func(change func(c *config)) config {
@@ -124,7 +129,8 @@ func TestLoad(t *testing.T) {
 	}{
 		{"an empty file leaves the defaults", "", nil, nil, defaults()},
 		{"so does a file of comments", "# nothing yet\n", nil, nil, defaults()},
-		{"so does a section whose keys are all commented out", "aggregator:\n  # width: 10s\nlimits: ~\nrules:\n", nil, nil, defaults()},
+		{"so does a section whose keys are all commented out",
+			"aggregator:\n  # width: 10s\nlimits: ~\nrules:\n", nil, nil, defaults()},
 		{
 			"every single-valued key in the file", `
 data_dir: /var/lib/freshet
@@ -142,8 +148,10 @@ limits:
 		{
 			"every single-valued key in the environment", "", []string{
 				"FRESHET_DATA_DIR=/var/lib/freshet", "FRESHET_ROLE=collector, aggregator", "FRESHET_AGGREGATOR_WIDTH=1m",
-				"FRESHET_AGGREGATOR_LATENESS=1.5s", "FRESHET_AGGREGATOR_WIDTHS=10s,2d", "FRESHET_LIMITS_BODY=1GiB", "FRESHET_LIMITS_SERIES=-5",
-				"FRESHET_LIMITS_SHARDS=16", "FRESHET_LIMITS_RATIO=0.25", "FRESHET_LIMITS_STRICT=true", "FRESHET_LIMITS_NESTING_DEPTH=7",
+				"FRESHET_AGGREGATOR_LATENESS=1.5s", "FRESHET_AGGREGATOR_WIDTHS=10s,2d", "FRESHET_LIMITS_BODY=1GiB",
+				"FRESHET_LIMITS_SERIES=-5",
+				"FRESHET_LIMITS_SHARDS=16", "FRESHET_LIMITS_RATIO=0.25", "FRESHET_LIMITS_STRICT=true",
+				"FRESHET_LIMITS_NESTING_DEPTH=7",
 			}, nil, every,
 		},
 		{
@@ -271,12 +279,17 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			"the name of a flag or variable, or nearly so", "aggregator-width: 1m\nFRESHET_LIMITS_BODY: 1\n--limits-seris: 1\nlimits.nesting.depth: 1\n", nil, nil,
+			"the name of a flag or variable, or nearly so",
+			"aggregator-width: 1m\nFRESHET_LIMITS_BODY: 1\n--limits-seris: 1\nlimits.nesting.depth: 1\n", nil, nil,
 			[]string{
-				"freshet.yaml:1: aggregator-width = 1m: is not a key; did you mean aggregator.width? In a file it stands below its section",
-				"freshet.yaml:2: FRESHET_LIMITS_BODY = 1: is not a key; did you mean limits.body? In a file it stands below its section",
-				"freshet.yaml:3: --limits-seris = 1: is not a key; did you mean limits.series? In a file it stands below its section",
-				"freshet.yaml:4: limits.nesting.depth = 1: is not a key; did you mean limits.nesting.depth? In a file it stands below its section",
+				"freshet.yaml:1: aggregator-width = 1m: is not a key; did you mean aggregator.width? In a file it stands " +
+					"below its section",
+				"freshet.yaml:2: FRESHET_LIMITS_BODY = 1: is not a key; did you mean limits.body? In a file it stands " +
+					"below its section",
+				"freshet.yaml:3: --limits-seris = 1: is not a key; did you mean limits.series? In a file it stands " +
+					"below its section",
+				"freshet.yaml:4: limits.nesting.depth = 1: is not a key; did you mean limits.nesting.depth? In a file it stands " +
+					"below its section",
 			},
 		},
 		{
@@ -301,7 +314,8 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			"elements of lists and maps have paths and lines; a missing key has the line of its element",
-			"rules:\n  - match: a\n  - drop:\n      - x\n    labels: {a: [b]}\n    macth: c\ntenants:\n  acme:\n    series: -1\n", nil, nil,
+			"rules:\n  - match: a\n  - drop:\n      - x\n    labels: {a: [b]}\n    macth: c\ntenants:\n  " +
+				"acme:\n    series: -1\n", nil, nil,
 			[]string{
 				`freshet.yaml:3: rules[1].match: is missing; write the names it is for: match: "app.*"`,
 				"freshet.yaml:5: rules[1].labels.a: is a list; write one value",
@@ -379,7 +393,8 @@ func TestLoadAgain(t *testing.T) {
 		t.Errorf("without a file: %v", err)
 	}
 	_, err := s.Load("missing.yaml", none)
-	if want := "missing.yaml: read the configuration: no such file or directory; name another file, or none to run on defaults"; err == nil || err.Error() != want {
+	if want := "missing.yaml: read the configuration: no such file or directory; name another file, " +
+		"or none to run on defaults"; err == nil || err.Error() != want {
 		t.Errorf("a file that was named and does not exist: %v, want %s", err, want)
 	}
 }
@@ -496,7 +511,8 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%s: written as %s, want %s", tt.text, back, tt.back)
 		}
 	}
-	for _, text := range []string{"", "5", "d", "-2d", "-5s", "2d-1h", "1h2d", "2d 1h", "1.5d", "106752d", "106751d24h", "4294967296y", "day"} {
+	for _, text := range []string{"", "5", "d", "-2d", "-5s", "2d-1h", "1h2d", "2d 1h", "1.5d", "106752d", "106751d24h",
+		"4294967296y", "day"} {
 		if got, err := ParseDuration(text); err == nil {
 			t.Errorf("%q was read as %v", text, got)
 		}
@@ -533,11 +549,13 @@ func TestOptionalInt(t *testing.T) {
 	if keys := schema.Keys(); keys[1].Type != "int" {
 		t.Errorf("%+v", keys[1])
 	}
-	c, origins, err := schema.LoadText("f", []byte("tenants: {acme: {series: 5, names: 0}}"), func(string) (string, bool) { return "", false })
+	c, origins, err := schema.LoadText("f", []byte("tenants: {acme: {series: 5, names: 0}}"),
+		func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := Render(schema.Settings(c, origins)); !strings.Contains(text, "series: 5\n") || !strings.Contains(text, "names: 0\n") {
+	if text := Render(schema.Settings(c, origins)); !strings.Contains(text, "series: 5\n") ||
+		!strings.Contains(text, "names: 0\n") {
 		t.Errorf("%s", text)
 	}
 }
@@ -571,7 +589,8 @@ func TestBytes(t *testing.T) {
 func TestNearest(t *testing.T) {
 	words := []string{"udp", "width", "lateness", "data_dir", "queue"}
 	for word, want := range map[string]string{
-		"latenes": "lateness", "datadir": "data_dir", "data-dir": "data_dir", "Width": "width", "queues": "queue", "upd": "udp", "uqeue": "queue", "x": "", "": "", "retention": "",
+		"latenes": "lateness", "datadir": "data_dir", "data-dir": "data_dir", "Width": "width", "queues": "queue",
+		"upd": "udp", "uqeue": "queue", "x": "", "": "", "retention": "",
 	} {
 		if got := Nearest(word, words); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)
@@ -617,9 +636,10 @@ func FuzzLoad(f *testing.F) {
 // A renamed key has no alias. However it is set by its old name, the problem gives the new one.
 func TestRenamed(t *testing.T) {
 	s := New("FRESHET", defaults()).Renamed("bounds", "limits").Renamed("aggregator.grace", "aggregator.lateness")
-	_, _, err := s.LoadText("freshet.yaml", []byte("aggregator:\n  grace: 5s\nbounds:\n  body: 1MiB\n"), func(name string) (string, bool) {
-		return "1", name == "FRESHET_BOUNDS_NESTING_DEPTH" || name == "FRESHET_AGGREGATOR_GRACE"
-	})
+	_, _, err := s.LoadText("freshet.yaml", []byte("aggregator:\n  grace: 5s\nbounds:\n  body: 1MiB\n"),
+		func(name string) (string, bool) {
+			return "1", name == "FRESHET_BOUNDS_NESTING_DEPTH" || name == "FRESHET_AGGREGATOR_GRACE"
+		})
 	want := strings.Join([]string{
 		"FRESHET_AGGREGATOR_GRACE: was renamed: say FRESHET_AGGREGATOR_LATENESS",
 		"FRESHET_BOUNDS_NESTING_DEPTH: was renamed: say FRESHET_LIMITS_NESTING_DEPTH",
@@ -632,7 +652,8 @@ func TestRenamed(t *testing.T) {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	s.AddFlags(flags)
 	for before, now := range map[string]string{
-		"bounds-nesting-depth": "limits-nesting-depth", "aggregator-grace": "aggregator-lateness", "limits-series": "", "bounds": "",
+		"bounds-nesting-depth": "limits-nesting-depth", "aggregator-grace": "aggregator-lateness", "limits-series": "",
+		"bounds": "",
 	} {
 		if got := RenamedFlag(flags, before); got != now {
 			t.Errorf("--%s is now %q, want %q", before, got, now)

@@ -122,7 +122,8 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		if first, given := lines[key.Value]; given {
-			l.addLine(key.Line, fmt.Sprintf("%s: is given a second time; keep this one or the one in line %d", join(path, key.Value), first))
+			l.addLine(key.Line,
+				fmt.Sprintf("%s: is given a second time; keep this one or the one in line %d", join(path, key.Value), first))
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -140,7 +141,8 @@ func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 		return
 	}
 	text := full
-	secret := slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.veil != plainly }) // a secret may have been meant
+	// A secret may have been meant.
+	secret := slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.veil != plainly })
 	if value.Kind == yaml.ScalarNode && value.Value != "" && !secret {
 		text += " = " + shorten(value.Value)
 	}

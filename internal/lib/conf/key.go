@@ -130,7 +130,8 @@ func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string)
 			continue
 		}
 		if near := Nearest(rest, names); near != "" {
-			typos = append(typos, fmt.Sprintf("%s: is not the variable of any key, so it has no effect; did you mean %s?", name, prefix+near))
+			typos = append(typos,
+				fmt.Sprintf("%s: is not the variable of any key, so it has no effect; did you mean %s?", name, prefix+near))
 		}
 	}
 	return typos

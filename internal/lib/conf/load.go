@@ -34,7 +34,10 @@ func ReadFile(file string) ([]byte, error) {
 		if inner := errors.Unwrap(err); inner != nil {
 			cause = inner // without the path, which precedes it
 		}
-		return nil, Problems{{where: file, Text: fmt.Sprintf("read the configuration: %v; name another file, or none to run on defaults", cause)}}
+		return nil,
+			Problems{{
+				where: file, Text: fmt.Sprintf("read the configuration: %v; name another file, or none to run on defaults", cause),
+			}}
 	}
 	return text, nil
 }
@@ -43,7 +46,10 @@ func ReadFile(file string) ([]byte, error) {
 func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (string, bool)) (T, Origins, error) {
 	cfg := s.defaults
 	root := reflect.ValueOf(&cfg).Elem()
-	l := &loader{file: file, env: s.env, keys: pathsOf(nil, root.Type(), ""), renamed: s.renamed, origins: map[string]origin{}, failed: map[string]bool{}}
+	l := &loader{
+		file: file, env: s.env, keys: pathsOf(nil, root.Type(), ""), renamed: s.renamed, origins: map[string]origin{},
+		failed: map[string]bool{},
+	}
 	for _, k := range s.keys {
 		if !k.fileOnly() {
 			l.origins[k.path] = origin{name: k.path, value: strings.TrimSpace(format(k.preset) + " (default)")}
@@ -68,7 +74,8 @@ func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (stri
 			l.readTexts(v, k.path, origin{name: k.envName(s.env), value: k.veil.show(text)}, parts, k.veil)
 		}
 		if k.flag != nil {
-			l.readTexts(v, k.path, origin{name: "--" + k.flagName(), value: k.veil.show(strings.Join(k.flag, ","))}, k.flag, k.veil)
+			l.readTexts(v, k.path, origin{name: "--" + k.flagName(), value: k.veil.show(strings.Join(k.flag, ","))}, k.flag,
+				k.veil)
 		}
 	}
 	l.validate(root, "")

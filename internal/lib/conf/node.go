@@ -69,7 +69,8 @@ func scalarNode(v reflect.Value, veil veil) *yaml.Node {
 
 func textNode(text string) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == '\u0085' || r == '\u2028' || r == '\u2029' || r == '\ufeff' }) {
+	if strings.ContainsFunc(text,
+		func(r rune) bool { return r < ' ' || r == '\u0085' || r == '\u2028' || r == '\u2029' || r == '\ufeff' }) {
 		node.Style = yaml.DoubleQuotedStyle // one line, with escapes
 	}
 	return node

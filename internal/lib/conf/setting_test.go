@@ -59,7 +59,8 @@ func TestSettings(t *testing.T) {
 	for _, want := range []Setting{
 		{Key: "limits.series", Value: 5, Default: 0, SetBy: "freshet.yaml:1", Help: "most series"},
 		{Key: "aggregator.width", Value: "10s", Default: "10s", SetBy: "default", Restart: true, Help: "length of a tile"},
-		{Key: "rules", Value: []any{map[string]any{"match": "a"}}, Default: []any{}, SetBy: "freshet.yaml:2", Help: "rules; the first that matches decides"},
+		{Key: "rules", Value: []any{map[string]any{"match": "a"}}, Default: []any{}, SetBy: "freshet.yaml:2",
+			Help: "rules; the first that matches decides"},
 	} {
 		if !reflect.DeepEqual(got[want.Key], want) {
 			t.Errorf("got  %#v\nwant %#v", got[want.Key], want)
@@ -93,7 +94,8 @@ func TestEnvTypos(t *testing.T) {
 		"FRESHET_BOUNDS_SERIES=1", // Load reports it
 		"FRESHET_PORT=tcp://10.0.0.1:7125", "FRESHET_SERVICE_HOST=h", "PATH=/bin",
 	}, "FRESHET_CONFIG")
-	want := []string{"FRESHET_DATADIR: is not the variable of any key, so it has no effect; did you mean FRESHET_DATA_DIR?"}
+	want := []string{"FRESHET_DATADIR: is not the variable of any key, so it has no effect; " +
+		"did you mean FRESHET_DATA_DIR?"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

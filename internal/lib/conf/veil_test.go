@@ -59,7 +59,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	old := load(vaultText)
 	from := Origins{"endpoint": "f:1", "rooms": "f:3", "of.key": "f:2"}
 	shown := Render(schema.Shown(old, from))
-	for _, want := range []string{"endpoint: https://<secret>@traces.example/v1?key=<secret>&<secret>\n", "url: https://h.example/push?token=<secret>\n", "Auth: <secret>\n", "key: <secret>\n", "size: 1\n"} {
+	for _, want := range []string{"endpoint: https://<secret>@traces.example/v1?key=<secret>&<secret>\n",
+		"url: https://h.example/push?token=<secret>\n", "Auth: <secret>\n", "key: <secret>\n", "size: 1\n"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
@@ -76,7 +77,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	for i := 1; i <= 6; i++ {
 		one := fmt.Sprintf("%s-%d", secret, i)
 		changes := Diff(old, load(strings.Replace(vaultText, one, "an0ther", 1)))
-		if len(changes) != 1 || strings.Contains(fmt.Sprint(changes), secret) || strings.Contains(fmt.Sprint(changes), "an0ther") {
+		if len(changes) != 1 || strings.Contains(fmt.Sprint(changes), secret) ||
+			strings.Contains(fmt.Sprint(changes), "an0ther") {
 			t.Errorf("%s is changed: %v", one, changes)
 		}
 	}
@@ -88,11 +90,13 @@ func TestSecretsAreNotShown(t *testing.T) {
 
 	// Problems do not contain the secret either, and the placeholder is not taken for a secret.
 	for text, want := range map[string]string{
-		strings.Replace(vaultText, "h.example", "broken.example", 1): "f:4: rooms[0].url = https://broken.example/push?token=<secret>: is broken",
-		"rooms:\n- {ulr: 's3cret://a'}\n":                            "f:2: rooms[0].ulr: is not a key; did you mean rooms[0].url?",
-		"of: {kye: s3cret}\n":                                        "f:1: of.kye: is not a key; did you mean of.key?",
-		"endpoint: https://<secret>@a.example\n":                     "f:1: endpoint = <secret>: is the placeholder shown for a secret",
-		"rooms: [{headers: {Auth: <secret>}}]\n":                     "f:1: rooms[0].headers.Auth = <secret>: is the placeholder shown for a secret",
+		strings.Replace(vaultText, "h.example", "broken.example",
+			1): "f:4: rooms[0].url = https://broken.example/push?token=<secret>: is broken",
+		"rooms:\n- {ulr: 's3cret://a'}\n":        "f:2: rooms[0].ulr: is not a key; did you mean rooms[0].url?",
+		"of: {kye: s3cret}\n":                    "f:1: of.kye: is not a key; did you mean of.key?",
+		"endpoint: https://<secret>@a.example\n": "f:1: endpoint = <secret>: is the placeholder shown for a secret",
+		"rooms: [{headers: {Auth: <secret>}}]\n": "f:1: rooms[0].headers.Auth = <secret>: " +
+			"is the placeholder shown for a secret",
 	} {
 		_, _, err := schema.LoadText("f", []byte(text), none)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {

@@ -29,7 +29,9 @@ func TestTheBoundDoubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Backoff{Min: 30 * ms, Max: 5 * time.Second}
 		for range 3 {
-			bounds := []time.Duration{30 * ms, 60 * ms, 120 * ms, 240 * ms, 480 * ms, 960 * ms, 1920 * ms, 3840 * ms, 5000 * ms, 5000 * ms}
+			bounds := []time.Duration{
+				30 * ms, 60 * ms, 120 * ms, 240 * ms, 480 * ms, 960 * ms, 1920 * ms, 3840 * ms, 5000 * ms, 5000 * ms,
+			}
 			for i, wait := range waits(t, &b, len(bounds)) {
 				if wait < bounds[i]/2 || wait > bounds[i] {
 					t.Errorf("wait %d is %v, want %v to %v", i+1, wait, bounds[i]/2, bounds[i])
@@ -51,7 +53,8 @@ func TestJitter(t *testing.T) {
 				t.Errorf("a wait is shorter than the one before it: %v", growing)
 			}
 			later := waits(t, &b, 200)
-			if low, high := slices.Min(later), slices.Max(later); low < 2*time.Second || low > 2300*ms || high < 3700*ms || high > 4*time.Second {
+			if low, high := slices.Min(later), slices.Max(later); low < 2*time.Second || low > 2300*ms || high < 3700*ms ||
+				high > 4*time.Second {
 				t.Errorf("later waits lie from %v to %v, want them all over 2 to 4 s", low, high)
 			}
 		}

@@ -101,7 +101,9 @@ func TestRun(t *testing.T) {
 		{
 			"a part that fails stops all, and is named",
 			0,
-			[]part{{name: "store"}, {name: "aggregator", life: 5 * time.Second, err: disk}, {name: "collector", drains: time.Second}},
+			[]part{
+				{name: "store"}, {name: "aggregator", life: 5 * time.Second, err: disk}, {name: "collector", drains: time.Second},
+			},
 			"5s end aggregator\n6s stop collector\n6s stop store",
 			"aggregator: disk full",
 		},
@@ -136,7 +138,9 @@ func TestRun(t *testing.T) {
 		{
 			"a part that fails stops those that still wait",
 			0,
-			[]part{{name: "store", life: time.Second, err: disk}, {name: "aggregator", after: 5 * time.Second}, {name: "collector"}},
+			[]part{
+				{name: "store", life: time.Second, err: disk}, {name: "aggregator", after: 5 * time.Second}, {name: "collector"},
+			},
 			"1s end store\n1s stop collector",
 			"store: disk full",
 		},
@@ -145,7 +149,8 @@ func TestRun(t *testing.T) {
 			10 * time.Second,
 			[]part{{name: "store"}, {name: "aggregator", neverStops: true}, {name: "collector", drains: 20 * time.Second}},
 			"30s stop collector",
-			"aggregator: still running when the 30s for draining were over\nstore: still running when the 30s for draining were over",
+			"aggregator: still running when the 30s for draining were over\nstore: still running when the 30s for " +
+				"draining were over",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

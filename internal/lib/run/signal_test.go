@@ -42,7 +42,9 @@ func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 		{"one signal by two ways", []sent{{0, syscall.SIGINT}, {100 * time.Millisecond, syscall.SIGTERM}}, 0, 0},
 		{"to the last moment", []sent{{0, syscall.SIGTERM}, {SameStop - 1, syscall.SIGTERM}}, 0, 0},
 		{"somebody who has waited", []sent{{0, syscall.SIGTERM}, {SameStop, syscall.SIGINT}}, syscall.SIGINT, SameStop},
-		{"signals that are ignored do not prolong the time", []sent{{0, syscall.SIGTERM}, {time.Second, syscall.SIGTERM}, {3 * time.Second, syscall.SIGTERM}}, syscall.SIGTERM, 3 * time.Second},
+		{"signals that are ignored do not prolong the time",
+			[]sent{{0, syscall.SIGTERM}, {time.Second, syscall.SIGTERM}, {3 * time.Second, syscall.SIGTERM}}, syscall.SIGTERM,
+			3 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

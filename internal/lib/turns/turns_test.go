@@ -201,7 +201,8 @@ func TestLate(t *testing.T) {
 		{"the one more passes on", func(s *Shares) { s.Late("a"); s.Give("b", 1) }, "bc"},
 		{"and never to the party that is late", func(s *Shares) { s.Late("a"); s.Give("b", 1); s.Give("c", 1) }, "bc"},
 		{"what is given back is that one", func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1) }, "b"},
-		{"and what is given back after it is not", func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1); s.Give("a", 1) }, "bc"},
+		{"and what is given back after it is not",
+			func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1); s.Give("a", 1) }, "bc"},
 		{"an end that overtakes its beginning", func(s *Shares) { s.OnTime("a"); s.Late("a") }, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {

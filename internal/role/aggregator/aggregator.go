@@ -71,7 +71,8 @@ func New(o Options) (*Aggregator, error) {
 	a := &Aggregator{
 		config: o.Config,
 		tiles: tile.Config{
-			CounterTTL: o.Config.CounterTTL, GaugeTTL: o.Config.GaugeTTL, CheckTTL: o.Config.CheckTTL, UpDownTTL: o.Config.UpDownTTL,
+			CounterTTL: o.Config.CounterTTL, GaugeTTL: o.Config.GaugeTTL, CheckTTL: o.Config.CheckTTL,
+			UpDownTTL:  o.Config.UpDownTTL,
 			OutOfOrder: o.Config.TimedWindow,
 		},
 		log:     o.Log,

@@ -44,7 +44,8 @@ func newStore(t *testing.T) *store {
 	return &store{t: t, byKey: map[string]map[int64]float64{}}
 }
 
-func (s *store) WriteTiles(_ context.Context, tenant string, w tile.Width, samples []tile.Sample) (written tile.Written, err error) {
+func (s *store) WriteTiles(_ context.Context, tenant string, w tile.Width,
+	samples []tile.Sample) (written tile.Written, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken {
@@ -126,7 +127,10 @@ func startOn(t *testing.T, fs segment.FS, w Writer, now func() time.Time, change
 
 func startFrom(t *testing.T, log Journal, w Writer, now func() time.Time, change func(*Options)) *process {
 	t.Helper()
-	o := Options{Config: settings.DefaultAggregator(), MaxPending: 1 << 20, Log: log, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: now, Registry: prometheus.NewRegistry(), Logger: discard}
+	o := Options{
+		Config: settings.DefaultAggregator(), MaxPending: 1 << 20, Log: log, Writer: &mortal{Writer: w}, Ledger: ledger.New(),
+		Now: now, Registry: prometheus.NewRegistry(), Logger: discard,
+	}
 	change(&o)
 	a, err := New(o)
 	if err != nil {
@@ -167,7 +171,10 @@ func (p *process) batch(second time.Time, name string, n float64) batch.Batch {
 func (p *process) batchOf(second time.Time, inc batch.Increment) batch.Batch {
 	shard := series.Shard("default", inc.Key)
 	sequence++
-	h := batch.Header{Tenant: []byte("default"), Shard: shard, Producer: 1, Incarnation: 1, Sequence: sequence, Second: second.Unix(), Birth: second.UnixNano(), UpDown: inc.Kind() == series.UpDown}
+	h := batch.Header{
+		Tenant: []byte("default"), Shard: shard, Producer: 1, Incarnation: 1, Sequence: sequence, Second: second.Unix(),
+		Birth: second.UnixNano(), UpDown: inc.Kind() == series.UpDown,
+	}
 	b := batch.Begin(nil, &h)
 	b = inc.Append(b, h.Second)
 	batch.End(b, 1)
@@ -268,7 +275,8 @@ type mortal struct {
 	dead atomic.Bool
 }
 
-func (m *mortal) WriteTiles(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (tile.Written, error) {
+func (m *mortal) WriteTiles(ctx context.Context, tenant string, w tile.Width,
+	samples []tile.Sample) (tile.Written, error) {
 	if m.dead.Load() {
 		return tile.Written{}, errors.New("killed")
 	}
@@ -366,7 +374,8 @@ func TestAStampedGaugeSurvivesKill(t *testing.T) {
 		p := start(t, dir, s, time.Now)
 		key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g"))
 		at := time.Now().Add(-7 * time.Minute).Unix()
-		if err := p.Push(t.Context(), []batch.Batch{p.batchOf(time.Now(), batch.Increment{Key: key, Samples: 1, Value: 5, Time: at})}); err != nil {
+		if err := p.Push(t.Context(),
+			[]batch.Batch{p.batchOf(time.Now(), batch.Increment{Key: key, Samples: 1, Value: 5, Time: at})}); err != nil {
 			t.Fatal(err)
 		}
 		s.setBroken(true)
@@ -448,7 +457,10 @@ func TestRepeatedBatchesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		p := startWith(t, t.TempDir(), newStore(t), time.Now, func(o *Options) { o.Registry = registry })
-		first := p.pushAs("default", p.now().Unix(), batch.Increment{Key: series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a")), Samples: 2, Value: 2})
+		first := p.pushAs("default", p.now().Unix(),
+			batch.Increment{
+				Key: series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a")), Samples: 2, Value: 2,
+			})
 		for range 3 {
 			if err := p.Push(t.Context(), []batch.Batch{first}); err != nil {
 				t.Fatal(err)
@@ -605,7 +617,9 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g"))
 		window := time.Now()
 		time.Sleep(time.Second)
-		if err := p.Push(t.Context(), []batch.Batch{p.batchOf(window, batch.Increment{Key: key, Samples: 1, Value: 5, At: window.UnixNano()})}); err != nil {
+		if err := p.Push(t.Context(),
+			[]batch.Batch{p.batchOf(window, batch.Increment{Key: key, Samples: 1, Value: 5, At: window.UnixNano()})}); err !=
+			nil {
 			t.Fatal(err)
 		}
 		told := window.UnixMilli() + 1000

@@ -81,7 +81,8 @@ func (a *Aggregator) TenantSeries(tenant string) (n int) {
 
 // Live returns the open tiles' points of a tenant's matching series, between mint and maxt,
 // Unix milliseconds, both included.
-func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
+func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64,
+	matchers []*labels.Matcher) ([]tile.Live, error) {
 	var out []tile.Live
 	stamp := a.FoldedThrough(tenant)
 	for i := range a.shards {

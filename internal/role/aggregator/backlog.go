@@ -109,7 +109,8 @@ func (a *Aggregator) publish(b *backlog) {
 		b.full = full
 		if full {
 			a.full++
-			a.logger.Error("a tenant's store takes nothing, and store.pending is reached: its new samples are refused", "tenant", b.tenant, "bytes", b.bytes, "error", b.reason())
+			a.logger.Error("a tenant's store takes nothing, and store.pending is reached: its new samples are refused",
+				"tenant", b.tenant, "bytes", b.bytes, "error", b.reason())
 		} else {
 			a.full--
 			a.logger.Info("there is room for a tenant's samples again", "tenant", b.tenant)
@@ -122,7 +123,10 @@ func (a *Aggregator) publish(b *backlog) {
 		delete(a.pending, b.tenant)
 		return
 	}
-	p := Pending{Samples: b.samples, Bytes: b.bytes, Since: b.tiles[0].Boundary, Err: b.reason(), Refused: b.refused, refusedFrom: b.refusedFrom}
+	p := Pending{
+		Samples: b.samples, Bytes: b.bytes, Since: b.tiles[0].Boundary, Err: b.reason(), Refused: b.refused,
+		refusedFrom: b.refusedFrom,
+	}
 	a.pending[b.tenant] = p
 }
 

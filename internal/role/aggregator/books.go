@@ -50,7 +50,8 @@ func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
 func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
 	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored.Raw + w.Repeated.Raw}}
 	for reason, n := range w.Refused {
-		transfers = append(transfers, ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: tile.Reason(reason).String(), Samples: n.Raw})
+		transfers = append(transfers,
+			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: tile.Reason(reason).String(), Samples: n.Raw})
 	}
 	a.ledger.Post(tenant, transfers...)
 }

@@ -78,7 +78,8 @@ func (f *unsyncableFile) Sync() error {
 // choosy is a store that refuses series named "old".
 type choosy struct{ *store }
 
-func (c choosy) WriteTiles(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (tile.Written, error) {
+func (c choosy) WriteTiles(ctx context.Context, tenant string, w tile.Width,
+	samples []tile.Sample) (tile.Written, error) {
 	var taken []tile.Sample
 	var refused tile.Count
 	for _, s := range samples {
@@ -103,7 +104,10 @@ func (p *process) pushAs(tenant string, second int64, inc batch.Increment) batch
 	p.t.Helper()
 	shard := series.Shard(tenant, inc.Key)
 	sequence++
-	h := batch.Header{Tenant: []byte(tenant), Shard: shard, Producer: 1, Incarnation: 1, Sequence: sequence, Second: second, Birth: second * 1e9}
+	h := batch.Header{
+		Tenant: []byte(tenant), Shard: shard, Producer: 1, Incarnation: 1, Sequence: sequence, Second: second,
+		Birth: second * 1e9,
+	}
 	bytes := inc.Append(batch.Begin(nil, &h), second)
 	batch.End(bytes, 1)
 	n := uint64(inc.Samples)

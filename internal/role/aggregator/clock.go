@@ -48,7 +48,8 @@ func (c *clock) believe(wall time.Time, passed time.Duration) bool {
 		}
 	case c.suspect == 0:
 		c.suspect = passed
-		c.logger.Warn("the clock leapt ahead; windows wait until it is back or has stayed there", "leap", leap, "wait", patience)
+		c.logger.Warn("the clock leapt ahead; windows wait until it is back or has stayed there",
+			"leap", leap, "wait", patience)
 		return false
 	case passed-c.suspect < patience:
 		return false

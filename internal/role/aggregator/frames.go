@@ -36,7 +36,9 @@ func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []st
 	for _, tenant := range full {
 		a.boundaries = append(binary.AppendUvarint(a.boundaries, uint64(len(tenant))), tenant...)
 	}
-	return journal.Frame{Shard: shardNumber, Type: frameType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+	return journal.Frame{
+		Shard: shardNumber, Type: frameType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)],
+	}
 }
 
 // parseBoundary reads the payload of a boundary frame. Frames of older programs end before the

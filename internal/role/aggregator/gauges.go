@@ -24,10 +24,14 @@ func (a *Aggregator) register(reg prometheus.Registerer) {
 		return float64(n)
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshet_aggregator_live_age_seconds", Help: "Age of the last second of which all windows are counted: of what open tiles answer. About 1 to 2 is normal; rising: the collector or the journal stalls.",
+		Name: "freshet_aggregator_live_age_seconds",
+		Help: "Age of the last second of which all windows are counted: of what open tiles answer. " +
+			"About 1 to 2 is normal; rising: the collector or the journal stalls.",
 	}, func() float64 { return float64(a.now().UnixMilli()-a.stamp.Load()) / 1000 })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshet_aggregator_journal_bytes", Help: "Journal since the last checkpoint was begun. A restart reads about as much. Rising without end: checkpoints fail.",
+		Name: "freshet_aggregator_journal_bytes",
+		Help: "Journal since the last checkpoint was begun. A restart reads about as much. Rising without end: " +
+			"checkpoints fail.",
 	}, func() float64 { return float64(a.log.Size()) })
 }
 
@@ -37,11 +41,14 @@ func describePending(name, help string) *prometheus.Desc {
 
 var (
 	descPendingBytes = describePending("bytes",
-		"Memory of the closed tiles that wait for a tenant's store. Rising without end: the store takes nothing; at store.pending the tenant's new samples are refused.")
+		"Memory of the closed tiles that wait for a tenant's store. Rising without end: the store takes nothing; "+
+			"at store.pending the tenant's new samples are refused.")
 	descPendingSamples = describePending("samples",
-		"Values on the wire in the closed tiles that wait for a tenant's store. They are in the journal or a checkpoint, and survive the death of the process.")
+		"Values on the wire in the closed tiles that wait for a tenant's store. They are in the journal or a checkpoint, "+
+			"and survive the death of the process.")
 	descPendingSeconds = describePending("seconds",
-		"Time since the end of the oldest tile of a tenant that is not stored. Up to aggregator.lateness and 4 is normal; above that, the tenant's store does not keep up, or takes nothing.")
+		"Time since the end of the oldest tile of a tenant that is not stored. Up to aggregator.lateness and 4 is normal; "+
+			"above that, the tenant's store does not keep up, or takes nothing.")
 )
 
 // pendingExporter shows what waits for the stores. Tenants are bounded by store.max_tenants.

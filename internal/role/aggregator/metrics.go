@@ -30,15 +30,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		folded: counter("journalled_samples_total",
 			"Samples that were journalled and joined a tile. From here on they survive the death of the process."),
 		late: counter("late_samples_total",
-			"Of the journalled samples: their tile was closed, so the oldest open one took them. Rising: a sender's clock is off, or lateness is too short."),
+			"Of the journalled samples: their tile was closed, so the oldest open one took them. Rising: "+
+				"a sender's clock is off, or lateness is too short."),
 		ahead: counter("ahead_samples_total",
-			"Of the journalled samples: their time lay over a minute ahead, so the last open tile took them. Rising: a sender's clock is fast."),
+			"Of the journalled samples: their time lay over a minute ahead, so the last open tile took them. Rising: "+
+				"a sender's clock is fast."),
 		lateGauges: counter("late_dropped_samples_total",
 			"Gauges and checks of a closed tile, which have nothing to say any more. Rising: as for late samples."),
 		refused: counter("refused_samples_total",
-			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: a client sends absurd values."),
+			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: "+
+				"a client sends absurd values."),
 		repeated: counter("repeated_samples_total",
-			"Values of OpenTelemetry's delta temporality for a time up to which their series has counted already. Rising: a sender repeats what it was told is written, or two senders send one series."),
+			"Values of OpenTelemetry's delta temporality for a time up to which their series has counted already. Rising: "+
+				"a sender repeats what it was told is written, or two senders send one series."),
 		tiled: counter("tiled_samples_total",
 			"Samples in closed tiles."),
 		duplicates: counter("duplicate_samples_total",
@@ -50,11 +54,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		journalErrors: counter("journal_errors_total",
 			"Writes to the journal that failed. Rising: the disk is full or broken; collectors hold their windows."),
 		again: counter("repeated_batches_total",
-			"Batches that came again: their producer's sequence says that they count already. Rising with freshet_aggregator_journal_errors_total: windows that could not be synced are pushed again. Rising alone: a bug of a producer."),
+			"Batches that came again: their producer's sequence says that they count already. "+
+				"Rising with freshet_aggregator_journal_errors_total: windows that could not be synced are pushed again. "+
+				"Rising alone: a bug of a producer."),
 		writeErrors: byTenant("store_errors_total",
-			"Writes of tiles that the store of a tenant did not take. Rising: its directory is damaged, or the disk is full or broken; its tiles wait."),
+			"Writes of tiles that the store of a tenant did not take. Rising: its directory is damaged, "+
+				"or the disk is full or broken; its tiles wait."),
 		pendingRefused: byTenant("pending_refused_samples_total",
-			"Samples of windows that were refused, since the tenant's store takes nothing and store.pending waits for it. Rising: data of this tenant is lost; freshet diagnose names the store."),
+			"Samples of windows that were refused, since the tenant's store takes nothing and store.pending waits for it. "+
+				"Rising: data of this tenant is lost; freshet diagnose names the store."),
 		checkpoints: counter("checkpoints_total",
 			"Checkpoints written."),
 		checkpointErrors: counter("checkpoint_errors_total",

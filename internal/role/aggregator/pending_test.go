@@ -50,7 +50,8 @@ func (p *partly) mend() {
 	p.mended = nil
 }
 
-func (p *partly) WriteTiles(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (tile.Written, error) {
+func (p *partly) WriteTiles(ctx context.Context, tenant string, w tile.Width,
+	samples []tile.Sample) (tile.Written, error) {
 	p.mu.Lock()
 	mended, hangs := p.mended, p.hangs
 	p.mu.Unlock()
@@ -76,8 +77,9 @@ func (p *process) countsOf(n float64, tenants ...string) []batch.Batch {
 		key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a"))
 		inc := batch.Increment{Key: key, Samples: 1, Value: n}
 		sequence++
-		h := batch.Header{Tenant: []byte(tenant), Shard: series.Shard(tenant, key), Producer: 1, Incarnation: 1, Sequence: sequence,
-			Second: p.now().Unix(), Birth: p.now().UnixNano()}
+		h := batch.Header{Tenant: []byte(tenant), Shard: series.Shard(tenant, key), Producer: 1, Incarnation: 1,
+			Sequence: sequence,
+			Second:   p.now().Unix(), Birth: p.now().UnixNano()}
 		b := inc.Append(batch.Begin(nil, &h), h.Second)
 		batch.End(b, 1)
 		batches = append(batches, batch.Batch{Shard: h.Shard, Bytes: b, Samples: 1})
@@ -99,7 +101,9 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &partly{store: newStore(t), tenant: "b", widths: how.widths}
 				var log bytes.Buffer
-				p := startWith(t, t.TempDir(), s, time.Now, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+				p := startWith(t, t.TempDir(), s, time.Now, func(o *Options) {
+					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				})
 				total, began := 0.0, time.Now()
 				for second := range 900 {
 					if second == 15 {
@@ -126,7 +130,8 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				}
 				// The waiting samples are long past, and in no store yet; Live must return
 				// them.
-				if live, err := p.Live("b", tile.Width1m, 0, began.Add(time.Minute).UnixMilli(), nil); err != nil || len(live) != 1 {
+				if live, err := p.Live("b", tile.Width1m, 0, began.Add(time.Minute).UnixMilli(), nil); err != nil ||
+					len(live) != 1 {
 					t.Errorf("of the first minute is answered: %v, %v", live, err)
 				}
 				s.mend()
@@ -143,9 +148,11 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				}
 				p.terminate()
 				// A try fails each second for 15 minutes, and the log says so each minute.
-				said, again := strings.Count(log.String(), "samples wait until the store takes them"), strings.Count(log.String(), "the store takes samples again")
+				said, again := strings.Count(log.String(), "samples wait until the store takes them"),
+					strings.Count(log.String(), "the store takes samples again")
 				if !how.hangs && (said < 10 || said > 16 || again != 1) {
-					t.Errorf("the log says %d times that samples wait, and %d times that they do no more: %s", said, again, log.String())
+					t.Errorf("the log says %d times that samples wait, and %d times that they do no more: %s",
+						said, again, log.String())
 				}
 			})
 		})
@@ -182,7 +189,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 			p.Through(time.Now().UnixMilli())
 		}
 		// The stamp of the tenant's answers stays at the last counted window.
-		if through, want := p.FoldedThrough("b"), began.Add(time.Duration(acknowledged)*time.Second).UnixMilli(); through != want {
+		if through, want := p.FoldedThrough("b"),
+			began.Add(time.Duration(acknowledged)*time.Second).UnixMilli(); through != want {
 			t.Errorf("its answers claim to be %d ms ahead of what was counted", through-want)
 		}
 		if through := p.FoldedThrough("default"); through != time.Now().UnixMilli() {
@@ -205,7 +213,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		checkCounterOf(t, s.store, "default", "a", 601)
-		if books := p.books("b"); books.Difference != 0 || books.Stored != uint64(acknowledged)+1 || books.Refused["store_pending"] != uint64(refused) {
+		if books := p.books("b"); books.Difference != 0 || books.Stored != uint64(acknowledged)+1 ||
+			books.Refused["store_pending"] != uint64(refused) {
 			t.Errorf("%+v", books)
 		}
 		p.terminate()
@@ -246,7 +255,8 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		s.mend()
 		time.Sleep(time.Minute)
 		times, values := s.valuesOf("b", "a")
-		if len(times) == 0 || times[len(times)-1] < time.Now().Add(-20*time.Second).UnixMilli() || values[len(values)-1] != 7 {
+		if len(times) == 0 || times[len(times)-1] < time.Now().Add(-20*time.Second).UnixMilli() ||
+			values[len(values)-1] != 7 {
 			t.Errorf("mended, and not repeated: %v %v", times, values)
 		}
 		p.terminate()
@@ -404,7 +414,9 @@ func replayOld(t *testing.T, stored bool) {
 		}
 		return journal.Frame{Shard: b.Shard, Type: frameBoundary, Payload: payload}
 	}
-	frames := []journal.Frame{frame(boundary), {Shard: b.Shard, Type: frameBatch, Payload: b.Bytes}, frame(boundary + tileMillis)}
+	frames := []journal.Frame{
+		frame(boundary), {Shard: b.Shard, Type: frameBatch, Payload: b.Bytes}, frame(boundary + tileMillis),
+	}
 	if stored {
 		frames = append(frames, journal.Frame{Shard: b.Shard, Type: frameStored})
 	}

@@ -193,7 +193,8 @@ func TestTogetherIsAsAlone(t *testing.T) {
 }
 
 // playPushes pushes what the seed decides and returns everything observable.
-func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all [][]batch.Batch) []error) (seen string, fates map[string]int) {
+func playPushes(t *testing.T, seed uint64,
+	push func(p *process, g *gate, all [][]batch.Batch) []error) (seen string, fates map[string]int) {
 	fates = map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -275,7 +276,9 @@ func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all []
 func BenchmarkPush(b *testing.B) {
 	for _, fsync := range []string{settings.FsyncInterval, settings.FsyncCommit} {
 		for _, producers := range []int{1, 8, 64} {
-			b.Run(fmt.Sprintf("fsync=%s/producers=%d", fsync, producers), func(b *testing.B) { benchmarkPush(b, fsync, producers) })
+			b.Run(fmt.Sprintf("fsync=%s/producers=%d", fsync, producers), func(b *testing.B) {
+				benchmarkPush(b, fsync, producers)
+			})
 		}
 	}
 }
@@ -292,7 +295,8 @@ func benchmarkPush(b *testing.B, fsync string, producers int) {
 	counted := &appends{Journal: log}
 	config := settings.DefaultAggregator()
 	config.Fsync = fsync
-	a, err := New(Options{Config: config, MaxPending: 1 << 30, Log: counted, Writer: nowhere{}, Ledger: ledger.New(), Now: time.Now,
+	a, err := New(Options{Config: config, MaxPending: 1 << 30, Log: counted, Writer: nowhere{}, Ledger: ledger.New(),
+		Now:      time.Now,
 		Registry: prometheus.NewRegistry(), Logger: discard})
 	if err != nil {
 		b.Fatal(err)
@@ -307,7 +311,9 @@ func benchmarkPush(b *testing.B, fsync string, producers int) {
 	for producer := range producers {
 		wg.Go(func() {
 			key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", fmt.Sprint("a", producer)))
-			h := batch.Header{Tenant: []byte("default"), Shard: series.Shard("default", key), Producer: uint64(producer), Incarnation: 1}
+			h := batch.Header{
+				Tenant: []byte("default"), Shard: series.Shard("default", key), Producer: uint64(producer), Incarnation: 1,
+			}
 			inc := batch.Increment{Key: key, Samples: 1, Value: 1}
 			var buf []byte
 			for range pushes {

@@ -219,7 +219,8 @@ func TestBoundariesWithoutUpDowns(t *testing.T) {
 				key[0] = byte(series.Counter)
 			}
 			r := p.boundaryFrame(series.Shard("default", key), 10_000, []string{"full"})
-			if boundary, config, ok := p.parseBoundary(r); r.Type != want || !ok || boundary != 10_000 || len(config.Full) != 1 || config.UpDownTTL != p.tiles.UpDownTTL {
+			if boundary, config, ok := p.parseBoundary(r); r.Type != want || !ok || boundary != 10_000 ||
+				len(config.Full) != 1 || config.UpDownTTL != p.tiles.UpDownTTL {
 				t.Errorf("%s: type %d, %d, %+v, %t", name, r.Type, boundary, config, ok)
 			}
 		}

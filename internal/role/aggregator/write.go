@@ -136,7 +136,8 @@ func (a *Aggregator) settle(w *write) {
 		b.retryAt = time.Now().Add(retryPause)
 		if time.Since(b.saidAt) >= complaint {
 			b.saidAt = time.Now()
-			a.logger.Error("samples wait until the store takes them", "tenant", b.tenant, "waiting_samples", b.samples, "error", b.err)
+			a.logger.Error("samples wait until the store takes them",
+				"tenant", b.tenant, "waiting_samples", b.samples, "error", b.err)
 		}
 		a.publish(b)
 		return
@@ -176,6 +177,7 @@ func (a *Aggregator) journalStored(w *write) {
 		a.frames = append(a.frames, a.storedFrame(shard, w.tenant, boundary))
 	}
 	if err := a.append(a.frames); err != nil {
-		a.logger.Warn("stored samples could not be noted in the journal; a restart stores them again", "tenant", w.tenant, "error", err)
+		a.logger.Warn("stored samples could not be noted in the journal; a restart stores them again",
+			"tenant", w.tenant, "error", err)
 	}
 }

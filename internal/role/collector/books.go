@@ -54,7 +54,8 @@ func (l *listener) post(next, last *counts) {
 	for reason := range next.malformed {
 		n := next.malformed[reason] - last.malformed[reason]
 		received += n
-		transfers = append(transfers, ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: dogstatsd.Reason(reason).String(), Samples: n})
+		transfers = append(transfers,
+			ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: dogstatsd.Reason(reason).String(), Samples: n})
 	}
 	refused := func(reason string, n uint64) {
 		transfers = append(transfers, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: reason, Samples: n})

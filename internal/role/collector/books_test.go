@@ -19,7 +19,8 @@ import (
 // aggregator got exactly the samples that are in windows.
 func TestEverySampleIsInTheBooks(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
-		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"}, {Match: "open", UpDown: true}}}, labels.EmptyLabels())
+		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"},
+			{Match: "open", UpDown: true}}}, labels.EmptyLabels())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +30,8 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	l.Tick(second * 1e9)
 	lines := []string{
 		"open:1:-2|c", "open:-4|c|#x", "a:1:2:3|c", "a:-1:4|c", "a:1e308|c", "a:1e308|c", "noise.x:1:2|c", "noise.y:1|g",
-		"broken", "a:x|c", "_e{9,9}:x|y", "t:1:2|ms", "s:a:b|s", "_sc|up|0", "_sc|up|9", "g:1:2|g", "t:h3,9,0;1,5,4|nh", "t:h0,1,0;1,1e308,1e308|nh", "t:h3,9,0;1|nh",
+		"broken", "a:x|c", "_e{9,9}:x|y", "t:1:2|ms", "s:a:b|s", "_sc|up|0", "_sc|up|9", "g:1:2|g", "t:h3,9,0;1,5,4|nh",
+		"t:h0,1,0;1,1e308,1e308|nh", "t:h3,9,0;1|nh",
 	}
 	for i := range 1030 { // of one series, with a time each: 1,024 fit
 		lines = append(lines, fmt.Sprintf("timed:1|c|T%d", second-i))
@@ -42,11 +44,14 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 		t.Errorf("the books do not close by %d: %+v", b.Difference, b)
 	}
 	wantRefused := map[string]uint64{"rule": 3, "negative": 1, "overflow": 2, "too_many_times": 6}
-	wantMalformed := map[string]uint64{"no_type": 1, "bad_value": 1, "event_length": 1, "check_status": 1, "bad_histogram": 1}
+	wantMalformed := map[string]uint64{
+		"no_type": 1, "bad_value": 1, "event_length": 1, "check_status": 1, "bad_histogram": 1,
+	}
 	if !maps.Equal(b.Refused, wantRefused) || !maps.Equal(b.Malformed, wantMalformed) {
 		t.Errorf("refused %v, malformed %v; want %v, %v", b.Refused, b.Malformed, wantRefused, wantMalformed)
 	}
-	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member, 1 check, 2 gauges and 1,024 with times.
+	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member, 1
+	// check, 2 gauges and 1,024 with times.
 	if b.Window != 1039 || b.Received != 1039+12+5 {
 		t.Errorf("%d in windows of %d received", b.Window, b.Received)
 	}
@@ -86,7 +91,8 @@ func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 	f.aggregator.refuse(nil)
 	l.Packet([]byte("a:1|c"), (second+1)*1e9)
 	f.flush(t, l, (second+2)*1e9)
-	if b := f.Ledger.Books().Tenants["default"].Samples; b.Refused["store_pending"] != 2 || b.Window != 1 || b.Difference != 0 {
+	if b := f.Ledger.Books().Tenants["default"].Samples; b.Refused["store_pending"] != 2 || b.Window != 1 ||
+		b.Difference != 0 {
 		t.Errorf("the books %+v", b)
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
@@ -101,8 +107,10 @@ func TestClientTelemetryIsInTheBooks(t *testing.T) {
 	for i := range 3 {
 		at := int64(second+i) * 1e9
 		l.Tick(at)
-		l.Packet([]byte("datadog.dogstatsd.client.packets_dropped:2|c|#client:go\ndatadog.dogstatsd.client.packets_dropped:5|c|#client:py\n"+
-			"datadog.dogstatsd.client.bytes_sent:100|c\ndatadog.dogstatsd.client.metrics_by_type:7|c|#metrics_type:gauge\nmetrics:1|c"), at)
+		l.Packet([]byte("datadog.dogstatsd.client.packets_dropped:2|c|#client:go\n"+
+			"datadog.dogstatsd.client.packets_dropped:5|c|#client:py\n"+
+			"datadog.dogstatsd.client.bytes_sent:100|c\n"+
+			"datadog.dogstatsd.client.metrics_by_type:7|c|#metrics_type:gauge\nmetrics:1|c"), at)
 		f.flush(t, l, at+1e9)
 	}
 	f.expectClients(t, map[string]float64{"packets_dropped": 21, "bytes_sent": 300})
@@ -129,7 +137,8 @@ func TestClientTelemetryWithoutASeriesIsInTheBooks(t *testing.T) {
 		want  float64
 	}{
 		{"folded", nil, 1, []string{"a:1|c", dropped + ":500|c|#client:go", dropped + ":7|c|@0.5|#client:py"}, 514},
-		{"dropped by a rule", []mapping.Rule{{Match: "datadog.*", Action: "drop"}}, 0, []string{dropped + ":3|c", dropped + ":4|c"}, 7},
+		{"dropped by a rule", []mapping.Rule{{Match: "datadog.*", Action: "drop"}}, 0,
+			[]string{dropped + ":3|c", dropped + ":4|c"}, 7},
 		{"refused values", nil, 0, []string{dropped + ":1:-5|c", dropped + ":1.7e308|c", dropped + ":2|g"}, 1},
 	} {
 		t.Run(test.why, func(t *testing.T) {

@@ -196,7 +196,8 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	if len(events) != maxEvents+1 {
 		t.Fatalf("%d events, want %d", len(events), maxEvents+1)
 	}
-	if first, last := events[0], events[maxEvents]; first.Title != "00000" || first.Time != second*1000 || last.Title != "next" || last.Alert != "error" {
+	if first, last := events[0], events[maxEvents]; first.Title != "00000" || first.Time != second*1000 ||
+		last.Title != "next" || last.Alert != "error" {
 		t.Errorf("the first is %+v, the last %+v", first, last)
 	}
 	for name, want := range map[string]float64{"events_total": maxEvents + 6, "dropped_events_total": 5} {
@@ -279,7 +280,8 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 	f.aggregator.refuse(nil)
 	l.Packet([]byte("a:1|c"), (second+1)*1e9)
 	f.flush(t, l, (second+2)*1e9)
-	for name, want := range map[string]float64{"refused_samples_total": 3, "unsent_samples_total": 0, "push_errors_total": 1} {
+	for name, want := range map[string]float64{"refused_samples_total": 3, "unsent_samples_total": 0,
+		"push_errors_total": 1} {
 		if got := f.metric(t, name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}

@@ -29,7 +29,9 @@ func TestCountsAreExact(t *testing.T) {
 			f := newFixture(t, nil).start(t)
 			conn := dial(t, network, f.address(network))
 			for i := range 300 {
-				send(t, conn, fmt.Sprintf("hits:%d|c|#route:%d\nbroken\nqueue.depth:%[1]d|g\nquery:%[1]d:%[1]d|ms\nuser:u%[1]d|s\n_sc|db|%[3]d", i, i%3, i%4))
+				send(t, conn,
+					fmt.Sprintf("hits:%d|c|#route:%d\nbroken\nqueue.depth:%[1]d|g\nquery:%[1]d:%[1]d|ms\nuser:u%[1]d|s\n_sc|db|%[3]d",
+						i, i%3, i%4))
 			}
 			want := map[string]float64{
 				`counter {__name__="hits", route="0"}`: 14_850, // each third of 0 to 299
@@ -50,7 +52,8 @@ func TestCountsAreExact(t *testing.T) {
 			if !maps.Equal(got, want) {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
-			for name, want := range map[string]float64{"malformed_lines_total": 300, "packets_total": 300, "samples_total": 6 * 300} {
+			for name, want := range map[string]float64{"malformed_lines_total": 300, "packets_total": 300,
+				"samples_total": 6 * 300} {
 				if got := f.metric(t, name); got != want {
 					t.Errorf("%s = %v, want %v", name, got, want)
 				}
@@ -194,7 +197,9 @@ func TestConstantLabels(t *testing.T) {
 	}).start(t)
 	send(t, dial(t, "udp", f.address("udp")), "a:1|c\nb:1|c|#host:mine")
 	await(t, "the window", func() bool { return len(f.aggregator.totals()) == 2 })
-	want := map[string]float64{`counter {__name__="a", host="web-1", zone="a"}`: 1, `counter {__name__="b", host="mine", zone="a"}`: 1}
+	want := map[string]float64{
+		`counter {__name__="a", host="web-1", zone="a"}`: 1, `counter {__name__="b", host="mine", zone="a"}`: 1,
+	}
 	if got := f.aggregator.totals(); !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
@@ -231,16 +236,20 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
-	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x\na:1|g\nq.r:1|c\nq_r:1|c\nt:1|d|x:ab,1,2\nt:1|d|x:ab,1,8999999999999\nt:1|d|x:g,1,2\na:1|g|T8999999999"
+	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x\na:1|g\nq.r:1|c\nq_r:1|c\n" +
+		"t:1|d|x:ab,1,2\nt:1|d|x:ab,1,8999999999999\nt:1|d|x:g,1,2\na:1|g|T8999999999"
 	send(t, conn, packet)
 	want := map[string]float64{
-		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 9, "negative_samples_total": 1, "malformed_lines_total": 1,
-		"events_total": 1, "unknown_fields_total": 1, "bad_fields_total": 2, "contexts": 7, "series": 6, "new_contexts_total": 7,
-		"exemplars_total": 1, "refused_exemplars_total": 1,
+		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 9, "negative_samples_total": 1,
+		"malformed_lines_total": 1,
+		"events_total":          1, "unknown_fields_total": 1, "bad_fields_total": 2, "contexts": 7, "series": 6,
+		"new_contexts_total": 7,
+		"exemplars_total":    1, "refused_exemplars_total": 1,
 		"kernel_dropped_packets_total": 0, "oversized_packets_total": 0, "read_errors_total": 0,
 		"refused_connections_total": 0, "cut_frames_total": 0, "rule_dropped_samples_total": 0, "respelled_samples_total": 0,
 		"dropped_events_total": 0, "overflowed_samples_total": 0, "unsent_samples_total": 0, "push_errors_total": 0,
-		"unsent_events_total": 0, "timed_refused_samples_total": 0, "ahead_refused_samples_total": 1, "kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0, "given_back_names_total": 0,
+		"unsent_events_total": 0, "timed_refused_samples_total": 0, "ahead_refused_samples_total": 1,
+		"kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0, "given_back_names_total": 0,
 		"form_conflicts_total": 0, "refused_samples_total": 0,
 	}
 	want["setting_too_small"], want["client_dropped_packets_total"] = 0, 0
@@ -288,7 +297,8 @@ func TestOverflowedWindowsAreCounted(t *testing.T) {
 		l.Packet(fmt.Appendf(nil, "a:%g|c\nb:1|c", math.MaxFloat64), second*1e9)
 	}
 	f.flush(t, l, second*1e9)
-	if got, want := f.aggregator.totals(), map[string]float64{`counter {__name__="a"}`: math.MaxFloat64, `counter {__name__="b"}`: 2}; !maps.Equal(got, want) {
+	if got, want := f.aggregator.totals(),
+		map[string]float64{`counter {__name__="a"}`: math.MaxFloat64, `counter {__name__="b"}`: 2}; !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	if got := f.metric(t, "overflowed_samples_total"); got != 1 {
@@ -357,7 +367,8 @@ func TestListening(t *testing.T) {
 // reports the kernel setting that bounds it. Only clients know what they drop at a full queue.
 func TestMetricsOfWhatWaits(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.ReceiveBuffer = 4096 }).start(t)
-	send(t, dial(t, "unixgram", f.address("unixgram")), "datadog.dogstatsd.client.packets_dropped_writer:7|c\ndatadog.dogstatsd.client.packets_dropped_queue:2|c\na:1|c")
+	send(t, dial(t, "unixgram", f.address("unixgram")),
+		"datadog.dogstatsd.client.packets_dropped_writer:7|c\ndatadog.dogstatsd.client.packets_dropped_queue:2|c\na:1|c")
 	await(t, "the window", func() bool { return f.metric(t, "client_dropped_packets_total") > 0 })
 	families, err := f.registry.Gather()
 	if err != nil {
@@ -374,14 +385,16 @@ func TestMetricsOfWhatWaits(t *testing.T) {
 			switch key := network + " " + strings.TrimPrefix(family.GetName(), "freshet_dogstatsd_"); key {
 			case "udp setting_too_small", "unixgram setting_too_small", "unix setting_too_small":
 				got[key] = labels["setting"]
-			case "udp receive_buffer_bytes", "udp receive_buffer_wanted_bytes", "unixgram receive_buffer_bytes", "unixgram client_dropped_packets_total", "udp client_dropped_packets_total":
+			case "udp receive_buffer_bytes", "udp receive_buffer_wanted_bytes", "unixgram receive_buffer_bytes",
+				"unixgram client_dropped_packets_total", "udp client_dropped_packets_total":
 				got[key] = fmt.Sprint(m.GetGauge().GetValue() + m.GetCounter().GetValue())
 			}
 		}
 	}
 	want := map[string]string{
 		"udp setting_too_small": "net.core.rmem_max", "unixgram setting_too_small": "net.unix.max_dgram_qlen",
-		"udp receive_buffer_bytes": "4096", "udp receive_buffer_wanted_bytes": "4096", "udp client_dropped_packets_total": "0", "unixgram client_dropped_packets_total": "7",
+		"udp receive_buffer_bytes": "4096", "udp receive_buffer_wanted_bytes": "4096",
+		"udp client_dropped_packets_total": "0", "unixgram client_dropped_packets_total": "7",
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -226,9 +226,11 @@ func (f *flusher) saveNames() {
 	if gone := f.Catalogue.Gone(); len(gone) > 0 {
 		if err := f.CatalogueFile.Forget(gone); err != nil {
 			f.Catalogue.MarkGone(gone)
-			f.Logger.Error("names that were given back could not be removed from the file: after a restart they would have owners again", "names", len(gone), "error", err)
+			f.Logger.Error("names that were given back could not be removed from the file: "+
+				"after a restart they would have owners again", "names", len(gone), "error", err)
 		} else {
-			f.Logger.Info("names out of use were given back, since a tenant had as many as it may", "tenant", gone[0].Tenant, "names", len(gone), "one", gone[0].Name)
+			f.Logger.Info("names out of use were given back, since a tenant had as many as it may",
+				"tenant", gone[0].Tenant, "names", len(gone), "one", gone[0].Name)
 		}
 	}
 	dirty := f.Catalogue.Dirty()
@@ -237,7 +239,8 @@ func (f *flusher) saveNames() {
 	}
 	if err := f.CatalogueFile.Save(dirty); err != nil {
 		f.Catalogue.MarkDirty(dirty)
-		f.Logger.Error("names could not be saved: after a restart another kind could own one of them", "names", len(dirty), "error", err)
+		f.Logger.Error("names could not be saved: after a restart another kind could own one of them",
+			"names", len(dirty), "error", err)
 	}
 }
 

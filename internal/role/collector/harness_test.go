@@ -269,8 +269,11 @@ func newFixture(t testing.TB, change func(*Options)) *fixture {
 	config := settings.DefaultDogStatsD()
 	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
 	o := Options{
-		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), CatalogueFile: f.catalogueFile, Ledger: ledger.New(), Aggregator: f.aggregator,
-		Events: f.events, Producer: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
+		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000),
+		Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), CatalogueFile: f.catalogueFile, Ledger: ledger.New(),
+		Aggregator: f.aggregator,
+		Events:     f.events, Producer: 7, Now: time.Now, Registry: f.registry,
+		Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
 	if change != nil {
 		change(&o)

@@ -92,9 +92,11 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 			}
 			t.Errorf("seed %d: %d series, want %d", seed, len(got), len(want))
 		}
-		if a.received != b.received || a.parser.Malformed != b.parser.Malformed || a.eventCount != b.eventCount || a.table.Stats() != b.table.Stats() {
+		if a.received != b.received || a.parser.Malformed != b.parser.Malformed || a.eventCount != b.eventCount ||
+			a.table.Stats() != b.table.Stats() {
 			t.Errorf("seed %d: %d received, %v malformed, %d events, %+v; want %d, %v, %d, %+v", seed,
-				a.received, a.parser.Malformed, a.eventCount, a.table.Stats(), b.received, b.parser.Malformed, b.eventCount, b.table.Stats())
+				a.received, a.parser.Malformed, a.eventCount, a.table.Stats(), b.received, b.parser.Malformed, b.eventCount,
+				b.table.Stats())
 		}
 	}
 }
@@ -107,7 +109,8 @@ func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	l.Packet([]byte("a:2|c\n_sc|a|1\n_sc|b|1\nb:2|c"), second*1e9)
 	f.flush(t, l, (second+1)*1e9)
 	for name, want := range map[string]float64{
-		`counter {__name__="a"}`: 2, `check {__name__="a_check"}`: 1, `check {__name__="b"}`: 1, `counter {__name__="b_counter"}`: 2,
+		`counter {__name__="a"}`: 2, `check {__name__="a_check"}`: 1, `check {__name__="b"}`: 1,
+		`counter {__name__="b_counter"}`: 2,
 	} {
 		if got := f.aggregator.totals()[name]; got != want {
 			t.Errorf("%s = %v, want %v; all: %v", name, got, want, f.aggregator.totals())

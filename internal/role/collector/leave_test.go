@@ -47,7 +47,8 @@ func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 	next.stop()
 	for _, network := range networks {
 		before, after := `counter {__name__="before_`+network+`"}`, `counter {__name__="after_`+network+`"}`
-		if one, two := first.aggregator.totals(), next.aggregator.totals(); one[before] != 1 || two[after] != 1 || len(one) != 3 || len(two) != 3 {
+		if one, two := first.aggregator.totals(), next.aggregator.totals(); one[before] != 1 || two[after] != 1 ||
+			len(one) != 3 || len(two) != 3 {
 			t.Errorf("%s: first %v, then %v", network, one, two)
 		}
 	}

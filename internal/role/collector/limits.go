@@ -159,13 +159,19 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 			*t = telling{at: t.at, since: o.Since, samples: samplesOver(o), named: t.named}
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *limit.Offender) int { return cmp.Compare(l.untold(tenant, b), l.untold(tenant, a)) })
+	slices.SortStableFunc(due, func(a, b *limit.Offender) int {
+		return cmp.Compare(l.untold(tenant, b), l.untold(tenant, a))
+	})
 	for ; len(due) > 0 && named < maxTold; named++ {
 		o := due[0]
 		due = due[1:]
-		l.logger(tenant, o).Warn("new series are over a limit and have no place; docs/limits.md says what to do", "limit", setting(o),
-			o.Fate.String()+"_samples", l.untold(tenant, o), "label", culprit(o), "values", values(o), "sender", loudest(o), "example", o.Example)
-		l.told[offence{tenant, o.Metric, o.Kind}] = &telling{at: now, since: o.Since, samples: samplesOver(o), named: true, over: true}
+		l.logger(tenant, o).Warn("new series are over a limit and have no place; docs/limits.md says what to do",
+			"limit", setting(o),
+			o.Fate.String()+"_samples", l.untold(tenant, o), "label", culprit(o), "values", values(o), "sender", loudest(o),
+			"example", o.Example)
+		l.told[offence{tenant, o.Metric, o.Kind}] = &telling{
+			at: now, since: o.Since, samples: samplesOver(o), named: true, over: true,
+		}
 	}
 	l.tellOthers(now, tenant, due, unsteady)
 }
@@ -230,7 +236,8 @@ func reason(o *limit.Offender) limit.Reason {
 // setting returns the key of that limit.
 func setting(o *limit.Offender) string {
 	return "limits." + map[limit.Reason]string{
-		limit.MetricSeries: "max_series_per_metric", limit.TenantSeries: "max_series", limit.NewSeries: "max_new_series_per_minute",
+		limit.MetricSeries: "max_series_per_metric", limit.TenantSeries: "max_series",
+		limit.NewSeries:   "max_new_series_per_minute",
 		limit.SeriesBytes: "max_series_bytes",
 	}[reason(o)]
 }
@@ -292,12 +299,15 @@ func cut(text string) string {
 
 var (
 	descLimitSamples = prometheus.NewDesc("freshet_limit_samples_total",
-		"Values of new series for which a limit left no place, by limit. Folded ones count in an overflow series, refused ones nowhere. Rising: freshet_limit_offender names the metric and the label.",
+		"Values of new series for which a limit left no place, by limit. Folded ones count in an overflow series, "+
+			"refused ones nowhere. Rising: freshet_limit_offender names the metric and the label.",
 		[]string{"tenant", "reason", "fate"}, nil)
 	descLimitSeries = prometheus.NewDesc("freshet_limit_series",
 		"Series of the tenant that have a place. At limits.max_series new ones have none.", []string{"tenant"}, nil)
 	descLimitOffender = prometheus.NewDesc("freshet_limit_offender",
-		"Values of new series of a metric that has been over a limit in the last ten minutes, with the label that has most values and the sender of most: at most 16 metrics a tenant, without those that take each other's place.",
+		"Values of new series of a metric that has been over a limit in the last ten minutes, "+
+			"with the label that has most values and the sender of most: at most 16 metrics a tenant, "+
+			"without those that take each other's place.",
 		[]string{"tenant", "metric", "kind", "reason", "fate", "label", "sender"}, nil)
 )
 
@@ -309,8 +319,10 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 	for _, r := range l.last() {
 		out <- prometheus.MustNewConstMetric(descLimitSeries, prometheus.GaugeValue, float64(r.Series), r.Tenant)
 		for reason := limit.MetricSeries; reason < limit.NumReasons; reason++ {
-			out <- prometheus.MustNewConstMetric(descLimitSamples, prometheus.CounterValue, float64(r.Folded[reason]), r.Tenant, reason.String(), "folded")
-			out <- prometheus.MustNewConstMetric(descLimitSamples, prometheus.CounterValue, float64(r.Refused[reason]), r.Tenant, reason.String(), "refused")
+			out <- prometheus.MustNewConstMetric(descLimitSamples, prometheus.CounterValue, float64(r.Folded[reason]), r.Tenant,
+				reason.String(), "folded")
+			out <- prometheus.MustNewConstMetric(descLimitSamples, prometheus.CounterValue, float64(r.Refused[reason]), r.Tenant,
+				reason.String(), "refused")
 		}
 		for i := range r.Offenders {
 			o := &r.Offenders[i]
@@ -318,7 +330,8 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 				continue
 			}
 			out <- prometheus.MustNewConstMetric(descLimitOffender, prometheus.GaugeValue, float64(samplesOver(o)),
-				r.Tenant, o.Metric, o.Kind.String(), reason(o).String(), o.Fate.String(), strings.ToValidUTF8(culprit(o), "_"), loudest(o))
+				r.Tenant, o.Metric, o.Kind.String(), reason(o).String(), o.Fate.String(), strings.ToValidUTF8(culprit(o), "_"),
+				loudest(o))
 		}
 	}
 }

@@ -137,11 +137,14 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 		{"but one that is over all the time does", 500, "heavy", 2, 2, 1},
 	} {
 		t.Run(test.why, func(t *testing.T) {
-			f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour) })
+			f := newFixture(t, func(o *Options) {
+				o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)
+			})
 			tenant := f.Limiter.Tenant("default")
 			claim := func(now int64, metric string, id int) {
 				ls := labels.FromStrings("__name__", metric, "id", fmt.Sprint(id))
-				tenant.Admit(now, &limit.Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Sender: sender.Sender{UID: 7}})
+				tenant.Admit(now,
+					&limit.Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Sender: sender.Sender{UID: 7}})
 			}
 			shown := map[string]bool{}
 			for second := range 118 {
@@ -162,7 +165,8 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 			}
 			named, others := f.logs.count("msg=\"new series are over"), f.logs.count("msg=\"new series of other metrics")
 			if named != test.named || others != test.others || len(shown) != test.shown {
-				t.Errorf("%d are named and others told of %d times, want %d and %d; metrics show %v\n%s", named, others, test.named, test.others, shown, f.logs.buf.String())
+				t.Errorf("%d are named and others told of %d times, want %d and %d; metrics show %v\n%s",
+					named, others, test.named, test.others, shown, f.logs.buf.String())
 			}
 			if n := len(f.limits.told); n > 16*11 {
 				t.Errorf("the log remembers %d metrics", n)
@@ -195,7 +199,8 @@ func (f *fixture) offenders(t *testing.T) (names []string) {
 func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{}, time.Minute, time.Hour) })
 	const begin = 1_763_680_000 * int64(1e9)
-	f.Limiter.Tenant("left").Load(begin, begin, series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "a")), 0)
+	f.Limiter.Tenant("left").Load(begin, begin, series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "a")),
+		0)
 	var states []string
 	for second := range int64(300) {
 		f.limits.look(begin + second*1e9)
@@ -207,7 +212,8 @@ func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 			states = append(states, state)
 		}
 	}
-	if got, want := strings.Join(states, "; "), "default has 0 left has 1 ; default has 0 left has 0 ; default has 0 "; got != want {
+	if got, want := strings.Join(states, "; "),
+		"default has 0 left has 1 ; default has 0 left has 0 ; default has 0 "; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -241,7 +247,8 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 			keys = append(keys, fmt.Sprintf("%v %d", ls, s.Samples))
 		}
 	}
-	want := `{__name__="freshet_overflow_counter", freshet_overflow="true", host="h"} 1000 {__name__="known1", freshet_overflow="true", host="h"} 1`
+	want := `{__name__="freshet_overflow_counter", freshet_overflow="true", host="h"} 1000 {__name__="known1", ` +
+		`freshet_overflow="true", host="h"} 1`
 	if got := strings.Join(keys, " "); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
@@ -271,7 +278,8 @@ func BenchmarkFlood(b *testing.B) {
 	table, _ := flooded(b, limit.Config{MaxSeriesPerMetric: 1000})
 	var lines [][]byte
 	for i := range 10_000 {
-		lines = append(lines, fmt.Appendf(nil, "http.requests:1|c|#env:production,region:eu-west-1,request:%08x-1f2e-4d3c-8b7a-0123456789ab", i))
+		lines = append(lines,
+			fmt.Appendf(nil, "http.requests:1|c|#env:production,region:eu-west-1,request:%08x-1f2e-4d3c-8b7a-0123456789ab", i))
 	}
 	var p dogstatsd.Parser
 	line := make([]dogstatsd.Metric, 1)

@@ -236,7 +236,10 @@ func (l *listener) close(now int64, last bool) bool {
 	l.shared.windows.close(l.mark, closing, l.table.Second(), w == nil && probed == nil)
 	l.publish(now)
 	l.tally = l.shared.top.windowed(l.terms.tenant, l.tally, now)
-	closed := closedWindow{mark: l.mark, handed: &l.handed, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, probed: probed, events: l.events}
+	closed := closedWindow{
+		mark: l.mark, handed: &l.handed, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, probed: probed,
+		events: l.events,
+	}
 	if next := l.next.Load(); last || next != l.terms {
 		closed.left = l.table
 		if !last {

@@ -17,9 +17,11 @@ var (
 	descBytes = describe("bytes_total",
 		"Bytes in them.", "listener")
 	descDrops = describe("kernel_dropped_packets_total",
-		"Datagrams that the kernel dropped because the socket's buffer was full. Rising: the reader does not keep up, or dogstatsd.receive_buffer is too small.", "listener")
+		"Datagrams that the kernel dropped because the socket's buffer was full. Rising: the reader does not keep up, "+
+			"or dogstatsd.receive_buffer is too small.", "listener")
 	descOversized = describe("oversized_packets_total",
-		"Datagrams and frames longer than dogstatsd.max_packet, which are not read. Rising: a client's packets are larger than the limit.", "listener")
+		"Datagrams and frames longer than dogstatsd.max_packet, which are not read. Rising: "+
+			"a client's packets are larger than the limit.", "listener")
 	descReadErrors = describe("read_errors_total",
 		"Reads that failed. Rising: the machine is short of memory or descriptors, or stream connections break.", "listener")
 	descRefusedConnections = describe("refused_connections_total",
@@ -27,60 +29,80 @@ var (
 	descCutFrames = describe("cut_frames_total",
 		"Frames whose stream connection ended before they did.", "listener")
 	descMalformed = describe("malformed_lines_total",
-		"Lines that could not be read, by reason (docs/dogstatsd.md). Rising: a client is broken; its other lines count.", "listener", "reason")
+		"Lines that could not be read, by reason (docs/dogstatsd.md). Rising: a client is broken; its other lines count.",
+		"listener", "reason")
 	descUnknownFields = describe("unknown_fields_total",
 		"Fields that this version does not know. They cost nothing. Rising: clients speak a newer protocol.", "listener")
 	descBadFields = describe("bad_fields_total",
-		"Exemplars (|x:), and fields of events and checks, that are invalid and were left out; their line, event or check counts. Rising: a client is broken; freshet explain says what is wrong with a line.", "listener")
+		"Exemplars (|x:), and fields of events and checks, that are invalid and were left out; their line, "+
+			"event or check counts. Rising: a client is broken; freshet explain says what is wrong with a line.", "listener")
 	descSamples = describe("samples_total",
 		"Values counted in a window.", "listener")
 	descDropped = describe("rule_dropped_samples_total",
 		"Values that a mapping rule drops.", "listener")
 	descNegative = describe("negative_samples_total",
-		"Increments refused because a counter cannot go down. Rising: a client decrements; a mapping rule with updown: true makes of its counter a gauge that adds up.", "listener")
+		"Increments refused because a counter cannot go down. Rising: a client decrements; a mapping rule with updown: "+
+			"true makes of its counter a gauge that adds up.", "listener")
 	descTimedRefused = describe("timed_refused_samples_total",
-		"Values with a timestamp (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
+		"Values with a timestamp (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: "+
+			"a client sends history in one go; it should spread it.", "listener")
 	descAheadRefused = describe("ahead_refused_samples_total",
-		"Gauges and checks refused because their own timestamp (|T, d:) is more than 60 s ahead of the clock here. Rising: a client's clock is fast, or it sends milliseconds.", "listener")
+		"Gauges and checks refused because their own timestamp (|T, d:) is more than 60 s ahead of the clock here. "+
+			"Rising: a client's clock is fast, or it sends milliseconds.", "listener")
 	descOverflowed = describe("overflowed_samples_total",
 		"Values refused because their sum in one window would overflow. Rising: a client sends absurd values.", "listener")
 	descExemplars = describe("exemplars_total",
-		"Exemplars (|x:) of lines that entered a window. Each series keeps the newest of a window and of a tile, so that fewer are stored: see freshet_store_exemplars_stored_total.", "listener")
+		"Exemplars (|x:) of lines that entered a window. Each series keeps the newest of a window and of a tile, "+
+			"so that fewer are stored: see freshet_store_exemplars_stored_total.", "listener")
 	descExemplarsRefused = describe("refused_exemplars_total",
-		"Exemplars whose time is more than 10 minutes ahead, or whose value no float holds once a rule has scaled it; their lines count. Rising: a client's clock is fast.", "listener")
+		"Exemplars whose time is more than 10 minutes ahead, or whose value no float holds once a rule has scaled it; "+
+			"their lines count. Rising: a client's clock is fast.", "listener")
 	descTooSmall = describe("setting_too_small",
-		"1 while a setting of the kernel will cost packets: net.core.rmem_max caps the receive buffer of UDP, net.unix.max_dgram_qlen the queue of a Unix datagram socket. The log of the start says how to raise it.", "listener", "setting")
+		"1 while a setting of the kernel will cost packets: net.core.rmem_max caps the receive buffer of UDP, "+
+			"net.unix.max_dgram_qlen the queue of a Unix datagram socket. The log of the start says how to raise it.",
+		"listener", "setting")
 	descBuffer = describe("receive_buffer_bytes",
-		"Receive buffer that the kernel granted each UDP socket of the listener, as dogstatsd.receive_buffer counts it.", "listener")
+		"Receive buffer that the kernel granted each UDP socket of the listener, as dogstatsd.receive_buffer counts it.",
+		"listener")
 	descWantedBuffer = describe("receive_buffer_wanted_bytes",
-		"Receive buffer that dogstatsd.receive_buffer asks for. More than was granted: net.core.rmem_max caps it.", "listener")
+		"Receive buffer that dogstatsd.receive_buffer asks for. More than was granted: net.core.rmem_max caps it.",
+		"listener")
 	descClientDrops = describe("client_dropped_packets_total",
-		"Datagrams that clients say they dropped since the socket did not take them (datadog.dogstatsd.client.packets_dropped_writer). Rising: the queue of a Unix datagram socket is full, see net.unix.max_dgram_qlen.", "listener")
+		"Datagrams that clients say they dropped since the socket did not take them "+
+			"(datadog.dogstatsd.client.packets_dropped_writer). Rising: the queue of a Unix datagram socket is full, "+
+			"see net.unix.max_dgram_qlen.", "listener")
 	descContexts = describe("contexts",
 		"Contexts (spellings of a series) that the listener remembers. Memory grows with it.", "listener")
 	descSeries = describe("series",
 		"Series that the listener remembers.", "listener")
 	descResolved = describe("new_contexts_total",
-		"Contexts that had to be looked up. Rising fast: cardinality explodes, or clients write labels in changing orders.", "listener")
+		"Contexts that had to be looked up. Rising fast: cardinality explodes, or clients write labels in changing orders.",
+		"listener")
 	descRespellings = describe("respelled_samples_total",
-		"Values of a series of which eight spellings are remembered already: the slow path. Rising: a client writes labels in changing orders.", "listener")
+		"Values of a series of which eight spellings are remembered already: the slow path. Rising: "+
+			"a client writes labels in changing orders.", "listener")
 	descEvents = describe("events_total",
 		"Events read.", "listener")
 	descEventsDropped = describe("dropped_events_total",
 		"Events beyond 10,000 in a second.", "listener")
 
 	descConflicts = describe("kind_conflicts_total",
-		"Contexts that came under a name that another kind owns, and are stored as NAME_KIND. The log names them once. Rising: an application reports one name as two kinds.")
+		"Contexts that came under a name that another kind owns, and are stored as NAME_KIND. The log names them once. "+
+			"Rising: an application reports one name as two kinds.")
 	descForms = describe("form_conflicts_total",
-		"Names under which timers came that have other buckets than their owner, and are stored as NAME_native or NAME_classic. The log names them once. Rising: rules disagree about a metric.")
+		"Names under which timers came that have other buckets than their owner, and are stored as NAME_native or "+
+			"NAME_classic. The log names them once. Rising: rules disagree about a metric.")
 	descCollisions = describe("name_collisions_total",
 		"Metrics whose name became that of another one, such as a.b and a_b. The log names them once.")
 	descForgotten = describe("unremembered_names_total",
-		"Contexts whose name is beyond the 100,000 that the catalogue remembers for a tenant, and are stored as NAME_KIND_HASH. Rising: clients write values into names.")
+		"Contexts whose name is beyond the 100,000 that the catalogue remembers for a tenant, "+
+			"and are stored as NAME_KIND_HASH. Rising: clients write values into names.")
 	descGivenBack = describe("given_back_names_total",
-		"Names out of use that were given back to make room, since their tenant had all 100,000 that the catalogue remembers. Rising: clients write values into names.")
+		"Names out of use that were given back to make room, since their tenant had all 100,000 that the catalogue "+
+			"remembers. Rising: clients write values into names.")
 	descRefused = describe("refused_samples_total",
-		"Values lost because the aggregator can never take their window. Rising: a fault of ours; the log says which limit was met.")
+		"Values lost because the aggregator can never take their window. Rising: a fault of ours; "+
+			"the log says which limit was met.")
 	descUnsent = describe("unsent_samples_total",
 		"Values lost because the aggregator took no window before the process ended.")
 	descPushErrors = describe("push_errors_total",

@@ -28,7 +28,8 @@ func (l *listener) probe(packet []byte, now int64) {
 	if l.probes == nil || l.probes.terms != l.terms { // a reload gave the socket to another tenant
 		p := &probes{terms: l.terms}
 		// Without limits: a tenant's socket has one series, and sockets have their own limit.
-		p.table = window.New(&probeResolver{mark: l.shared.Probe, tenant: l.terms.tenant}, window.Options{IdleWindows: l.terms.idleWindows})
+		p.table = window.New(&probeResolver{mark: l.shared.Probe, tenant: l.terms.tenant},
+			window.Options{IdleWindows: l.terms.idleWindows})
 		p.table.Start(now)
 		l.probes = p
 	}

@@ -23,7 +23,8 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Probe = mark
 		o.Limiter = limit.New(limit.Config{MaxSeries: 1}, time.Minute, time.Hour)
-		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "freshet_probe.*", Action: "drop"}}}, labels.FromStrings("host", "a"))
+		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "freshet_probe.*", Action: "drop"}}},
+			labels.FromStrings("host", "a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,8 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	if b := books["default"]; b.Samples.Received != 2 || b.Samples.Difference != 0 || b.Datagrams.Read != 2 {
 		t.Errorf("the tenant's books: %+v", b)
 	}
-	if b := books[tenant.Own]; b.Samples.Received != 2 || b.Samples.Window != 2 || b.Samples.Difference != 0 || b.Datagrams.Read != 2 {
+	if b := books[tenant.Own]; b.Samples.Received != 2 || b.Samples.Window != 2 || b.Samples.Difference != 0 ||
+		b.Datagrams.Read != 2 {
 		t.Errorf("Freshet's own books: %+v", b)
 	}
 	if f.catalogueFile.has(probe.Metric) || !f.catalogueFile.has("mine") || len(f.Catalogue.Metadata("default")) != 1 {
@@ -161,7 +163,9 @@ func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	}
 	f.flusher.flush(t.Context(), first.tenant, first.window, first.at)
 	f.flush(t, l, (second+3)*1e9)
-	want := map[string]float64{`counter {__name__="a"}`: 2, fmt.Sprintf("gauge %s", mark.Labels(probe.DogStatsD, "default")): float64(second + 1)}
+	want := map[string]float64{
+		`counter {__name__="a"}`: 2, fmt.Sprintf("gauge %s", mark.Labels(probe.DogStatsD, "default")): float64(second + 1),
+	}
 	if got := f.aggregator.totals(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -45,12 +45,14 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	refused := f.aggregator.refusals()
 	windows := f.aggregator.taken()
 	if slices.Max(refused) != 1 || windows[0].sequence != 1 {
-		t.Errorf("windows %v were refused and %d was taken first: the first must come before any other", refused, windows[0].sequence)
+		t.Errorf("windows %v were refused and %d was taken first: the first must come before any other",
+			refused, windows[0].sequence)
 	}
 	stretched := false
 	for i, w := range windows[1:] {
 		if w.sequence != windows[i].sequence+1 || w.second <= windows[i].second {
-			t.Errorf("window %d of second %d follows window %d of second %d", w.sequence, w.second, windows[i].sequence, windows[i].second)
+			t.Errorf("window %d of second %d follows window %d of second %d",
+				w.sequence, w.second, windows[i].sequence, windows[i].second)
 		}
 		stretched = stretched || w.birth/1e9 < w.second
 	}
@@ -79,7 +81,8 @@ func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 	await(t, "all packets", func() bool { return f.aggregator.totals()[`counter {__name__="other"}`] == 20 })
 	got := f.aggregator.totals()
 	for i := range 20 {
-		for series, want := range map[string]float64{`counter {__name__="x"`: 1, `gauge {__name__="x_gauge"`: 5, `timer {__name__="x_timer"`: 1} {
+		for series, want := range map[string]float64{`counter {__name__="x"`: 1, `gauge {__name__="x_gauge"`: 5,
+			`timer {__name__="x_timer"`: 1} {
 			if name := fmt.Sprintf(`%s, n="%d"}`, series, i); got[name] != want {
 				t.Errorf("%s = %v, want %v", name, got[name], want)
 			}
@@ -89,8 +92,10 @@ func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 		t.Errorf("%d series, want 61", len(got))
 	}
 	for _, told := range []string{
-		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=gauge name=x owner_kind=counter stored_as=x_gauge`,
-		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=timer name=x owner_kind=counter stored_as=x_timer`,
+		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=gauge name=x owner_kind=counter ` +
+			`stored_as=x_gauge`,
+		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=timer name=x owner_kind=counter ` +
+			`stored_as=x_timer`,
 	} {
 		if n := f.logs.count(told); n != 1 {
 			t.Errorf("told %d times, not once: %s", n, told)

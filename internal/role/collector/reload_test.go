@@ -174,7 +174,8 @@ func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 		{Network: "udp", Address: taken.LocalAddr().String(), Tenant: "default"},
 	}
 	before := fmt.Sprint(f.Listening())
-	if _, err := f.Prepare(config, f.Mapper, ""); err == nil || !strings.Contains(err.Error(), taken.LocalAddr().String()) {
+	if _, err := f.Prepare(config, f.Mapper, ""); err == nil ||
+		!strings.Contains(err.Error(), taken.LocalAddr().String()) {
 		t.Errorf("error %v", err)
 	}
 	if after := fmt.Sprint(f.Listening()); after != before {
@@ -256,7 +257,8 @@ func TestAReloadMakesUpDownCounters(t *testing.T) {
 	conn := dial(t, "udp", f.address("udp"))
 	send(t, conn, "open:7|c\nopen:-1|c")
 	await(t, "the counter", func() bool { return f.aggregator.totals()[`counter {__name__="open"}`] == 7 })
-	m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "open", UpDown: true}, {Match: "jobs", UpDown: true}}}, labels.EmptyLabels())
+	m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "open", UpDown: true},
+		{Match: "jobs", UpDown: true}}}, labels.EmptyLabels())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,6 +279,7 @@ func TestAReloadMakesUpDownCounters(t *testing.T) {
 		t.Errorf("the metric of what is refused does not say how it would count: %s", help)
 	}
 	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds under one name") != 1 {
-		t.Errorf("%v refused; the log names the clash %d times", f.metric(t, "negative_samples_total"), f.logs.count("two kinds under one name"))
+		t.Errorf("%v refused; the log names the clash %d times",
+			f.metric(t, "negative_samples_total"), f.logs.count("two kinds under one name"))
 	}
 }

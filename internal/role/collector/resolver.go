@@ -118,7 +118,8 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 			"kind", out.Kind, "name", report.Owner.Name, "owner_kind", report.Owner.Kind, "stored_as", name)
 	case catalogue.FormConflict:
 		r.reports.forms.Add(1)
-		r.Logger.Warn("timers with other buckets under one name are kept apart; give them one rule, or names of their own", "tenant", r.tenant,
+		r.Logger.Warn("timers with other buckets under one name are kept apart; give them one rule, or names of their own",
+			"tenant", r.tenant,
 			"metric", raw, "histogram", form(out.Buckets), "name", report.Owner.Name, "other_metric", report.Owner.Raw,
 			"other_histogram", form(report.Owner.Buckets), "stored_as", name)
 	case catalogue.NameCollision:

@@ -27,7 +27,10 @@ func New(o Options) (*Collector, error) {
 	c.inputs, c.buffer = r.inputs, r.buffer
 	c.top = newTops(c.Now, c.watchSenders)
 	c.flusher = newFlusher(&c.Options, c.windows, &c.top.metrics, rand.Uint64())
-	c.limits = &limits{Options: &c.Options, watch: c.watchSenders, listensFor: c.listensFor, told: map[offence]*telling{}, others: map[string]int64{}}
+	c.limits = &limits{
+		Options: &c.Options, watch: c.watchSenders, listensFor: c.listensFor, told: map[offence]*telling{},
+		others: map[string]int64{},
+	}
 	o.Registry.MustRegister(&exporter{&c.shared, c.listeners}, &c.taps, c.limits, c.top)
 	return c, nil
 }

@@ -31,7 +31,8 @@ const (
 )
 
 // ErrTaps means that no further tap can be opened now.
-var ErrTaps = fmt.Errorf("%d taps are open, as many as there may be; end a freshet tail or a freshet capture first", maxTaps)
+var ErrTaps = fmt.Errorf("%d taps are open, as many as there may be; end a freshet tail or a freshet capture first",
+	maxTaps)
 
 // taps are the open taps.
 type taps struct {
@@ -191,7 +192,8 @@ var (
 	descTaps = prometheus.NewDesc("freshet_taps",
 		"Open taps of freshet tail and freshet capture. Each costs the readers a copy of every datagram.", nil, nil)
 	descTapMissed = prometheus.NewDesc("freshet_tap_missed_packets_total",
-		"Datagrams that taps missed because their user was too slow. The datagrams themselves were counted as usual.", nil, nil)
+		"Datagrams that taps missed because their user was too slow. The datagrams themselves were counted as usual.", nil,
+		nil)
 )
 
 // Describe is part of prometheus.Collector.

@@ -42,7 +42,8 @@ func TestTap(t *testing.T) {
 		for named := false; !named; {
 			send(t, conn, network+":1|c")
 			for _, d := range next(t, tap) {
-				if string(d.Data) != network+":1|c" || d.Network != network || d.Address != f.address(network) || time.Since(time.Unix(0, d.Time)) > patience {
+				if string(d.Data) != network+":1|c" || d.Network != network || d.Address != f.address(network) ||
+					time.Since(time.Unix(0, d.Time)) > patience {
 					t.Fatalf("%+v", d)
 				}
 				if network == "udp" {
@@ -73,7 +74,8 @@ func TestTapSelects(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	other := openTap(t, f.Collector, TapOptions{Tenant: "other", Share: 1})
 	none := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 0})
-	gram := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1, Listener: "unixgram://" + f.address("unixgram")})
+	gram := openTap(t, f.Collector,
+		TapOptions{Tenant: "default", Share: 1, Listener: "unixgram://" + f.address("unixgram")})
 	udp := dial(t, "udp", f.address("udp"))
 	send(t, udp, "a:1|c")
 	send(t, dial(t, "unixgram", f.address("unixgram")), "b:1|c")

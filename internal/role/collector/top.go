@@ -185,7 +185,8 @@ func (t *tops) held() (n int) {
 
 var (
 	descTopCounting = prometheus.NewDesc("freshet_top_counting",
-		"1 while freshet top is watched, else 0. While it is 1, metrics and senders are counted one by one, which costs the readers some 50 ns a datagram.", nil, nil)
+		"1 while freshet top is watched, else 0. While it is 1, metrics and senders are counted one by one, "+
+			"which costs the readers some 50 ns a datagram.", nil, nil)
 	descTopRows = prometheus.NewDesc("freshet_top_rows",
 		"Metrics and senders in memory for freshet top; 0 while it is not watched.", nil, nil)
 )

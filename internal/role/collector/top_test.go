@@ -41,7 +41,8 @@ func TestTop(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Mapper = m }).start(t)
 	f.mostBusy(t, 10) // from now on it is counted
 
-	busy, quiet, local := dial(t, "udp", f.address("udp")), dial(t, "udp", f.address("udp")), dial(t, "unixgram", f.address("unixgram"))
+	busy, quiet, local := dial(t, "udp", f.address("udp")), dial(t, "udp", f.address("udp")),
+		dial(t, "unixgram", f.address("unixgram"))
 	for range 10 {
 		send(t, busy, "hits:1:2:3|c|#page:home", "hits:1|c|#page:cart\nhits:1|c|#page:pay")
 	}
@@ -57,7 +58,8 @@ func TestTop(t *testing.T) {
 		name, kind      string
 		samples, series int
 	}{{"hits", "counter", 50, 3}, {"depth", "gauge", 2, 2}, {"took", "timer", 2, 1}, {"open", "updown", 1, 1}} {
-		if got := v.Metrics[i]; got.Name != want.name || got.Kind != want.kind || in(v, got.Samples) != want.samples || got.Series != want.series {
+		if got := v.Metrics[i]; got.Name != want.name || got.Kind != want.kind || in(v, got.Samples) != want.samples ||
+			got.Series != want.series {
 			t.Errorf("metric %d: got %+v, want %+v", i, got, want)
 		}
 	}
@@ -67,10 +69,12 @@ func TestTop(t *testing.T) {
 	if len(v.Senders) != 3 {
 		t.Fatalf("senders %+v", v.Senders)
 	}
-	if s := v.Senders[0]; s.Address != busy.LocalAddr().String() || in(v, s.Datagrams) != 20 || in(v, s.Bytes) != 10*(23+38) {
+	if s := v.Senders[0]; s.Address != busy.LocalAddr().String() || in(v, s.Datagrams) != 20 ||
+		in(v, s.Bytes) != 10*(23+38) {
 		t.Errorf("busiest sender: %+v", s)
 	}
-	if s := v.Senders[1]; s.Process == nil || s.Process.PID != int32(os.Getpid()) || s.Process.Command == "" || in(v, s.Datagrams) != 2 {
+	if s := v.Senders[1]; s.Process == nil || s.Process.PID != int32(os.Getpid()) || s.Process.Command == "" ||
+		in(v, s.Datagrams) != 2 {
 		t.Errorf("sender by a Unix socket: %+v", s)
 	}
 	if s := v.Senders[2]; s.Address != quiet.LocalAddr().String() || in(v, s.Datagrams) != 1 {
@@ -94,14 +98,16 @@ func (f *fixture) checkLabels(t *testing.T) {
 		v = f.mostBusy(t, 10)
 		return len(v.Labels) == 2
 	})
-	if l := v.Labels[0]; l.Metric != "hits" || l.Label != "page" || l.Values != 3 || len(l.Examples) != 3 || l.Examples[0] != "cart" {
+	if l := v.Labels[0]; l.Metric != "hits" || l.Label != "page" || l.Values != 3 || len(l.Examples) != 3 ||
+		l.Examples[0] != "cart" {
 		t.Errorf("label with most values: %+v", l)
 	}
 }
 
 // The first answer shows what is over a limit, by which label and sender.
 func TestTopOverALimit(t *testing.T) {
-	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 2}, time.Minute, time.Hour) }).start(t)
+	f := newFixture(t,
+		func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 2}, time.Minute, time.Hour) }).start(t)
 	f.mostBusy(t, 10)
 	conn := dial(t, "udp", f.address("udp"))
 	for i := range 30 {
@@ -113,7 +119,8 @@ func TestTopOverALimit(t *testing.T) {
 		return len(v.Over) == 1
 	})
 	o := v.Over[0]
-	if o.Metric != "logins" || o.Kind != "counter" || o.Limit != "limits.max_series_per_metric" || o.Fate != "folded" || o.Label != "user" || o.Samples == 0 {
+	if o.Metric != "logins" || o.Kind != "counter" || o.Limit != "limits.max_series_per_metric" || o.Fate != "folded" ||
+		o.Label != "user" || o.Samples == 0 {
 		t.Errorf("got %+v", o)
 	}
 	if address := conn.LocalAddr().String(); o.Sender != address {
@@ -141,10 +148,12 @@ func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	if len(v.Malformed) != 2 {
 		t.Fatalf("%+v", v.Malformed)
 	}
-	if m := v.Malformed[0]; m.Address != bad.LocalAddr().String() || in(v, m.Malformed) != 20 || in(v, m.Lines) != 50 || m.Share != 0.4 || m.Reason != "bad_value" || m.Example != "hits:one|c|#page:home" {
+	if m := v.Malformed[0]; m.Address != bad.LocalAddr().String() || in(v, m.Malformed) != 20 || in(v, m.Lines) != 50 ||
+		m.Share != 0.4 || m.Reason != "bad_value" || m.Example != "hits:one|c|#page:home" {
 		t.Errorf("by UDP: %+v", m)
 	}
-	if m := v.Malformed[1]; m.Process == nil || m.Process.PID != int32(os.Getpid()) || m.Process.Command == "" || in(v, m.Malformed) != 10 || in(v, m.Lines) != 30 || m.Reason != "no_type" || m.Example != "depth" {
+	if m := v.Malformed[1]; m.Process == nil || m.Process.PID != int32(os.Getpid()) || m.Process.Command == "" ||
+		in(v, m.Malformed) != 10 || in(v, m.Lines) != 30 || m.Reason != "no_type" || m.Example != "depth" {
 		t.Errorf("by a Unix datagram socket: %+v", m)
 	}
 }
@@ -172,8 +181,10 @@ func TestTopLease(t *testing.T) {
 			f.mu.Lock()
 			watchers := f.watchers
 			f.mu.Unlock()
-			if f.top.counting.Load() != want || (l.tally != nil) != want || (f.top.held() > 0) != want || (watchers > 0) != want {
-				t.Errorf("counting %t, tally %v, %d rows, %d watchers; want counting %t", f.top.counting.Load(), l.tally, f.top.held(), watchers, want)
+			if f.top.counting.Load() != want || (l.tally != nil) != want || (f.top.held() > 0) != want ||
+				(watchers > 0) != want {
+				t.Errorf("counting %t, tally %v, %d rows, %d watchers; want counting %t",
+					f.top.counting.Load(), l.tally, f.top.held(), watchers, want)
 			}
 		}
 		l.Tick(time.Now().UnixNano())

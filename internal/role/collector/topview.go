@@ -34,7 +34,8 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.Vie
 	v.end = now.Add(-topSlack).Unix()
 	v.from = max(v.end-top.Span, min(first, v.end-1))
 	t := &top.View{
-		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []top.ViewMetric{}, Senders: []top.ViewTraffic{}, Malformed: []top.ViewMalformed{}, Listeners: []top.ViewListener{},
+		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []top.ViewMetric{}, Senders: []top.ViewTraffic{},
+		Malformed: []top.ViewMalformed{}, Listeners: []top.ViewListener{},
 		Newest: []top.ViewSeries{}, Labels: []top.ViewLabel{}, Over: []top.ViewOver{},
 	}
 	v.metrics(t)
@@ -80,11 +81,13 @@ func (v *topView) metrics(t *top.View) {
 	limits := v.collector.Limiter.Find(v.tenant)
 	for _, r := range rows {
 		t.Metrics = append(t.Metrics, top.ViewMetric{
-			Name: r.Name, Kind: r.Kind.String(), Series: limits.MetricSeries(r.Name), Samples: v.rate(r.Samples), Share: share(r.Samples, all),
+			Name: r.Name, Kind: r.Kind.String(), Series: limits.MetricSeries(r.Name), Samples: v.rate(r.Samples),
+			Share: share(r.Samples, all),
 		})
 	}
 	if rest.Count > 0 {
-		t.Metrics = append(t.Metrics, top.ViewMetric{Samples: v.rate(rest.Count), Share: share(rest.Count, all), Others: max(1, rest.Rows)})
+		t.Metrics = append(t.Metrics,
+			top.ViewMetric{Samples: v.rate(rest.Count), Share: share(rest.Count, all), Others: max(1, rest.Rows)})
 	}
 	t.Samples = v.rate(all)
 }
@@ -119,7 +122,8 @@ func (v *topView) senders(t *top.View) {
 	}
 	if rest.Count > 0 {
 		t.Senders = append(t.Senders, top.ViewTraffic{
-			Datagrams: v.rate(rest.Count), Bytes: v.rate(rest.Bytes), Share: share(rest.Count, all.Count), Others: max(1, rest.Rows),
+			Datagrams: v.rate(rest.Count), Bytes: v.rate(rest.Bytes), Share: share(rest.Count, all.Count),
+			Others: max(1, rest.Rows),
 		})
 	}
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)

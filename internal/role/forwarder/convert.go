@@ -41,7 +41,8 @@ func toV1(body []byte) ([]byte, error) {
 	return snappy.Encode(nil, raw), nil
 }
 
-func seriesToV1(to *prompb.TimeSeries, from *writev2.TimeSeries, symbols []string, builder *labels.ScratchBuilder) error {
+func seriesToV1(to *prompb.TimeSeries, from *writev2.TimeSeries, symbols []string,
+	builder *labels.ScratchBuilder) error {
 	set, err := from.ToLabels(builder, symbols)
 	if err != nil {
 		return err

@@ -18,10 +18,14 @@ func fullV2(t *testing.T) Request {
 	t.Helper()
 	table := writev2.NewSymbolTable()
 	m := &writev2.Request{Timeseries: []writev2.TimeSeries{{
-		LabelsRefs: []uint32{table.Symbolize("__name__"), table.Symbolize("requests_total"), table.Symbolize("job"), table.Symbolize("shop")},
-		Samples:    []writev2.Sample{{Value: 4.5, Timestamp: 1000, StartTimestamp: 10}, {Value: 5.5, Timestamp: 2000}},
-		Exemplars:  []writev2.Exemplar{{LabelsRefs: []uint32{table.Symbolize("trace"), table.Symbolize("abc")}, Value: 1, Timestamp: 1500}},
-		Metadata:   writev2.Metadata{Type: writev2.Metadata_METRIC_TYPE_COUNTER, HelpRef: table.Symbolize("Requests.")},
+		LabelsRefs: []uint32{
+			table.Symbolize("__name__"), table.Symbolize("requests_total"), table.Symbolize("job"), table.Symbolize("shop"),
+		},
+		Samples: []writev2.Sample{{Value: 4.5, Timestamp: 1000, StartTimestamp: 10}, {Value: 5.5, Timestamp: 2000}},
+		Exemplars: []writev2.Exemplar{{
+			LabelsRefs: []uint32{table.Symbolize("trace"), table.Symbolize("abc")}, Value: 1, Timestamp: 1500,
+		}},
+		Metadata: writev2.Metadata{Type: writev2.Metadata_METRIC_TYPE_COUNTER, HelpRef: table.Symbolize("Requests.")},
 	}, {
 		LabelsRefs: []uint32{1, table.Symbolize("seconds")},
 		Histograms: []writev2.Histogram{
@@ -75,7 +79,8 @@ func checkV1(t *testing.T, body string) {
 // A backend that knows only 1.0 gets 1.0, whether it says so by its status or by not saying
 // what was written. It is asked once.
 func TestFallsBack(t *testing.T) {
-	for name, refusal := range map[string]int{"415": http.StatusUnsupportedMediaType, "a success that writes nothing": http.StatusOK} {
+	for name, refusal := range map[string]int{"415": http.StatusUnsupportedMediaType,
+		"a success that writes nothing": http.StatusOK} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
 			var got []string

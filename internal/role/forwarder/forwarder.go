@@ -96,7 +96,11 @@ func New(o Options) (*Forwarder, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("backend %s: queue %d: %w", f.config.Name, i, err), f.close())
 		}
-		f.lanes = append(f.lanes, &lane{Forwarder: f, queue: q, wake: make(chan struct{}, 1), backoff: retry.Backoff{Min: f.config.RetryMin, Max: f.config.RetryMax}})
+		f.lanes = append(f.lanes,
+			&lane{
+				Forwarder: f, queue: q, wake: make(chan struct{}, 1),
+				backoff: retry.Backoff{Min: f.config.RetryMin, Max: f.config.RetryMax},
+			})
 	}
 	watch(registry, f.waiting)
 	if sum, oldest := f.waiting(); sum.Frames > 0 {

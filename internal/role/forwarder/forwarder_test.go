@@ -26,11 +26,16 @@ import (
 func TestForwards(t *testing.T) {
 	var got []string
 	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request, body string) {
-		got = append(got, strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Content-Type"), r.Header.Get("Content-Encoding"),
-			r.Header.Get("X-Prometheus-Remote-Write-Version"), r.UserAgent(), r.Header.Get("X-Scope-OrgID"), r.Header.Get("X-Region"), body}, "|"))
+		got = append(got,
+			strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Content-Type"), r.Header.Get("Content-Encoding"),
+				r.Header.Get("X-Prometheus-Remote-Write-Version"), r.UserAgent(), r.Header.Get("X-Scope-OrgID"),
+				r.Header.Get("X-Region"), body}, "|"))
 	})
 	b.Start()
-	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL + "/push", Headers: map[string]string{"X-Scope-OrgID": "freshet-{tenant}", "X-Region": "eu"}})
+	x := newForwarder(t, t.TempDir(),
+		settings.Backend{
+			URL: b.URL + "/push", Headers: map[string]string{"X-Scope-OrgID": "freshet-{tenant}", "X-Region": "eu"},
+		})
 	one := newRequest(1)
 	one.Version, one.Tenant = 1, "shop"
 	x.push(one, newRequest(2))
@@ -42,7 +47,10 @@ func TestForwards(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	x.expect("_total", map[string]float64{"acknowledged_requests_total": 2, "acknowledged_samples_total": 8, "acknowledged_bytes_total": 2*6 + 4 + 7 + 12})
+	x.expect("_total",
+		map[string]float64{
+			"acknowledged_requests_total": 2, "acknowledged_samples_total": 8, "acknowledged_bytes_total": 2*6 + 4 + 7 + 12,
+		})
 	x.expect("waiting", map[string]float64{})
 }
 
@@ -118,13 +126,15 @@ func TestFullQueue(t *testing.T) {
 	if uint64(len(got)) != waiting.Frames {
 		t.Errorf("%d waited, and %d were taken", waiting.Frames, len(got))
 	}
-	if got := x.counts("requests_total"); !maps.Equal(got, map[string]float64{"acknowledged_requests_total": 200 - lost, "unsent_requests_total queue_full": lost}) {
+	if got := x.counts("requests_total"); !maps.Equal(got,
+		map[string]float64{"acknowledged_requests_total": 200 - lost, "unsent_requests_total queue_full": lost}) {
 		t.Errorf("counted are %v, given up were %v", got, lost)
 	}
 	if got := x.counts("samples_total"); got["unsent_samples_total queue_full"] != 4*lost {
 		t.Errorf("counted are %v", got)
 	}
-	if !strings.Contains(x.logs.String(), `level=WARN msg="the queue is full; the oldest requests are given up" backend=test requests=`) {
+	if !strings.Contains(x.logs.String(),
+		`level=WARN msg="the queue is full; the oldest requests are given up" backend=test requests=`) {
 		t.Errorf("log:\n%s", x.logs)
 	}
 }
@@ -177,10 +187,12 @@ func TestRefused(t *testing.T) {
 	if got := b.all(); !slices.Equal(got, []string{"body 2", "body 4"}) {
 		t.Errorf("taken were %q", got)
 	}
-	x.expect("samples_total", map[string]float64{"acknowledged_samples_total": 8, "refused_samples_total 400": 4, "refused_samples_total 401": 4})
+	x.expect("samples_total",
+		map[string]float64{"acknowledged_samples_total": 8, "refused_samples_total 400": 4, "refused_samples_total 401": 4})
 	x.expect("retries", map[string]float64{})
 	line, _, _ := strings.Cut(x.logs.String(), "\n")
-	if want := `level=WARN msg="the backend refused a request; it is not sent again" backend=test reason=400 answer="400 Bad Request: out of order sample xxx`; !strings.HasPrefix(line, want) ||
+	if want := `level=WARN msg="the backend refused a request; it is not sent again" backend=test reason=400 ` +
+		`answer="400 Bad Request: out of order sample xxx`; !strings.HasPrefix(line, want) ||
 		!strings.HasSuffix(line, `x" tenant=default samples=4`) || len(line) > len(want)+maxText+100 {
 		t.Errorf("log: %s", line)
 	}
@@ -192,7 +204,9 @@ func TestRefused(t *testing.T) {
 // An answer may come before the request is sent. The rest of the request must not change while
 // the next one is read from the queue.
 func TestEarlyAnswer(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+	}))
 	defer server.Close()
 	x := newForwarder(t, t.TempDir(), settings.Backend{URL: server.URL})
 	for range 8 {
@@ -386,11 +400,13 @@ func TestCredentials(t *testing.T) {
 	ca := write("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.Certificate().Raw})))
 	password, token := write("password", "secret\n"), write("token", "one\n")
 
-	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Username: "freshet", PasswordFile: password, TLS: settings.BackendTLS{CAFile: ca}})
+	x := newForwarder(t, t.TempDir(),
+		settings.Backend{URL: b.URL, Username: "freshet", PasswordFile: password, TLS: settings.BackendTLS{CAFile: ca}})
 	x.pushNumbers(1, 1)
 	x.runUntilEmpty()
 
-	x = newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, BearerTokenFile: token, TLS: settings.BackendTLS{CAFile: ca}})
+	x = newForwarder(t, t.TempDir(),
+		settings.Backend{URL: b.URL, BearerTokenFile: token, TLS: settings.BackendTLS{CAFile: ca}})
 	x.pushNumbers(2, 2)
 	changed := false
 	x.run(func() bool {
@@ -420,7 +436,8 @@ func TestPushFails(t *testing.T) {
 	x := newForwarder(t, t.TempDir(), settings.Backend{URL: "http://localhost"})
 	large := newRequest(1)
 	large.Body = make([]byte, 64<<20)
-	if err := x.Push(large); err == nil || !strings.HasPrefix(err.Error(), "forward to test: append to the queue: too large") {
+	if err := x.Push(large); err == nil ||
+		!strings.HasPrefix(err.Error(), "forward to test: append to the queue: too large") {
 		t.Errorf("a body of 64 MiB: %v", err)
 	}
 	x.expect("samples_total", map[string]float64{"unsent_samples_total queue_error": 4})

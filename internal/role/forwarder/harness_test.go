@@ -128,14 +128,17 @@ func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 		dirs = append(dirs, d)
 	}
 	x := &fixture{t: t, reg: prometheus.NewRegistry(), logs: &bytes.Buffer{}}
-	logger := slog.New(slog.NewTextHandler(x.logs, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
+	logger := slog.New(slog.NewTextHandler(x.logs,
+		&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
 	var err error
-	x.Forwarder, err = New(Options{Backend: config, Dirs: dirs, UserAgent: "freshet/test", Registry: x.reg, Logger: logger})
+	x.Forwarder, err = New(Options{
+		Backend: config, Dirs: dirs, UserAgent: "freshet/test", Registry: x.reg, Logger: logger,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

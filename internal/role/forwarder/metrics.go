@@ -46,15 +46,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	all := &metrics{
 		acknowledged: newFate("acknowledged", "that the backend has taken."),
-		refused: newFate("refused", "that the backend refused for good, by the status of its answer. Rising: the log has the backend's words. "+
-			"conversion and frame: Freshet could not make a request of it.", "reason"),
-		unsent: newFate("unsent", "that will never be sent. queue_full: the backend was away for longer than the queue is large, and the oldest were given up. "+
-			"queue_error: the disk is full or broken. damaged: the disk lost what was written.", "reason"),
-		retries: counter("retries_total", "Requests that are sent again, by status or cause. Rising: the backend is overloaded, away or badly configured.", "reason"),
+		refused: newFate("refused",
+			"that the backend refused for good, by the status of its answer. Rising: the log has the backend's words. "+
+				"conversion and frame: Freshet could not make a request of it.", "reason"),
+		unsent: newFate("unsent",
+			"that will never be sent. queue_full: the backend was away for longer than the queue is large, "+
+				"and the oldest were given up. "+
+				"queue_error: the disk is full or broken. damaged: the disk lost what was written.", "reason"),
+		retries: counter("retries_total",
+			"Requests that are sent again, by status or cause. Rising: the backend is overloaded, away or badly configured.",
+			"reason"),
 		queueErrors: m.NewCounter(prometheus.CounterOpts{Name: "freshet_forwarder_queue_errors_total",
-			Help: "Reads of the queue that failed, and read positions that could not be saved. Rising: the disk is full or broken; after a restart requests may be sent again."}),
+			Help: "Reads of the queue that failed, and read positions that could not be saved. Rising: " +
+				"the disk is full or broken; after a restart requests may be sent again."}),
 		requestSeconds: m.NewHistogram(prometheus.HistogramOpts{Name: "freshet_forwarder_request_seconds",
-			Help:                        "Time from sending a request to its answer, whatever it was. Rising: the backend or the network is slow.",
+			Help: "Time from sending a request to its answer, whatever it was. Rising: " +
+				"the backend or the network is slow.",
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
 	}
 	all.acknowledged.add(queue.Amount{})
@@ -81,7 +88,8 @@ func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 	gauge("waiting_bytes", "Bytes of them, compressed. The queue's files may have a 16th of its limit more.",
 		func(a queue.Amount) float64 { return float64(a.Bytes) })
 	m.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshet_forwarder_oldest_seconds", Help: "Age of the oldest request that waits; how far the backend is behind. 0 if none waits.",
+		Name: "freshet_forwarder_oldest_seconds",
+		Help: "Age of the oldest request that waits; how far the backend is behind. 0 if none waits.",
 	}, func() float64 {
 		_, oldest := waiting()
 		if oldest == 0 {

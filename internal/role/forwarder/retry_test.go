@@ -77,7 +77,10 @@ func TestBackOff(t *testing.T) {
 	}
 	answers = append(answers, taken, failed, failed, status(400), failed)
 	got := waits(t, settings.Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, answers...)
-	want := []time.Duration{30 * ms, 60 * ms, 120 * ms, 240 * ms, 480 * ms, 960 * ms, 1920 * ms, 3840 * ms, 5000 * ms, 5000 * ms, 0, 30 * ms, 60 * ms, 0, 30 * ms}
+	want := []time.Duration{
+		30 * ms, 60 * ms, 120 * ms, 240 * ms, 480 * ms, 960 * ms, 1920 * ms, 3840 * ms, 5000 * ms, 5000 * ms, 0, 30 * ms,
+		60 * ms, 0, 30 * ms,
+	}
 	if !slices.EqualFunc(got, want, withinBound) {
 		t.Errorf("waits %v, want %v, or down to half of each", got, want)
 	}
@@ -128,7 +131,9 @@ func TestOldest(t *testing.T) {
 			}
 			x = newForwarder(t, dir, settings.Backend{URL: "http://backend"})
 		}
-		if log := x.logs.String(); log != "level=INFO msg=\"requests of an earlier process wait for the backend\" backend=test requests=2 samples=8 bytes=38 oldest=2000-01-01T00:00:00.000Z\n" {
+		if log := x.logs.String(); log !=
+			"level=INFO msg=\"requests of an earlier process wait for the backend\" backend=test requests=2 samples=8 "+
+				"bytes=38 oldest=2000-01-01T00:00:00.000Z\n" {
 			t.Error(log)
 		}
 	})

@@ -92,7 +92,8 @@ func probing(t *testing.T, s *store, d time.Duration, tenants ...string) (*Probe
 			}
 			return all
 		},
-		Write: s, Query: s.query, Mark: probe.NewMark(7), Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Write: s, Query: s.query, Mark: probe.NewMark(7), Registry: prometheus.NewRegistry(),
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	ctx, stop := context.WithTimeout(t.Context(), d)
 	defer stop()
@@ -187,7 +188,8 @@ func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 88 {
 			t.Errorf("%v are counted", n)
 		}
-		first, second := strings.Contains(log, "path=remote_write probes=1 error="), strings.Contains(log, "path=remote_write probes=3")
+		first, second := strings.Contains(log, "path=remote_write probes=1 error="),
+			strings.Contains(log, "path=remote_write probes=3")
 		if !first || !second {
 			t.Errorf("the lines do not have the number of the probes:\n%s", log)
 		}
@@ -293,7 +295,8 @@ func TestTargetsOfAReload(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- p.Run(ctx) }()
-		lost := func(of string) float64 { return testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)) } // nobody is listening
+		// Nobody is listening.
+		lost := func(of string) float64 { return testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)) }
 		time.Sleep(time.Minute)
 		if lost("a") < 28 || lost("b") != 0 {
 			t.Errorf("before the reload %v and %v were probed", lost("a"), lost("b"))
@@ -314,7 +317,8 @@ func TestTargetsOfAReload(t *testing.T) {
 
 func TestReachable(t *testing.T) {
 	for address, want := range map[string]string{
-		"0.0.0.0:8125": "127.0.0.1:8125", "[::]:8125": "[::1]:8125", "127.0.0.1:8125": "127.0.0.1:8125", "10.0.0.1:8125": "10.0.0.1:8125",
+		"0.0.0.0:8125": "127.0.0.1:8125", "[::]:8125": "[::1]:8125", "127.0.0.1:8125": "127.0.0.1:8125",
+		"10.0.0.1:8125": "10.0.0.1:8125",
 	} {
 		if got := reachable(Target{"a", "udp", address}); got != want {
 			t.Errorf("%s: %s", address, got)

@@ -22,7 +22,8 @@ type opened[Q storage.LabelQuerier] struct {
 // others answer. Tiles of the other width, and open tiles of the broken one, answer for a
 // broken store of tiles. If no store is left, the error is returned: an empty answer would end
 // alerts.
-func openStores[Q storage.LabelQuerier](s *source, sel *selection, open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
+func openStores[Q storage.LabelQuerier](s *source, sel *selection,
+	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
 	var unread error
 	exist := len(sel.live) > 0
 	add := func(store string) error {

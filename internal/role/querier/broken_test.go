@@ -31,15 +31,19 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 	}{
 		{"raw: tiles answer", []string{"raw"}, "", "a@-30=1", "", "", "", "a@-30=1",
 			[]string{"store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: "}, ""},
-		{"10s: 1m answers, with its open tiles", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2", "a@-60=1 a@0=2 b@-10=2", []string{lacks10s}, ""},
-		{"10s, and 1m has only open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2", []string{lacks10s}, ""},
+		{"10s: 1m answers, with its open tiles", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2",
+			"a@-60=1 a@0=2 b@-10=2", []string{lacks10s}, ""},
+		{"10s, and 1m has only open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2",
+			[]string{lacks10s}, ""},
 		{"10s, and there are no tiles of 1m: open tiles answer", []string{"10s"}, "", "", "", "a@-20=7", "", "a@-20=7",
 			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
 		{"both widths: raw answers", []string{"10s", "1m"}, "b@-10=2", "", "", "", "", "b@-10=2",
 			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
 		{"the width that the query does not read", []string{"1m"}, "", "a@-30=1", "", "", "", "a@-30=1", nil, ""},
-		{"raw, and the tenant has nothing else", []string{"raw"}, "", "", "", "", "", "", nil, "nothing is left to answer: read the stores of tenant default: open "},
-		{"all", []string{"raw", "10s", "1m"}, "", "", "", "", "", "", nil, "nothing is left to answer: read the stores of tenant default: open "},
+		{"raw, and the tenant has nothing else", []string{"raw"}, "", "", "", "", "", "", nil,
+			"nothing is left to answer: read the stores of tenant default: open "},
+		{"all", []string{"raw", "10s", "1m"}, "", "", "", "", "", "", nil,
+			"nothing is left to answer: read the stores of tenant default: open "},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			dir := t.TempDir()

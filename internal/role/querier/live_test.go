@@ -77,13 +77,15 @@ func TestMergeIteratorModel(t *testing.T) {
 				at++
 			}
 			if (typ == chunkenc.ValNone) != (at >= len(want)) {
-				t.Fatalf("seed %d: stored %v, points %v: after %v: type %v, want sample %d of %v", seed, stored, points, trace, typ, at, want)
+				t.Fatalf("seed %d: stored %v, points %v: after %v: type %v, want sample %d of %v",
+					seed, stored, points, trace, typ, at, want)
 			}
 			if typ == chunkenc.ValNone {
 				break
 			}
 			if gotT, gotV := it.At(); gotT != want[at].t || gotV != want[at].v || it.AtT() != gotT {
-				t.Fatalf("seed %d: stored %v, points %v: after %v: %d=%v, want %v", seed, stored, points, trace, gotT, gotV, want[at])
+				t.Fatalf("seed %d: stored %v, points %v: after %v: %d=%v, want %v",
+					seed, stored, points, trace, gotT, gotV, want[at])
 			}
 		}
 		if it.Err() != nil {

@@ -43,7 +43,9 @@ type server struct {
 
 // started returns a server whose first window begins at now.
 func started(t *testing.T, delay, closeAfter time.Duration, window func(second int64) []batch.Increment) *server {
-	config := &tile.Config{CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, OutOfOrder: 10 * time.Minute}
+	config := &tile.Config{
+		CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, OutOfOrder: 10 * time.Minute,
+	}
 	s := &server{t: t, now: now, delay: delay.Milliseconds(), close: closeAfter.Milliseconds(), window: window,
 		config: config, shard: tile.New(config, now), folded: now, closed: now}
 	clock := func() time.Time { return time.UnixMilli(s.now) }
@@ -57,7 +59,8 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 			t.Error(err)
 		}
 	})
-	s.engine = promapi.NewEngine(promapi.DefaultConfig(), promapi.Memory{Bytes: 1 << 30, Of: "this test"}, logger, prometheus.NewRegistry())
+	s.engine = promapi.NewEngine(promapi.DefaultConfig(), promapi.Memory{Bytes: 1 << 30, Of: "this test"}, logger,
+		prometheus.NewRegistry())
 	s.Queryable = New(s.stores, s, 5*time.Minute, clock)
 	return s
 }
@@ -84,7 +87,9 @@ func (s *server) until(ms int64) {
 }
 
 func (s *server) fold() {
-	h := batch.Header{Tenant: []byte(tenant.Default), Producer: 1, Incarnation: 1, Sequence: uint64(s.folded), Second: s.folded / 1000}
+	h := batch.Header{
+		Tenant: []byte(tenant.Default), Producer: 1, Incarnation: 1, Sequence: uint64(s.folded), Second: s.folded / 1000,
+	}
 	b := batch.Begin(nil, &h)
 	increments := s.window((s.folded - now) / 1000)
 	for i := range increments {
@@ -101,7 +106,8 @@ func (s *server) closeTile() {
 	s.closed += 10_000
 	for _, closed := range s.shard.Close(s.closed, s.config).Waiting {
 		for w, samples := range closed.Samples {
-			if written, err := s.stores.WriteTiles(context.Background(), closed.Tenant, tile.Width(w), samples); err != nil || written.Stored.Samples != len(samples) {
+			if written, err := s.stores.WriteTiles(context.Background(), closed.Tenant, tile.Width(w), samples); err != nil ||
+				written.Stored.Samples != len(samples) {
 				s.t.Fatalf("%+v, %v", written, err)
 			}
 		}
@@ -153,7 +159,8 @@ func constant(int64) []batch.Increment {
 	return []batch.Increment{
 		{Key: key(series.Counter, "requests_total"), Policy: series.AppendPolicy(nil, &native), Samples: 100, Value: 100},
 		{Key: key(series.Timer, "native"), Policy: series.AppendPolicy(nil, &native), Samples: 100, Timer: timer},
-		{Key: key(series.Timer, "classic"), Policy: series.AppendPolicy(nil, &classic), Samples: 100, Classic: []float64{99, 1, 0}, Sum: 107},
+		{Key: key(series.Timer, "classic"), Policy: series.AppendPolicy(nil, &classic), Samples: 100,
+			Classic: []float64{99, 1, 0}, Sum: 107},
 	}
 }
 
@@ -190,14 +197,16 @@ func TestRateOfAConstant(t *testing.T) {
 						expr := fmt.Sprintf(law.expr, r)
 						for _, step := range steps(r) {
 							if got := s.ask(expr, at-c.behind.Milliseconds(), step); !(math.Abs(got-law.want) <= tolerance*law.want) {
-								t.Errorf("%s, step %v, %.2f s into a minute: %.3f; want %.3f", expr, step, float64(at%60_000)/1000, got, law.want)
+								t.Errorf("%s, step %v, %.2f s into a minute: %.3f; want %.3f",
+									expr, step, float64(at%60_000)/1000, got, law.want)
 							}
 						}
 					}
 				}
 				// Each step after the newest sample is a last step, so these hold for all of
 				// them.
-				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])", "max_over_time(rate(requests_total[40s])[15s:250ms])"} {
+				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])",
+					"max_over_time(rate(requests_total[40s])[15s:250ms])"} {
 					if got := s.ask(expr, at-c.behind.Milliseconds(), 0); !(math.Abs(got-100) <= 1) {
 						t.Errorf("%s, %.2f s into a minute: %.3f; want 100", expr, float64(at%60_000)/1000, got)
 					}
@@ -213,12 +222,14 @@ func TestNoRateOfOneTile(t *testing.T) {
 	s := started(t, 400*time.Millisecond, 2*time.Second, constant)
 	for at := int64(now + 400_000); at < now+460_000; at += 250 {
 		s.until(at)
-		for _, expr := range []string{"rate(requests_total[1m])", "increase(classic_bucket{le='1'}[1m])", "histogram_sum(rate(native[1m]))", "irate(requests_total[1m])"} {
+		for _, expr := range []string{"rate(requests_total[1m])",
+			"increase(classic_bucket{le='1'}[1m])", "histogram_sum(rate(native[1m]))", "irate(requests_total[1m])"} {
 			if got := s.ask(expr, at, 13*time.Hour); !math.IsNaN(got) {
 				t.Errorf("%s, %.2f s into a minute: %g; want nothing", expr, float64(at%60_000)/1000, got)
 			}
 		}
-		if got, want := s.ask("max_over_time(requests_total[1m])", at, 13*time.Hour), float64((s.folded-now)/10); got != want {
+		if got, want := s.ask("max_over_time(requests_total[1m])", at, 13*time.Hour),
+			float64((s.folded-now)/10); got != want {
 			t.Errorf("the newest value, %.2f s into a minute: %g; want %g", float64(at%60_000)/1000, got, want)
 		}
 	}
@@ -240,7 +251,8 @@ func bursts(second int64) []batch.Increment {
 	return []batch.Increment{
 		{Key: key(series.Counter, "bytes_total"), Policy: policy, Samples: 1, Value: float64(second * second)},
 		{Key: key(series.Timer, "sizes"), Policy: policy, Samples: 1, Timer: timer},
-		{Key: key(series.Gauge, "size"), Policy: policy, Samples: 1, Value: float64(second * second), At: now*1e6 + second*1e9},
+		{Key: key(series.Gauge, "size"), Policy: policy, Samples: 1, Value: float64(second * second),
+			At: now*1e6 + second*1e9},
 		{Key: key(series.Set, "users"), Policy: policy, Samples: 2, Set: users},
 	}
 }
@@ -272,7 +284,8 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 			} {
 				for _, step := range []time.Duration{0, 15 * time.Second} {
 					if got := s.ask(expr, at-behind, step); !(math.Abs(got-want) < 1e-6) {
-						t.Fatalf("%s, step %v, asked %.2f s after the start for %.2f s before: %g; want %g", expr, step, float64(at-now)/1000, float64(behind)/1000, got, want)
+						t.Fatalf("%s, step %v, asked %.2f s after the start for %.2f s before: %g; want %g",
+							expr, step, float64(at-now)/1000, float64(behind)/1000, got, want)
 					}
 				}
 			}
@@ -295,7 +308,8 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 	} {
 		s.until(now + int64(c.asked*1000))
 		for _, step := range []time.Duration{0, 10 * time.Second} {
-			if got, want := s.ask("increase(requests_total[5m] anchored)", now+int64(c.at*1000), step), float64(100*(c.until-start)); got != want {
+			if got, want := s.ask("increase(requests_total[5m] anchored)", now+int64(c.at*1000), step),
+				float64(100*(c.until-start)); got != want {
 				t.Errorf("asked at %g s for %g s, step %v: %g; want %g", c.asked, c.at, step, got, want)
 			}
 		}

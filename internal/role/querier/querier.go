@@ -128,7 +128,8 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 }
 
 // samples merges the open tiles with the stores.
-func (s *source) samples(ctx context.Context, sel selection, hints *storage.SelectHints, matchers []*labels.Matcher) storage.SeriesSet {
+func (s *source) samples(ctx context.Context, sel selection, hints *storage.SelectHints,
+	matchers []*labels.Matcher) storage.SeriesSet {
 	stored, err := openStores(s, &sel, s.store.Querier)
 	if err != nil {
 		return storage.ErrSeriesSet(err)
@@ -159,7 +160,8 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 
 // chunks merges the chunks of the stores. A broken store is an error: remote read, the only
 // reader of chunks, has no place for a warning.
-func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints, matchers []*labels.Matcher) storage.ChunkSeriesSet {
+func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints,
+	matchers []*labels.Matcher) storage.ChunkSeriesSet {
 	var sets []storage.ChunkSeriesSet
 	for _, store := range []string{raw, sel.width.String()} {
 		q, err := s.store.ChunkQuerier(sel.tenant, store, s.mint, s.maxt)
@@ -169,7 +171,8 @@ func (s *source) chunks(ctx context.Context, sel selection, hints *storage.Selec
 		s.opened = append(s.opened, q)
 		sets = append(sets, q.Select(ctx, true, hints, matchers...))
 	}
-	return storage.NewMergeChunkSeriesSet(sets, limitOf(hints), storage.NewCompactingChunkSeriesMerger(storage.ChainedSeriesMerge))
+	return storage.NewMergeChunkSeriesSet(sets, limitOf(hints),
+		storage.NewCompactingChunkSeriesMerger(storage.ChainedSeriesMerge))
 }
 
 func limitOf(hints *storage.SelectHints) int {
@@ -180,7 +183,8 @@ func limitOf(hints *storage.SelectHints) int {
 }
 
 // LabelValues returns the values of a label, sorted.
-func (s *source) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (s *source) LabelValues(ctx context.Context, name string, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return s.labels(ctx, hints, matchers,
 		func(ls labels.Labels, add func(string)) {
 			if v := ls.Get(name); v != "" {
@@ -193,7 +197,8 @@ func (s *source) LabelValues(ctx context.Context, name string, hints *storage.La
 }
 
 // LabelNames returns the names of labels, sorted.
-func (s *source) LabelNames(ctx context.Context, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (s *source) LabelNames(ctx context.Context, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return s.labels(ctx, hints, matchers,
 		func(ls labels.Labels, add func(string)) {
 			ls.Range(func(l labels.Label) { add(l.Name) })
@@ -256,7 +261,8 @@ func (s *source) Close() error {
 type querier struct{ source }
 
 // Select returns the series that match, sorted by their labels.
-func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.SeriesSet {
 	sel, err := q.begin(ctx, hints, matchers)
 	if err != nil {
 		return storage.ErrSeriesSet(err)
@@ -268,7 +274,8 @@ type chunkQuerier struct{ source }
 
 // Select returns the matching series, sorted by labels. Chunks of the stores pass unchanged
 // unless open tiles have to be merged into them.
-func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.ChunkSeriesSet {
+func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.ChunkSeriesSet {
 	sel, err := q.begin(ctx, hints, matchers)
 	switch {
 	case err != nil:

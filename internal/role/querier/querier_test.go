@@ -47,7 +47,8 @@ func (o *openTiles) Live(name string, w tile.Width, mint, maxt int64, matchers [
 	for _, l := range o.live[w] {
 		points := slices.Clone(l.Points)
 		points = slices.DeleteFunc(points, func(p tile.Point) bool { return p.T < mint || p.T > maxt })
-		if len(points) > 0 && !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(l.Labels.Get(m.Name)) }) {
+		if len(points) > 0 &&
+			!slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(l.Labels.Get(m.Name)) }) {
 			matching = append(matching, tile.Live{Labels: l.Labels, Points: points})
 		}
 	}
@@ -82,7 +83,8 @@ func newWorldIn(t *testing.T, dir, rawSamples string) *world {
 		}
 	}
 	clock := func() time.Time { return time.UnixMilli(now) }
-	stores, err := tsdb.Open(tsdb.DefaultConfig(), dir, clock, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	stores, err := tsdb.Open(tsdb.DefaultConfig(), dir, clock, prometheus.NewRegistry(),
+		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,9 +114,13 @@ func samples(t *testing.T, text string) []tile.Sample {
 		if err := errors.Join(err, errV); err != nil {
 			t.Fatal(err)
 		}
-		s := tile.Sample{Series: &tile.Series{Labels: labels.FromStrings("__name__", name, "of", name)}, T: now + 1000*second, V: v}
+		s := tile.Sample{
+			Series: &tile.Series{Labels: labels.FromStrings("__name__", name, "of", name)}, T: now + 1000*second, V: v,
+		}
 		if val[0] == 'h' {
-			s.H = &histogram.FloatHistogram{Count: v, Sum: v, PositiveSpans: []histogram.Span{{Length: 1}}, PositiveBuckets: []float64{v}}
+			s.H = &histogram.FloatHistogram{
+				Count: v, Sum: v, PositiveSpans: []histogram.Span{{Length: 1}}, PositiveBuckets: []float64{v},
+			}
 		}
 		all = append(all, s)
 	}
@@ -167,7 +173,8 @@ func (w *world) selected(ctx context.Context, hints *storage.SelectHints, matche
 	return strings.Join(words, " "), set.Err()
 }
 
-func (w *world) selectedChunks(ctx context.Context, hints *storage.SelectHints, matchers ...*labels.Matcher) (string, error) {
+func (w *world) selectedChunks(ctx context.Context, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) (string, error) {
 	q, err := w.ChunkQuerier(now-hour, now)
 	if err != nil {
 		w.t.Fatal(err)
@@ -240,7 +247,8 @@ func TestSelect(t *testing.T) {
 			raw: "a@-20=1 a@-15=2", ten: "a@-20=1 a@-10=3", open10s: "a@-3=4", want: "a@-20=1 a@-15=2 a@-10=3 a@-3=4"},
 		{why: "sorted, whatever the order of the open set",
 			ten: "b@-10=1", open10s: "c@-3=1 a@-3=1 b@-3=2", want: "a@-3=1 b@-10=1 b@-3=2 c@-3=1"},
-		{why: "only samples in the range of the query", ten: "a@-3601=1 a@-3600=2", open10s: "a@0=3 a@1=4", want: "a@-3600=2 a@0=3"},
+		{why: "only samples in the range of the query", ten: "a@-3601=1 a@-3600=2", open10s: "a@0=3 a@1=4",
+			want: "a@-3600=2 a@0=3"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			w := newWorld(t, c.raw)
@@ -322,11 +330,13 @@ func TestLabels(t *testing.T) {
 			want []string
 		}{
 			{"values of stores and open tiles", values(q, "of", nil), []string{"a", "b", "c", "r"}},
-			{"of series that match", values(q, "of", nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", "b|c|d")), []string{"b", "c"}},
+			{"of series that match", values(q, "of", nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", "b|c|d")),
+				[]string{"b", "c"}},
 			{"the first two", values(q, "of", &storage.LabelHints{Limit: 2}), []string{"a", "b"}},
 			{"of a label that nothing has", values(q, "nothing", nil), nil},
 			{"names", names(q, nil), []string{"__name__", "of", "only"}},
-			{"names of series that match", names(q, nil, labels.MustNewMatcher(labels.MatchEqual, "of", "c")), []string{"__name__", "of"}},
+			{"names of series that match", names(q, nil, labels.MustNewMatcher(labels.MatchEqual, "of", "c")),
+				[]string{"__name__", "of"}},
 			{"one name", names(q, &storage.LabelHints{Limit: 1}), []string{"__name__"}},
 		} {
 			if got, err := c.ask(); !slices.Equal(got, c.want) || err != nil {
@@ -339,7 +349,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-func values(q storage.LabelQuerier, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) func() ([]string, error) {
+func values(q storage.LabelQuerier, name string, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) func() ([]string, error) {
 	return func() ([]string, error) {
 		got, _, err := q.LabelValues(ctx, name, hints, matchers...)
 		return got, err

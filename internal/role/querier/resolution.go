@@ -17,7 +17,8 @@ const pointsPerRange = 4
 // for an instant selector). Any other query reads the finest. If tiles of that width are not
 // kept back to the start, resolution takes the finest width that is, or else the width kept
 // longest. docs/decisions/resolution.md gives the reasons.
-func resolution(hints *storage.SelectHints, lookback time.Duration, now time.Time, retention [tile.NumWidths]time.Duration) tile.Width {
+func resolution(hints *storage.SelectHints, lookback time.Duration, now time.Time,
+	retention [tile.NumWidths]time.Duration) tile.Width {
 	const finest, coarsest = tile.Width(0), tile.Width(tile.NumWidths - 1)
 	reaches := func(w tile.Width) bool {
 		return hints.Start >= now.Add(-retention[w]).UnixMilli()

@@ -27,14 +27,18 @@ func TestResolution(t *testing.T) {
 	}{
 		{why: "an instant query wants the newest samples", age: time.Hour, want: tile.Width10s},
 		{why: "also over a long range", rng: day, age: day, want: tile.Width10s},
-		{why: "a range query whose steps are shorter than the coarse tiles", step: 15 * time.Second, age: time.Hour, want: tile.Width10s},
+		{why: "a range query whose steps are shorter than the coarse tiles", step: 15 * time.Second, age: time.Hour,
+			want: tile.Width10s},
 		{why: "shorter than any", step: time.Second, age: time.Hour, want: tile.Width10s},
 		{why: "a tile for each step", step: time.Minute, age: time.Hour, want: tile.Width1m},
 		{why: "one millisecond less", step: time.Minute - time.Millisecond, age: time.Hour, want: tile.Width10s},
 		{why: "four tiles for each range", step: time.Minute, rng: 4 * time.Minute, age: time.Hour, want: tile.Width1m},
-		{why: "not quite four", step: time.Minute, rng: 4*time.Minute - time.Millisecond, age: time.Hour, want: tile.Width10s},
-		{why: "long steps do not make a short range coarse", step: time.Hour, rng: time.Minute, age: day, want: tile.Width10s},
-		{why: "an instant selector has the look-back delta for a range", step: time.Minute, lookback: 3 * time.Minute, age: time.Hour, want: tile.Width10s},
+		{why: "not quite four", step: time.Minute, rng: 4*time.Minute - time.Millisecond, age: time.Hour,
+			want: tile.Width10s},
+		{why: "long steps do not make a short range coarse", step: time.Hour, rng: time.Minute, age: day,
+			want: tile.Width10s},
+		{why: "an instant selector has the look-back delta for a range", step: time.Minute, lookback: 3 * time.Minute,
+			age: time.Hour, want: tile.Width10s},
 
 		{why: "at the very end of the retention", age: 2 * day, want: tile.Width10s},
 		{why: "an instant query beyond it", age: 2*day + time.Millisecond, want: tile.Width1m},
@@ -55,7 +59,9 @@ func TestResolution(t *testing.T) {
 		if c.lookback == 0 {
 			c.lookback = 5 * time.Minute
 		}
-		hints := &storage.SelectHints{Step: c.step.Milliseconds(), Range: c.rng.Milliseconds(), Start: now.Add(-c.age).UnixMilli()}
+		hints := &storage.SelectHints{
+			Step: c.step.Milliseconds(), Range: c.rng.Milliseconds(), Start: now.Add(-c.age).UnixMilli(),
+		}
 		if c.age == never {
 			hints.Start = math.MinInt64
 		}

@@ -13,7 +13,9 @@ import (
 )
 
 // needTwo are the functions that return nothing for a range with one sample.
-var needTwo = map[string]bool{"rate": true, "increase": true, "irate": true, "delta": true, "idelta": true, "deriv": true, "predict_linear": true}
+var needTwo = map[string]bool{
+	"rate": true, "increase": true, "irate": true, "delta": true, "idelta": true, "deriv": true, "predict_linear": true,
+}
 
 // sparseNote explains why a function finds nothing in a range, if the tiles that answer are at
 // least half as long as the range. Without the note the answer is empty without a reason, like
@@ -24,8 +26,10 @@ func sparseNote(hints *storage.SelectHints, w tile.Width, finest time.Duration) 
 		return nil
 	}
 	text := func(ms int64) model.Duration { return model.Duration(time.Duration(ms) * time.Millisecond) }
-	return fmt.Errorf("%w: tiles of %v answer, since those of %v are kept for %v (store.retention.%v), and %s needs two of them: a range of %v holds one; ask for %v or more, or for a start that is not as long ago",
-		promapi.ErrSparse, w, tile.Width10s, model.Duration(finest), tile.Width10s, hints.Func, text(hints.Range), text(pointsPerRange*w.Millis()))
+	return fmt.Errorf("%w: tiles of %v answer, since those of %v are kept for %v (store.retention.%v), "+
+		"and %s needs two of them: a range of %v holds one; ask for %v or more, or for a start that is not as long ago",
+		promapi.ErrSparse, w, tile.Width10s, model.Duration(finest), tile.Width10s, hints.Func, text(hints.Range),
+		text(pointsPerRange*w.Millis()))
 }
 
 // sparse is a select of tiles that adds a note if it finds a series.

@@ -20,8 +20,10 @@ func TestARangeWithTooFewTilesIsNoted(t *testing.T) {
 	w.write(tenant.Default, tile.Width1m, "x@-300=1 x@-240=2 x@-180=3 x@-120=4")
 	w.write(tenant.Default, tile.Width10s, "x@-130=3.8 x@-120=4")
 	w.opened(tile.Width1m, "new@-10=1")
-	engine := promapi.NewEngine(promapi.DefaultConfig(), promapi.Memory{Bytes: 1 << 30, Of: "this test"}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	const note = "PromQL info: too few tiles in a range: tiles of 1m answer, since those of 10s are kept for 2d (store.retention.10s), " +
+	engine := promapi.NewEngine(promapi.DefaultConfig(), promapi.Memory{Bytes: 1 << 30, Of: "this test"},
+		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	const note = "PromQL info: too few tiles in a range: tiles of 1m answer, since those of 10s are kept for 2d " +
+		"(store.retention.10s), " +
 		"and rate needs two of them: a range of 1m holds one; ask for 4m or more, or for a start that is not as long ago"
 	for _, c := range []struct {
 		why, query string

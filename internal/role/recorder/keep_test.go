@@ -23,12 +23,14 @@ import (
 func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	t.Helper()
 	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
-		t.Errorf("not kept: %q, %v not kept, %v failed", made.NotKept, testutil.ToFloat64(r.notKept), testutil.ToFloat64(r.failed))
+		t.Errorf("not kept: %q, %v not kept, %v failed",
+			made.NotKept, testutil.ToFloat64(r.notKept), testutil.ToFloat64(r.failed))
 	}
 	if f := read(t, r, made.ID); f.Reason != made.Reason || len(f.Runtime) == 0 {
 		t.Errorf("the record is of %q with %d numbers", f.Reason, len(f.Runtime))
 	}
-	if all, err := r.List(); err != nil || len(all) == 0 || all[0].ID != made.ID || all[0].NotKept != made.NotKept || all[0].Bytes != made.Bytes || all[0].Runtime != nil {
+	if all, err := r.List(); err != nil || len(all) == 0 || all[0].ID != made.ID || all[0].NotKept != made.NotKept ||
+		all[0].Bytes != made.Bytes || all[0].Runtime != nil {
 		t.Errorf("listed: %+v, %v", all, err)
 	}
 }
@@ -41,7 +43,8 @@ func TestARecordOnAFullDisk(t *testing.T) {
 		if !full {
 			return os.WriteFile(name, text, mode)
 		}
-		return errors.Join(os.WriteFile(name, text[:len(text)/2], mode), &os.PathError{Op: "write", Path: name, Err: syscall.ENOSPC})
+		return errors.Join(os.WriteFile(name, text[:len(text)/2], mode),
+			&os.PathError{Op: "write", Path: name, Err: syscall.ENOSPC})
 	}
 	defer run(t, r)()
 	first, err := r.Record(t.Context(), "the disk is full")
@@ -211,7 +214,8 @@ func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := read(t, r, made.ID).Read(record.Stores); err != nil || !strings.Contains(string(text), `"store":"10s"`) {
+	if text, err := read(t, r, made.ID).Read(record.Stores); err != nil ||
+		!strings.Contains(string(text), `"store":"10s"`) {
 		t.Errorf("%q, %v", text, err)
 	}
 	stop()

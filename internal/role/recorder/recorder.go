@@ -67,8 +67,10 @@ type Recorder struct {
 
 	made, skipped, failed, notKept prometheus.Counter
 
-	writing   chan struct{}                                          // capacity 1: held by the goroutine that writes a record
-	looking   chan struct{}                                          // capacity 1: held by the goroutine that looks at the stores
+	// Capacity 1: held by the goroutine that writes a record.
+	writing chan struct{}
+	// Capacity 1: held by the goroutine that looks at the stores.
+	looking   chan struct{}
 	patience  time.Duration                                          // patience, but for tests
 	writeFile func(name string, text []byte, mode os.FileMode) error // os.WriteFile, but for tests
 	unkept    atomic.Pointer[unkept]
@@ -105,13 +107,20 @@ func New(o Options) *Recorder {
 		},
 		over: make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
 		writing: make(chan struct{}, 1), looking: make(chan struct{}, 1), patience: patience, writeFile: os.WriteFile,
-		made:    counter("records_total", "Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; the page shows them under Records."),
-		skipped: counter("skipped_total", "Times when a stage was over its budget and no record was made, because another was made shortly before."),
-		failed:  counter("failed_total", "Records that could not be made. Rising: the log says why."),
-		notKept: counter("not_kept_total", "Records that the disk did not take: only the last one can be read, until another is made. Rising: the log says why, mostly a disk that is full or hangs."),
+		made: counter("records_total",
+			"Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; "+
+				"the page shows them under Records."),
+		skipped: counter("skipped_total",
+			"Times when a stage was over its budget and no record was made, because another was made shortly before."),
+		failed: counter("failed_total", "Records that could not be made. Rising: the log says why."),
+		notKept: counter("not_kept_total",
+			"Records that the disk did not take: only the last one can be read, until another is made. Rising: "+
+				"the log says why, mostly a disk that is full or hangs."),
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_recorder_flight",
-		Help: "1 while an execution trace of the last seconds is kept, for records to have the time before. It is not after a minute in which nobody sent anything, since it would be most of what an idle server does, and never with self.recorder.flight off."}, func() float64 {
+		Help: "1 while an execution trace of the last seconds is kept, for records to have the time before. " +
+			"It is not after a minute in which nobody sent anything, since it would be most of what an idle server does, " +
+			"and never with self.recorder.flight off."}, func() float64 {
 		if r.flight.running.Load() {
 			return 1
 		}
@@ -184,7 +193,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 				r.Logger.Error("a stage was over its budget, and no record could be made", "error", err)
 				continue
 			}
-			r.Logger.Warn("a stage was over its budget; freshet diagnose says why", "stage", made.Stage, "spent", o.spent, "budget", o.budget, "record", made.ID)
+			r.Logger.Warn("a stage was over its budget; freshet diagnose says why",
+				"stage", made.Stage, "spent", o.spent, "budget", o.budget, "record", made.ID)
 		case a := <-r.asks:
 			made, err := r.make(ctx, record.Record{Reason: a.reason})
 			a.done <- answer{made, err}

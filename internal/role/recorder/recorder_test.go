@@ -81,7 +81,8 @@ func TestARecordHasEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := read(t, r, made.ID)
-	if f.Reason != "to see what is in it" || f.Build != "v1" || f.GOMAXPROCS < 1 || len(f.Missing) != 0 || f.Seconds() <= 0 {
+	if f.Reason != "to see what is in it" || f.Build != "v1" || f.GOMAXPROCS < 1 || len(f.Missing) != 0 ||
+		f.Seconds() <= 0 {
 		t.Errorf("%+v", f.Record)
 	}
 	if v := f.Runtime["/gc/heap/allocs:bytes"]; v.Begin <= 0 || v.Grown() <= 0 {
@@ -100,8 +101,10 @@ func TestARecordHasEverything(t *testing.T) {
 		}
 	}
 	for name, has := range map[string]string{
-		record.Trace: "go 1.", record.MetricsBegin: "freshet_recorder_records_total 0", record.MetricsEnd: "freshet_recorder_records_total 0",
-		record.Top: `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`, record.Growth: `"memory_of":"the cgroup"`, record.Queries: `"query":"up"`, record.Requests: `"from":"10.0.0.7"`,
+		record.Trace: "go 1.", record.MetricsBegin: "freshet_recorder_records_total 0",
+		record.MetricsEnd: "freshet_recorder_records_total 0",
+		record.Top:        `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`,
+		record.Growth: `"memory_of":"the cgroup"`, record.Queries: `"query":"up"`, record.Requests: `"from":"10.0.0.7"`,
 	} {
 		if text, err := f.Read(name); err != nil || !bytes.Contains(text, []byte(has)) {
 			t.Errorf("%s: %.200q, %v", name, text, err)
@@ -139,7 +142,8 @@ type counting struct {
 func (c *counting) Open(name string) (fs.File, error) {
 	if name == "sys/fs/cgroup/unit/cpu.stat" {
 		c.looks++
-		c.files[name] = &fstest.MapFile{Data: fmt.Appendf(nil, "nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", 10+c.looks, c.looks, 500*c.looks)}
+		c.files[name] = &fstest.MapFile{Data: fmt.Appendf(nil, "nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n",
+			10+c.looks, c.looks, 500*c.looks)}
 	}
 	return c.files.Open(name)
 }
@@ -159,7 +163,8 @@ func TestARecordHasCPUQuotas(t *testing.T) {
 	}
 	want := []record.CPUQuota{{
 		Cgroup: "/sys/fs/cgroup/unit", File: "/sys/fs/cgroup/unit/cpu.max", Cores: 0.2,
-		Periods: record.Values{Begin: 11, End: 12}, Throttled: record.Values{Begin: 1, End: 2}, Stood: record.Values{Begin: 0.0005, End: 0.001},
+		Periods: record.Values{Begin: 11, End: 12}, Throttled: record.Values{Begin: 1, End: 2},
+		Stood: record.Values{Begin: 0.0005, End: 0.001},
 	}}
 	if got := read(t, r, made.ID).CPUQuotas; !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
@@ -180,7 +185,8 @@ func TestOneRecordOfABadTime(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
 	}
-	if got := all[0]; got.Reason != "stage queue took 300ms, its budget is 250ms" || got.Stage != "queue" || got.Spent != 0.3 || got.Budget != 0.25 || got.Bytes == 0 || !strings.HasSuffix(got.ID, "-queue") {
+	if got := all[0]; got.Reason != "stage queue took 300ms, its budget is 250ms" || got.Stage != "queue" ||
+		got.Spent != 0.3 || got.Budget != 0.25 || got.Bytes == 0 || !strings.HasSuffix(got.ID, "-queue") {
 		t.Errorf("%+v", got)
 	}
 	if n := testutil.ToFloat64(r.skipped); n < 2 {
@@ -260,7 +266,8 @@ func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
 // An id comes from outside, and becomes part of a path.
 func TestStrangeIDs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
-	for _, id := range []string{"", "..", "../../etc/passwd", "20261121T000000.000-asked", "20261121T000000.000-asked/../x", "20261121T000000.000-ASKED\x00"} {
+	for _, id := range []string{"", "..", "../../etc/passwd", "20261121T000000.000-asked",
+		"20261121T000000.000-asked/../x", "20261121T000000.000-ASKED\x00"} {
 		if _, err := r.Open(id); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%q: %v", id, err)
 		}
@@ -273,7 +280,8 @@ func TestARecordThatIsDamagedIsListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := r.List()
-	if err != nil || len(all) != 1 || all[0].ID != "20261121T000000.000-asked" || !strings.Contains(all[0].Error, "not a valid zip") {
+	if err != nil || len(all) != 1 || all[0].ID != "20261121T000000.000-asked" ||
+		!strings.Contains(all[0].Error, "not a valid zip") {
 		text, _ := json.Marshal(all)
 		t.Errorf("%s %v", text, err)
 	}

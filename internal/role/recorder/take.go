@@ -120,7 +120,8 @@ func throttling(begin, end []cgroup.CPU) (all []record.CPUQuota) {
 		b := begin[i]
 		all = append(all, record.CPUQuota{
 			Cgroup: e.Dir, File: e.File, Cores: e.Cores, Periods: record.Values{Begin: b.Periods, End: e.Periods},
-			Throttled: record.Values{Begin: b.Throttled, End: e.Throttled}, Stood: record.Values{Begin: b.Seconds, End: e.Seconds},
+			Throttled: record.Values{Begin: b.Throttled, End: e.Throttled},
+			Stood:     record.Values{Begin: b.Seconds, End: e.Seconds},
 		})
 	}
 	return all
@@ -192,7 +193,8 @@ func (t *taking) zip() ([]byte, error) {
 	var text bytes.Buffer
 	z := zip.NewWriter(&text)
 	for _, name := range []string{
-		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Stores, record.Growth, record.Queries, record.Requests, record.Trace,
+		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Stores, record.Growth, record.Queries,
+		record.Requests, record.Trace,
 		record.CPU, record.Goroutines, record.Heap, record.Allocs, record.Mutex, record.Block,
 	} {
 		content, there := t.files[name]

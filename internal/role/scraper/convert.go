@@ -97,7 +97,8 @@ func (s *Scraper) addClassic(b *remotewrite.Builder, t int64, name string, m *dt
 	last := 0.0
 	for _, bucket := range h.Bucket {
 		last = bucket.GetUpperBound()
-		s.sample(b, t, name, "_bucket", m, label{model.BucketLabel, labels.FormatOpenMetricsFloat(last)}, float64(bucket.GetCumulativeCount()))
+		s.sample(b, t, name, "_bucket", m, label{model.BucketLabel, labels.FormatOpenMetricsFloat(last)},
+			float64(bucket.GetCumulativeCount()))
 		addExemplar(b, t, bucket.Exemplar)
 	}
 	if !math.IsInf(last, +1) {
@@ -190,7 +191,8 @@ func histogramOf(h *dto.Histogram, t int64) remotewrite.Histogram {
 		return remotewrite.Count{Form: remotewrite.IntegerCount, Integer: n}
 	}
 	return remotewrite.Histogram{
-		Count: count(h.GetSampleCount()), ZeroCount: count(h.GetZeroCount()), Sum: h.GetSampleSum(), Schema: h.GetSchema(), ZeroThreshold: h.GetZeroThreshold(),
+		Count: count(h.GetSampleCount()), ZeroCount: count(h.GetZeroCount()), Sum: h.GetSampleSum(), Schema: h.GetSchema(),
+		ZeroThreshold: h.GetZeroThreshold(),
 		PositiveSpans: spansOf(h.PositiveSpan), PositiveDeltas: h.PositiveDelta,
 		NegativeSpans: spansOf(h.NegativeSpan), NegativeDeltas: h.NegativeDelta, Time: t,
 	}

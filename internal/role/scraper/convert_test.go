@@ -27,20 +27,30 @@ import (
 // everyType has metrics of each type and form.
 func everyType(series int) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Größe."}, []string{"code", "a"})
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Größe."},
+		[]string{"code", "a"})
 	size := prometheus.NewGauge(prometheus.GaugeOpts{Name: "size", Help: "x"})
 	other := prometheus.NewUntypedFunc(prometheus.UntypedOpts{Name: "other"}, func() float64 { return 2.5 })
-	quantiles := prometheus.NewSummary(prometheus.SummaryOpts{Name: "quantiles", Help: "x", Objectives: map[float64]float64{0.5: 0.05, 1: 0}})
-	classic := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "classic", Help: "x", Buckets: []float64{-1, 0, 0.25, 1, 1e6}}, []string{"zz"})
-	native := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "native", Help: "x", NativeHistogramBucketFactor: 1.1}, []string{"job"})
-	both := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "both", Help: "x", NativeHistogramBucketFactor: 1.1, Buckets: []float64{1, 10}})
+	quantiles := prometheus.NewSummary(prometheus.SummaryOpts{
+		Name: "quantiles", Help: "x", Objectives: map[float64]float64{0.5: 0.05, 1: 0},
+	})
+	classic := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "classic", Help: "x",
+		Buckets: []float64{-1, 0, 0.25, 1, 1e6}}, []string{"zz"})
+	native := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "native", Help: "x",
+		NativeHistogramBucketFactor: 1.1}, []string{"job"})
+	both := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "both", Help: "x", NativeHistogramBucketFactor: 1.1, Buckets: []float64{1, 10},
+	})
 	reg.MustRegister(requests, size, other, quantiles, classic, native, both, collectors.NewGoCollector())
 	native.WithLabelValues("nothing was observed")
 	for i := range series {
 		v := float64(i%40) / 3
-		requests.WithLabelValues(fmt.Sprint(i), "b").(prometheus.ExemplarAdder).AddWithExemplar(v, prometheus.Labels{"trace_id": fmt.Sprint("t", i)})
-		classic.WithLabelValues(fmt.Sprint(i%3)).(prometheus.ExemplarObserver).ObserveWithExemplar(v, prometheus.Labels{"trace_id": fmt.Sprint("t", i)})
-		native.WithLabelValues(fmt.Sprint(i%3)).(prometheus.ExemplarObserver).ObserveWithExemplar(v-5, prometheus.Labels{"trace_id": fmt.Sprint("t", i)})
+		requests.WithLabelValues(fmt.Sprint(i), "b").(prometheus.ExemplarAdder).AddWithExemplar(v,
+			prometheus.Labels{"trace_id": fmt.Sprint("t", i)})
+		classic.WithLabelValues(fmt.Sprint(i%3)).(prometheus.ExemplarObserver).ObserveWithExemplar(v,
+			prometheus.Labels{"trace_id": fmt.Sprint("t", i)})
+		native.WithLabelValues(fmt.Sprint(i%3)).(prometheus.ExemplarObserver).ObserveWithExemplar(v-5,
+			prometheus.Labels{"trace_id": fmt.Sprint("t", i)})
 		both.Observe(v)
 		quantiles.Observe(v)
 	}
@@ -119,7 +129,8 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 		} else {
 			_, _, h, _ := p.Histogram()
 			h = h.Compact(0)
-			line += fmt.Sprintf(" {count %d, zero %d below %v, sum %v, schema %d, %v %v %v %v} @1", h.Count, h.ZeroCount, h.ZeroThreshold, h.Sum, h.Schema,
+			line += fmt.Sprintf(" {count %d, zero %d below %v, sum %v, schema %d, %v %v %v %v} @1",
+				h.Count, h.ZeroCount, h.ZeroThreshold, h.Sum, h.Schema,
 				h.PositiveSpans, h.PositiveBuckets, h.NegativeSpans, h.NegativeBuckets)
 		}
 		for e := new(exemplar.Exemplar); p.Exemplar(e); {
@@ -162,7 +173,10 @@ func (c *counted) Gather() ([]*dto.MetricFamily, error) { c.times++; return nil,
 func TestScrapesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(counted)
-		s := New(Options{Gatherer: c, Distributor: new(taken), Interval: 5 * time.Second, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+		s := New(Options{
+			Gatherer: c, Distributor: new(taken), Interval: 5 * time.Second, Now: time.Now,
+			Logger: slog.New(slog.DiscardHandler),
+		})
 		ended := make(chan error)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute+time.Second)
 		defer stop()

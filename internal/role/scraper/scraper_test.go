@@ -76,7 +76,8 @@ func buckets(from remotewrite.Histogram) string {
 		h.NegativeSpans = append(h.NegativeSpans, histogram.Span{Offset: s.Offset, Length: s.Length})
 	}
 	h.Compact(0)
-	return fmt.Sprintf("count %d, zero %d below %v, sum %v, schema %d, %v %v %v %v", from.Count.Integer, from.ZeroCount.Integer, from.ZeroThreshold, from.Sum, from.Schema,
+	return fmt.Sprintf("count %d, zero %d below %v, sum %v, schema %d, %v %v %v %v",
+		from.Count.Integer, from.ZeroCount.Integer, from.ZeroThreshold, from.Sum, from.Schema,
 		h.PositiveSpans, h.PositiveBuckets, h.NegativeSpans, h.NegativeBuckets)
 }
 
@@ -84,13 +85,17 @@ func TestScrapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		shelves := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "shelves", Help: "Full ones."}, []string{"job"})
-		waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "wait_seconds", Help: "In line.", NativeHistogramBucketFactor: 2, Buckets: []float64{1, 2}}, []string{"line"})
-		sizes := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sizes", Help: "In classic buckets.", Buckets: []float64{10}})
+		waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "wait_seconds", Help: "In line.",
+			NativeHistogramBucketFactor: 2, Buckets: []float64{1, 2}}, []string{"line"})
+		sizes := prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "sizes", Help: "In classic buckets.", Buckets: []float64{10},
+		})
 		reg.MustRegister(shelves, waits, sizes)
 		shelves.WithLabelValues("baker").Set(3)
 		for line, v := range map[string]float64{"a": 3, "b": 4} {
 			waits.WithLabelValues(line).Observe(0)
-			waits.WithLabelValues(line).(prometheus.ExemplarObserver).ObserveWithExemplar(v, prometheus.Labels{"trace_id": "abc"})
+			waits.WithLabelValues(line).(prometheus.ExemplarObserver).ObserveWithExemplar(v,
+				prometheus.Labels{"trace_id": "abc"})
 		}
 		sizes.Observe(7)
 
@@ -128,7 +133,8 @@ freshet __name__=wait_seconds instance=here job=freshet line=b {count 2, zero 1 
 family sizes: In classic buckets. 3
 family wait_seconds: In line. 3`
 		want := []string{
-			fmt.Sprintf("family shelves: Full ones. 2%s\nfreshet __name__=shelves instance=here job=baker 3 @%d\n%s", said, at(1), rest(at(1))),
+			fmt.Sprintf("family shelves: Full ones. 2%s\nfreshet __name__=shelves instance=here job=baker 3 @%d\n%s",
+				said, at(1), rest(at(1))),
 			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(2), rest(at(2))),
 			// The marker was refused, and is sent again.
 			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(3), rest(at(3))),

@@ -22,7 +22,8 @@ const noncePlace = "{{nonce}}"
 
 // policy makes the browser load and run only our own files, and never parse text as markup.
 // The query editor makes a style sheet, and the nonce proves that it is ours.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-%s'; connect-src 'self'; img-src 'self' data:; font-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-%s'; connect-src 'self'; " +
+	"img-src 'self' data:; font-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // Page answers with the page and its files.
@@ -33,7 +34,10 @@ type Page struct {
 }
 
 // kinds are the MIME types of our files. Package mime would use the machine's.
-var kinds = map[string]string{".html": htmlKind, ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
+var kinds = map[string]string{
+	".html": htmlKind, ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".txt": "text/plain; charset=utf-8",
+}
 
 const htmlKind = "text/html; charset=utf-8"
 
@@ -46,7 +50,9 @@ type file struct {
 
 // New returns the page whose files are those of package ui.
 func New(files fs.FS) *Page {
-	p := &Page{index: string(read(files, "index.html").text), licenses: read(files, "licenses.txt"), assets: map[string]*file{}}
+	p := &Page{
+		index: string(read(files, "index.html").text), licenses: read(files, "licenses.txt"), assets: map[string]*file{},
+	}
 	if !strings.Contains(p.index, noncePlace) {
 		panic("BUG: index.html has no place for the nonce")
 	}

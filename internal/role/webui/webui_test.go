@@ -36,13 +36,15 @@ func TestPolicy(t *testing.T) {
 		_, nonce, _ := strings.Cut(w.Body.String(), `content="`)
 		nonce, _, _ = strings.Cut(nonce, `"`)
 		policy := w.Header().Get("Content-Security-Policy")
-		if w.Code != http.StatusOK || len(nonce) < 20 || seen[nonce] || !strings.Contains(policy, "style-src 'self' 'nonce-"+nonce+"';") {
+		if w.Code != http.StatusOK || len(nonce) < 20 || seen[nonce] ||
+			!strings.Contains(policy, "style-src 'self' 'nonce-"+nonce+"';") {
 			t.Errorf("%s: %d, nonce %q, policy %q", path, w.Code, nonce, policy)
 		}
 		if strings.Contains(policy, "unsafe") || !strings.HasPrefix(policy, "default-src 'none'; script-src 'self';") {
 			t.Errorf("%s: policy %q", path, policy)
 		}
-		if w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Header().Get("Referrer-Policy") != "no-referrer" || w.Header().Get("Cache-Control") != "no-cache" {
+		if w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Header().Get("Referrer-Policy") != "no-referrer" ||
+			w.Header().Get("Cache-Control") != "no-cache" {
 			t.Errorf("%s: headers %v", path, w.Header())
 		}
 		seen[nonce] = true
@@ -53,7 +55,8 @@ func TestAssets(t *testing.T) {
 	p := testPage()
 	const name = "/assets/main-AB.js"
 	plain := strings.Repeat("let a;", 100)
-	for accept, compressed := range map[string]bool{"": false, "gzip": true, "br;q=1, GZIP;q=0.5": true, "gzip;q=0": false, "gzip; q=0.0": false, "br": false} {
+	for accept, compressed := range map[string]bool{"": false, "gzip": true, "br;q=1, GZIP;q=0.5": true, "gzip;q=0": false,
+		"gzip; q=0.0": false, "br": false} {
 		w := get(p, name, "Accept-Encoding", accept)
 		var body io.Reader = w.Body
 		if got := w.Header().Get("Content-Encoding") == "gzip"; got != compressed {
@@ -65,7 +68,8 @@ func TestAssets(t *testing.T) {
 		if err != nil || string(text) != plain {
 			t.Errorf("Accept-Encoding %q: %v, %q", accept, err, text)
 		}
-		if kind := w.Header().Get("Content-Type"); !strings.HasPrefix(kind, "text/javascript") || !strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
+		if kind := w.Header().Get("Content-Type"); !strings.HasPrefix(kind, "text/javascript") ||
+			!strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
 			t.Errorf("Accept-Encoding %q: headers %v", accept, w.Header())
 		}
 	}
@@ -83,7 +87,8 @@ func TestOr(t *testing.T) {
 	if w := get(h, "/", "Accept", "*/*"); w.Body.String() != "list" {
 		t.Errorf("curl gets %s", w.Body)
 	}
-	if w := get(h, "/", "Accept", "text/html,application/xhtml+xml,*/*;q=0.8"); !strings.Contains(w.Body.String(), "<meta") || w.Header().Get("Vary") != "Accept" {
+	if w := get(h, "/", "Accept", "text/html,application/xhtml+xml,*/*;q=0.8"); !strings.Contains(w.Body.String(),
+		"<meta") || w.Header().Get("Vary") != "Accept" {
 		t.Errorf("a browser gets %s", w.Body)
 	}
 }

@@ -163,7 +163,8 @@ func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
 		if parts[i] == "*" && along[i] != "*" {
 			name := slices.Clone(parts)
 			name[i] = along[i]
-			if !slices.ContainsFunc(inForce, func(r ranked) bool { return begins(f.Mappings[r.index].Match, along[:i+1], name) }) {
+			if !slices.ContainsFunc(inForce,
+				func(r ranked) bool { return begins(f.Mappings[r.index].Match, along[:i+1], name) }) {
 				return strings.ReplaceAll(strings.Join(name, "."), "*", "x")
 			}
 		}

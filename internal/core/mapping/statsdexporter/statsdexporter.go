@@ -42,8 +42,9 @@ func Convert(text []byte) (Conversion, error) {
 		c.rule(r)
 	}
 	for _, i := range dead {
-		c.comments = append(c.comments, fmt.Sprintf("line %d: %s is left out: because of an earlier mapping, statsd_exporter never applies it.",
-			f.Mappings[i].line, f.Mappings[i].Match))
+		c.comments = append(c.comments,
+			fmt.Sprintf("line %d: %s is left out: because of an earlier mapping, statsd_exporter never applies it.",
+				f.Mappings[i].line, f.Mappings[i].Match))
 	}
 	c.rest()
 	c.defaults()
@@ -81,7 +82,9 @@ func (c *converter) rule(ranked ranked) {
 	r := rule{source: fmt.Sprintf("line %d", m.line)}
 	r.Match, r.Help = m.Match, m.Help
 	if example := c.shadowed[ranked.index]; example != "" {
-		c.note(&r, m.line, "takes names such as %s, which statsd_exporter may leave without a mapping: with glob_disable_ordering it does not always try * again", example)
+		c.note(&r, m.line,
+			"takes names such as %s, which statsd_exporter may leave without a mapping: with glob_disable_ordering it does "+
+				"not always try * again", example)
 	}
 	read := c.pattern(m, &r)
 	name := read(m.Name)
@@ -91,7 +94,9 @@ func (c *converter) rule(ranked ranked) {
 		r.Action = "drop"
 	case len(name.parts) == 0:
 		r.Action = "drop"
-		r.comments = append(r.comments, fmt.Sprintf("the name %s is always empty in statsd_exporter, which drops such metrics; write ${1}_total in place of $1_total", m.Name))
+		r.comments = append(r.comments,
+			fmt.Sprintf("the name %s is always empty in statsd_exporter, which drops such metrics; "+
+				"write ${1}_total in place of $1_total", m.Name))
 	}
 	if r.Action == "drop" {
 		r.Help = ""
@@ -104,7 +109,9 @@ func (c *converter) rule(ranked ranked) {
 	}
 	c.labels(&r, m, read)
 	if m.TTL.Duration != 0 && m.TTL != c.file.Defaults.TTL {
-		c.note(&r, m.line, "ttl: %v has no equivalent for one rule; see counter_ttl and gauge_ttl of the aggregator, which are for all series", m.TTL)
+		c.note(&r, m.line,
+			"ttl: %v has no equivalent for one rule; see counter_ttl and gauge_ttl of the aggregator, which are for all series",
+			m.TTL)
 	}
 	if m.Scale != nil {
 		r.Scale = *m.Scale
@@ -137,7 +144,9 @@ func (c *converter) pattern(m *mapping, r *rule) func(string) template {
 // lost adds a comment about references to nothing.
 func (c *converter) lost(r *rule, m *mapping, what, text string, t template) {
 	if len(t.lost) > 0 && m.Action != "drop" {
-		r.comments = append(r.comments, fmt.Sprintf("%s: %s refers to nothing in statsd_exporter, which leaves it out of %s", what, strings.Join(t.lost, ", "), text))
+		r.comments = append(r.comments,
+			fmt.Sprintf("%s: %s refers to nothing in statsd_exporter, which leaves it out of %s",
+				what, strings.Join(t.lost, ", "), text))
 	}
 }
 
@@ -148,7 +157,8 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 		t := read(m.Labels[label])
 		c.lost(r, m, "label "+label, m.Labels[label], t)
 		if t.garbled {
-			c.note(r, m.line, "statsd_exporter garbles the label %s: %q; it is written here as it was meant", label, m.Labels[label])
+			c.note(r, m.line, "statsd_exporter garbles the label %s: %q; it is written here as it was meant", label,
+				m.Labels[label])
 		}
 		name := label
 		switch {
@@ -169,7 +179,8 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 		own := "mapped_" + name
 		r.Labels[own] = t.String()
 		r.Relabel = append(r.Relabel, ours.Relabel{
-			SourceLabels: []string{name, own}, Separator: given(";"), Regex: given(";(.*)"), TargetLabel: name, Replacement: given("$1"),
+			SourceLabels: []string{name, own}, Separator: given(";"), Regex: given(";(.*)"), TargetLabel: name,
+			Replacement: given("$1"),
 		}, ours.Relabel{Regex: given(own), Action: "labeldrop"})
 	}
 	if m.HonorLabels && len(m.Labels) > 0 {
@@ -185,13 +196,17 @@ func (c *converter) timers(r *rule, m *mapping) {
 	if m.observer(d) == "histogram" {
 		r.Buckets = m.buckets(d)
 		if m.HistogramOptions != nil && m.HistogramOptions.NativeFactor != 0 {
-			c.note(r, m.line, "native_histogram_bucket_factor: a timer has classic buckets or a native histogram, not both; for the native one, take out buckets and see native_schema")
+			c.note(r, m.line,
+				"native_histogram_bucket_factor: a timer has classic buckets or a native histogram, not both; "+
+					"for the native one, take out buckets and see native_schema")
 		}
 		return
 	}
 	if m.ObserverType == "summary" || m.SummaryOptions != nil || m.MatchMetricType == "observer" {
-		c.note(r, m.line, `a summary becomes a native histogram: in place of NAME{quantile="0.9"} ask histogram_quantile(0.9, rate(NAME[5m])), `+
-			"of NAME_sum and NAME_count histogram_sum(NAME) and histogram_count(NAME)")
+		c.note(r, m.line,
+			`a summary becomes a native histogram: in place of NAME{quantile="0.9"} ask histogram_quantile(0.9, `+
+				`rate(NAME[5m])), `+
+				"of NAME_sum and NAME_count histogram_sum(NAME) and histogram_count(NAME)")
 	}
 }
 
@@ -208,7 +223,8 @@ func (c *converter) split(r rule, m *mapping, in kinds) {
 			part.Scale = seconds(r.Scale)
 		}
 		for _, problem := range (ours.Config{Rules: []ours.Rule{part.Rule}}).Validate() {
-			c.note(&part, m.line, "is refused until it is mended: %s %s", strings.TrimPrefix(problem.Key, "rules[0]."), problem.Text)
+			c.note(&part, m.line, "is refused until it is mended: %s %s", strings.TrimPrefix(problem.Key, "rules[0]."),
+				problem.Text)
 		}
 		c.rules = append(c.rules, part)
 		r.comments, r.notes = nil, nil // only on the first rule
@@ -259,10 +275,12 @@ func (c *converter) defaults() {
 	d := &c.file.Defaults
 	add := func(text string, args ...any) { c.notes = append(c.notes, Note{0, fmt.Sprintf(text, args...)}) }
 	if d.ObserverType == "histogram" && d.HistogramOptions.NativeFactor != 0 {
-		add("defaults.histogram_options.native_histogram_bucket_factor: a timer has classic buckets or a native histogram, not both; for native ones, take out buckets and see native_schema")
+		add("defaults.histogram_options.native_histogram_bucket_factor: a timer has classic buckets or a native " +
+			"histogram, not both; for native ones, take out buckets and see native_schema")
 	}
 	if d.ObserverType == "summary" {
-		add(`defaults.observer_type: summaries become native histograms: in place of NAME{quantile="0.9"} ask histogram_quantile(0.9, rate(NAME[5m]))`)
+		add(`defaults.observer_type: summaries become native histograms: in place of NAME{quantile="0.9"} ask ` +
+			`histogram_quantile(0.9, rate(NAME[5m]))`)
 	}
 	if d.TTL.Duration > 0 && d.TTL.Duration < shortestTTL {
 		add("defaults.ttl: %v is shorter than a tile, so it is %v here", d.TTL, shortestTTL)

@@ -26,7 +26,8 @@ func (c *converter) write() string {
 	b.WriteString(header)
 	comment(&b, "", "ATTENTION: ", notesOf(c.notes, 0))
 	comment(&b, "", "", c.comments)
-	b.WriteString("\ndogstatsd:\n  relative_gauges: true   # +5|g changes a gauge\n  host_label: false       # no label that was not there before\n\n")
+	b.WriteString("\ndogstatsd:\n  relative_gauges: true   # +5|g changes a gauge\n  host_label: " +
+		"false       # no label that was not there before\n\n")
 	if ttl := c.file.Defaults.TTL.Duration; ttl > 0 {
 		ttl = max(ttl, shortestTTL)
 		fmt.Fprintf(&b, "aggregator:   # defaults.ttl\n  counter_ttl: %v\n  gauge_ttl: %v\n\n", ttl, ttl)
@@ -95,7 +96,8 @@ func (r *rule) write(b *strings.Builder) {
 				continue
 			}
 			fmt.Fprintf(b, indent+"  - {source_labels: [%s], separator: %s, regex: %s, target_label: %s, replacement: %s}\n",
-				strings.Join(step.SourceLabels, ", "), quote(step.Separator.Text), quote(step.Regex.Text), step.TargetLabel, quote(step.Replacement.Text))
+				strings.Join(step.SourceLabels, ", "), quote(step.Separator.Text), quote(step.Regex.Text), step.TargetLabel,
+				quote(step.Replacement.Text))
 		}
 	}
 	if len(r.Buckets) > 0 {
