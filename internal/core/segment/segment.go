@@ -9,11 +9,13 @@
 //   - A Format says what differs on disk: the magic, the longest payload, whether positions are in
 //     order. What a frame's tag and stamp hold is the log's own.
 //   - After a failed write the journal cuts the segment back and goes on in it; where that fails
-//     it seals the segment. The queue always seals it, since its write may have failed to sync.
+//     it seals the segment. The queue and the entry log always seal it, since the write may have
+//     failed to sync.
 //   - At a start the journal cuts off what follows the last good frame of all, a torn write. The
 //     queue leaves it, and its reader passes over it.
 //   - The journal removes a segment once two checkpoints cover it. The queue removes one when all
 //     of it is done, or, when it is full, gives up the oldest.
+//   - The entry log of a member takes damage for an error, where the others skip it.
 //
 // adapter/files gives access to files. Layout and the laws of reading: docs/format/segment.md.
 package segment

@@ -1,0 +1,204 @@
+// Package entrylog keeps the entries of a group on the disk of one member, with the term, the vote
+// and the commit index that Raft must not forget. It is the storage under package replica, which
+// says what to write and when it counts.
+//
+// A log is a directory of segments (core/segment). Frames only ever follow each other, whereas an
+// index can be written twice: a new leader replaces entries that are not committed. Such a write
+// begins a new segment, whose head says which entries before it still count. Nothing is overwritten.
+// The head also has all that would otherwise have to be looked up in earlier segments, so that these
+// can be removed.
+//
+// What a crash left of the last write is cut off at the next start. Any other damage is an error,
+// ErrDamaged: a member that skipped entries, or forgot some that it has acknowledged, would break
+// the promise of the group. It must be filled again from the others.
+//
+// One limit remains: a damaged byte in the last write of all, after it was synced, looks like a torn
+// write, unless the entry was known to be committed.
+//
+// Layout and the laws of reading: docs/format/entrylog.md.
+package entrylog
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+)
+
+var (
+	// ErrNone means that the directory holds no log. It was never a member, or its disk was emptied:
+	// then it has forgotten its votes, and must not come back under its old number.
+	ErrNone = errors.New("there is no entry log in the directory")
+
+	// ErrDamaged means that the log has lost what it may have acknowledged.
+	ErrDamaged = errors.New("the entry log is damaged")
+)
+
+// Entry is one place in the order of a group.
+type Entry struct {
+	Index, Term uint64
+	Change      bool   // of the members; Data is a raftpb.ConfChangeV2
+	Data        []byte // never changed once it is in a Write; empty for the first entry of a leader
+}
+
+// State is what a member promises and knows beside its entries. Term and Vote must never be
+// forgotten. Commit may be: the leader says it again.
+type State struct{ Term, Vote, Commit uint64 }
+
+// Write is what is appended at once: entries without a gap, of which the first may replace an
+// earlier one and all that follow that, and a state. Either may be missing.
+type Write struct {
+	Entries []Entry
+	State   *State
+	Sync    bool // must survive a power loss before it counts; entries always do
+}
+
+// Base is where the log of a new member begins: at an entry whose effects the member has by other
+// means. The members of a group that is founded begin with the same index and term.
+type Base struct {
+	Index, Term uint64 // of the last entry that is not in the log; not 0
+	Members     *raftpb.ConfState
+}
+
+// Options of a log.
+type Options struct {
+	Mark         uint32 // as in journal.Options
+	SegmentBytes int64  // 0 means 64 MiB
+	CacheBytes   int64  // of the newest entries, held in memory; 0 means 16 MiB
+}
+
+const (
+	segmentBytes = 64 << 20
+	cacheBytes   = 16 << 20
+)
+
+// Log is an open log. One goroutine may call Append and Compact while another one calls the other
+// methods, which are those of raft.Storage.
+type Log struct {
+	fs   segment.FS
+	opts Options
+
+	// Of Append and Compact alone.
+	tail     segment.Appender
+	synced   segment.Position // the last that is known to survive a power loss
+	scratch  []byte
+	segments []*part // by position, the oldest first; changed with mu held
+
+	mu      sync.Mutex
+	state   State
+	base    uint64            // index before the first entry
+	last    uint64            // index of the last entry; base if there is none
+	members *raftpb.ConfState // as of base
+	changes []change          // entries above base that change them
+	terms   []run             // the first begins at base
+	cache   []Entry           // the newest entries, in order
+	cached  int64             // their bytes
+	start   uint64            // what Start was told
+}
+
+// part is a segment that holds the entries after base, as many as there are offsets. A later one
+// may have replaced some, which then have no offset any more, or all.
+type part struct {
+	first   segment.Position
+	base    uint64
+	members *raftpb.ConfState // as of base
+	offsets []uint32          // of the entries in the file
+	end     int64             // of the last of them; states may stand before it
+	size    int64             // of the file
+}
+
+func (p *part) last() uint64 { return p.base + uint64(len(p.offsets)) }
+
+// change is an entry that changes the members.
+type change struct {
+	index uint64
+	data  []byte
+}
+
+// run is a number of entries of one term.
+type run struct{ from, term uint64 }
+
+// Last returns the index of the last entry.
+func (l *Log) Last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// Base returns the index before the first entry.
+func (l *Log) Base() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.base
+}
+
+// Bytes returns the size of the log on disk.
+func (l *Log) Bytes() (sum int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.segments {
+		sum += p.size
+	}
+	return sum
+}
+
+// truncate forgets the entries above base, which a new segment replaces. It is called with mu held,
+// or while nothing else uses the log.
+func (l *Log) truncate(base uint64) {
+	for _, p := range l.segments {
+		if len(p.offsets) > 0 && p.last() > base {
+			keep := max(base, p.base) - p.base
+			p.end = int64(p.offsets[keep])
+			p.offsets = p.offsets[:keep]
+		}
+	}
+	for len(l.terms) > 1 && l.terms[len(l.terms)-1].from > base {
+		l.terms = l.terms[:len(l.terms)-1]
+	}
+	for len(l.changes) > 0 && l.changes[len(l.changes)-1].index > base {
+		l.changes = l.changes[:len(l.changes)-1]
+	}
+	for len(l.cache) > 0 && l.cache[len(l.cache)-1].Index > base {
+		end := len(l.cache) - 1
+		l.cached -= cost(&l.cache[end])
+		l.cache[end] = Entry{}
+		l.cache = l.cache[:end]
+	}
+	l.last = base
+}
+
+// begin adds a segment with this head: the entries above its base no longer count. It is called
+// with mu held, or while nothing else uses the log.
+func (l *Log) begin(first segment.Position, h *head) {
+	l.truncate(h.base)
+	if len(l.segments) == 0 || h.base < l.base {
+		// The segments with the entries up to here have been removed.
+		l.base, l.members, l.terms, l.changes = h.base, h.members, []run{{h.base, h.term}}, nil
+	}
+	l.segments = append(l.segments, &part{first: first, base: h.base, members: h.members, end: beginBytes, size: beginBytes})
+}
+
+// add takes an entry that is at this offset of the last segment. It is called with mu held, or
+// while nothing else uses the log.
+func (l *Log) add(e *Entry, offset uint32) {
+	p := l.segments[len(l.segments)-1]
+	p.offsets = append(p.offsets, offset)
+	l.last = e.Index
+	if e.Term != l.terms[len(l.terms)-1].term {
+		l.terms = append(l.terms, run{e.Index, e.Term})
+	}
+	if e.Change {
+		l.changes = append(l.changes, change{e.Index, append([]byte(nil), e.Data...)})
+	}
+}
+
+// follows returns an error if the entry cannot be the next one.
+func (l *Log) follows(e *Entry) error {
+	if last := l.terms[len(l.terms)-1].term; e.Index != l.last+1 || e.Term < last {
+		return fmt.Errorf("entry %d of term %d follows entry %d of term %d", e.Index, e.Term, l.last, last)
+	}
+	return nil
+}

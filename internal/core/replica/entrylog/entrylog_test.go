@@ -1,0 +1,520 @@
+package entrylog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+)
+
+const testMark = 0x9d3fa8c1
+
+var (
+	testOptions = Options{Mark: testMark, SegmentBytes: 900}
+	three       = &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
+	testBase    = Base{Index: 1, Term: 1, Members: three}
+)
+
+func mustCreate(t testing.TB, fs segment.FS) *Log {
+	t.Helper()
+	l, err := Create(fs, testOptions, testBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func mustOpen(t testing.TB, fs segment.FS) *Log {
+	t.Helper()
+	l, err := Open(fs, testOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// entries returns the entries from one index to another, whose data says which they are.
+func entries(term, from, to uint64) (list []Entry) {
+	for i := from; i <= to; i++ {
+		list = append(list, Entry{Index: i, Term: term, Data: fmt.Appendf(nil, "%d of %d", i, term)})
+	}
+	return list
+}
+
+func mustAppend(t testing.TB, l *Log, list []Entry, state *State) {
+	t.Helper()
+	if err := l.Append(&Write{Entries: list, State: state}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// story prints all that a log has, read from memory and from disk.
+func story(t testing.TB, l *Log) string {
+	t.Helper()
+	var b strings.Builder
+	hard, members, err := l.InitialState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&b, "term %d vote %d commit %d, %s:", hard.GetTerm(), hard.GetVote(), hard.GetCommit(), show(members))
+	for i := l.Base() + 1; i <= l.Last(); i++ {
+		one, err := l.Entries(i, i+1, 0)
+		if err != nil || len(one) != 1 {
+			t.Fatalf("entry %d: %d entries, %v", i, len(one), err)
+		}
+		term, err := l.Term(i)
+		if err != nil || term != one[0].GetTerm() || one[0].GetIndex() != i {
+			t.Fatalf("entry %d: term %d, %v; %v", i, term, err, one[0])
+		}
+		if one[0].GetType() == raftpb.EntryConfChangeV2 {
+			fmt.Fprintf(&b, " change")
+		} else {
+			fmt.Fprintf(&b, " %d/%d", i, term)
+			if want := fmt.Sprintf("%d of %d", i, term); string(one[0].GetData()) != want && len(one[0].GetData()) > 0 {
+				t.Fatalf("entry %d: %q instead of %q", i, one[0].GetData(), want)
+			}
+		}
+	}
+	return b.String()
+}
+
+func show(m *raftpb.ConfState) string {
+	s := fmt.Sprint(m.GetVoters())
+	if len(m.GetVotersOutgoing()) > 0 {
+		s += fmt.Sprint(" from ", m.GetVotersOutgoing())
+	}
+	if len(m.GetLearners())+len(m.GetLearnersNext()) > 0 {
+		s += fmt.Sprint(" learning ", m.GetLearners(), m.GetLearnersNext())
+	}
+	return s
+}
+
+func check(t *testing.T, l *Log, want string) {
+	t.Helper()
+	if got := story(t, l); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// What was appended is there, and after a restart and a power loss it still is.
+func TestAppendAndReopen(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	check(t, l, "term 1 vote 0 commit 1, [1 2 3]:")
+	mustAppend(t, l, entries(1, 2, 3), &State{2, 3, 1})
+	mustAppend(t, l, entries(2, 4, 4), &State{2, 3, 3})
+	const want = "term 2 vote 3 commit 3, [1 2 3]: 2/1 3/1 4/2"
+	check(t, l, want)
+	mustAppend(t, l, nil, &State{2, 3, 4}) // not synced
+	check(t, mustOpen(t, fs.Crash()), strings.Replace(want, "commit 3", "commit 4", 1))
+	check(t, mustOpen(t, powerLoss(fs)), want)
+	if err := l.Append(&Write{State: &State{3, 1, 4}, Sync: true}); err != nil {
+		t.Fatal(err)
+	}
+	check(t, mustOpen(t, powerLoss(fs)), "term 3 vote 1 commit 4, [1 2 3]: 2/1 3/1 4/2")
+	if err := l.Close(); err != nil || fs.Handles != 0 {
+		t.Errorf("%v, %d open files", err, fs.Handles)
+	}
+}
+
+// powerLoss returns the directory after a power loss that keeps nothing beyond what was synced.
+func powerLoss(fs *memfs.FS) *memfs.FS {
+	c := memfs.New()
+	for name, f := range fs.Durable {
+		c.Files[name] = &memfs.File{Data: bytes.Clone(f.Data[:f.Synced]), Synced: f.Synced}
+	}
+	c.Durable = maps.Clone(c.Files)
+	return c
+}
+
+// A new leader's entries replace those from their first index on, in a segment of their own: the
+// bytes of the old ones stay as they were.
+func TestTruncate(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	mustAppend(t, l, entries(1, 2, 8), &State{1, 0, 3})
+	before := bytes.Clone(fs.Files[format.Name(1)].Data)
+	mustAppend(t, l, entries(2, 5, 6), &State{2, 2, 3})
+	if len(fs.Files) != 2 || !bytes.Equal(fs.Files[format.Name(1)].Data, before) {
+		t.Errorf("%d files; the first one changed: %v", len(fs.Files), !bytes.Equal(fs.Files[format.Name(1)].Data, before))
+	}
+	const want = "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/1 5/2 6/2"
+	check(t, l, want)
+	check(t, mustOpen(t, fs.Crash()), want)
+
+	// Below the beginning of the segment that is in use, and then again.
+	mustAppend(t, l, entries(3, 4, 4), nil)
+	mustAppend(t, l, entries(4, 4, 5), nil)
+	check(t, l, "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/4 5/4")
+	check(t, mustOpen(t, fs.Crash()), "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/4 5/4")
+}
+
+// What cannot be in a log of Raft is refused, before anything is written.
+func TestRefused(t *testing.T) {
+	for name, list := range map[string][]Entry{
+		"a gap":                 entries(2, 6, 6),
+		"a committed entry":     entries(3, 3, 3),
+		"a term that goes back": entries(1, 5, 5),
+		"a gap between entries": append(entries(2, 5, 5), entries(2, 7, 7)...),
+		"an entry too long":     {{Index: 5, Term: 2, Data: make([]byte, MaxEntry+1)}},
+	} {
+		fs := memfs.New()
+		l := mustCreate(t, fs)
+		mustAppend(t, l, entries(2, 2, 4), &State{2, 0, 3})
+		size := l.Bytes()
+		if err := l.Append(&Write{Entries: list}); !errors.Is(err, ErrDamaged) || l.Bytes() != size || l.Last() != 4 {
+			t.Errorf("%s: %v, %d bytes after %d", name, err, l.Bytes(), size)
+		}
+	}
+	if _, err := Create(memfs.New(), testOptions, Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: make([]uint64, 500)}}); !errors.Is(err, errMembers) {
+		t.Errorf("too many members: %v", err)
+	}
+	fs := memfs.New()
+	if _, err := Open(fs, testOptions); !errors.Is(err, ErrNone) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	mustCreate(t, fs)
+	if _, err := Create(fs, testOptions, testBase); err == nil {
+		t.Error("a log was created where one is")
+	}
+}
+
+// A kill or a power loss at each byte of a write leaves either all that was there before, or also
+// some of the new entries; never less, and never a damaged log. If a power loss keeps the bytes
+// behind a hole, they count as little as the hole.
+func TestTornAtEachByte(t *testing.T) {
+	for _, last := range []struct {
+		name string
+		from uint64 // of the entries of the last write
+	}{{"in the same segment", 4}, {"replacing an entry", 3}} {
+		fs := memfs.New()
+		l := mustCreate(t, fs)
+		mustAppend(t, l, entries(1, 2, 3), &State{1, 2, 2})
+		begin := map[string]int{}
+		for name, f := range fs.Files {
+			begin[name] = len(f.Data)
+		}
+		old := story(t, l)
+		mustAppend(t, l, entries(2, last.from, 5), &State{2, 3, 2})
+		all := story(t, l)
+		name := format.Name(1)
+		if len(fs.Files) > 1 {
+			name = format.Name(l.segments[1].first)
+		}
+		seen := map[string]bool{}
+		for cut := begin[name]; cut <= len(fs.Files[name].Data); cut++ {
+			for _, hole := range []int{0, 1, 7} {
+				torn := fs.Crash()
+				f := torn.Files[name]
+				if hole == 0 {
+					f.Data = f.Data[:cut]
+				} else if cut+hole <= len(f.Data) {
+					// Zeros, and then the rest. Header and head of a new segment are synced before
+					// the rest is written, so that a hole there has nothing behind it.
+					clear(f.Data[cut : cut+hole])
+					if name != format.Name(1) && cut < beginBytes {
+						f.Data = f.Data[:beginBytes]
+					}
+				}
+				reopened, err := Open(torn, testOptions)
+				if err != nil {
+					t.Fatalf("%s, cut at %d, hole of %d: %v", last.name, cut, hole, err)
+				}
+				got := story(t, reopened)
+				seen[got] = true
+				mustAppend(t, reopened, entries(9, reopened.Last()+1, reopened.Last()+1), &State{9, 1, reopened.Last()})
+				if again, want := story(t, mustOpen(t, torn)), story(t, reopened); again != want {
+					t.Fatalf("%s, cut at %d: %s\nafter another start %s", last.name, cut, want, again)
+				}
+			}
+		}
+		want := map[string]bool{old: true, all: true}
+		header, _, _ := strings.Cut(old, ":")
+		kept := "2/1 3/1"
+		if last.from == 3 {
+			kept = "2/1"
+			want[header+": 2/1"] = true
+		}
+		for i := last.from; i <= 5; i++ {
+			kept += fmt.Sprintf(" %d/2", i)
+			want[header+": "+kept] = true
+		}
+		for s := range seen {
+			if !want[s] {
+				t.Errorf("%s: %s", last.name, s)
+			}
+		}
+		if len(seen) != len(want) {
+			t.Errorf("%s: %d of %d outcomes were seen: %v", last.name, len(seen), len(want), seen)
+		}
+	}
+}
+
+// A flipped byte anywhere in what was synced before the last write is damage, whichever it is: the
+// member must not go on as if it had never had those entries.
+func TestDamageInTheMiddle(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 2})
+	mustAppend(t, l, entries(2, 4, 5), &State{2, 2, 2})
+	end := l.Bytes()
+	mustAppend(t, l, entries(2, 6, 6), nil)
+	for name, f := range fs.Files {
+		synced := len(f.Data)
+		if name != format.Name(1) {
+			synced = int(end) - len(fs.Files[format.Name(1)].Data)
+		}
+		for i := range synced {
+			damaged := fs.Crash()
+			damaged.Files[name].Data[i] ^= 0x10
+			_, err := Open(damaged, testOptions)
+			if isVersion := i >= 8 && i < 12; err == nil || !errors.Is(err, ErrDamaged) && !isVersion {
+				t.Fatalf("%s, byte %d: %v", name, i, err)
+			} else if !strings.Contains(err.Error(), name) {
+				t.Fatalf("%s, byte %d: the error does not name the file: %v", name, i, err)
+			}
+		}
+	}
+	missing := fs.Crash()
+	delete(missing.Files, format.Name(1))
+	if _, err := Open(missing, testOptions); err != nil {
+		t.Errorf("without the first segment, which may have been removed: %v", err)
+	}
+}
+
+// What the log knows to be committed cannot be missing at its end.
+func TestCommittedIsMissing(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 4})
+	mustAppend(t, l, entries(1, 5, 5), nil)
+	f := fs.Files[format.Name(1)]
+	last := segment.FrameBytes + segment.StampBytes + termBytes + len("5 of 1")
+	f.Data = f.Data[:len(f.Data)-last]
+	check(t, mustOpen(t, fs.Crash()), "term 1 vote 2 commit 4, [1 2 3]: 2/1 3/1 4/1")
+	l = mustOpen(t, fs)
+	if err := l.Start(5); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "the state of the member ends with entry 5") {
+		t.Errorf("the member's state has more than the log: %v", err)
+	}
+	if err := l.Start(4); err != nil {
+		t.Error(err)
+	}
+}
+
+// A failed write or sync counts for nothing, and the same write can be tried again: also when what
+// is left of it cannot be cut back, and when the disk forgets what it failed to sync.
+func TestFailedWrite(t *testing.T) {
+	for _, op := range []string{"write", "sync", "create", "syncdir", "truncate"} {
+		for _, from := range []uint64{5, 4} { // behind all, and replacing one
+			fs := memfs.New()
+			l := mustCreate(t, fs)
+			mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 2})
+			mustAppend(t, l, nil, &State{1, 2, 3}) // not synced, and then in the way
+			fs.Fail = func(o, _ string) error {
+				if o == op || o == "write" && op == "truncate" {
+					return memfs.ErrInjected
+				}
+				return nil
+			}
+			w := &Write{Entries: entries(2, from, 6), State: &State{2, 3, 3}}
+			err := l.Append(w)
+			fs.Fail = nil
+			fails := from == 4 || op != "create" && op != "syncdir" // there is no new segment
+			if (err != nil) != fails || err != nil && !errors.Is(err, memfs.ErrInjected) {
+				t.Errorf("%s of entry %d: %v", op, from, err)
+			}
+			if err != nil {
+				if _, err := Open(fs.Crash(), testOptions); err != nil {
+					t.Errorf("%s of entry %d, a kill right after it: %v", op, from, err)
+				}
+				if err := l.Append(w); err != nil {
+					t.Errorf("%s of entry %d, again: %v", op, from, err)
+				}
+			}
+			want := "term 2 vote 3 commit 3, [1 2 3]: 2/1 3/1 4/1 5/2 6/2"
+			if from == 4 {
+				want = "term 2 vote 3 commit 3, [1 2 3]: 2/1 3/1 4/2 5/2 6/2"
+			}
+			check(t, l, want)
+			check(t, mustOpen(t, fs.Crash()), want)
+			check(t, mustOpen(t, powerLoss(fs)), want)
+		}
+	}
+}
+
+// After a kill the new process takes entries for stored that the old one had not synced. So it
+// syncs them first.
+func TestOpenSyncs(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	fs.Fail = func(op, _ string) error {
+		if op == "sync" {
+			panic("killed")
+		}
+		return nil
+	}
+	func() {
+		defer func() { recover() }()
+		_ = l.Append(&Write{Entries: entries(1, 2, 3)})
+	}()
+	fs.Fail = nil
+	killed := fs.Crash()
+	const want = "term 1 vote 0 commit 1, [1 2 3]: 2/1 3/1"
+	check(t, mustOpen(t, killed), want)
+	check(t, mustOpen(t, powerLoss(killed)), want)
+}
+
+// memberChange returns an entry that changes the members.
+func memberChange(t testing.TB, index, term uint64, transition raftpb.ConfChangeTransition, what string) Entry {
+	t.Helper()
+	singles, err := raftpb.ConfChangesFromString(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := proto.Marshal(&raftpb.ConfChangeV2{Transition: transition.Enum(), Changes: singles})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Entry{Index: index, Term: term, Change: true, Data: data}
+}
+
+// The members at any index follow from the log, and from the head of the first segment once those
+// before it are gone.
+func TestMembers(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	mustAppend(t, l, []Entry{memberChange(t, 2, 1, raftpb.ConfChangeTransitionAuto, "l4")}, nil)
+	mustAppend(t, l, entries(1, 3, 20), nil)
+	mustAppend(t, l, []Entry{memberChange(t, 21, 1, raftpb.ConfChangeTransitionJointImplicit, "v4 l3")}, nil)
+	mustAppend(t, l, entries(1, 22, 40), nil)
+	mustAppend(t, l, []Entry{memberChange(t, 41, 1, raftpb.ConfChangeTransitionAuto, "")}, nil)
+	want := map[uint64]string{1: "[1 2 3]", 2: "[1 2 3] learning [4] []", 20: "[1 2 3] learning [4] []",
+		21: "[1 2 4] from [1 2 3] learning [] [3]", 40: "[1 2 4] from [1 2 3] learning [] [3]", 41: "[1 2 4] learning [3] []"}
+	at := func(l *Log) {
+		t.Helper()
+		for index, want := range want {
+			if index < l.Base() {
+				continue
+			}
+			if err := l.Start(index); err != nil {
+				t.Fatal(err)
+			}
+			if _, m, err := l.InitialState(); err != nil || show(m) != want {
+				t.Errorf("at %d, base %d: %s, %v; want %s", index, l.Base(), show(m), err, want)
+			}
+		}
+	}
+	at(l)
+	at(mustOpen(t, fs.Crash()))
+	if err := l.Compact(25, 0); err != nil || l.Base() < 21 {
+		t.Fatalf("%v, base %d", err, l.Base())
+	}
+	at(l)
+	at(mustOpen(t, fs.Crash()))
+	l = mustOpen(t, fs)
+	mustAppend(t, l, entries(2, 41, 41), nil) // the last change never was
+	want[41] = want[40]
+	at(mustOpen(t, fs.Crash()))
+	at(l)
+}
+
+// Compact removes whole segments up to an index, and only as many as the bound on disk asks for.
+func TestCompact(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	for i := uint64(2); i <= 60; i++ {
+		mustAppend(t, l, entries(1+i/20, i, i), &State{1 + i/20, 0, i - 1})
+	}
+	size, files := l.Bytes(), len(fs.Files)
+	if err := l.Compact(40, size); err != nil || l.Base() != 1 || len(fs.Files) != files {
+		t.Fatalf("within the bound: %v, base %d", err, l.Base())
+	}
+	if err := l.Compact(40, size-1); err != nil || len(fs.Files) != files-1 || l.Bytes() >= size {
+		t.Fatalf("a byte beyond the bound: %v, %d of %d files", err, len(fs.Files), files)
+	}
+	if err := l.Compact(40, 0); err != nil || l.Base() > 40 || l.Base() < 35 {
+		t.Fatalf("all up to 40: %v, base %d", err, l.Base())
+	}
+	base := l.Base()
+	if _, err := l.Entries(base, base+2, 0); !errors.Is(err, raft.ErrCompacted) {
+		t.Errorf("a removed entry: %v", err)
+	}
+	if term, err := l.Term(base); err != nil || term != 1+base/20 {
+		t.Errorf("term of the entry before the first: %d, %v", term, err)
+	}
+	if _, err := l.Term(base - 1); !errors.Is(err, raft.ErrCompacted) {
+		t.Errorf("term of a removed entry: %v", err)
+	}
+	if _, err := l.Entries(60, 62, 0); !errors.Is(err, raft.ErrUnavailable) {
+		t.Errorf("an entry that is not there yet: %v", err)
+	}
+	want := story(t, l)
+	check(t, mustOpen(t, fs.Crash()), want)
+	check(t, mustOpen(t, powerLoss(fs)), want)
+
+	// A segment that replaced the entries of those before it is where the log then begins.
+	fs = memfs.New()
+	l = mustCreate(t, fs)
+	mustAppend(t, l, entries(1, 2, 30), nil)
+	mustAppend(t, l, entries(1, 31, 50), nil)
+	mustAppend(t, l, entries(2, 10, 12), &State{2, 0, 12})
+	if err := l.Compact(9, 0); err != nil || l.Base() != 9 || len(fs.Files) != 1 {
+		t.Fatalf("%v, base %d, %d files", err, l.Base(), len(fs.Files))
+	}
+	check(t, l, "term 2 vote 0 commit 12, [1 2 3]: 10/2 11/2 12/2")
+	check(t, mustOpen(t, fs), "term 2 vote 0 commit 12, [1 2 3]: 10/2 11/2 12/2")
+}
+
+// Entries that are no longer in memory come from disk, in as many bytes as Raft asks for, and what
+// has changed there is not returned.
+func TestReadBack(t *testing.T) {
+	fs := memfs.New()
+	opts := testOptions
+	opts.CacheBytes = 300
+	l, err := Create(fs, opts, testBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := uint64(2); i <= 50; i++ {
+		mustAppend(t, l, entries(1, i, i), &State{1, 0, i - 1})
+	}
+	if len(l.cache) > 6 || l.cached > opts.CacheBytes {
+		t.Errorf("%d entries and %d bytes in memory", len(l.cache), l.cached)
+	}
+	for lo := uint64(2); lo <= 50; lo++ {
+		for _, bytes := range []uint64{0, 150, 1 << 40} {
+			got, err := l.Entries(lo, 51, bytes)
+			if err != nil || len(got) == 0 || bytes == 0 && len(got) > 1 || bytes == 150 && len(got) > 3 {
+				t.Fatalf("from %d, %d bytes: %d entries, %v", lo, bytes, len(got), err)
+			}
+			for i, e := range got {
+				if want := fmt.Sprintf("%d of 1", lo+uint64(i)); string(e.GetData()) != want || e.GetIndex() != lo+uint64(i) {
+					t.Fatalf("%q instead of %q", e.GetData(), want)
+				}
+			}
+		}
+	}
+	f := fs.Files[format.Name(1)]
+	f.Data[len(f.Data)-1] ^= 1
+	var found error
+	for i := uint64(2); i < 20 && found == nil; i++ {
+		_, found = l.Entries(i, i+1, 0)
+	}
+	if found == nil {
+		// The last frame of the segment is a state: the entry before it is damaged instead.
+		f.Data[l.segments[0].offsets[3]+40] ^= 1
+		_, found = l.Entries(5, 6, 0)
+	}
+	if !errors.Is(found, ErrDamaged) || !strings.Contains(found.Error(), format.Name(1)) {
+		t.Errorf("a changed byte: %v", found)
+	}
+}
