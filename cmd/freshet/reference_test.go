@@ -63,10 +63,7 @@ type page struct {
 }
 
 func (p *page) describe(c *cobra.Command) {
-	fmt.Fprintf(p, "\n### %s\n\n%s\n", c.CommandPath(), c.Short+".")
-	if c.Long != "" {
-		fmt.Fprintf(p, "\n%s\n", c.Long)
-	}
+	fmt.Fprintf(p, "\n### %s\n\n%s\n", c.CommandPath(), c.Long)
 	fmt.Fprintf(p, "\n```\n%s\n", c.UseLine())
 	if flags := p.flags(c); flags != "" {
 		fmt.Fprintf(p, "\n%s", flags)

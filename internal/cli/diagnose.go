@@ -29,11 +29,9 @@ func newDiagnoseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose [flags] [FILE.zip]",
 		Short: "Say why a server is slow, with evidence",
-		Long: `Makes a server record itself, which takes about six seconds, and names likely causes:
-a contended lock, garbage, an exhausted CPU quota, a slow disk, dropped datagrams, a
-flood of series and others. It also reads a record from a file, or one that the server
-kept when a stage was over its budget. docs/diagnose.md lists the causes, and says what
-to do about each.`,
+		Long: `Makes a server record itself, which takes about six seconds, and names likely causes,
+with evidence. It also reads a record from a file, or one that the server kept when a
+stage was over its budget. docs/diagnose.md lists the causes, and says what to do.`,
 		Example: `  freshet diagnose
   freshet diagnose --last                       the newest record that the server kept
   freshet diagnose --record 20261121T235756.730-queue

@@ -29,8 +29,7 @@ func newExplainCommand() *cobra.Command {
 		Short: "Say what a datagram would become here, field by field",
 		Long: `Asks a server what a DogStatsD datagram would become there: what each field means,
 the rule that matches, the series, how values are combined and where they are stored.
-For a malformed line it marks the byte that is wrong. Nothing is stored. --config uses
-a file instead of a server, --offline the defaults.
+For a malformed line it marks the byte that is wrong. Nothing is stored.
 
 LINE may have several lines, as a datagram may; - reads it from standard input.
 The exit code is 1 if a line is malformed.`,

@@ -30,7 +30,7 @@ func newLedgerCommand() *cobra.Command {
 		Short: "Show what became of every sample and datagram",
 		Long: `Prints a server's books since its start: what it received, and the one state that each
 sample and each datagram is in. The difference must be 0. docs/ledger.md explains each
-state and reason, and says what to do about it.`,
+state and reason.`,
 		Example: `  freshet ledger
   freshet ledger --watch
   freshet ledger --json | jq .data.samples`,

@@ -23,9 +23,9 @@ func newRestartCommand() *cobra.Command {
 		Use:   "restart",
 		Short: "Restart a server in place, without losing a datagram",
 		Long: `Makes a running server replace itself with the program now at its path, in the same
-process and with the same sockets. If the program or the configuration is bad, the
-server goes on as before, and this command says why. It sends SIGUSR2 to the process
-that has the data directory. See docs/upgrade.md.`,
+process and with the same sockets, without losing a datagram. If the program or the
+configuration is bad, the server goes on as before, and this command says why. It sends
+SIGUSR2 to the process that has the data directory. See docs/upgrade.md.`,
 		Example: `  freshet restart
   freshet restart --data-dir /var/lib/freshet`,
 		Args: command.NoWords,
