@@ -79,7 +79,8 @@ func TestImports(t *testing.T) {
 // not in this list is allowed.
 func TestImportRulesCatch(t *testing.T) {
 	want := []string{
-		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not import each other",
+		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not " +
+			"import each other",
 		"internal/adapter/sideways/sideways.go: imports internal/role/second: imports point down, never up",
 		"internal/cli/asks.go: imports internal/role/second: internal/cli knows nothing of it",
 		"internal/cli/asks.go: imports internal/server: imports point down, never up",
@@ -251,7 +252,8 @@ func (r requirement) own() bool { return within(r.Path, module) }
 // there list them.
 func requirements(t *testing.T) map[string][]requirement {
 	t.Helper()
-	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod", "*/go.mod").Output()
+	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod",
+		"*/go.mod").Output()
 	if err != nil {
 		t.Fatalf("list the modules: %v", err)
 	}
@@ -338,7 +340,8 @@ func TestPublicModulesBringNothing(t *testing.T) {
 		}
 		service := t.TempDir()
 		for file, text := range map[string]string{
-			"go.mod":  "module service\n\ngo " + oldest + "\n\nrequire " + public + " v0.0.0\n\nreplace " + public + " => " + source + "\n",
+			"go.mod": "module service\n\ngo " + oldest + "\n\nrequire " + public + " v0.0.0\n\nreplace " + public + " => " +
+				source + "\n",
 			"main.go": "package main\n\nimport _ \"" + public + "\"\n\nfunc main() {}\n",
 		} {
 			if err := os.WriteFile(filepath.Join(service, file), []byte(text), 0o644); err != nil {

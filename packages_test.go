@@ -64,11 +64,16 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 		programs    []string
 		want        []string
 	}{
-		{"a fresh Debian", "clients lua engine", []string{"apt-get"}, []string{"nodejs", "npm", "python3", "python3-venv", "g++", "curl", "chromium-headless-shell",
-			"fonts-dejavu-core", "luajit2", "lua-busted", "lua-check", "valgrind", "default-jdk-headless", "maven"}},
-		{"some are there", "clients lua engine", []string{"apt-get", "node", "npm", "python3", "g++", "curl", "chromium", "luajit", "busted", "luacheck", "valgrind", "mvn"},
+		{"a fresh Debian", "clients lua engine", []string{"apt-get"},
+			[]string{"nodejs", "npm", "python3", "python3-venv", "g++", "curl", "chromium-headless-shell",
+				"fonts-dejavu-core", "luajit2", "lua-busted", "lua-check", "valgrind", "default-jdk-headless", "maven"}},
+		{"some are there", "clients lua engine",
+			[]string{
+				"apt-get", "node", "npm", "python3", "g++", "curl", "chromium", "luajit", "busted", "luacheck", "valgrind", "mvn",
+			},
 			[]string{"default-jdk-headless"}},
-		{"the demo makes its load with wrk", "demo", []string{"apt-get"}, []string{"curl", "wrk", "luajit2", "lua-busted", "lua-check", "valgrind"}},
+		{"the demo makes its load with wrk", "demo", []string{"apt-get"},
+			[]string{"curl", "wrk", "luajit2", "lua-busted", "lua-check", "valgrind"}},
 		{"the page alone", "page", []string{"apt-get", "node"}, []string{"npm"}},
 	} {
 		out, code := packages(t, c.groups, c.programs...)
@@ -97,14 +102,16 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 	if out, code := packages(t, "page engine", "node", "npm", "javac", "mvn"); code != 0 || out != "" {
 		t.Errorf("nothing is missing, and the exit code is %d: %s", code, out)
 	}
-	if out, code := packages(t, "engine"); code != 1 || !strings.Contains(out, "(names are Debian's)") || !strings.HasSuffix(out, "    default-jdk-headless maven\n") {
+	if out, code := packages(t, "engine"); code != 1 || !strings.Contains(out, "(names are Debian's)") ||
+		!strings.HasSuffix(out, "    default-jdk-headless maven\n") {
 		t.Errorf("not a Debian: exit code %d, %s", code, out)
 	}
 }
 
 // Each target asks before it does anything that takes long, and nothing else installs packages.
 func TestPackagesAreAskedForFirst(t *testing.T) {
-	for target, want := range map[string]string{"test": "bash .ci/packages clients lua engine", "edge-demo": "bash .ci/packages demo"} {
+	for target, want := range map[string]string{"test": "bash .ci/packages clients lua engine",
+		"edge-demo": "bash .ci/packages demo"} {
 		out, err := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-n", target).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -114,12 +121,14 @@ func TestPackagesAreAskedForFirst(t *testing.T) {
 		}
 	}
 	files, err := exec.CommandContext(t.Context(), "git", "grep", "-lE", `apt-get install [^.]*\$`).Output()
-	if got := strings.Fields(string(files)); err != nil && len(got) > 0 || len(got) > 1 || len(got) == 1 && got[0] != ".ci/packages" {
+	if got := strings.Fields(string(files)); err != nil && len(got) > 0 || len(got) > 1 ||
+		len(got) == 1 && got[0] != ".ci/packages" {
 		t.Errorf("%v install packages (%v); .ci/packages does", got, err)
 	}
 	installs := regexp.MustCompile(`\.ci/packages (\w+)`)
 	for file, group := range map[string]string{
-		"ui/install": "page", "e2e/clients/install": "clients", "lua/install": "lua", "examples/coverage/engine/install": "engine", "lua/demo/run": "demo",
+		"ui/install": "page", "e2e/clients/install": "clients", "lua/install": "lua",
+		"examples/coverage/engine/install": "engine", "lua/demo/run": "demo",
 	} {
 		text, err := os.ReadFile(file)
 		if m := installs.FindSubmatch(text); err != nil || m == nil || string(m[1]) != group {

@@ -61,8 +61,10 @@ func TestFlushDoesNotAllocate(t *testing.T) {
 
 func knownCalls(c *Client) map[string]func() {
 	tags := []string{"env:prod", "route:/checkout", "code:200"}
-	counter, gauge, timing, set := c.NewCounter("hc", tags...), c.NewGauge("hg", tags...), c.NewTiming("ht", tags...), c.NewSet("hs", tags...)
-	histogram, distribution, sampled := c.NewHistogram("hh", tags...), c.NewDistribution("hd", tags...), c.Sampled(0.5).NewTiming("hst", tags...)
+	counter, gauge, timing, set := c.NewCounter("hc", tags...), c.NewGauge("hg", tags...), c.NewTiming("ht", tags...),
+		c.NewSet("hs", tags...)
+	histogram, distribution, sampled := c.NewHistogram("hh", tags...), c.NewDistribution("hd", tags...),
+		c.Sampled(0.5).NewTiming("hst", tags...)
 	route := "/checkout"
 	return map[string]func(){
 		"Count":        func() { c.Count("count", 1, tags...) },

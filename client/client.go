@@ -63,7 +63,9 @@ type Options struct {
 	Container string   // id of the container of this process, sent as the origin of every line; none if empty
 
 	FlushInterval time.Duration // how long values are gathered; 0 means 1s, as long as a window of Freshet's collector
-	PacketBytes   int           // longest datagram or frame; 0 means 1432 for UDP, which fits an Ethernet frame, and 8192 for Unix sockets
+	// Longest datagram or frame; 0 means 1432 for UDP, which fits an Ethernet frame, and 8192 for
+	// Unix sockets.
+	PacketBytes int
 
 	MaxSeries int // series held at a time, each about 300 bytes and its text; 0 means 10,000
 	MaxValues int // values or members of a series that are held, and sent, at a time; 0 means 4096
@@ -167,7 +169,8 @@ func (o *Options) complete(network string) error {
 	case o.PacketBytes < minPacket || o.PacketBytes > maxPacket:
 		return fmt.Errorf("option PacketBytes = %d: must be from %d to %d", o.PacketBytes, minPacket, maxPacket)
 	case o.MaxSeries < 1 || o.MaxValues < 1 || o.MaxBytes < 1:
-		return fmt.Errorf("options MaxSeries = %d, MaxValues = %d, MaxBytes = %d: none may be negative", o.MaxSeries, o.MaxValues, o.MaxBytes)
+		return fmt.Errorf("options MaxSeries = %d, MaxValues = %d, MaxBytes = %d: none may be negative",
+			o.MaxSeries, o.MaxValues, o.MaxBytes)
 	case strings.ContainsAny(o.Prefix, notInNames) || strings.HasPrefix(o.Prefix, eventMark):
 		return fmt.Errorf("option Prefix = %q: must hold no ':', '|' or line break, nor begin with %q", o.Prefix, eventMark)
 	case strings.ContainsAny(o.Container, notInTags):
@@ -181,7 +184,8 @@ func (o *Options) complete(network string) error {
 		bytes += 1 + len(tag)
 	}
 	if bytes > o.PacketBytes/2 {
-		return fmt.Errorf("options Prefix, Tags and Container have %d bytes: together at most half of PacketBytes (%d)", bytes, o.PacketBytes)
+		return fmt.Errorf("options Prefix, Tags and Container have %d bytes: together at most half of PacketBytes (%d)",
+			bytes, o.PacketBytes)
 	}
 	return nil
 }

@@ -55,19 +55,21 @@ func TestWhatIsWritten(t *testing.T) {
 			c.Distribution("a", 4)
 			c.Set("a", "5")
 		}, "a:1|c a:1|ms a:2|g a:3|h a:4|d a:5|s"},
-		{"parts of all lines", Options{Prefix: "shop.", Tags: []string{"env:prod", "dc:a"}, Container: "abc"}, func(c *Client) {
-			c.Count("a", 1, "k:v")
-			c.Count("b", 1)
-			_ = c.ServiceCheck(ServiceCheck{Name: "up", Status: Warning, Message: "m"})
-			_ = c.Event(Event{Title: "t"})
-		}, "_e{1,0}:t||#env:prod,dc:a|c:ci-abc _sc|shop.up|1|#env:prod,dc:a|c:ci-abc|m:m " +
-			"shop.a:1|c|#k:v,env:prod,dc:a|c:ci-abc shop.b:1|c|#env:prod,dc:a|c:ci-abc"},
+		{"parts of all lines", Options{Prefix: "shop.", Tags: []string{"env:prod", "dc:a"}, Container: "abc"},
+			func(c *Client) {
+				c.Count("a", 1, "k:v")
+				c.Count("b", 1)
+				_ = c.ServiceCheck(ServiceCheck{Name: "up", Status: Warning, Message: "m"})
+				_ = c.Event(Event{Title: "t"})
+			}, "_e{1,0}:t||#env:prod,dc:a|c:ci-abc _sc|shop.up|1|#env:prod,dc:a|c:ci-abc|m:m " +
+				"shop.a:1|c|#k:v,env:prod,dc:a|c:ci-abc shop.b:1|c|#env:prod,dc:a|c:ci-abc"},
 		{"a container alone", Options{Container: "abc"}, func(c *Client) {
 			c.Count("a", 1, "k:v")
 			c.Count("b", 1)
 		}, "a:1|c|#k:v|c:ci-abc b:1|c|c:ci-abc"},
 		{"numbers", Options{}, func(c *Client) {
-			for _, v := range []float64{1e15, 123456789012345, 0.0001, 0.00001, 1.0 / 3, math.MaxFloat64, math.Copysign(0, -1), -5e-324} {
+			for _, v := range []float64{1e15, 123456789012345, 0.0001, 0.00001, 1.0 / 3, math.MaxFloat64, math.Copysign(0, -1),
+				-5e-324} {
 				c.Distribution("a", v)
 			}
 		}, "a:1e+15:123456789012345:0.0001:1e-05:0.3333333333333333:1.7976931348623157e+308:0:-5e-324|d"},
@@ -119,7 +121,9 @@ func TestWhatIsWritten(t *testing.T) {
 			_ = c.Event(Event{Title: "t"})
 		}, `_e{1,0}:t| _e{6,8}:a|b\nc|ü\nd\ne|d:5|h:h_1|k:k|p:low|s:s|t:error|#x:1_2`},
 		{"checks", Options{}, func(c *Client) {
-			_ = c.ServiceCheck(ServiceCheck{Name: "a:b", Status: Unknown, Time: time.Unix(5, 0), Host: "h", Message: "m: x|y\nz", Tags: []string{"k:v"}})
+			_ = c.ServiceCheck(ServiceCheck{
+				Name: "a:b", Status: Unknown, Time: time.Unix(5, 0), Host: "h", Message: "m: x|y\nz", Tags: []string{"k:v"},
+			})
 		}, `_sc|a_b|3|d:5|h:h|#k:v|m:m\: x_y\nz`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -152,7 +156,8 @@ func TestRefusalsOfEvents(t *testing.T) {
 		}{
 			{`event "": has no title`, c.Event(Event{Text: "x"})},
 			{`event "t": field Priority = "high": must be one of normal, low`, c.Event(Event{Title: "t", Priority: "high"})},
-			{`event "t": field AlertType = "warn": must be one of info, success, warning, error`, c.Event(Event{Title: "t", AlertType: "warn"})},
+			{`event "t": field AlertType = "warn": must be one of info, success, warning, error`,
+				c.Event(Event{Title: "t", AlertType: "warn"})},
 			{`event "t": field Time = 1969`, c.Event(Event{Title: "t", Time: time.Unix(-5, 0).UTC()})},
 			{`event "t": has 1445 bytes, and a packet at most 1432`, c.Event(Event{Title: "t", Text: long})},
 			{`service check "": has no name`, c.ServiceCheck(ServiceCheck{})},
@@ -676,7 +681,8 @@ func TestOptions(t *testing.T) {
 		{Options{Tags: []string{"a", ""}}, `option Tags: "": must not be empty`},
 		{Options{Tags: []string{"a,b"}}, `option Tags: "a,b": must not be empty`},
 		{Options{Container: "a|b"}, `option Container = "a|b": must hold no`},
-		{Options{Tags: []string{strings.Repeat("x", 800)}}, `options Prefix, Tags and Container have 801 bytes: together at most half of PacketBytes (1432)`},
+		{Options{Tags: []string{strings.Repeat("x", 800)}},
+			`options Prefix, Tags and Container have 801 bytes: together at most half of PacketBytes (1432)`},
 	} {
 		c, err := NewWithOptions("127.0.0.1:8125", tt.o)
 		if want := "client to udp://127.0.0.1:8125: " + tt.want; err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -197,7 +197,8 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			}
 		}
 		f.send()
-		if got := parse(t, w.take()); got.sum("c a ") != 2 || got["g a "].count != 1 || got["h a "].count != 2 || len(got["s a "].members) != 2 {
+		if got := parse(t, w.take()); got.sum("c a ") != 2 || got["g a "].count != 1 || got["h a "].count != 2 ||
+			len(got["s a "].members) != 2 {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -142,7 +142,8 @@ func (c *Client) eventText(e *Event) (string, error) {
 	title, text := oneLine(e.Title), oneLine(e.Text)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s%d,%d}:%s|%s", eventMark, len(title), len(text), title, text)
-	for _, f := range [][2]string{{"d:", unix}, {"h:", e.Host}, {"k:", e.AggregationKey}, {"p:", e.Priority}, {"s:", e.SourceType}, {"t:", e.AlertType}} {
+	for _, f := range [][2]string{{"d:", unix}, {"h:", e.Host}, {"k:", e.AggregationKey}, {"p:", e.Priority},
+		{"s:", e.SourceType}, {"t:", e.AlertType}} {
 		c.writeField(&b, f[0], f[1])
 	}
 	b.WriteString(c.tagsField(e.Tags))

@@ -116,7 +116,8 @@ func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *s
 // number of tags. Text has one comma fewer than tags, so a tag with a comma in it never
 // matches.
 func (s *series) is(k kind, rate float64, name string, tags []string) bool {
-	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) || s.text[:len(name)] != name {
+	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) ||
+		s.text[:len(name)] != name {
 		return false
 	}
 	rest := s.text[len(name):]

@@ -57,7 +57,8 @@ func parseAddress(s string) (address, error) {
 	case strings.HasPrefix(s, "/"):
 		network = guess
 	case strings.Contains(at, "://"):
-		return address{}, fmt.Errorf("address %q: must begin with udp://, unix://, unixgram:// or unixstream://, or be host:port", s)
+		return address{},
+			fmt.Errorf("address %q: must begin with udp://, unix://, unixgram:// or unixstream://, or be host:port", s)
 	}
 	if network != udp {
 		if at == "" {

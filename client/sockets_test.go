@@ -203,7 +203,8 @@ func TestServerComesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			readAll()
-			if sum, timings := got.sum("c a k:v"), got["ms t "].count; sum != float64(n) || timings != float64(n) || len(got["s s "].members) != n {
+			if sum, timings := got.sum("c a k:v"), got["ms t "].count; sum != float64(n) || timings != float64(n) ||
+				len(got["s s "].members) != n {
 				t.Errorf("of %d: %v, %v timings, %d members", n, sum, timings, len(got["s s "].members))
 			}
 			if s := checkStats(t, c, 4*n); s.Sent != s.Calls {
@@ -221,7 +222,8 @@ func TestServerDoesNotRead(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
 			r, read := listen(t, network, listenAt(t, network))
-			c, err := NewWithOptions(addressOf(guess, r.at), Options{FlushInterval: minInterval, MaxSeries: 500, NoTelemetry: true})
+			c, err := NewWithOptions(addressOf(guess, r.at),
+				Options{FlushInterval: minInterval, MaxSeries: 500, NoTelemetry: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,7 +285,9 @@ func TestServerComesLate(t *testing.T) {
 				r.close()
 			}
 			told := make(chan error, 1)
-			c, err := NewWithOptions(addressOf(network, at), Options{FlushInterval: minInterval, OnError: func(err error) { told <- err }})
+			c, err := NewWithOptions(addressOf(network, at), Options{FlushInterval: minInterval, OnError: func(err error) {
+				told <- err
+			}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -158,4 +158,6 @@ func (t *telemetry) report(c *counts, line func(name string, n uint64, tag strin
 	}
 }
 
-var kindNames = [...]string{count: "count", gauge: "gauge", timing: "timing", histogram: "histogram", distribution: "distribution", set: "set"}
+var kindNames = [...]string{
+	count: "count", gauge: "gauge", timing: "timing", histogram: "histogram", distribution: "distribution", set: "set",
+}

@@ -49,7 +49,8 @@ func TestTelemetryAddsUp(t *testing.T) {
 		}
 		synctest.Wait()
 		got.read(t, w.take())
-		if got.sum("c datadog.dogstatsd.client.metrics client:freshet,client_version:"+version+",client_transport:uds,env:prod") == 0 {
+		if got.sum("c datadog.dogstatsd.client.metrics client:freshet,client_version:"+version+
+			",client_transport:uds,env:prod") == 0 {
 			t.Errorf("nothing is reported after %v", telemetryGap)
 		}
 		w.set(func(w *wire) { w.down = true })
@@ -74,8 +75,10 @@ func TestTelemetryAddsUp(t *testing.T) {
 			"metrics": handed["metrics"], "events": handed["events"], "service_checks": handed["service_checks"],
 			"metric_dropped_on_receive": float64(s.Refused + s.Full),
 			"packets_sent":              float64(s.Packets) - inLast,
-			"packets_dropped":           float64(s.DroppedPackets), "packets_dropped_writer": float64(s.DroppedPackets), "packets_dropped_queue": 0,
-			"bytes_dropped": float64(s.DroppedBytes), "bytes_dropped_writer": float64(s.DroppedBytes), "bytes_dropped_queue": 0,
+			"packets_dropped":           float64(s.DroppedPackets), "packets_dropped_writer": float64(s.DroppedPackets),
+			"packets_dropped_queue": 0,
+			"bytes_dropped":         float64(s.DroppedBytes), "bytes_dropped_writer": float64(s.DroppedBytes),
+			"bytes_dropped_queue": 0,
 		} {
 			key := "c " + telemetryPrefix + name + tags
 			if l := got[key]; l == nil || l.sum != want {
@@ -122,7 +125,8 @@ func TestTelemetryFollowsTheClock(t *testing.T) {
 		c := startTelling(t, w, Options{})
 		time.Sleep(time.Minute + time.Second/2)
 		reports := w.take()
-		if len(reports) != 6 || slices.ContainsFunc(reports, func(p string) bool { return !strings.Contains(p, "client.metrics:0|c") }) {
+		if len(reports) != 6 ||
+			slices.ContainsFunc(reports, func(p string) bool { return !strings.Contains(p, "client.metrics:0|c") }) {
 			t.Errorf("%q", reports)
 		}
 		_ = c.Close()

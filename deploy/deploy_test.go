@@ -22,7 +22,8 @@ import (
 func build(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "freshet")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/freshet").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/freshet").CombinedOutput(); err !=
+		nil {
 		t.Fatalf("build freshet: %v\n%s", err, out)
 	}
 	return binary
@@ -101,7 +102,8 @@ func TestDockerfile(t *testing.T) {
 			}
 		}
 		if !slices.ContainsFunc(instructions, func(in instruction) bool {
-			return in.name == "RUN" && strings.HasPrefix(in.args, "CGO_ENABLED=0 go build ") && strings.Contains(in.args, " ./cmd/freshet ")
+			return in.name == "RUN" && strings.HasPrefix(in.args, "CGO_ENABLED=0 go build ") &&
+				strings.Contains(in.args, " ./cmd/freshet ")
 		}) {
 			t.Error("does not build ./cmd/freshet with CGO_ENABLED=0, which an empty image needs")
 		}
@@ -116,10 +118,12 @@ func TestDockerfile(t *testing.T) {
 
 	t.Run("listens where publishing ports reaches it", func(t *testing.T) {
 		for _, tt := range []struct{ variable, exposed string }{
-			{"FRESHET_DOGSTATSD_UDP", "8125/udp"}, {"FRESHET_HTTP_LISTEN", "7125"}, {"FRESHET_DISTRIBUTOR_OTLP_GRPC_LISTEN", "4317"},
+			{"FRESHET_DOGSTATSD_UDP", "8125/udp"}, {"FRESHET_HTTP_LISTEN", "7125"},
+			{"FRESHET_DISTRIBUTOR_OTLP_GRPC_LISTEN", "4317"},
 		} {
 			port, _, _ := strings.Cut(tt.exposed, "/")
-			if at, err := netip.ParseAddrPort(variables[tt.variable]); err != nil || !at.Addr().IsUnspecified() || at.String() != "0.0.0.0:"+port {
+			if at, err := netip.ParseAddrPort(variables[tt.variable]); err != nil || !at.Addr().IsUnspecified() ||
+				at.String() != "0.0.0.0:"+port {
 				t.Errorf("%s = %q, want 0.0.0.0:%s", tt.variable, variables[tt.variable], port)
 			}
 			if !slices.Contains(strings.Fields(last["EXPOSE"]), tt.exposed) {
@@ -137,7 +141,8 @@ func TestDockerfile(t *testing.T) {
 		if !regexp.MustCompile(`^[1-9]\d*$`).MatchString(uid) {
 			t.Errorf("USER %s is not a number other than root's, which Kubernetes wants to see", last["USER"])
 		}
-		if want := (instruction{"COPY", "--from=build --chown=" + last["USER"] + " /out/data " + data}); !slices.Contains(instructions, want) {
+		if want := (instruction{"COPY",
+			"--from=build --chown=" + last["USER"] + " /out/data " + data}); !slices.Contains(instructions, want) {
 			t.Errorf("%s is not made with the owner %s", data, last["USER"])
 		}
 	})
@@ -195,7 +200,8 @@ func notified(t *testing.T, binary string) string {
 	if err := systemd.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	serve := exec.CommandContext(t.Context(), binary, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0")
+	serve := exec.CommandContext(t.Context(), binary, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
+		"--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0")
 	serve.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)
@@ -252,7 +258,8 @@ func TestSocketUnit(t *testing.T) {
 			{"FRESHET_DOGSTATSD_UNIXGRAM", "ListenDatagram"}, {"FRESHET_DOGSTATSD_UNIX", "ListenStream"},
 		} {
 			if !slices.Contains(listen[path.directive], want[path.variable]) {
-				t.Errorf("%s = %v lacks %s, which is %s", path.directive, listen[path.directive], want[path.variable], path.variable)
+				t.Errorf("%s = %v lacks %s, which is %s", path.directive, listen[path.directive], want[path.variable],
+					path.variable)
 			}
 		}
 		for _, address := range []struct{ flag, directive string }{
@@ -318,7 +325,8 @@ func TestUnit(t *testing.T) {
 			t.Fatalf("ExecStart = %q, want /usr/bin/freshet serve", words)
 		}
 		for _, word := range words[2:] {
-			if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !slices.Contains(strings.Fields(help), flag) {
+			if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") &&
+				!slices.Contains(strings.Fields(help), flag) {
 				t.Errorf("freshet serve has no flag %s", flag)
 			}
 		}
@@ -363,8 +371,10 @@ func TestUnit(t *testing.T) {
 		defer cancel()
 		serve := exec.CommandContext(ctx, binary, "serve", "--config", file)
 		out, _ := serve.CombinedOutput() // the error is the exit code
-		if code := strconv.Itoa(serve.ProcessState.ExitCode()); code != one("RestartPreventExitStatus") || !strings.Contains(string(out), "frobnicate") {
-			t.Errorf("exit code %s, want %s, which systemd does not restart after\n%s", code, one("RestartPreventExitStatus"), out)
+		if code := strconv.Itoa(serve.ProcessState.ExitCode()); code != one("RestartPreventExitStatus") ||
+			!strings.Contains(string(out), "frobnicate") {
+			t.Errorf("exit code %s, want %s, which systemd does not restart after\n%s",
+				code, one("RestartPreventExitStatus"), out)
 		}
 	})
 }

@@ -108,7 +108,8 @@ const updateCommand = "go generate ./docs"
 func binary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "freshet")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../cmd/freshet").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../cmd/freshet").CombinedOutput(); err !=
+		nil {
 		t.Fatalf("build freshet: %v\n%s", err, out)
 	}
 	return path
@@ -139,7 +140,8 @@ func TestConfigurationReference(t *testing.T) {
 		return lists[section]
 	})
 	for section := range lists {
-		t.Errorf("configuration.md has no list of %s: add a heading, <!-- keys: %s -->, <!-- end -->, and run: %s", section, section, updateCommand)
+		t.Errorf("configuration.md has no list of %s: add a heading, <!-- keys: %s -->, <!-- end -->, and run: %s",
+			section, section, updateCommand)
 	}
 	if *update {
 		if err := os.WriteFile("configuration.md", []byte(want), 0o644); err != nil {
@@ -233,8 +235,10 @@ func TestBudgetsOfCI(t *testing.T) {
 		t.Fatal("ci.md has no bound")
 	}
 	minutes, _ := strconv.Atoi(bound[1])
-	if sum := seconds["test"] + seconds["race"] + seconds["fuzz"]; sum > seconds["total"] || seconds["lint"] > seconds["total"] || seconds["total"] != 60*minutes {
-		t.Errorf("steps may take %d s one after the other, lint %d, all together %d, and the bound is %d minutes", sum, seconds["lint"], seconds["total"], minutes)
+	if sum := seconds["test"] + seconds["race"] + seconds["fuzz"]; sum > seconds["total"] ||
+		seconds["lint"] > seconds["total"] || seconds["total"] != 60*minutes {
+		t.Errorf("steps may take %d s one after the other, lint %d, all together %d, and the bound is %d minutes",
+			sum, seconds["lint"], seconds["total"], minutes)
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")
-	if err := os.WriteFile(config, []byte("forward: {backends: [{name: gone, url: \"http://127.0.0.1:9/\"}]}\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("forward: {backends: [{name: gone, url: \"http://127.0.0.1:9/\"}]}\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, dataDir(t), "--config", config, "--self-probe")
@@ -32,15 +33,18 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var metrics []byte
-	eventually(t, 2*tileWidth, "a store is open, samples have passed the stages, and a tenant has closed a tile", func() error { // only then do all metrics exist
-		metrics, err = p.get("/metrics", nil)
-		for _, name := range []string{"prometheus_tsdb_head_series", "freshet_stage_seconds", "freshet_aggregator_store_errors_total"} {
-			if err == nil && !hasMetric(string(metrics), name) {
-				err = fmt.Errorf("/metrics has no %s", name)
+	eventually(t, 2*tileWidth, "a store is open, samples have passed the stages, and a tenant has closed a tile",
+		func() error {
+			// Only then do all metrics exist.
+			metrics, err = p.get("/metrics", nil)
+			for _, name := range []string{"prometheus_tsdb_head_series",
+				"freshet_stage_seconds", "freshet_aggregator_store_errors_total"} {
+				if err == nil && !hasMetric(string(metrics), name) {
+					err = fmt.Errorf("/metrics has no %s", name)
+				}
 			}
-		}
-		return err
-	})
+			return err
+		})
 	rules := alertRules(t)
 	if len(rules) < 10 {
 		t.Errorf("deploy/alerts.yaml has only %d rules", len(rules))
@@ -75,7 +79,8 @@ func alertRules(t *testing.T) []rulefmt.Rule {
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}),
+		slog.New(slog.DiscardHandler))
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}

@@ -99,7 +99,8 @@ func TestBackupRefuses(t *testing.T) {
 	mustFail(t, "is not empty", "restore", whole, "--data-dir", parent)
 	mustFail(t, "--data-dir", "restore", whole)
 	sender := filepath.Join(whole, "sender") // a directory with a path of the same length
-	if err := errors.Join(os.Rename(sender, filepath.Join(parent, "sender")), os.Symlink(filepath.Join(parent, "sender"), sender)); err != nil {
+	if err := errors.Join(os.Rename(sender, filepath.Join(parent, "sender")),
+		os.Symlink(filepath.Join(parent, "sender"), sender)); err != nil {
 		t.Fatal(err)
 	}
 	mustFail(t, "is not a regular file", "restore", whole, "--data-dir", filepath.Join(parent, "new"))

@@ -60,7 +60,8 @@ func TestBenchClosesTheBooks(t *testing.T) {
 				t.Fatalf("unexpected answer: %+v", a)
 			}
 			r := a.Runs[0]
-			if r.SentSamples == 0 || r.ReceivedSamples != r.SentSamples-r.LostSamples || r.ReceivedPackets != r.SentPackets-r.KernelDropped {
+			if r.SentSamples == 0 || r.ReceivedSamples != r.SentSamples-r.LostSamples ||
+				r.ReceivedPackets != r.SentPackets-r.KernelDropped {
 				t.Errorf("the books do not close: %+v", r)
 			}
 			var kinds uint64
@@ -76,7 +77,8 @@ func TestBenchClosesTheBooks(t *testing.T) {
 					t.Errorf("%s is %v in the only run, and over all runs %+v", figure, one, all)
 				}
 			}
-			if sum := r.Measured["cpu_user_us_per_metric"] + r.Measured["cpu_system_us_per_metric"]; sum < 0.99*r.Measured["cpu_us_per_metric"] || sum > 1.01*r.Measured["cpu_us_per_metric"] {
+			if sum := r.Measured["cpu_user_us_per_metric"] + r.Measured["cpu_system_us_per_metric"]; sum <
+				0.99*r.Measured["cpu_us_per_metric"] || sum > 1.01*r.Measured["cpu_us_per_metric"] {
 				t.Errorf("user and system time add up to %v: %v", sum, r.Measured)
 			}
 		})
@@ -102,7 +104,8 @@ func TestBenchReportsMistakesInTheReceiversFlags(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command(freshet, "bench", "dogstatsd", "--", "--nonsense").CombinedOutput()
 	failed := (*exec.ExitError)(nil)
-	if !errors.As(err, &failed) || failed.ExitCode() != 2 || string(out) != "freshet: flags behind --: unknown flag: --nonsense; see freshet serve --help\n" {
+	if !errors.As(err, &failed) || failed.ExitCode() != 2 ||
+		string(out) != "freshet: flags behind --: unknown flag: --nonsense; see freshet serve --help\n" {
 		t.Errorf("bench with a wrong flag: %v: %s", err, out)
 	}
 }
@@ -112,7 +115,8 @@ func TestBenchReportsMistakesInTheReceiversFlags(t *testing.T) {
 func TestBenchRefusesAServerThatProbes(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-probe")
-	out, err := exec.Command(freshet, "bench", "dogstatsd", "--server", "http://"+p.HTTP, "--duration", "1s").CombinedOutput()
+	out, err := exec.Command(freshet, "bench", "dogstatsd", "--server", "http://"+p.HTTP, "--duration",
+		"1s").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "start it with --self-probe=false") {
 		t.Errorf("bench of a server that probes: %v: %s", err, out)
 	}
@@ -169,7 +173,8 @@ func TestBenchLeavesNothingBehind(t *testing.T) {
 func TestBenchKnowsTheSumOfItsCounters(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
-	r := bench(t, "--server", "http://"+p.HTTP, "--to", "unixgram", "--contexts", "100", "--rate", "10000", "--duration", "200ms").Runs[0]
+	r := bench(t, "--server", "http://"+p.HTTP, "--to", "unixgram", "--contexts", "100", "--rate", "10000", "--duration",
+		"200ms").Runs[0]
 	if r.LostSamples != 0 || len(r.NotKept) != 0 {
 		t.Fatalf("unexpected run: %+v", r)
 	}

@@ -13,14 +13,16 @@ import (
 func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 	p := start(t, dataDir(t))
 	for name, args := range map[string][]string{
-		"a receiver of its own":   {"--version", "1", "--rounds", "5"},
-		"pods that come and go":   {"--version", "2", "--rounds", "5", "--new-share", "0.25"},
-		"a server that runs":      {"--server", "http://" + p.HTTP, "--duration", "500ms", "--rate", "20000"},
-		"a server that runs, now": {"--server", "http://" + p.HTTP, "--live", "--interval", "100ms", "--rounds", "5", "--seed", "2"},
+		"a receiver of its own": {"--version", "1", "--rounds", "5"},
+		"pods that come and go": {"--version", "2", "--rounds", "5", "--new-share", "0.25"},
+		"a server that runs":    {"--server", "http://" + p.HTTP, "--duration", "500ms", "--rate", "20000"},
+		"a server that runs, now": {"--server", "http://" + p.HTTP, "--live", "--interval", "100ms", "--rounds", "5",
+			"--seed", "2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := exec.Command(freshet, append([]string{"bench", "remote-write", "--json", "--series", "1000", "--batch", "300"}, args...)...).Output()
+			out, err := exec.Command(freshet,
+				append([]string{"bench", "remote-write", "--json", "--series", "1000", "--batch", "300"}, args...)...).Output()
 			if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 				t.Fatalf("%v, %s", err, failed.Stderr)
 			}
@@ -38,10 +40,13 @@ func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 				t.Fatalf("%v in %s", err, out)
 			}
 			r := a.Run
-			if r.Sent < 2000 || r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries || r.SentSeries < 1000 {
+			if r.Sent < 2000 || r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries ||
+				r.SentSeries < 1000 {
 				t.Errorf("not everything that was sent was found: %+v", r)
 			}
-			for _, figure := range []string{"cpu_seconds_per_million_samples", "acknowledged_samples_per_second", "acknowledged_p99_ms", "resident_bytes", "sender_cpu_seconds_per_million_samples"} {
+			for _, figure := range []string{"cpu_seconds_per_million_samples",
+				"acknowledged_samples_per_second", "acknowledged_p99_ms", "resident_bytes",
+				"sender_cpu_seconds_per_million_samples"} {
 				if r.Measured[figure] <= 0 {
 					t.Errorf("%s is %v", figure, r.Measured[figure])
 				}

@@ -47,7 +47,9 @@ func TestCaptureAndReplay(t *testing.T) {
 			break
 		}
 	}
-	eventually(t, startLimit, "the server closes the tap of the killed capture", func() error { return wantMetric(first, "freshet_taps", 0) })
+	eventually(t, startLimit, "the server closes the tap of the killed capture", func() error {
+		return wantMetric(first, "freshet_taps", 0)
+	})
 
 	var printed int
 	out := command(t, "replay", file, "--print", "--json")
@@ -63,7 +65,8 @@ func TestCaptureAndReplay(t *testing.T) {
 	var sent struct {
 		Sent, Errors, Missed uint64
 	}
-	if err := json.Unmarshal([]byte(command(t, "replay", file, "--to", "unixgram:"+second.Unixgram, "--speed", "max", "--json")), &sent); err != nil {
+	if err := json.Unmarshal([]byte(command(t, "replay", file, "--to", "unixgram:"+second.Unixgram, "--speed", "max",
+		"--json")), &sent); err != nil {
 		t.Fatal(err)
 	}
 	if sent.Sent == 0 || sent.Sent > 20_001 || sent.Errors != 0 || sent.Sent*lines != uint64(printed) {
@@ -108,10 +111,12 @@ func TestTail(t *testing.T) {
 		t.Errorf("the first line: %+v", l)
 	}
 	send("page_views:1|c|#env:test\npage_views:1|c|#env:prod\ncpu:1|g|#env:prod\npage_views:oops|c|#env:test")
-	if l := wanted.next(t); l.Name != "page_views" || l.Text != "page_views:1|c|#env:prod" || l.Sender != fmt.Sprintf("pid=%d,uid=%d", os.Getpid(), os.Getuid()) {
+	if l := wanted.next(t); l.Name != "page_views" || l.Text != "page_views:1|c|#env:prod" ||
+		l.Sender != fmt.Sprintf("pid=%d,uid=%d", os.Getpid(), os.Getuid()) {
 		t.Errorf("the line that the filter passes: %+v", l)
 	}
-	if l := malformed.next(t); l.Malformed != "bad_value" || l.At != len("page_views:") || l.Text != "page_views:oops|c|#env:test" {
+	if l := malformed.next(t); l.Malformed != "bad_value" || l.At != len("page_views:") ||
+		l.Text != "page_views:oops|c|#env:test" {
 		t.Errorf("the malformed line: %+v", l)
 	}
 	for range 4 {

@@ -34,7 +34,9 @@ type report struct {
 
 // operation is one call of a client's method, or one for each value.
 type operation struct {
-	Method  string    `json:"method"` // count updown gauge timing histogram distribution set event check; updown is a count that a rule makes an up/down counter
+	// Count updown gauge timing histogram distribution set event check; updown is a count that a
+	// rule makes an up/down counter.
+	Method  string    `json:"method"`
 	Name    string    `json:"name"`
 	Tags    []string  `json:"tags"`
 	Rate    float64   `json:"rate"`
@@ -167,7 +169,9 @@ func sendInOneTile(t *testing.T, p *process, c client) *run {
 	t.Helper()
 	addresses := map[string]string{"udp": p.UDP, "unixgram": p.Unixgram, "unix": p.Unix}
 	for try := range 5 {
-		r := &run{client: c, prefix: fmt.Sprintf("e2e.%s.%d", c.name, try), tap: listenTap(t, c.network, addresses[c.network])}
+		r := &run{
+			client: c, prefix: fmt.Sprintf("e2e.%s.%d", c.name, try), tap: listenTap(t, c.network, addresses[c.network]),
+		}
 		now := time.Now()
 		if end := now.Truncate(tileWidth).Add(tileWidth); end.Sub(now) < sendTime {
 			reach(end)
@@ -210,7 +214,8 @@ func operations(prefix string) []operation {
 		metric("histogram", "body.size", append(logNormal(rnd, 200), 0, 0, 0), "env:prod"),
 		metric("distribution", "latency", logNormal(rnd, 300), "env:prod"),
 		set,
-		{Method: "check", Name: prefix + ".app-ok", Tags: []string{"env:prod"}, Rate: 1, Status: 2, Message: "disk full: 99 %"},
+		{Method: "check", Name: prefix + ".app-ok", Tags: []string{"env:prod"}, Rate: 1, Status: 2,
+			Message: "disk full: 99 %"},
 		{Method: "event", Tags: []string{"run:" + prefix, "city:Zürich"}, Rate: 1, Title: "deploy of " + prefix,
 			Text: "first line\nsecond | line: ü", Alert: "warning", Key: "k-" + prefix, Source: "e2e",
 			Priority: "low", Host: "web-1"},
@@ -266,7 +271,8 @@ func (r *run) checkMetric(t *testing.T, p *process, sel string, op *operation) e
 		if op.Rate != 1 {
 			var n int
 			if want, n = r.tap.count(t, op.Name); n == 0 || n == len(op.Values) {
-				return fmt.Errorf("the client sent %d of %d values: it does not sample, or datagrams are still on the way", n, len(op.Values))
+				return fmt.Errorf("the client sent %d of %d values: it does not sample, or datagrams are still on the way",
+					n, len(op.Values))
 			}
 		}
 		return p.expect("increase("+sel+"[10m] anchored)", want, 0)
@@ -378,7 +384,9 @@ func (r *run) checkEvent(t *testing.T, p *process, op operation) {
 		t.Errorf("event %q at %v, the tile ended at %v", got.ID, got.Time, r.tileEnd)
 	}
 	got.ID, got.Time = "", 0
-	want := event{"", 0, op.Title, op.Text, slices.Sorted(slices.Values(op.Tags)), op.Host, op.Alert, op.Priority, op.Source, op.Key}
+	want := event{
+		"", 0, op.Title, op.Text, slices.Sorted(slices.Values(op.Tags)), op.Host, op.Alert, op.Priority, op.Source, op.Key,
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("event:\n got %+v\nwant %+v", got, want)
 	}

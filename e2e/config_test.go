@@ -34,11 +34,13 @@ func TestConfigurationTools(t *testing.T) {
 	write("mapping:\n  rules:\n  - {match: a.*, name: a}\nquery: {timeout: 1m}\n")
 	p := start(t, dir, "--config", file, "--log-level", "warn")
 
-	if code, stdout, stderr := invoke(t, "check", file); code != 0 || stdout != file+": ok: 3 DogStatsD sockets, 1 rules\n" {
+	if code, stdout, stderr := invoke(t, "check", file); code != 0 ||
+		stdout != file+": ok: 3 DogStatsD sockets, 1 rules\n" {
 		t.Errorf("check: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	code, running, stderr := invoke(t, "config", "--server", p.HTTP)
-	for _, line := range []string{"# Set by --log-level; default info\nlog_level: warn\n", "  # Set by " + file + ":4; default 2m\n  timeout: 1m\n"} {
+	for _, line := range []string{"# Set by --log-level; default info\nlog_level: warn\n",
+		"  # Set by " + file + ":4; default 2m\n  timeout: 1m\n"} {
 		if code != 0 || !strings.Contains(running, line) {
 			t.Errorf("config: exit code %d, no %q in\n%s%s", code, line, running, stderr)
 		}
@@ -52,7 +54,8 @@ func TestConfigurationTools(t *testing.T) {
 		t.Errorf("diff with what config printed: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	write("log_level: debug\nmapping:\n  rules:\n  - {match: a.*, name: b}\n  - {match: c}\n")
-	want := "mapping.rules[0].name: a -> b  (on reload)\nmapping.rules[1]: added {match: c}  (on reload)\nquery.timeout: 1m -> 2m  (needs a restart)\n"
+	want := "mapping.rules[0].name: a -> b  (on reload)\nmapping.rules[1]: added {match: c}  (on reload)\n" +
+		"query.timeout: 1m -> 2m  (needs a restart)\n"
 	if code, stdout, stderr := diff(); code != 1 || stdout != want {
 		t.Errorf("diff with another: exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
 	}
@@ -61,7 +64,8 @@ func TestConfigurationTools(t *testing.T) {
 	if code, stdout, stderr := diff(); code != 2 || stdout != "" || stderr != "freshet: "+wrong {
 		t.Errorf("diff with a bad one: exit code %d, %q, %q", code, stdout, stderr)
 	}
-	if code, stdout, stderr := invoke(t, "check", file); code != 2 || stdout != "" || !strings.HasSuffix(stderr, "  "+wrong) {
+	if code, stdout, stderr := invoke(t, "check", file); code != 2 || stdout != "" ||
+		!strings.HasSuffix(stderr, "  "+wrong) {
 		t.Errorf("check of a bad one: exit code %d, %q, %q", code, stdout, stderr)
 	}
 }

@@ -19,7 +19,10 @@ import (
 func TestConnectionsLeaveFiles(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	serve := fmt.Sprintf(`ulimit -n 256; exec %s serve --data-dir %s --http-listen 127.0.0.1:0 --distributor-otlp-grpc-listen 127.0.0.1:0 --dogstatsd-udp 127.0.0.1:0 --dogstatsd-unixgram '' --dogstatsd-unix %s --http-trust-tenant-header --http-allow-unknown-tenants --aggregator-checkpoint 1MiB --limits-max-series-per-metric 0`,
+	serve := fmt.Sprintf(`ulimit -n 256; exec %s serve --data-dir %s --http-listen 127.0.0.1:0 `+
+		`--distributor-otlp-grpc-listen 127.0.0.1:0 --dogstatsd-udp 127.0.0.1:0 --dogstatsd-unixgram '' --dogstatsd-unix `+
+		`%s --http-trust-tenant-header --http-allow-unknown-tenants --aggregator-checkpoint 1MiB `+
+		`--limits-max-series-per-metric 0`,
 		freshet, dir, filepath.Join(dir, "stream.sock"))
 	p := launch(t, dir, exec.Command("sh", "-c", serve))
 	p.says(t, "the process may open few files", "files=256")
@@ -56,7 +59,8 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{"team-a", "team-b", "team-c"} {
-		r, err := http.NewRequest(http.MethodPost, "http://"+p.HTTP+"/api/v1/write", bytes.NewReader(pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, "written")))))
+		r, err := http.NewRequest(http.MethodPost, "http://"+p.HTTP+"/api/v1/write",
+			bytes.NewReader(pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, "written")))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +72,9 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		}
 	}
 	const series = 25_000 // so that a window is more than a MiB of journal
-	flood(t, "udp", p.UDP, series, 1000, func(packet []byte, i int) []byte { return append(packet, fmt.Sprintf("counted:1|c|#of:%d\n", i)...) })
+	flood(t, "udp", p.UDP, series, 1000, func(packet []byte, i int) []byte {
+		return append(packet, fmt.Sprintf("counted:1|c|#of:%d\n", i)...)
+	})
 	eventually(t, time.Minute, "all that was sent is counted", func() error { return p.expect("sum(counted)", series, 0) })
 	eventually(t, 3*time.Minute, "a checkpoint is made", func() error {
 		if n, err := p.metric("freshet_aggregator_checkpoints_total"); err != nil || n <= checkpoints {
@@ -76,7 +82,8 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		}
 		return nil
 	})
-	for _, name := range []string{"freshet_aggregator_checkpoint_errors_total", "freshet_aggregator_journal_errors_total"} {
+	for _, name := range []string{"freshet_aggregator_checkpoint_errors_total",
+		"freshet_aggregator_journal_errors_total"} {
 		if n, err := p.metric(name); err == nil && n != 0 {
 			t.Errorf("%s is %v", name, n)
 		}

@@ -35,15 +35,19 @@ var needFaults = map[string]string{
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")
-	if err := os.WriteFile(config, []byte("forward: {backends: [{name: gone, url: \"http://127.0.0.1:9/\"}]}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("forward: {backends: [{name: gone, url: \"http://127.0.0.1:9/\"}]}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, dataDir(t), "--config", config, "--self-interval", "1s", "--self-probe")
 	scraped := func(settings string) func(string) ([]result, error) {
-		return startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s%s}\nscrape_configs: [{job_name: freshet, static_configs: [{targets: [%q]}]}]\n", settings, p.HTTP)).query
+		return startPrometheus(t,
+			fmt.Sprintf("global: {scrape_interval: 1s%s}\nscrape_configs: [{job_name: freshet, static_configs: "+
+				"[{targets: [%q]}]}]\n", settings, p.HTTP)).query
 	}
 	askers := map[string]func(string) ([]result, error){
-		"a Prometheus with its defaults": scraped(""), "a Prometheus with native histograms": scraped(", scrape_native_histograms: true"), "Freshet's own store": p.self,
+		"a Prometheus with its defaults":      scraped(""),
+		"a Prometheus with native histograms": scraped(", scrape_native_histograms: true"), "Freshet's own store": p.self,
 	}
 	left := map[monitored][]string{} // expressions without an answer yet, and where
 	everywhere := slices.Sorted(maps.Keys(askers))
@@ -55,7 +59,9 @@ func TestDashboards(t *testing.T) {
 	}
 	flood(t, "udp", p.UDP, 1000, 1000, func(packet []byte, _ int) []byte { return append(packet, "dashboards:1|c\n"...) })
 	eventually(t, 2*time.Minute, "every expression has an answer", func() error {
-		if status, text, _, err := p.write("application/x-protobuf", pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, "dashboards_written")))); err != nil || status != http.StatusNoContent {
+		if status, text, _, err := p.write("application/x-protobuf",
+			pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, "dashboards_written")))); err != nil ||
+			status != http.StatusNoContent {
 			return fmt.Errorf("%d %s %v", status, text, err)
 		}
 		increment(t, p, "dashboards", 1)
@@ -183,7 +189,8 @@ func needsFault(expr string) bool {
 // TestPromtool checks that Prometheus' own tool accepts deploy/alerts.yaml.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "../.cache/promtool", "check", "rules", "../deploy/alerts.yaml").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "../.cache/promtool", "check", "rules",
+		"../deploy/alerts.yaml").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "SUCCESS") {
 		t.Errorf("%v; `make test` installs promtool\n%s", err, out)
 	}

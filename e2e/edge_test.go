@@ -87,7 +87,8 @@ func startNginx(t *testing.T, server string, interval time.Duration, options str
 	}
 	installed := filepath.Join(root, ".cache", "nginx")
 	err = nginxConf.Execute(conf, map[string]any{
-		"Nginx": installed, "Lua": filepath.Join(root, "lua"), "Dir": n.dir, "Server": server, "Interval": interval.Seconds(), "Options": options,
+		"Nginx": installed, "Lua": filepath.Join(root, "lua"), "Dir": n.dir, "Server": server, "Interval": interval.Seconds(),
+		"Options": options,
 	})
 	if err = errors.Join(err, conf.Close()); err != nil {
 		t.Fatal(err)
@@ -324,7 +325,8 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 	p := start(t, dataDir(t))
 	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond, traced)
 	routes := []string{
-		"a|c\nforged:1|c", "a\r\n", "a\x00b", "a,forged:1", "a:1|c|#x:y", "a#b", "|", ",", ":", "_e{1,1}:a|b", "\xff\xfe", "a\x7fb", "größe", "é",
+		"a|c\nforged:1|c", "a\r\n", "a\x00b", "a,forged:1", "a:1|c|#x:y", "a#b", "|", ",", ":", "_e{1,1}:a|b", "\xff\xfe",
+		"a\x7fb", "größe", "é",
 		strings.Repeat("x", 5000), strings.Repeat("ü", 1000), "a\u202eb", "", " ", "{}", `"\`, "nan", "|nh",
 	}
 	for _, route := range routes {
@@ -336,7 +338,8 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 	}
 	n.counted(p)
 	n.ledger(p)
-	names, err := p.query(`count by (__name__) ({__name__=~".+",__name__!~"http_requests|http_request_duration|datadog_.*|freshet_.*"})`)
+	names, err := p.query(`count by (__name__) ({__name__=~".+",` +
+		`__name__!~"http_requests|http_request_duration|datadog_.*|freshet_.*"})`)
 	if err != nil || len(names) != 0 {
 		t.Errorf("the names are %v, %v", names, err)
 	}
@@ -366,9 +369,12 @@ func TestEdgeClassicBuckets(t *testing.T) {
 	n.ask(100)
 	n.end(syscall.SIGQUIT)
 	for expr, want := range map[string]float64{
-		"sum(http_request_duration_count)":                                                             float64(n.sent.Load()),
-		`sum(http_request_duration_bucket{le="+Inf"})`:                                                 float64(n.sent.Load()),
-		`sum(http_request_duration_bucket{le="60"})`:                                                   float64(n.sent.Load()),
+		"sum(http_request_duration_count)": float64(
+			n.sent.Load()),
+		`sum(http_request_duration_bucket{le="+Inf"})`: float64(
+			n.sent.Load()),
+		`sum(http_request_duration_bucket{le="60"})`: float64(
+			n.sent.Load()),
 		"sum(http_request_duration_sum) < bool 60":                                                     1,
 		"histogram_quantile(1, sum by (le) (http_request_duration_bucket{route=\"home\"})) <= bool 60": 1,
 		"count(http_request_duration_bucket)":                                                          4,
@@ -399,7 +405,8 @@ func TestEdgeExemplars(t *testing.T) {
 	n.ledger(p)
 	eventually(t, 30*time.Second, "the exemplar is stored", func() error {
 		found, err := p.exemplars("http_request_duration")
-		if err != nil || len(found) != 1 || found[0].Series["route"] != "home" || found[0].Labels["trace_id"] != trace || found[0].Value < 0 || found[0].Value > 60 {
+		if err != nil || len(found) != 1 || found[0].Series["route"] != "home" || found[0].Labels["trace_id"] != trace ||
+			found[0].Value < 0 || found[0].Value > 60 {
 			return fmt.Errorf("%+v, %v", found, err)
 		}
 		return nil

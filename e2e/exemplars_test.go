@@ -48,7 +48,8 @@ func TestExemplars(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
-	if err := os.WriteFile(file, []byte("mapping: {rules: [{match: classic.*, buckets: [0.1, 1]}]}\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("mapping: {rules: [{match: classic.*, buckets: [0.1, 1]}]}\n"), 0o644); err !=
+		nil {
 		t.Fatal(err)
 	}
 	p := start(t, dir, "--config", file)
@@ -87,14 +88,16 @@ func TestExemplars(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "the exemplars are stored", check)
 	for expr, want := range map[string]float64{
-		`histogram_count(one_by_one)`: 3, `histogram_count(in_buckets)`: 7, `classic_time_bucket{le="1"}`: 1, `histogram_count(bad_one)`: 1, `no_measurement`: 1,
+		`histogram_count(one_by_one)`: 3, `histogram_count(in_buckets)`: 7, `classic_time_bucket{le="1"}`: 1,
+		`histogram_count(bad_one)`: 1, `no_measurement`: 1,
 	} {
 		if got, err := p.value(expr); err != nil || got != want {
 			t.Errorf("%s = %v, want %v (%v)", expr, got, want, err)
 		}
 	}
 	for name, want := range map[string]float64{
-		"freshet_dogstatsd_exemplars_total": 3, "freshet_dogstatsd_refused_exemplars_total": 0, "freshet_dogstatsd_bad_fields_total": 1,
+		"freshet_dogstatsd_exemplars_total": 3, "freshet_dogstatsd_refused_exemplars_total": 0,
+		"freshet_dogstatsd_bad_fields_total":     1,
 		"freshet_dogstatsd_unknown_fields_total": 1, "freshet_dogstatsd_malformed_lines_total": 0,
 		"freshet_store_exemplars_stored_total": 3, "freshet_store_exemplars_not_kept_total": 0,
 	} {

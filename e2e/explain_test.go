@@ -53,7 +53,8 @@ func TestExplain(t *testing.T) {
 		return nil
 	})
 
-	if limits := ask("latency:1|c").Lines[0].Becomes.Limits; len(limits) != 3 || !strings.HasPrefix(limits[0], "series of the metric 1 of ") {
+	if limits := ask("latency:1|c").Lines[0].Becomes.Limits; len(limits) != 3 ||
+		!strings.HasPrefix(limits[0], "series of the metric 1 of ") {
 		t.Errorf("limits: %q", limits)
 	}
 
@@ -67,7 +68,8 @@ func TestExplain(t *testing.T) {
 		return nil
 	})
 
-	resp, err := http.Post("http://"+p.HTTP+"/api/v1/status/explain?tenant=other", "", strings.NewReader("latency:1|g\nx:y|c"))
+	resp, err := http.Post("http://"+p.HTTP+"/api/v1/status/explain?tenant=other", "",
+		strings.NewReader("latency:1|g\nx:y|c"))
 	if err != nil {
 		t.Fatal(err)
 	}

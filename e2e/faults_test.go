@@ -53,7 +53,8 @@ func refused(t *testing.T, code int, args ...string) string {
 
 // serveArgs returns arguments that work, followed by args.
 func serveArgs(dir string, args ...string) []string {
-	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
+	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen",
+		"127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
 }
 
 // TestStartsThatCannotBe checks that a start that fails prints one clear error, which names the
@@ -84,29 +85,35 @@ func TestStartsThatCannotBe(t *testing.T) {
 		want string
 	}{
 		{"the HTTP port is in use", exitFailure, serveArgs(data, "--http-listen", tcp.Addr().String()),
-			"listen on http " + tcp.Addr().String() + ": the port is in use; stop the process that uses it, or choose another with --http-listen"},
+			"listen on http " + tcp.Addr().String() +
+				": the port is in use; stop the process that uses it, or choose another with --http-listen"},
 		{"the port of OTLP is in use", exitFailure, serveArgs(data, "--otlp-grpc-listen", tcp.Addr().String()),
-			"listen on OTLP " + tcp.Addr().String() + ": the port is in use; stop the process that uses it, or choose another with --distributor-otlp-grpc-listen"},
+			"listen on OTLP " + tcp.Addr().String() +
+				": the port is in use; stop the process that uses it, or choose another with --distributor-otlp-grpc-listen"},
 		{"the UDP port is in use", exitFailure, serveArgs(data, "--dogstatsd-udp", udp.LocalAddr().String()),
 			"listen on udp " + udp.LocalAddr().String() + ": bind: address already in use; `ss -ulpn 'sport = :" + udpPort +
 				"'` shows which process has the port: stop that, or choose another port"},
 		{"the path of a socket is in use", exitFailure, serveArgs(data, "--dogstatsd-unixgram", running.Unixgram),
-			"listen on unixgram " + running.Unixgram + ": the path is in use by another process; `ss -xap src " + running.Unixgram +
+			"listen on unixgram " + running.Unixgram + ": the path is in use by another process; `ss -xap src " +
+				running.Unixgram +
 				"` shows which: stop that, or choose another path"},
 		{"a file is in the socket's place", exitFailure, serveArgs(data, "--dogstatsd-unix", file),
 			"listen on unix " + file + ": a file that is not a socket is in the way; move it, or choose another path"},
 		{"another process has the data", exitFailure, serveArgs(running.dataDir),
-			fmt.Sprintf("data directory %s is in use by process %d: stop it, or choose another directory", running.dataDir, running.cmd.Process.Pid)},
+			fmt.Sprintf("data directory %s is in use by process %d: stop it, or choose another directory",
+				running.dataDir, running.cmd.Process.Pid)},
 		{"the data directory cannot be made", exitFailure, serveArgs(filepath.Join(file, "data")),
 			"make directory " + filepath.Join(file, "data") + ": not a directory"},
 		{"the data directory cannot be written", exitFailure, serveArgs("/proc/self/task"),
-			fmt.Sprintf("write to directory /proc/self/task as user %d: no such file or directory; change its owner or its mode, or choose another one", os.Getuid())},
+			fmt.Sprintf("write to directory /proc/self/task as user %d: no such file or directory; "+
+				"change its owner or its mode, or choose another one", os.Getuid())},
 		{"a flag that is nearly one", exitUsage, serveArgs(data, "--dogstatds-udp", "127.0.0.1:0"),
 			"unknown flag: --dogstatds-udp; did you mean --dogstatsd-udp?"},
 		{"a flag with a value that it cannot have", exitUsage, serveArgs(data, "--dogstatsd-readers", "many"),
 			"--dogstatsd-readers = many: is not a whole number"},
 		{"no such configuration", exitUsage, serveArgs(data, "--config", filepath.Join(dir, "none.yaml")),
-			filepath.Join(dir, "none.yaml") + ": read the configuration: no such file or directory; name another file, or none to run on defaults"},
+			filepath.Join(dir, "none.yaml") +
+				": read the configuration: no such file or directory; name another file, or none to run on defaults"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			if got := refused(t, c.code, c.args...); got != "freshet: "+c.want+"\n" {
@@ -169,7 +176,8 @@ func TestAnEmptyAddressTurnsAnInputOff(t *testing.T) {
 		}
 		for _, socket := range []string{"dgram.sock", "stream.sock"} {
 			_, err := os.Stat(filepath.Join(p.dataDir, socket))
-			if exists, want := err == nil, socket == "dgram.sock" && p.Unixgram != "" || socket == "stream.sock" && p.Unix != ""; exists != want {
+			if exists, want := err == nil, socket == "dgram.sock" && p.Unixgram != "" ||
+				socket == "stream.sock" && p.Unix != ""; exists != want {
 				t.Errorf("without %v, the file %s exists: %t", without, socket, exists)
 			}
 		}
@@ -307,7 +315,8 @@ func TestFullDisk(t *testing.T) {
 	check := func() {
 		t.Helper()
 		for expr, want := range map[string]float64{
-			"before": 10, "sum(during)": 55, "increase(before[10m] anchored)": 10, "sum(increase(during[10m] anchored))": 55, "sum(resets(during[10m]))": 0,
+			"before": 10, "sum(during)": 55, "increase(before[10m] anchored)": 10, "sum(increase(during[10m] anchored))": 55,
+			"sum(resets(during[10m]))": 0,
 		} {
 			expectSoon(t, p, expr, want)
 		}

@@ -25,7 +25,8 @@ func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	f := promauto.With(reg)
-	requests := f.NewCounterVec(prometheus.CounterOpts{Name: "app_requests_total", Help: "Requests."}, []string{"path", "code"})
+	requests := f.NewCounterVec(prometheus.CounterOpts{Name: "app_requests_total", Help: "Requests."},
+		[]string{"path", "code"})
 	for i, path := range []string{"/", `/"quoted"\n`, "/größer", "line\nfeed"} {
 		requests.WithLabelValues(path, "200").Add(float64(i) + 0.25)
 		requests.WithLabelValues(path, "").Add(1e300)
@@ -36,9 +37,13 @@ func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 		special.WithLabelValues(fmt.Sprint(v)).Set(v)
 	}
 	f.NewGauge(prometheus.GaugeOpts{Name: "app.with.dots"}).Set(7)
-	classic := f.NewHistogramVec(prometheus.HistogramOpts{Name: "app_classic_seconds", Help: "Classic.", Buckets: []float64{.1, 1, 10}}, []string{"path"})
-	native := f.NewHistogramVec(prometheus.HistogramOpts{Name: "app_native_seconds", Help: "Native.", NativeHistogramBucketFactor: 1.1}, []string{"path"})
-	summary := f.NewSummary(prometheus.SummaryOpts{Name: "app_summary_seconds", Objectives: map[float64]float64{0.5: 0.05, 0.99: 0.001}})
+	classic := f.NewHistogramVec(prometheus.HistogramOpts{Name: "app_classic_seconds", Help: "Classic.",
+		Buckets: []float64{.1, 1, 10}}, []string{"path"})
+	native := f.NewHistogramVec(prometheus.HistogramOpts{Name: "app_native_seconds", Help: "Native.",
+		NativeHistogramBucketFactor: 1.1}, []string{"path"})
+	summary := f.NewSummary(prometheus.SummaryOpts{
+		Name: "app_summary_seconds", Objectives: map[float64]float64{0.5: 0.05, 0.99: 0.001},
+	})
 	for i := range 100 {
 		classic.WithLabelValues("/").Observe(float64(i) / 4)
 		native.WithLabelValues("/").Observe(float64(i-50) / 4)
@@ -135,11 +140,13 @@ remote_write:
 		return err
 	})
 	for _, accept := range []string{
-		"text/plain;version=0.0.4", "text/plain;version=1.0.0;escaping=allow-utf-8", "", "application/openmetrics-text;version=1.0.0",
+		"text/plain;version=0.0.4", "text/plain;version=1.0.0;escaping=allow-utf-8", "",
+		"application/openmetrics-text;version=1.0.0",
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
 	} {
-		for _, match := range [][]string{{all}, {"app_native_seconds", "app_special", `{job="app",__name__="app_special"}`}, {`{"app.with.dots"}`}, {"none"}} {
+		for _, match := range [][]string{{all}, {"app_native_seconds", "app_special", `{job="app",__name__="app_special"}`},
+			{`{"app.with.dots"}`}, {"none"}} {
 			want, err := theirs.federated(accept, match...)
 			if err != nil {
 				t.Fatal(err)

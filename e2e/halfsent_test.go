@@ -36,7 +36,8 @@ func halfSent(t *testing.T, p *process, tenant string, calls int) {
 	frame(settings, 0, 0, nil)
 	var fields []byte // HPACK literals without indexing
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"}, {":authority", p.OTLPGRPC},
+		{":method", "POST"}, {":scheme", "http"},
+		{":path", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"}, {":authority", p.OTLPGRPC},
 		{"content-type", "application/grpc"}, {"te", "trailers"}, {"x-scope-orgid", tenant},
 	} {
 		fields = append(fields, 0)
@@ -65,7 +66,9 @@ func halfPosted(t *testing.T, p *process, tenant string, requests int) {
 		}
 		t.Cleanup(func() { conn.Close() })
 		path := []string{"/v1/metrics", "/api/v1/write"}[i%2]
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nX-Scope-OrgID: %s\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n%s",
+		fmt.Fprintf(conn,
+			"POST %s HTTP/1.1\r\nHost: %s\r\nX-Scope-OrgID: %s\r\nContent-Type: application/x-protobuf\r\n"+
+				"Content-Length: %d\r\n\r\n%s",
 			path, p.HTTP, tenant, 32<<20, make([]byte, 100))
 	}
 }
@@ -101,7 +104,8 @@ func TestHalfSentRequests(t *testing.T) {
 			r.Header.Set("Content-Type", "application/x-protobuf")
 			r.Header.Set("X-Scope-OrgID", tenant)
 			client := http.Client{Timeout: patience}
-			if answer, err := client.Do(r); err != nil || answer.Body.Close() != nil || answer.StatusCode != http.StatusNoContent {
+			if answer, err := client.Do(r); err != nil || answer.Body.Close() != nil ||
+				answer.StatusCode != http.StatusNoContent {
 				t.Errorf("%s: %v %v", tenant, answer, err)
 			}
 		}

@@ -40,7 +40,8 @@ func buildAndRun(m *testing.M) int {
 	freshet = filepath.Join(dir, "freshet")
 	// The binary is stripped like a release. Released buffers are overwritten, so that a use after
 	// release shows.
-	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-ldflags", "-s -w", "-o", freshet, "./cmd/freshet").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-ldflags", "-s -w", "-o", freshet,
+		"./cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
 		return 1
 	}

@@ -109,7 +109,8 @@ func (l *load) send(conn net.Conn) {
 		case <-tick.C:
 		}
 		for range datagramsPerSecond / bursts {
-			if _, err := fmt.Fprintf(conn, "e2e.kill.count:1|c|#n:%d\ne2e.kill.timer:%d|ms|#n:%[1]d", n%loadContexts, n%1000); err != nil {
+			if _, err := fmt.Fprintf(conn, "e2e.kill.count:1|c|#n:%d\ne2e.kill.timer:%d|ms|#n:%[1]d", n%loadContexts,
+				n%1000); err != nil {
 				return
 			}
 			n++

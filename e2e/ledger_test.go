@@ -54,7 +54,8 @@ func (p *process) ledger() (now books, previous *books, err error) {
 
 // ended is how many samples have their final state.
 func (b *books) ended() (n uint64) {
-	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent, b.Samples.Discarded} {
+	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent,
+		b.Samples.Discarded} {
 		for _, samples := range reasons {
 			n += samples
 		}
@@ -234,7 +235,8 @@ func settled(t *testing.T, p *process, before []books, sent uint64) (now books) 
 			seen += b.Datagrams.Received
 		}
 		if seen < sent || now.Samples.Window+now.Samples.Tile > 0 {
-			return fmt.Errorf("the books have %d of %d datagrams; %d samples are in windows, %d in tiles", seen, sent, now.Samples.Window, now.Samples.Tile)
+			return fmt.Errorf("the books have %d of %d datagrams; %d samples are in windows, %d in tiles",
+				seen, sent, now.Samples.Window, now.Samples.Tile)
 		}
 		return nil
 	})
@@ -264,13 +266,15 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		ended += b.ended()
 		t.Logf("process %d: %+v", i, b)
 	}
-	t.Logf("%d sent = %d read + %d dropped by the kernel + %d oversized; of %d samples %d are stored, refused, malformed or late: difference %d",
+	t.Logf("%d sent = %d read + %d dropped by the kernel + %d oversized; of %d samples %d are stored, refused, "+
+		"malformed or late: difference %d",
 		s.sent, read, dropped, oversized, received, ended, int64(received)-int64(ended))
 	if datagrams != s.sent || read+dropped+oversized != s.sent {
 		t.Errorf("%d datagrams sent, %d in the books", s.sent, datagrams)
 	}
 	if received != read || ended != received {
-		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, %d of them in a final state", read, received, ended)
+		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, %d of them in a final state",
+			read, received, ended)
 	}
 	// Each kind of trouble must have occurred; otherwise the test shows nothing about it.
 	all := map[string]uint64{}
@@ -289,7 +293,8 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 			all["kernel_dropped"] += s.refused
 		}
 	}
-	for _, reason := range []string{"no_type", "negative", "rule", "metric_series", "late_gauge", "late_kept", "folded", "oversized", "kernel_dropped"} {
+	for _, reason := range []string{"no_type", "negative", "rule", "metric_series", "late_gauge", "late_kept", "folded",
+		"oversized", "kernel_dropped"} {
 		if all[reason] == 0 {
 			t.Errorf("no sample or datagram was %s", reason)
 		}

@@ -53,7 +53,9 @@ func TestAFloodOfLabels(t *testing.T) {
 	sent := map[string]int{}
 	say := func(format string, args ...any) {
 		t.Helper()
-		flood(t, "unixgram", p.Unixgram, 1, 1, func(packet []byte, _ int) []byte { return fmt.Appendf(packet, format, args...) })
+		flood(t, "unixgram", p.Unixgram, 1, 1, func(packet []byte, _ int) []byte {
+			return fmt.Appendf(packet, format, args...)
+		})
 	}
 	say("temperature:1|g|#room:known\nother:1|c|#known:yes")
 	begun := time.Now()
@@ -65,7 +67,8 @@ func TestAFloodOfLabels(t *testing.T) {
 	})
 	say("temperature:42|g|#room:known\nother:1|c|#known:yes")
 
-	for label, sender := range map[string]string{"flood_udp": "127.0.0.1:", "flood_unixgram": fmt.Sprintf("pid %d, uid %d, command e2e.test", os.Getpid(), os.Getuid())} {
+	for label, sender := range map[string]string{"flood_udp": "127.0.0.1:",
+		"flood_unixgram": fmt.Sprintf("pid %d, uid %d, command e2e.test", os.Getpid(), os.Getuid())} {
 		eventually(t, 10*time.Second-time.Since(begun), label+" is named in a metric and in the log", func() error {
 			body, err := p.get("/metrics", nil)
 			if err != nil {
@@ -81,7 +84,9 @@ func TestAFloodOfLabels(t *testing.T) {
 		})
 	}
 	for metric, n := range sent {
-		eventually(t, 30*time.Second, "the total of "+metric, func() error { return p.expect("sum("+metric+")", float64(n), 0) })
+		eventually(t, 30*time.Second, "the total of "+metric, func() error {
+			return p.expect("sum("+metric+")", float64(n), 0)
+		})
 	}
 	for _, c := range []struct {
 		why, expr string
@@ -99,7 +104,8 @@ func TestAFloodOfLabels(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if want := fmt.Sprintf(`reason="metric_series",tenant="default"} %d`, perMetric+1); !hasLine(string(body), `freshet_limit_samples_total{fate="refused",`, want) {
+		if want := fmt.Sprintf(`reason="metric_series",tenant="default"} %d`,
+			perMetric+1); !hasLine(string(body), `freshet_limit_samples_total{fate="refused",`, want) {
 			return fmt.Errorf("no refused samples with %s", want)
 		}
 		return nil
@@ -121,7 +127,8 @@ func TestAFloodOfLabels(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("the first new series had a place %v after the flood, in try %d", time.Since(stopped).Round(time.Millisecond), tries)
+	t.Logf("the first new series had a place %v after the flood, in try %d",
+		time.Since(stopped).Round(time.Millisecond), tries)
 	p.terminate(t)
 }
 
@@ -157,14 +164,17 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 	var servers [2]*process
 	var empty int
 	for i := range servers {
-		servers[i] = start(t, dataDir(t), "--limits-max-series-per-metric", strconv.Itoa(allowed), "--limits-max-new-series-per-minute", "0")
+		servers[i] = start(t, dataDir(t), "--limits-max-series-per-metric", strconv.Itoa(allowed),
+			"--limits-max-new-series-per-minute", "0")
 		empty = peak(t, servers[i])
 	}
 	done := make(chan struct{})
 	lines := rate * seconds
 	go func() {
 		defer close(done)
-		flood(t, "unixgram", servers[0].Unixgram, lines, rate, func(packet []byte, i int) []byte { return unique("requests")(packet, i%allowed) })
+		flood(t, "unixgram", servers[0].Unixgram, lines, rate, func(packet []byte, i int) []byte {
+			return unique("requests")(packet, i%allowed)
+		})
 	}()
 	flood(t, "unixgram", servers[1].Unixgram, lines, rate, unique("requests"))
 	<-done
@@ -174,7 +184,8 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 		heaps[i], peaks[i] = inUse(t, p), peak(t, p)
 	}
 	worth := empty + allowed*seriesBytes
-	t.Logf("%d series: %d MiB in use, at most %d MiB resident; after a flood of %d: %d and %d MiB; a full limit takes %d MiB",
+	t.Logf("%d series: %d MiB in use, at most %d MiB resident; after a flood of %d: %d and %d MiB; "+
+		"a full limit takes %d MiB",
 		allowed, heaps[0]>>20, peaks[0]>>20, lines, heaps[1]>>20, peaks[1]>>20, worth>>20)
 	allowance := heaps[0] / 20
 	if !soak {
@@ -230,11 +241,13 @@ func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, dir, "--config", file)
-	sendOne(t, p, "known:1|g|#id:a", "known:1|g|#id:b", "merged:1|g|#id:a", "merged:1|g|#id:b", "hits:1|c|#id:a", "hits:1|c|#id:b", "hits:1|c|#id:c")
+	sendOne(t, p, "known:1|g|#id:a", "known:1|g|#id:b", "merged:1|g|#id:a", "merged:1|g|#id:b", "hits:1|c|#id:a",
+		"hits:1|c|#id:b", "hits:1|c|#id:c")
 	expectSoon(t, p, "sum(known)", 2)
 	p.terminate(t)
 	p = start(t, dir, "--config", file)
-	sendOne(t, p, "known:100|g|#id:new", "known:10|g|#id:a", "known:10|g|#id:b", "merged:100|g|#id:new", "merged:10|g|#id:a", "merged:10|g|#id:b",
+	sendOne(t, p, "known:100|g|#id:new", "known:10|g|#id:a", "known:10|g|#id:b", "merged:100|g|#id:new",
+		"merged:10|g|#id:a", "merged:10|g|#id:b",
 		"hits:1|c|#id:new", "hits:1|c|#id:a", "hits:1|c|#id:b")
 	expectSoon(t, p, "sum(known)", 20)
 	expectSoon(t, p, "merged", 20)

@@ -223,7 +223,9 @@ func (p *process) tilesUpTo(t *testing.T, end time.Time, prefix string) map[stri
 			Histograms [][2]json.RawMessage
 		}
 	}
-	params := url.Values{"query": {fmt.Sprintf("{__name__=~%q}[59s]", prefix+".+")}, "time": {strconv.FormatInt(end.Unix(), 10)}}
+	params := url.Values{
+		"query": {fmt.Sprintf("{__name__=~%q}[59s]", prefix+".+")}, "time": {strconv.FormatInt(end.Unix(), 10)},
+	}
 	if err := p.ask("/api/v1/query", params, &data); err != nil {
 		t.Fatal(err)
 	}
@@ -254,9 +256,11 @@ func checkSent(t *testing.T, p *process, end time.Time, prefix string) {
 		size += 2 * (i + 3*i)
 	}
 	for expr, want := range map[string]int{
-		"sum(%shits%s)": hits, "%ssampled%s": sampled, "sum(histogram_count(%squery%s))": 300, "sum(histogram_sum(%squery%s))": query,
-		"histogram_count(%ssize%s)": 2 * 3 * 300, "histogram_sum(%ssize%s)": size, "histogram_sum(%sdist%s)": -300 * 299 / 2,
-		"sum(%sdepth%s)": 408, "sum(%sdb%s)": 3,
+		"sum(%shits%s)": hits, "%ssampled%s": sampled, "sum(histogram_count(%squery%s))": 300,
+		"sum(histogram_sum(%squery%s))": query,
+		"histogram_count(%ssize%s)":     2 * 3 * 300, "histogram_sum(%ssize%s)": size,
+		"histogram_sum(%sdist%s)": -300 * 299 / 2,
+		"sum(%sdepth%s)":          408, "sum(%sdb%s)": 3,
 	} {
 		expr = fmt.Sprintf(expr, prefix, fmt.Sprintf(" @ %d", end.Unix()))
 		if err := p.expect(expr, float64(want), 0); err != nil {

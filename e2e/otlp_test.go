@@ -36,7 +36,8 @@ var exporters = map[string]func(t *testing.T, p *process, delta bool) sdk.Export
 func httpExporter(more ...otlpmetrichttp.Option) func(*testing.T, *process, bool) sdk.Exporter {
 	return func(t *testing.T, p *process, delta bool) sdk.Exporter {
 		e, err := otlpmetrichttp.New(t.Context(), append([]otlpmetrichttp.Option{
-			otlpmetrichttp.WithEndpoint(p.HTTP), otlpmetrichttp.WithInsecure(), otlpmetrichttp.WithTemporalitySelector(temporality(delta)),
+			otlpmetrichttp.WithEndpoint(p.HTTP), otlpmetrichttp.WithInsecure(),
+			otlpmetrichttp.WithTemporalitySelector(temporality(delta)),
 		}, more...)...)
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +49,8 @@ func httpExporter(more ...otlpmetrichttp.Option) func(*testing.T, *process, bool
 func grpcExporter(more ...otlpmetricgrpc.Option) func(*testing.T, *process, bool) sdk.Exporter {
 	return func(t *testing.T, p *process, delta bool) sdk.Exporter {
 		e, err := otlpmetricgrpc.New(t.Context(), append([]otlpmetricgrpc.Option{
-			otlpmetricgrpc.WithEndpoint(p.OTLPGRPC), otlpmetricgrpc.WithInsecure(), otlpmetricgrpc.WithTemporalitySelector(temporality(delta)),
+			otlpmetricgrpc.WithEndpoint(p.OTLPGRPC), otlpmetricgrpc.WithInsecure(),
+			otlpmetricgrpc.WithTemporalitySelector(temporality(delta)),
 		}, more...)...)
 		if err != nil {
 			t.Fatal(err)
@@ -68,8 +70,10 @@ func temporality(delta bool) sdk.TemporalitySelector {
 func service(name string, e sdk.Exporter) (metric.Meter, *sdk.MeterProvider) {
 	provider := sdk.NewMeterProvider(
 		sdk.WithReader(sdk.NewPeriodicReader(e, sdk.WithInterval(time.Hour))), // so long that it sends at shutdown
-		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", name), attribute.String("service.instance.id", "i-1"), attribute.String("os.type", "linux"))),
-		sdk.WithView(sdk.NewView(sdk.Instrument{Name: "payload.size"}, sdk.Stream{Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: 160, MaxScale: 20}})),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", name),
+			attribute.String("service.instance.id", "i-1"), attribute.String("os.type", "linux"))),
+		sdk.WithView(sdk.NewView(sdk.Instrument{Name: "payload.size"},
+			sdk.Stream{Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: 160, MaxScale: 20}})),
 	)
 	return provider.Meter("e2e"), provider
 }
@@ -95,7 +99,8 @@ func TestOTLP(t *testing.T) {
 	for protocol, endpoint := range map[string]string{"http": p.HTTP, "grpc": p.OTLPGRPC} {
 		name := "python-" + protocol
 		t.Run(name, func(t *testing.T) {
-			out, err := exec.CommandContext(t.Context(), "../.cache/venv/bin/python", "clients/python/otlp.py", protocol, endpoint, name).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "../.cache/venv/bin/python", "clients/python/otlp.py", protocol,
+				endpoint, name).CombinedOutput()
 			if err != nil || len(out) > 0 {
 				t.Fatalf("%v; `make test` installs the clients\n%s", err, out)
 			}
@@ -121,7 +126,8 @@ func recordAll(t *testing.T, meter metric.Meter) {
 		errs = append(errs, err)
 		sid, err := trace.SpanIDFromHex(spanID)
 		errs = append(errs, err)
-		return trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: tid, SpanID: sid, TraceFlags: trace.FlagsSampled}))
+		return trace.ContextWithSpanContext(t.Context(),
+			trace.NewSpanContext(trace.SpanContextConfig{TraceID: tid, SpanID: sid, TraceFlags: trace.FlagsSampled}))
 	}()
 	requests, err := meter.Int64Counter("http.requests", metric.WithDescription("Requests."))
 	errs = append(errs, err)
@@ -139,9 +145,11 @@ func recordAll(t *testing.T, meter metric.Meter) {
 	temperature, err := meter.Float64Gauge("temperature", metric.WithUnit("Cel"))
 	errs = append(errs, err)
 	temperature.Record(t.Context(), 21.375)
-	_, err = meter.Int64ObservableGauge("threads", metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error { o.Observe(12); return nil }))
+	_, err = meter.Int64ObservableGauge("threads",
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error { o.Observe(12); return nil }))
 	errs = append(errs, err)
-	latency, err := meter.Float64Histogram("latency", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(0.1, 1, 10))
+	latency, err := meter.Float64Histogram("latency",
+		metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(0.1, 1, 10))
 	errs = append(errs, err)
 	for _, v := range []float64{0.05, 0.5, 0.75, 5, 50} {
 		latency.Record(traced, v)
@@ -191,7 +199,10 @@ func checkRecorded(t *testing.T, p *process, job string) {
 			Value  string            `json:"value"`
 		} `json:"exemplars"`
 	}
-	params := url.Values{"query": {fmt.Sprintf(`latency_seconds_bucket{job=%q,le="10"}`, job)}, "start": {fmt.Sprint(time.Now().Add(-time.Hour).Unix())}, "end": {fmt.Sprint(time.Now().Add(time.Minute).Unix())}}
+	params := url.Values{
+		"query": {fmt.Sprintf(`latency_seconds_bucket{job=%q,le="10"}`, job)},
+		"start": {fmt.Sprint(time.Now().Add(-time.Hour).Unix())}, "end": {fmt.Sprint(time.Now().Add(time.Minute).Unix())},
+	}
 	if err := p.ask("/api/v1/query_exemplars", params, &found); err != nil {
 		t.Error(err)
 	}
@@ -281,7 +292,8 @@ func TestARepeatOfDelta(t *testing.T) {
 		}
 	}
 	books, _, err := p.ledger()
-	if err != nil || books.Samples.Refused["repeated"] != 4 || books.Samples.Received != 6 || books.Samples.Difference != 0 {
+	if err != nil || books.Samples.Refused["repeated"] != 4 || books.Samples.Received != 6 ||
+		books.Samples.Difference != 0 {
 		t.Errorf("the books: %+v %v", books, err)
 	}
 }

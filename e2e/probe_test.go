@@ -18,7 +18,9 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	other := start(t, dataDir(t)) // the backend, which gets the tiles
 	dir := dataDir(t)
 	config := filepath.Join(dir, "freshet.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "forward:\n  backends:\n    - {name: other, url: \"http://%s/api/v1/write\", requests: none}\n", other.HTTP), 0o600); err != nil {
+	if err := os.WriteFile(config,
+		fmt.Appendf(nil, "forward:\n  backends:\n    - {name: other, url: \"http://%s/api/v1/write\", requests: none}\n",
+			other.HTTP), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	begin := func() *process {
@@ -49,7 +51,8 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 
 	for _, server := range []*process{p, other} {
 		var names []string
-		if err := server.ask("/api/v1/label/__name__/values", nil, &names); err != nil || len(names) != 1 || names[0] != "mine" {
+		if err := server.ask("/api/v1/label/__name__/values", nil, &names); err != nil || len(names) != 1 ||
+			names[0] != "mine" {
 			t.Errorf("names: %v %v", names, err)
 		}
 	}
@@ -84,7 +87,8 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	p = begin()
 	p.kill(t)
 	p = begin()
-	if n, err := p.self(`count(count_over_time(freshet_probe[10m])) by (path)`); err != nil || len(n) != 2 || n[0].Value.V != 1 || n[1].Value.V != 1 {
+	if n, err := p.self(`count(count_over_time(freshet_probe[10m])) by (path)`); err != nil || len(n) != 2 ||
+		n[0].Value.V != 1 || n[1].Value.V != 1 {
 		t.Errorf("series of the probe after two restarts, by input: %v %v", n, err)
 	}
 }

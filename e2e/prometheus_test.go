@@ -31,14 +31,19 @@ func application(t *testing.T) *httptest.Server {
 	f := promauto.With(reg)
 	requests := f.NewCounterVec(prometheus.CounterOpts{Name: "app_requests_total", Help: "Requests."}, []string{"code"})
 	load := f.NewGauge(prometheus.GaugeOpts{Name: "app_load", Help: "How busy it is, größer is worse."})
-	classic := f.NewHistogram(prometheus.HistogramOpts{Name: "app_classic_seconds", Help: "Classic.", Buckets: []float64{.1, 1, 10}})
-	native := f.NewHistogram(prometheus.HistogramOpts{Name: "app_native_seconds", Help: "Native.", NativeHistogramBucketFactor: 1.1})
+	classic := f.NewHistogram(prometheus.HistogramOpts{
+		Name: "app_classic_seconds", Help: "Classic.", Buckets: []float64{.1, 1, 10},
+	})
+	native := f.NewHistogram(prometheus.HistogramOpts{
+		Name: "app_native_seconds", Help: "Native.", NativeHistogramBucketFactor: 1.1,
+	})
 	handler := promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
 	scrapes := 0
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scrapes++ // without a lock, since one Prometheus scrapes one at a time
 		requests.WithLabelValues("500").Add(0.5)
-		requests.WithLabelValues("200").(prometheus.ExemplarAdder).AddWithExemplar(float64(scrapes), prometheus.Labels{"trace_id": fmt.Sprint("t", scrapes)})
+		requests.WithLabelValues("200").(prometheus.ExemplarAdder).AddWithExemplar(float64(scrapes),
+			prometheus.Labels{"trace_id": fmt.Sprint("t", scrapes)})
 		load.Set(float64(scrapes%7) - 3)
 		classic.Observe(float64(scrapes%20) / 2)
 		native.Observe(float64(scrapes%20) / 2)
@@ -74,7 +79,8 @@ func startPrometheus(t *testing.T, settings string) *process {
 		t.Fatal(err)
 	}
 	p := &process{dataDir: dir, output: &output{}, exited: make(chan struct{})}
-	p.cmd = exec.Command(prometheusBinary, "--config.file", config, "--storage.tsdb.path", dir, "--web.listen-address", "127.0.0.1:0",
+	p.cmd = exec.Command(prometheusBinary, "--config.file", config, "--storage.tsdb.path", dir, "--web.listen-address",
+		"127.0.0.1:0",
 		"--enable-feature", "exemplar-storage")
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -115,7 +121,8 @@ func (p *process) matrix(at time.Time) (map[string][]string, error) {
 			Histograms []json.RawMessage
 		}
 	}
-	err := p.ask("/api/v1/query", url.Values{"query": {`{job="app"}[10m]`}, "time": {fmt.Sprintf("%.3f", float64(at.UnixMilli())/1000)}}, &data)
+	err := p.ask("/api/v1/query",
+		url.Values{"query": {`{job="app"}[10m]`}, "time": {fmt.Sprintf("%.3f", float64(at.UnixMilli())/1000)}}, &data)
 	all := map[string][]string{}
 	for _, r := range data.Result {
 		for _, v := range slices.Concat(r.Values, r.Histograms) {
@@ -134,7 +141,8 @@ func TestPrometheusSends(t *testing.T) {
 	if soak {
 		outage = 3 * time.Minute
 	}
-	for name, message := range map[string]string{"1.0": "prometheus.WriteRequest", "2.0": "io.prometheus.write.v2.Request"} {
+	for name, message := range map[string]string{"1.0": "prometheus.WriteRequest",
+		"2.0": "io.prometheus.write.v2.Request"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			app := application(t)
@@ -160,7 +168,8 @@ func TestPrometheusSends(t *testing.T) {
 				if err := p.ask("/api/v1/metadata", nil, &metadata); err != nil {
 					return err
 				}
-				if m := metadata["app_load"]; len(m) != 1 || m[0].Type != "gauge" || m[0].Help != "How busy it is, größer is worse." {
+				if m := metadata["app_load"]; len(m) != 1 || m[0].Type != "gauge" ||
+					m[0].Help != "How busy it is, größer is worse." {
 					return fmt.Errorf("%v", metadata)
 				}
 				return nil
@@ -203,7 +212,8 @@ func TestPrometheusSends(t *testing.T) {
 				}
 				for series, samples := range want {
 					if !slices.Equal(got[series], samples) {
-						return fmt.Errorf("%s has %d samples, in Prometheus %d: %.200v, %.200v", series, len(got[series]), len(samples), got[series], samples)
+						return fmt.Errorf("%s has %d samples, in Prometheus %d: %.200v, %.200v",
+							series, len(got[series]), len(samples), got[series], samples)
 					}
 				}
 				if len(got) != len(want) {

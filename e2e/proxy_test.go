@@ -63,11 +63,13 @@ func (d *door) ask(method, path, headers string) (status int, body string, err e
 // operates checks that operator endpoints are answered through a door, or if !want, refused.
 func (d *door) operates(t *testing.T, headers string, want bool) {
 	t.Helper()
-	for _, path := range []string{"GET /debug/pprof/cmdline", "GET /api/v1/status/records", "POST /-/reload", "POST /api/v1/status/diff"} {
+	for _, path := range []string{"GET /debug/pprof/cmdline",
+		"GET /api/v1/status/records", "POST /-/reload", "POST /api/v1/status/diff"} {
 		method, path, _ := strings.Cut(path, " ")
 		status, text, err := d.ask(method, path, headers)
 		if err != nil || (status == http.StatusOK) != want || !want && status != http.StatusForbidden {
-			t.Errorf("%s, headers %q: %s %s: %d %s, %v; want an answer: %t", d.name, headers, method, path, status, text, err, want)
+			t.Errorf("%s, headers %q: %s %s: %d %s, %v; want an answer: %t",
+				d.name, headers, method, path, status, text, err, want)
 		}
 	}
 }
@@ -145,10 +147,13 @@ http {
   server { listen unix:%[1]s/real.sock; location / { proxy_set_header X-Real-IP $remote_addr; proxy_pass http://%[2]s; } }
 }
 `, dir, server))
-	runProxy(t, exec.Command(filepath.Join(root, "nginx", "usr/sbin/nginx"), "-p", dir, "-c", config, "-e", filepath.Join(dir, "error.log")), "lua/install")
+	runProxy(t,
+		exec.Command(filepath.Join(root, "nginx", "usr/sbin/nginx"), "-p", dir, "-c", config, "-e",
+			filepath.Join(dir, "error.log")), "lua/install")
 	p = proxies{
 		forwardfor: atTCP("HAProxy with forwardfor", addresses[0]), silent: atTCP("HAProxy that adds nothing", addresses[1]),
-		nginx: atSocket("nginx as it comes", filepath.Join(dir, "nginx.sock")), realIP: atSocket("nginx with X-Real-IP", filepath.Join(dir, "real.sock")),
+		nginx:  atSocket("nginx as it comes", filepath.Join(dir, "nginx.sock")),
+		realIP: atSocket("nginx with X-Real-IP", filepath.Join(dir, "real.sock")),
 	}
 	for _, d := range []*door{p.silent, p.nginx} { // these two do not reveal a proxy to the server
 		eventually(t, startLimit, d.name+" answers", func() error {

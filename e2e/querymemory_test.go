@@ -32,7 +32,10 @@ func TestQueryMemory(t *testing.T) {
 		var req prompb.WriteRequest
 		for i := range n {
 			req.Timeseries = append(req.Timeseries, prompb.TimeSeries{
-				Labels:  []prompb.Label{{Name: "__name__", Value: name}, {Name: "instance", Value: fmt.Sprintf("host-%05d.example.com:9100", i)}, {Name: "job", Value: "wide"}},
+				Labels: []prompb.Label{
+					{Name: "__name__", Value: name}, {Name: "instance", Value: fmt.Sprintf("host-%05d.example.com:9100", i)},
+					{Name: "job", Value: "wide"},
+				},
 				Samples: []prompb.Sample{{Timestamp: at.UnixMilli(), Value: float64(i) / 7}},
 			})
 		}
@@ -42,7 +45,10 @@ func TestQueryMemory(t *testing.T) {
 
 	// All steps are within the look-back of the one sample that each series has.
 	ask := func(query string, steps int) (status int, text string) {
-		params := url.Values{"query": {query}, "start": {fmt.Sprint(at.Unix() + 1)}, "end": {fmt.Sprint(float64(at.Unix()+1) + float64(steps-1)*0.07)}, "step": {"0.07"}}
+		params := url.Values{
+			"query": {query}, "start": {fmt.Sprint(at.Unix() + 1)},
+			"end": {fmt.Sprint(float64(at.Unix()+1) + float64(steps-1)*0.07)}, "step": {"0.07"},
+		}
 		r, err := http.PostForm("http://"+p.HTTP+"/api/v1/query_range", params)
 		if err != nil {
 			return 0, err.Error()
@@ -54,7 +60,8 @@ func TestQueryMemory(t *testing.T) {
 	}
 	for _, query := range []string{"wide", "wide + 1", `label_replace(wide, "a", "b", "", "")`} {
 		status, text := ask(query, 4001)
-		if status != http.StatusUnprocessableEntity || !strings.Contains(text, `"errorType":"execution"`) || !strings.Contains(text, "query.max_memory") {
+		if status != http.StatusUnprocessableEntity || !strings.Contains(text, `"errorType":"execution"`) ||
+			!strings.Contains(text, "query.max_memory") {
 			t.Fatalf("%s: status %d %s", query, status, text)
 		}
 	}
@@ -64,7 +71,8 @@ func TestQueryMemory(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 24 {
 		all.Go(func() {
-			status, text := ask([]string{`wide{instance=~"host-0[0-3].*"}`, "sum(wide)", `wide{instance=~"host-00.*"}`}[i%3], []int{80, 40, 300}[i%3])
+			status, text := ask([]string{`wide{instance=~"host-0[0-3].*"}`, "sum(wide)", `wide{instance=~"host-00.*"}`}[i%3],
+				[]int{80, 40, 300}[i%3])
 			if status != http.StatusOK {
 				t.Errorf("one of 24 queries: status %d %s", status, text)
 			}
@@ -86,8 +94,10 @@ const smallServer = 500 << 20
 func startSmall(t *testing.T) *process {
 	t.Helper()
 	dir := dataDir(t)
-	cmd := exec.Command(freshet, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0",
-		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", "", "--query-max-concurrency", "1")
+	cmd := exec.Command(freshet, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
+		"--distributor-otlp-grpc-listen", "127.0.0.1:0",
+		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", "",
+		"--query-max-concurrency", "1")
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT="+strconv.Itoa(smallServer))
 	return launch(t, dir, cmd)
 }
@@ -134,7 +144,10 @@ func TestQueryResultMemory(t *testing.T) {
 	for i, query := range []string{`count(count_values("v", wide))`, `count(count_values("v", wide))`, "count(wide + 1)"} {
 		answered := make(chan answer)
 		go func() {
-			params := url.Values{"query": {query}, "start": {fmt.Sprint(at.Unix() - 5000*60 + 200)}, "end": {fmt.Sprint(at.Unix() + 200)}, "step": {"60"}}
+			params := url.Values{
+				"query": {query}, "start": {fmt.Sprint(at.Unix() - 5000*60 + 200)}, "end": {fmt.Sprint(at.Unix() + 200)},
+				"step": {"60"},
+			}
 			r, err := http.PostForm("http://"+p.HTTP+"/api/v1/query_range", params)
 			if err != nil {
 				answered <- answer{0, err.Error()}
@@ -146,13 +159,16 @@ func TestQueryResultMemory(t *testing.T) {
 		}()
 		for n, done := 0, false; !done; n++ {
 			p.writeAll(t, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
-				Labels:  []prompb.Label{{Name: "__name__", Value: "beside"}, {Name: "query", Value: strconv.Itoa(i)}, {Name: "n", Value: strconv.Itoa(n)}},
+				Labels: []prompb.Label{
+					{Name: "__name__", Value: "beside"}, {Name: "query", Value: strconv.Itoa(i)}, {Name: "n", Value: strconv.Itoa(n)},
+				},
 				Samples: []prompb.Sample{{Timestamp: at.UnixMilli(), Value: 1}},
 			}}})
 			select {
 			case a := <-answered:
 				done = true
-				if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.text, `"errorType":"execution"`) || !strings.Contains(a.text, "query.max_memory") {
+				if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.text, `"errorType":"execution"`) ||
+					!strings.Contains(a.text, "query.max_memory") {
 					t.Errorf("%s: status %d %s", query, a.status, a.text)
 				}
 			case <-time.After(50 * time.Millisecond):
@@ -172,7 +188,8 @@ func (p *process) writeAll(t *testing.T, req *prompb.WriteRequest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, text, _, err := p.write(remoteWriteV1, snappy.Encode(nil, body)); err != nil || status != http.StatusNoContent {
+	if status, text, _, err := p.write(remoteWriteV1, snappy.Encode(nil, body)); err != nil ||
+		status != http.StatusNoContent {
 		t.Fatalf("write %d series: %d %s %v", len(req.Timeseries), status, text, err)
 	}
 }

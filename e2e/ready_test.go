@@ -133,19 +133,24 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	p.HTTP = address
 	eventually(t, startLimit, "/-/ready names the store that opens", func() error {
 		status, r, err := p.readiness()
-		if err == nil && (status != http.StatusServiceUnavailable || r.Ready || r.Stores == nil || !slices.Equal(r.Stores.Now, []string{"default/raw"})) {
+		if err == nil &&
+			(status != http.StatusServiceUnavailable || r.Ready || r.Stores == nil ||
+				!slices.Equal(r.Stores.Now, []string{"default/raw"})) {
 			err = fmt.Errorf("%d %+v", status, r)
 		}
 		return err
 	})
-	if _, r, _ := p.readiness(); r.WaitsFor != "the stores that were in use are opened" || r.Stores.Total < 1 || r.Stores.Done >= r.Stores.Total {
+	if _, r, _ := p.readiness(); r.WaitsFor != "the stores that were in use are opened" || r.Stores.Total < 1 ||
+		r.Stores.Done >= r.Stores.Total {
 		t.Errorf("/-/ready: %+v", r)
 	}
 	status, text, header, err := p.write(remoteWriteV2, pack(t, requestV2(now+1, 8, "held")))
-	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "/-/ready says what it waits for") {
+	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" ||
+		!strings.Contains(text, "/-/ready says what it waits for") {
 		t.Errorf("a write: %d %s %v %v", status, text, header, err)
 	}
-	if _, err := p.get("/api/v1/query", url.Values{"query": {"held"}}); err == nil || !strings.Contains(err.Error(), "503") {
+	if _, err := p.get("/api/v1/query", url.Values{"query": {"held"}}); err == nil ||
+		!strings.Contains(err.Error(), "503") {
 		t.Errorf("a query: %v", err)
 	}
 	for _, path := range []string{"/-/healthy", "/metrics", "/api/v1/status/ledger"} {
@@ -171,7 +176,8 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.waitReady(t)
-	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || !r.Ready || r.WaitsFor != "" || r.Stores != nil {
+	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || !r.Ready || r.WaitsFor != "" ||
+		r.Stores != nil {
 		t.Errorf("/-/ready after the start: %d %+v %v", status, r, err)
 	}
 	if err := p.expect("held", 7, 0); err != nil {
@@ -206,7 +212,8 @@ func TestABrokenStore(t *testing.T) {
 		t.Fatalf("/-/ready: %d %+v %v", status, r, err)
 	}
 	b := r.BrokenStores[0]
-	if b.Tenant != "default" || b.Store != "raw" || !strings.Contains(b.Error, "segments are not sequential") || !strings.Contains(b.WayOut, "restore "+segment+" from a copy") {
+	if b.Tenant != "default" || b.Store != "raw" || !strings.Contains(b.Error, "segments are not sequential") ||
+		!strings.Contains(b.WayOut, "restore "+segment+" from a copy") {
 		t.Errorf("/-/ready: %+v", b)
 	}
 	p.says(t, "a store cannot be opened", segment)
@@ -214,17 +221,21 @@ func TestABrokenStore(t *testing.T) {
 		t.Error(err)
 	}
 	status, text, header, err := p.write(remoteWriteV2, pack(t, requestV2(now+10, 1, "broken_0")))
-	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "segments are not sequential") {
+	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" ||
+		!strings.Contains(text, "segments are not sequential") {
 		t.Errorf("a write: %d %s %v", status, text, err)
 	}
 	increment(t, p, "whole", 4)
 	expectSoon(t, p, "whole", 4)
-	if w := p.warnings(t, "whole"); len(w) != 1 || !strings.HasPrefix(w[0], "store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: ") {
+	if w := p.warnings(t, "whole"); len(w) != 1 ||
+		!strings.HasPrefix(w[0],
+			"store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: ") {
 		t.Errorf("unexpected warnings: %v", w)
 	}
 	found := diagnosis(t, "--server", p.HTTP)
 	i := slices.IndexFunc(found.Causes, func(c diagnose.Cause) bool { return c.Name == diagnose.Stores })
-	if i < 0 || found.Causes[i].Score != 1 || len(found.Causes[i].Evidence) != 1 || !strings.Contains(fmt.Sprint(found.Causes[i].Evidence), segment) {
+	if i < 0 || found.Causes[i].Score != 1 || len(found.Causes[i].Evidence) != 1 ||
+		!strings.Contains(fmt.Sprint(found.Causes[i].Evidence), segment) {
 		t.Errorf("freshet diagnose: %+v", found.Causes)
 	}
 
@@ -255,7 +266,9 @@ func TestABrokenStore(t *testing.T) {
 	}
 	found = diagnosis(t, "--server", p.HTTP)
 	i = slices.IndexFunc(found.Causes, func(c diagnose.Cause) bool { return c.Name == diagnose.Stores })
-	if i < 0 || found.Causes[i].Score != 1 || !strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "tenant default, store raw") || !strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "move the directory back to "+raw) {
+	if i < 0 || found.Causes[i].Score != 1 ||
+		!strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "tenant default, store raw") ||
+		!strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "move the directory back to "+raw) {
 		t.Errorf("freshet diagnose: %+v", found.Causes)
 	}
 	if err := os.Rename(raw+"-away", raw); err != nil {
@@ -327,7 +340,8 @@ func TestAStopThatIsSignalledTwice(t *testing.T) {
 	}
 	defer conn.Close()
 	answers := bufio.NewReader(conn)
-	if _, err := fmt.Fprintf(conn, "POST /api/v1/write HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", p.HTTP); err != nil {
+	if _, err := fmt.Fprintf(conn,
+		"POST /api/v1/write HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", p.HTTP); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} { // the server reads the request

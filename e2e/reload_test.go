@@ -24,7 +24,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	write := func(i int) {
 		extra := ""
 		if i%2 == 1 {
-			extra = fmt.Sprintf("  listeners: [{network: unixgram, address: %s, tenant: default}]\n", filepath.Join(dir, "extra.sock"))
+			extra = fmt.Sprintf("  listeners: [{network: unixgram, address: %s, tenant: default}]\n",
+				filepath.Join(dir, "extra.sock"))
 		}
 		text := fmt.Sprintf("dogstatsd:\n  labels: {round: \"%d\"}\n%s"+
 			"mapping:\n  rules: [{match: reload.*, name: reloaded, labels: {part: $1, rule: \"%d\"}}]\n"+
@@ -63,7 +64,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	if n, err := p.ownMetric("freshet_dogstatsd_kernel_dropped_packets_total"); err != nil || n != 0 {
 		t.Errorf("the kernel dropped %v datagrams, %v", n, err)
 	}
-	if rules, err := p.query(fmt.Sprintf(`count by (rule) (reloaded{rule="%d",round="%d"})`, reloads%5, reloads%3)); err != nil || len(rules) != 1 {
+	if rules, err := p.query(fmt.Sprintf(`count by (rule) (reloaded{rule="%d",round="%d"})`, reloads%5, reloads%3)); err !=
+		nil || len(rules) != 1 {
 		t.Errorf("the last rules are not in force: %v, %v", rules, err)
 	}
 	if n, err := p.ownMetric("freshet_config_reloads_total"); err != nil || int(n) != reloads {
@@ -136,12 +138,15 @@ func TestABadFileChangesNothing(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"an unknown key", "dogstatsd: {udpp: x}", "did you mean dogstatsd.udp?"},
 		{"an invalid rule", "mapping: {rules: [{match: 'a.**b'}]}", "mapping.rules[0].match"},
-		{"a port in use", "log_level: debug\ndogstatsd: {listeners: [{network: udp, address: '" + taken.LocalAddr().String() + "', tenant: default}]}", "address already in use"},
+		{"a port in use",
+			"log_level: debug\ndogstatsd: {listeners: [{network: udp, address: '" + taken.LocalAddr().String() +
+				"', tenant: default}]}", "address already in use"},
 		{"not YAML", "a: [", "freshet.yaml"},
 	} {
 		write(tt.text)
 		status, body := p.post(t, "/-/reload")
-		if status != http.StatusBadRequest || !strings.Contains(body, tt.want) || !strings.HasPrefix(body, "nothing has changed:") {
+		if status != http.StatusBadRequest || !strings.Contains(body, tt.want) ||
+			!strings.HasPrefix(body, "nothing has changed:") {
 			t.Errorf("%s: %d %s", tt.name, status, body)
 		}
 		if after := config(); after != before {

@@ -62,8 +62,10 @@ func requestV2(ms int64, v float64, names ...string) *writev2.Request {
 	m := &writev2.Request{}
 	for _, name := range names {
 		m.Timeseries = append(m.Timeseries, writev2.TimeSeries{
-			LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize(name), symbols.Symbolize("job"), symbols.Symbolize("e2e")},
-			Samples:    []writev2.Sample{{Timestamp: ms, Value: v}},
+			LabelsRefs: []uint32{
+				symbols.Symbolize("__name__"), symbols.Symbolize(name), symbols.Symbolize("job"), symbols.Symbolize("e2e"),
+			},
+			Samples: []writev2.Sample{{Timestamp: ms, Value: v}},
 		})
 	}
 	m.Symbols = symbols.Symbols()
@@ -74,7 +76,8 @@ func requestV2(ms int64, v float64, names ...string) *writev2.Request {
 // counted. The good samples in it and those of later requests are stored.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	p := start(t, dataDir(t), "--distributor-max-series", "20", "--distributor-max-body", "100KiB", "--distributor-max-label-value", "50")
+	p := start(t, dataDir(t), "--distributor-max-series", "20", "--distributor-max-body", "100KiB",
+		"--distributor-max-label-value", "50")
 	now := time.Now().UnixMilli()
 	series := func(labels ...string) []prompb.Label {
 		var ls []prompb.Label
@@ -101,21 +104,37 @@ func TestBadRequests(t *testing.T) {
 		written   string
 		counter   string
 	}{
-		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2", `freshet_distributor_written_samples_total`},
-		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
-		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400, "b occurs twice", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
-		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
-		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400, "another value is stored: 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
-		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400, "ahead of the clock", "1", `freshet_distributor_refused_total{reason="too_far_ahead"}`},
-		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400, "store.out_of_order (30m", "1", `freshet_distributor_refused_total{reason="too_old"}`},
-		{"a long value", remoteWriteV1, pack(t, with(series("__name__", "a", "b", strings.Repeat("x", 51)), now, 1)), 429, "distributor.max_label_value allows 50", "1", `freshet_distributor_refused_total{reason="too_long_label"}`},
-		{"too many series", remoteWriteV2, pack(t, requestV2(now, 1, many...)), 429, `__name__="many18"`, "18", `freshet_distributor_refused_total{reason="too_many_series"}`},
-		{"another type", "text/plain", pack(t, requestV2(now, 1, "a")), 415, "is not supported", "0", `freshet_receive_unread_requests_total{reason="content_type"}`},
-		{"not snappy", remoteWriteV2, []byte("{}"), 400, "not compressed with snappy", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
-		{"not protobuf", remoteWriteV2, snappy.Encode(nil, []byte("{}")), 400, "byte 0", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
-		{"a reference to nothing", remoteWriteV2, pack(t, &writev2.Request{Symbols: []string{""}, Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2}}}}), 400, "refers to symbol 1", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
-		{"4 GiB in five bytes", remoteWriteV2, []byte("\xff\xff\xff\xff\x0f"), 413, "the limit is 102400", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
-		{"a bomb", remoteWriteV2, snappy.Encode(nil, make([]byte, 1<<20)), 413, "the limit is 102400", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
+		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2",
+			`freshet_distributor_written_samples_total`},
+		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1",
+			`freshet_distributor_refused_total{reason="bad_labels"}`},
+		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400,
+			"b occurs twice", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
+		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1",
+			`freshet_distributor_refused_total{reason="bad_labels"}`},
+		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400,
+			"another value is stored: 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
+		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400,
+			"ahead of the clock", "1", `freshet_distributor_refused_total{reason="too_far_ahead"}`},
+		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400,
+			"store.out_of_order (30m", "1", `freshet_distributor_refused_total{reason="too_old"}`},
+		{"a long value", remoteWriteV1, pack(t, with(series("__name__", "a", "b", strings.Repeat("x", 51)), now, 1)), 429,
+			"distributor.max_label_value allows 50", "1", `freshet_distributor_refused_total{reason="too_long_label"}`},
+		{"too many series", remoteWriteV2, pack(t, requestV2(now, 1, many...)), 429, `__name__="many18"`, "18",
+			`freshet_distributor_refused_total{reason="too_many_series"}`},
+		{"another type", "text/plain", pack(t, requestV2(now, 1, "a")), 415, "is not supported", "0",
+			`freshet_receive_unread_requests_total{reason="content_type"}`},
+		{"not snappy", remoteWriteV2, []byte("{}"), 400, "not compressed with snappy", "0",
+			`freshet_receive_unread_requests_total{reason="malformed"}`},
+		{"not protobuf", remoteWriteV2, snappy.Encode(nil, []byte("{}")), 400, "byte 0", "0",
+			`freshet_receive_unread_requests_total{reason="malformed"}`},
+		{"a reference to nothing", remoteWriteV2,
+			pack(t, &writev2.Request{Symbols: []string{""}, Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2}}}}),
+			400, "refers to symbol 1", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
+		{"4 GiB in five bytes", remoteWriteV2, []byte("\xff\xff\xff\xff\x0f"), 413, "the limit is 102400", "0",
+			`freshet_receive_unread_requests_total{reason="too_large"}`},
+		{"a bomb", remoteWriteV2, snappy.Encode(nil, make([]byte, 1<<20)), 413, "the limit is 102400", "0",
+			`freshet_receive_unread_requests_total{reason="too_large"}`},
 	} {
 		before, err := p.metric(c.counter)
 		if err != nil {
@@ -125,7 +144,8 @@ func TestBadRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if written := header.Get("X-Prometheus-Remote-Write-Samples-Written"); status != c.status || !strings.Contains(text, c.text) || written != c.written {
+		if written := header.Get("X-Prometheus-Remote-Write-Samples-Written"); status != c.status ||
+			!strings.Contains(text, c.text) || written != c.written {
 			t.Errorf("%s: %d, %s written: %s", c.why, status, written, text)
 		}
 		if after, err := p.metric(c.counter); err != nil || after <= before {
@@ -249,15 +269,17 @@ func TestDamagedWAL(t *testing.T) {
 			content[len(content)/2] ^= 4
 			return content
 		}, requests / 4},
-		"garbage at the end": {func(content []byte) []byte { return append(content, 0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4) }, requests},
-		"nothing left":       {func([]byte) []byte { return nil }, 0},
+		"garbage at the end": {func(content []byte) []byte { return append(content, 0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4) },
+			requests},
+		"nothing left": {func([]byte) []byte { return nil }, 0},
 	} {
 		t.Run(why, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, dataDir(t))
 			base := time.Now().Add(-time.Minute).UnixMilli()
 			for i := range int64(requests) {
-				if status, text, _, err := p.write(remoteWriteV2, pack(t, requestV2(base+i, float64(base+i), "wal1", "wal2"))); err != nil || status != http.StatusNoContent {
+				if status, text, _, err := p.write(remoteWriteV2,
+					pack(t, requestV2(base+i, float64(base+i), "wal1", "wal2"))); err != nil || status != http.StatusNoContent {
 					t.Fatalf("%d %s %v", status, text, err)
 				}
 			}
@@ -298,7 +320,9 @@ func TestDamagedWAL(t *testing.T) {
 					t.Errorf("the metric says that %v of %d bytes were cut off; %v", cut, len(content), err)
 				}
 			}
-			if status, text, _, err := p.write(remoteWriteV2, pack(t, requestV2(base+requests, float64(base+requests), "wal1", "wal2", "wal3"))); err != nil || status != http.StatusNoContent {
+			if status, text, _, err := p.write(remoteWriteV2,
+				pack(t, requestV2(base+requests, float64(base+requests), "wal1", "wal2", "wal3"))); err != nil ||
+				status != http.StatusNoContent {
 				t.Errorf("%d %s %v", status, text, err)
 			}
 		})

@@ -212,7 +212,8 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 	p.expectCounted(t, "udp", sentUDP-dropped)
 	b := p.lifeBooks(t)
 	if told += b.Datagrams.KernelDropped; told != dropped || b.Samples.Difference != 0 {
-		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d", told, dropped, b.Samples.Difference)
+		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d",
+			told, dropped, b.Samples.Difference)
 	}
 	p.expectPID(t, pid)
 
@@ -223,7 +224,8 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 		granted, _ = strconv.Atoi(m[1])
 	}
 	lasts := float64(2*granted) / 832 / float64(perSecond)
-	t.Logf("%d restarts, unread for at most %.0f ms; %d by udp, %d by unixgram, %d by unix, %d dropped; the buffer lasts %.0f ms",
+	t.Logf("%d restarts, unread for at most %.0f ms; %d by udp, %d by unixgram, %d by unix, %d dropped; "+
+		"the buffer lasts %.0f ms",
 		restarts, longest*1000, sentUDP, sentGram, sentStream, dropped, lasts*1000)
 	if dropped > 0 && lasts > 2*longest {
 		t.Errorf("%d datagrams were dropped although the buffer was large enough", dropped)
@@ -265,7 +267,9 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	}
 	install(program, good)
 	install(config, []byte("log_level: info\n"))
-	p := launch(t, dir, exec.Command(program, "serve", "--config", config, "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
+	p := launch(t, dir,
+		exec.Command(program, "serve", "--config", config, "--data-dir", dir, "--http-listen", "127.0.0.1:0",
+			"--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
 	refused := func(why string) {
 		t.Helper()
 		r, said, err := p.restart(t)
@@ -289,7 +293,8 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	refused("log_leval")
 	install(config, []byte("http: {listeners: [{listen: '"+p.HTTP+"', tenant: other}]}\n"))
 	refused("the port is in use")
-	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil { // stands for a disk that cannot be written
+	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil {
+		// Stands for a disk that cannot be written.
 		t.Fatal(err)
 	}
 	install(config, []byte("log_level: debug\n"))
@@ -400,7 +405,9 @@ func TestRestartSignalsTheServerAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"lock", "listening.json"} {
-		if err := os.WriteFile(filepath.Join(p.dataDir, name), fmt.Appendf(nil, map[string]string{"lock": "%d\n", "listening.json": `{"pid": %d}`}[name], other.Process.Pid), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(p.dataDir, name),
+			fmt.Appendf(nil, map[string]string{"lock": "%d\n", "listening.json": `{"pid": %d}`}[name], other.Process.Pid),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -421,7 +428,8 @@ func TestRestartSignalsTheServerAlone(t *testing.T) {
 func TestAddressesOfPortZeroStay(t *testing.T) {
 	dir := dataDir(t)
 	config := filepath.Join(dir, "freshet.yaml")
-	if err := os.WriteFile(config, []byte("http: {listeners: [{listen: '127.0.0.1:0', tenant: other}]}\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("http: {listeners: [{listen: '127.0.0.1:0', tenant: other}]}\n"), 0o644); err !=
+		nil {
 		t.Fatal(err)
 	}
 	p := start(t, dir, "--config", config)
@@ -463,11 +471,15 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 		if err := os.Symlink(freshet, program); err != nil {
 			t.Fatal(err)
 		}
-		p := launch(t, dir, exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
+		p := launch(t, dir,
+			exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen",
+				"127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
 		if err := os.Remove(program); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(program, []byte("#!/bin/sh\nsleep 200 &\necho $! > "+dir+"/child.new\nmv "+dir+"/child.new "+dir+"/child\nwait\n"), 0o755); err != nil {
+		if err := os.WriteFile(program,
+			[]byte("#!/bin/sh\nsleep 200 &\necho $! > "+dir+"/child.new\nmv "+dir+"/child.new "+dir+"/child\nwait\n"),
+			0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
@@ -542,7 +554,8 @@ func activate(t *testing.T) *activated {
 func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{"-c", `export LISTEN_PID=$$; exec "$0" "$@"`, freshet, "serve", "--data-dir", a.dir,
-		"--http-listen", a.tcp.Addr().String(), "--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", a.udp.LocalAddr().String(),
+		"--http-listen", a.tcp.Addr().String(), "--distributor-otlp-grpc-listen", "", "--dogstatsd-udp",
+		a.udp.LocalAddr().String(),
 		"--dogstatsd-unixgram", a.gramPath, "--dogstatsd-unix", a.streamPath}, args...)
 	cmd := exec.Command("sh", args...)
 	cmd.Env = append(os.Environ(), "LISTEN_FDS=4", "LISTEN_FDNAMES=udp:gram:stream:tcp")
@@ -591,7 +604,8 @@ func TestSocketActivation(t *testing.T) {
 	p.expectCounted(t, "udp", sentUDP-dropped)
 	b := p.lifeBooks(t)
 	if told += b.Datagrams.KernelDropped; told != dropped || b.Samples.Difference != 0 {
-		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d", told, dropped, b.Samples.Difference)
+		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d",
+			told, dropped, b.Samples.Difference)
 	}
 	if dropped == 0 {
 		t.Error("the small buffer did not overflow, so this test shows nothing about drops")

@@ -67,7 +67,8 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	}
 	p.expectPID(t, pid)
 	_, before, err := p.ledger()
-	if err != nil || before == nil || before.Samples.Discarded["no_aggregator"] != sent["discarded"] || before.Samples.Difference != 0 {
+	if err != nil || before == nil || before.Samples.Discarded["no_aggregator"] != sent["discarded"] ||
+		before.Samples.Difference != 0 {
 		t.Errorf("the books of the process before: %+v, %v", before, err)
 	}
 	clear(sent)
@@ -96,7 +97,8 @@ func (p *process) refusesQueries(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		_ = r.Body.Close()
 		var answer struct{ Status, ErrorType, Error string }
-		if jsonErr := json.Unmarshal(body, &answer); err != nil || jsonErr != nil || r.StatusCode != http.StatusNotImplemented ||
+		if jsonErr := json.Unmarshal(body, &answer); err != nil || jsonErr != nil ||
+			r.StatusCode != http.StatusNotImplemented ||
 			answer.Status != "error" || !strings.Contains(answer.Error, "nothing is stored here") {
 			t.Errorf("%s: %s %s (%v, %v)", path, r.Status, body, err, jsonErr)
 		}
@@ -106,7 +108,8 @@ func (p *process) refusesQueries(t *testing.T) {
 	}
 	for _, args := range [][]string{{"backup", filepath.Join(t.TempDir(), "backup")}, {"query", "a"}, {"events"}} {
 		out, err := exec.Command(freshet, append(args, "--server", p.HTTP)...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "not_stored: nothing is stored here") || strings.Contains(string(out), "{") {
+		if err == nil || !strings.Contains(string(out), "not_stored: nothing is stored here") ||
+			strings.Contains(string(out), "{") {
 			t.Errorf("%s: %v: %s", args[0], err, out)
 		}
 	}

@@ -45,7 +45,8 @@ func TestRuntimeInfoIsTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !first.ReloadConfigSuccess || first.Hostname != host || first.LastConfigTime.Before(before) || first.StartTime.Before(before) ||
+	if !first.ReloadConfigSuccess || first.Hostname != host || first.LastConfigTime.Before(before) ||
+		first.StartTime.Before(before) ||
 		first.ServerTime.Before(first.LastConfigTime) || first.GOMEMLIMIT <= 0 || first.GOGC == "" {
 		t.Errorf("after the start: %+v", first)
 	}
@@ -81,7 +82,8 @@ func TestFederate(t *testing.T) {
 			return err
 		}
 		text := string(body)
-		if !strings.HasPrefix(text, "# TYPE shop_orders untyped\nshop_orders{") || !strings.Contains(text, `instance=""`) || !strings.Contains(text, "} 3 ") {
+		if !strings.HasPrefix(text, "# TYPE shop_orders untyped\nshop_orders{") || !strings.Contains(text, `instance=""`) ||
+			!strings.Contains(text, "} 3 ") {
 			return fmt.Errorf("got %s", text)
 		}
 		return nil

@@ -31,9 +31,11 @@ func TestSecretsStayInTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	backend := fmt.Sprintf("forward:\n  backends:\n  - {name: away, url: 'http://%s/s3/push?token=s3cret-2', headers: {X-Token: s3cret-3}, retry_max: 100ms}\n", away.Addr())
+	backend := fmt.Sprintf("forward:\n  backends:\n  - {name: away, url: 'http://%s/s3/push?token=s3cret-2', headers: "+
+		"{X-Token: s3cret-3}, retry_max: 100ms}\n", away.Addr())
 	write(backend)
-	p := start(t, dir, "--config", file, "--self-traces-endpoint", fmt.Sprintf("http://ann:s3cret-4@%s/v1/traces?key=s3cret-5", away.Addr()))
+	p := start(t, dir, "--config", file, "--self-traces-endpoint",
+		fmt.Sprintf("http://ann:s3cret-4@%s/v1/traces?key=s3cret-5", away.Addr()))
 	conn, err := net.Dial("udp", p.UDP)
 	if err != nil {
 		t.Fatal(err)
@@ -50,19 +52,22 @@ func TestSecretsStayInTheFile(t *testing.T) {
 	})
 
 	shown := map[string]string{}
-	for _, path := range []string{"/api/v1/status/config", "/api/v1/status/flags", "/metrics", "/api/v1/status/runtimeinfo"} {
+	for _, path := range []string{"/api/v1/status/config",
+		"/api/v1/status/flags", "/metrics", "/api/v1/status/runtimeinfo"} {
 		body, err := p.get(path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		shown[path] = string(body)
 	}
-	if !strings.Contains(shown["/api/v1/status/config"], "X-Token: \\u003csecret\\u003e") && !strings.Contains(shown["/api/v1/status/config"], "X-Token: <secret>") {
+	if !strings.Contains(shown["/api/v1/status/config"], "X-Token: \\u003csecret\\u003e") &&
+		!strings.Contains(shown["/api/v1/status/config"], "X-Token: <secret>") {
 		t.Errorf("status/config does not show the header's name: %s", shown["/api/v1/status/config"])
 	}
 	write(strings.ReplaceAll(backend, secret, "s3cret-an0ther"))
 	code, out, notes := invoke(t, "diff", file, "--server", p.HTTP)
-	if shown["diff"] = out + notes; code != 1 || !strings.Contains(out, "forward.backends[0].headers.X-Token: <secret> -> <secret>") {
+	if shown["diff"] = out + notes; code != 1 ||
+		!strings.Contains(out, "forward.backends[0].headers.X-Token: <secret> -> <secret>") {
 		t.Errorf("diff of a change of secrets only: exit code %d, %s%s", code, out, notes)
 	}
 	resp, err := http.Post("http://"+p.HTTP+"/-/reload", "", nil)
@@ -73,7 +78,8 @@ func TestSecretsStayInTheFile(t *testing.T) {
 	resp.Body.Close()
 	shown["reload"] = string(text)
 	p.says(t, "configuration reloaded")
-	write(strings.Replace(backend, "'http://", "'ftp://ann:s3cret@", 1)) // this reload fails, and prints the value without its secret
+	// This reload fails, and prints the value without its secret.
+	write(strings.Replace(backend, "'http://", "'ftp://ann:s3cret@", 1))
 	if resp, err = http.Post("http://"+p.HTTP+"/-/reload", "", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +109,8 @@ func TestSecretsStayInTheFile(t *testing.T) {
 		shown["record "+f.Name] = string(text)
 	}
 	_, out, notes = invoke(t, "query", "1", "--server", fmt.Sprintf("http://ann:s3cret@%s/?s3cret=s3cret", away.Addr()))
-	shown["a command whose server is away"] = strings.ReplaceAll(out+notes, "?s3cret=", "") // the name of a parameter is no secret
+	// The name of a parameter is no secret.
+	shown["a command whose server is away"] = strings.ReplaceAll(out+notes, "?s3cret=", "")
 	p.terminate(t)
 	shown["the log"] = p.output.String()
 	for where, text := range shown {

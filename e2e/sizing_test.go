@@ -70,7 +70,8 @@ func TestSizing(t *testing.T) {
 	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // so that the series are in a store, too
 	memory := (metric("process_resident_memory_bytes") - empty) / float64(series)
 	t.Logf("%d series: %.0f bytes of memory each, above the %.0f MB of an empty server", series, memory, empty/1e6)
-	t.Logf("CPU seconds for a million samples: %.2f at one sample per series and window, %.2f at hundreds", cpu/samples*1e6, busy)
+	t.Logf("CPU seconds for a million samples: %.2f at one sample per series and window, %.2f at hundreds",
+		cpu/samples*1e6, busy)
 	t.Logf("%.0f bytes of journal per sample, at one sample per series and window", journal/samples)
 	if memory > 12_000 {
 		t.Errorf("a series takes %.0f bytes; docs/operations.md calculates with 6 kB", memory)
@@ -98,7 +99,9 @@ func sendEach(t *testing.T, p *process, n int) {
 	conn := dialTap(t, "unixgram", p.Unixgram)
 	var lines strings.Builder
 	for i := range n {
-		fmt.Fprintf(&lines, "http_requests:1|c|#service:checkout,method:GET,status:200,path:/api/v1/orders/%d,pod:checkout-7d9f8b6c5-%05d\n", i%100, i)
+		fmt.Fprintf(&lines,
+			"http_requests:1|c|#service:checkout,method:GET,status:200,path:/api/v1/orders/%d,pod:checkout-7d9f8b6c5-%05d\n",
+			i%100, i)
 		if lines.Len() > 4000 || i == n-1 {
 			if _, err := conn.Write([]byte(lines.String())); err != nil {
 				t.Fatal(err)

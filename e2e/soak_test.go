@@ -25,7 +25,8 @@ func planSoak(t *testing.T) soakPlan {
 	if soak {
 		plan = soakPlan{10 * time.Minute, 20_000, 50_000, 10 * time.Second}
 	}
-	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" { // the long version for another time: at least 5m, since stores fill for 4
+	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" {
+		// The long version for another time: at least 5m, since stores fill for 4.
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)
@@ -153,8 +154,10 @@ func watch(t *testing.T, p *process, plan soakPlan) <-chan []look {
 				return
 			}
 			for name, to := range map[string]*float64{
-				"go_memstats_heap_alloc_bytes": &l.heap, "go_memstats_next_gc_bytes": &l.goal, "process_cpu_seconds_total": &l.cpu, "go_goroutines": &l.goroutines,
-				"freshet_aggregator_series": &l.series, "freshet_dogstatsd_contexts": &l.contexts, "freshet_aggregator_journal_bytes": &l.journal,
+				"go_memstats_heap_alloc_bytes": &l.heap, "go_memstats_next_gc_bytes": &l.goal, "process_cpu_seconds_total": &l.cpu,
+				"go_goroutines":             &l.goroutines,
+				"freshet_aggregator_series": &l.series, "freshet_dogstatsd_contexts": &l.contexts,
+				"freshet_aggregator_journal_bytes": &l.journal,
 			} {
 				if *to, err = p.ownMetric(name); err != nil {
 					t.Errorf("%s: %v", name, err)
@@ -189,10 +192,13 @@ func after(text, key string) string {
 
 func table(rows []look) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%7s %9s %9s %9s %9s %8s %8s %9s %11s %10s\n", "time", "RSS MiB", "files MiB", "heap MiB", "goal MiB", "CPU s", "series", "contexts", "journal MiB", "goroutines")
+	fmt.Fprintf(&b, "%7s %9s %9s %9s %9s %8s %8s %9s %11s %10s\n", "time", "RSS MiB", "files MiB", "heap MiB", "goal MiB",
+		"CPU s", "series", "contexts", "journal MiB", "goroutines")
 	for _, l := range rows {
-		fmt.Fprintf(&b, "%7s %9.1f %9.1f %9.1f %9.1f %8.1f %8.0f %9.0f %11.1f %10.0f\n", l.at.Round(100*time.Millisecond), float64(l.residentKiB)/1024,
-			float64(l.fileKiB)/1024, l.heap/(1<<20), l.goal/(1<<20), l.cpu, l.series, l.contexts, l.journal/(1<<20), l.goroutines)
+		fmt.Fprintf(&b, "%7s %9.1f %9.1f %9.1f %9.1f %8.1f %8.0f %9.0f %11.1f %10.0f\n", l.at.Round(100*time.Millisecond),
+			float64(l.residentKiB)/1024,
+			float64(l.fileKiB)/1024, l.heap/(1<<20), l.goal/(1<<20), l.cpu, l.series, l.contexts, l.journal/(1<<20),
+			l.goroutines)
 	}
 	return b.String()
 }
@@ -208,7 +214,8 @@ func checkFlat(t *testing.T, rows []look) {
 	third := len(rows) / 3
 	middle, last := median(rows[third:2*third]), median(rows[2*third:])
 	allowed := max(middle+middle/10, middle+32<<10)
-	t.Logf("resident: %d KiB in the middle third, %d KiB in the last: %+.1f %%", middle, last, 100*(float64(last)/float64(middle)-1))
+	t.Logf("resident: %d KiB in the middle third, %d KiB in the last: %+.1f %%",
+		middle, last, 100*(float64(last)/float64(middle)-1))
 	if last > allowed {
 		t.Errorf("memory grows: the median is %d KiB in the last third and %d KiB in the middle third", last, middle)
 	}

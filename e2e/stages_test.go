@@ -69,12 +69,15 @@ func TestStages(t *testing.T) {
 
 	// No time counts twice: the stages of a request together take no longer than the whole way.
 	for input, whole := range map[string]float64{"dogstatsd": 1.5, "remote_write": 1} {
-		parts, err := p.self(fmt.Sprintf(`sum(histogram_sum(freshet_stage_seconds{input=%q, stage!="visible", stage!="read", stage!="parse"})) / sum(histogram_sum(freshet_stage_seconds{input=%q, stage="visible"}))`, input, input))
+		parts, err := p.self(fmt.Sprintf(`sum(histogram_sum(freshet_stage_seconds{input=%q, stage!="visible", `+
+			`stage!="read", stage!="parse"})) / sum(histogram_sum(freshet_stage_seconds{input=%q, stage="visible"}))`, input,
+			input))
 		if err != nil || len(parts) != 1 || parts[0].Value.V > whole {
 			t.Errorf("%s: the stages together take %v of the whole way; %v", input, parts, err)
 		}
 	}
-	for stage, want := range map[string]float64{"read": 2000, "parse": 2000, "window": 2000, "tile": 2000, "visible": 2000} {
+	for stage, want := range map[string]float64{"read": 2000, "parse": 2000, "window": 2000, "tile": 2000,
+		"visible": 2000} {
 		got, err := p.self(fmt.Sprintf(`freshet_stage_samples_total{input="dogstatsd", stage=%q}`, stage))
 		if err != nil || len(got) != 1 || got[0].Value.V != want {
 			t.Errorf("%s: want %v samples, got %v; %v", stage, want, got, err)
@@ -91,13 +94,15 @@ func TestFreshness(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	config := filepath.Join(dir, "freshet.yaml")
-	text := fmt.Sprintf("dogstatsd:\n  listeners:\n    - {network: unixgram, address: %s, tenant: team-a}\n", filepath.Join(dir, "team-a.sock"))
+	text := fmt.Sprintf("dogstatsd:\n  listeners:\n    - {network: unixgram, address: %s, tenant: team-a}\n",
+		filepath.Join(dir, "team-a.sock"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, dir, "--config", config, "--self-interval", "1s", "--self-probe")
 	eventually(t, time.Minute, "every tenant and input is probed", func() error {
-		for _, of := range []string{`tenant="default", path="dogstatsd"`, `tenant="team-a", path="dogstatsd"`, `tenant="freshet", path="remote_write"`} {
+		for _, of := range []string{`tenant="default", path="dogstatsd"`,
+			`tenant="team-a", path="dogstatsd"`, `tenant="freshet", path="remote_write"`} {
 			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
 			if err != nil || len(probes) != 1 || probes[0].Value.V < 5 {
 				return fmt.Errorf("%s: %v %v", of, probes, err)
@@ -139,7 +144,8 @@ func TestProbesCostATenantNothing(t *testing.T) {
 		whole          = 6 * time.Hour    // 36 pieces
 		all            = senders * names * int(whole/step)
 	)
-	p := start(t, dataDir(t), "--self-interval", "1s", "--self-probe", "--limits-max-series", "5", "--limits-max-new-series-per-minute", "5")
+	p := start(t, dataDir(t), "--self-interval", "1s", "--self-probe", "--limits-max-series", "5",
+		"--limits-max-new-series-per-minute", "5")
 	eventually(t, time.Minute, "probes arrive by both inputs", func() error {
 		for _, of := range []string{`tenant="default",path="dogstatsd"`, `tenant="freshet",path="remote_write"`} {
 			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
@@ -154,7 +160,9 @@ func TestProbesCostATenantNothing(t *testing.T) {
 		for sender := range senders {
 			var r prompb.WriteRequest
 			for name := range names {
-				ts := prompb.TimeSeries{Labels: []prompb.Label{{Name: "__name__", Value: "replayed"}, {Name: "of", Value: fmt.Sprint(sender, name)}}}
+				ts := prompb.TimeSeries{Labels: []prompb.Label{
+					{Name: "__name__", Value: "replayed"}, {Name: "of", Value: fmt.Sprint(sender, name)},
+				}}
 				for i := at; i.Before(at.Add(piece)); i = i.Add(step) {
 					ts.Samples = append(ts.Samples, prompb.Sample{Timestamp: i.UnixMilli(), Value: 1})
 				}
@@ -170,7 +178,9 @@ func TestProbesCostATenantNothing(t *testing.T) {
 		t.Errorf("want %d samples, got %v; %v", all, got, err)
 	}
 
-	flood(t, "udp", p.UDP, 5, 1000, func(packet []byte, i int) []byte { return append(packet, fmt.Sprintf("gauge%d:1|g\n", i)...) })
+	flood(t, "udp", p.UDP, 5, 1000, func(packet []byte, i int) []byte {
+		return append(packet, fmt.Sprintf("gauge%d:1|g\n", i)...)
+	})
 	eventually(t, time.Minute, "the tenant has all five series", func() error {
 		if n, err := p.value(`count({__name__=~"gauge."})`); err != nil || n != 5 {
 			return fmt.Errorf("it has %v; %v", n, err)

@@ -195,11 +195,13 @@ func TestTelegrafSends(t *testing.T) {
 					}
 					for series, samples := range sender.all {
 						if !slices.Equal(got[series], samples) {
-							return fmt.Errorf("%s has %d samples, in telegraf %d: %.300v, %.300v", series, len(got[series]), len(samples), got[series], samples)
+							return fmt.Errorf("%s has %d samples, in telegraf %d: %.300v, %.300v",
+								series, len(got[series]), len(samples), got[series], samples)
 						}
 					}
 					if len(got) != len(sender.all) {
-						return fmt.Errorf("Freshet has %d series, telegraf has %d: %v", len(got), len(sender.all), slices.Sorted(maps.Keys(got)))
+						return fmt.Errorf("Freshet has %d series, telegraf has %d: %v",
+							len(got), len(sender.all), slices.Sorted(maps.Keys(got)))
 					}
 					return nil
 				})

@@ -28,7 +28,8 @@ func TestABrokenTenantHarmsNoOther(t *testing.T) {
 	}
 	dir := dataDir(t)
 	inTheWay := filepath.Join(dir, "tsdb", "b", "10s")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(inTheWay), 0o755), os.WriteFile(inTheWay, []byte("no store"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(inTheWay), 0o755),
+		os.WriteFile(inTheWay, []byte("no store"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(t.TempDir(), "b")

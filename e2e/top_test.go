@@ -104,14 +104,17 @@ func TestTop(t *testing.T) {
 		metric, kind    string
 		series, samples int
 	}{{"top_hits", "counter", 40, 600}, {"top_took", "timer", 2, 100}, {"top_depth", "gauge", 1, 20}} {
-		if m := b.Metrics[i]; m.Metric != want.metric || m.Kind != want.kind || m.Series != want.series || b.in(m.Samples) != want.samples {
+		if m := b.Metrics[i]; m.Metric != want.metric || m.Kind != want.kind || m.Series != want.series ||
+			b.in(m.Samples) != want.samples {
 			t.Errorf("metric %d: got %+v in %d s, want %+v", i, m, b.Seconds, want)
 		}
 	}
-	if len(b.Senders) != 3 || b.Senders[0].Address != busy.LocalAddr().String() || b.Senders[2].Address != quiet.LocalAddr().String() {
+	if len(b.Senders) != 3 || b.Senders[0].Address != busy.LocalAddr().String() ||
+		b.Senders[2].Address != quiet.LocalAddr().String() {
 		t.Fatalf("senders %+v", b.Senders)
 	}
-	if s := b.Senders[1]; s.Process == nil || s.Process.PID != os.Getpid() || s.Process.UID != os.Getuid() || b.in(s.Datagrams) != 100 {
+	if s := b.Senders[1]; s.Process == nil || s.Process.PID != os.Getpid() || s.Process.UID != os.Getuid() ||
+		b.in(s.Datagrams) != 100 {
 		t.Errorf("sender on the Unix socket: %+v", s)
 	}
 	if l := b.Labels[0]; l.Metric != "top_hits" || l.Label != "page" || l.Values != 40 {
@@ -124,7 +127,8 @@ func TestTop(t *testing.T) {
 	}
 
 	page, err := exec.Command(freshet, "top", "--server", p.HTTP).CombinedOutput()
-	for _, want := range []string{"top_hits", busy.LocalAddr().String(), fmt.Sprintf("pid %d", os.Getpid()), "LABELS", `env="prod"`} {
+	for _, want := range []string{"top_hits", busy.LocalAddr().String(), fmt.Sprintf("pid %d", os.Getpid()), "LABELS",
+		`env="prod"`} {
 		if err != nil || !strings.Contains(string(page), want) {
 			t.Fatalf("%v: no %q in\n%s", err, want, page)
 		}

@@ -38,7 +38,8 @@ func sendOne(t *testing.T, p *process, lines ...string) {
 func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
-	sendOne(t, p, "trap.unknown:3|c|zz:9|#a:b|@0.5|future", "trap.unknown:1|g|#kind:gauge|q:{}", "trap.unknown.timer:5|ms|x|#a:b")
+	sendOne(t, p, "trap.unknown:3|c|zz:9|#a:b|@0.5|future", "trap.unknown:1|g|#kind:gauge|q:{}",
+		"trap.unknown.timer:5|ms|x|#a:b")
 	expectSoon(t, p, `trap_unknown{a="b"}`, 6)
 	expectSoon(t, p, `trap_unknown_gauge{kind="gauge"}`, 1)
 	expectSoon(t, p, `histogram_count(trap_unknown_timer{a="b"})`, 1)
@@ -54,7 +55,8 @@ func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 func TestTrapTagsStandAnywhere(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
-	for i, fields := range []string{"@0.5|#a:b", "#a:b|@0.5", "c:ci-1|@0.5|#a:b", "e:it-false,cn-x|card:low|#a:b|@0.5", "@0.5|c:ci-1|#a:b|card:none", "@0.5|zz|#a:b"} {
+	for i, fields := range []string{"@0.5|#a:b", "#a:b|@0.5", "c:ci-1|@0.5|#a:b", "e:it-false,cn-x|card:low|#a:b|@0.5",
+		"@0.5|c:ci-1|#a:b|card:none", "@0.5|zz|#a:b"} {
 		sendOne(t, p, fmt.Sprintf("trap.tags%d:1|c|%s", i, fields))
 		expectSoon(t, p, fmt.Sprintf(`trap_tags%d{a="b"}`, i), 2)
 	}
@@ -109,9 +111,11 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 			expr string
 			want float64
 		}{
-			{"increase(trap_first[1m] anchored)", 7}, {"trap_first", 7}, {"histogram_count(increase(trap_timer[1m] anchored))", 2},
+			{"increase(trap_first[1m] anchored)", 7}, {"trap_first", 7},
+			{"histogram_count(increase(trap_timer[1m] anchored))", 2},
 			// Rate and plain increase extrapolate as in Prometheus, but see the increment.
-			{"rate(trap_first[1m]) > bool 0", 1}, {"increase(trap_first[1m]) >= bool 7", 1}, {"histogram_count(rate(trap_timer[1m])) > bool 0", 1},
+			{"rate(trap_first[1m]) > bool 0", 1}, {"increase(trap_first[1m]) >= bool 7", 1},
+			{"histogram_count(rate(trap_timer[1m])) > bool 0", 1},
 		} {
 			eventually(t, limit, when+": "+c.expr, func() error { return p.expect(c.expr, c.want, 0) })
 		}
@@ -143,7 +147,8 @@ func TestTrapHealthQueryAtEpoch(t *testing.T) {
 		}
 		body, err := io.ReadAll(r.Body)
 		_ = r.Body.Close()
-		if want := `{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}`; err != nil || strings.TrimSpace(string(body)) != want {
+		if want := `{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}`; err != nil ||
+			strings.TrimSpace(string(body)) != want {
 			t.Errorf("%s: %s: %s", method, r.Status, body)
 		}
 	}

@@ -29,7 +29,9 @@ const hostile = "<img src=x onerror=alert(1)>"
 // a continuous load. The checks are in ui/test, which also keeps screenshots.
 func TestPage(t *testing.T) {
 	// Every append is over its budget, so that the pages have something to show.
-	slow := []string{"--self-interval", "1s", "--self-probe", "--self-budgets-append", "1us", "--self-recorder-budgets=false"}
+	slow := []string{
+		"--self-interval", "1s", "--self-probe", "--self-budgets-append", "1us", "--self-recorder-budgets=false",
+	}
 	p := start(t, dataDir(t), append(slow, "--limits-max-series-per-metric", "20")...)
 	past(t, p)
 	present(t, p)
@@ -61,7 +63,8 @@ func TestPage(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "test/page.test.mjs")
 	cmd.Dir = filepath.Join("..", "ui")
 	cmd.Env = append(os.Environ(), "FRESHET=http://"+p.HTTP, "FRESHET_CLOSED=http://"+closed.HTTP, "FRESHET_TOKEN="+token,
-		"FRESHET_RECORDED=http://"+recorded.HTTP, "RECORD="+lock, "RECORD_HOSTILE="+flood, "HOSTILE="+hostile, "UI_SCREENSHOTS="+absolute)
+		"FRESHET_RECORDED=http://"+recorded.HTTP, "RECORD="+lock, "RECORD_HOSTILE="+flood, "HOSTILE="+hostile,
+		"UI_SCREENSHOTS="+absolute)
 	begun := time.Now()
 	out, err := cmd.CombinedOutput()
 	t.Logf("in %v; screenshots are in %s\n%s", time.Since(begun).Round(time.Second), absolute, out)
@@ -85,11 +88,13 @@ func recordings(t *testing.T, dir string) (lock, flood string) {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for name, text := range map[string]string{
-		record.Summary: fmt.Sprintf(`{"format":1, "id":%q, "reason":"stage queue took 2s: %s", "stage":"queue", "spent_seconds":2, "budget_seconds":0.25,
+		record.Summary: fmt.Sprintf(
+			`{"format":1, "id":%q, "reason":"stage queue took 2s: %s", "stage":"queue", "spent_seconds":2, "budget_seconds":0.25,
 			"began":"2026-11-21T23:57:56Z", "ended":"2026-11-21T23:58:01Z", "gomaxprocs":2}`, flood, hostile),
 		record.MetricsBegin: "freshet_limit_samples_total 0\n",
 		record.MetricsEnd:   "freshet_limit_samples_total 50000\n",
-		record.Top:          fmt.Sprintf(`[{"tenant":%q, "over_limits":[{"metric":%[1]q, "label":%[1]q, "values":7000, "sender":%[1]q, "limit":"limits.max_series"}]}]`, hostile),
+		record.Top: fmt.Sprintf(`[{"tenant":%q, "over_limits":[{"metric":%[1]q, "label":%[1]q, "values":7000, `+
+			`"sender":%[1]q, "limit":"limits.max_series"}]}]`, hostile),
 	} {
 		part, err := w.Create(name)
 		if err == nil {
@@ -140,7 +145,8 @@ func past(t *testing.T, p *process) {
 			lines = append(lines, line{labels("__name__", "shop_orders_total", "method", method, "region", region),
 				wave(float64(20+10*i), float64(120+40*i-30*j), 40+3*float64(i), float64(i)/7), true})
 		}
-		lines = append(lines, line{labels("__name__", "shop_queue_depth", "region", region), wave(5, float64(40+9*i), 25, float64(i)/5), false})
+		lines = append(lines,
+			line{labels("__name__", "shop_queue_depth", "region", region), wave(5, float64(40+9*i), 25, float64(i)/5), false})
 	}
 	bounds := []string{"0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "+Inf"}
 	for i, le := range bounds {
@@ -164,7 +170,9 @@ func past(t *testing.T, p *process) {
 	}
 	for _, method := range []string{"card", "invoice"} {
 		ts := prompb.TimeSeries{Labels: labels("__name__", "shop_checkout_seconds", "method", method)}
-		h := &histogram.FloatHistogram{Schema: 2, PositiveSpans: []histogram.Span{{Offset: -20, Length: 24}}, PositiveBuckets: make([]float64, 24)}
+		h := &histogram.FloatHistogram{
+			Schema: 2, PositiveSpans: []histogram.Span{{Offset: -20, Length: 24}}, PositiveBuckets: make([]float64, 24),
+		}
 		for at := time.Duration(0); at < span; at += step {
 			for i := range h.PositiveBuckets {
 				off := (float64(i) - 12 - 5*math.Sin(2*math.Pi*at.Minutes()/45)) / 3
@@ -184,9 +192,13 @@ func past(t *testing.T, p *process) {
 	lost := "shop_recommendation_cache_lookups_failed"
 	said := []prompb.MetricMetadata{}
 	for _, name := range []string{lost, lost + "_for_lack_of_connections_to_shards_total"} {
-		series = append(series, prompb.TimeSeries{Labels: labels("__name__", name), Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}}})
+		series = append(series,
+			prompb.TimeSeries{
+				Labels: labels("__name__", name), Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}},
+			})
 		said = append(said, prompb.MetricMetadata{MetricFamilyName: name, Type: prompb.MetricMetadata_COUNTER,
-			Help: "How often the cache was asked and did not answer in time, so that recommendations were computed anew. Rising: there are too few shards."})
+			Help: "How often the cache was asked and did not answer in time, so that recommendations were computed anew. " +
+				"Rising: there are too few shards."})
 	}
 	status, text, _, err := p.write(remoteWriteV1, pack(t, &prompb.WriteRequest{Timeseries: series, Metadata: said}))
 	if err != nil || status/100 != 2 {
@@ -230,8 +242,10 @@ func present(t *testing.T, p *process) {
 				lines = append(lines, fmt.Sprintf("web.requests:1|c|#route:%s,env:prod", route),
 					fmt.Sprintf("web.latency:%.1f|ms|#route:%s,env:prod", 20*math.Exp(rand.NormFloat64()*0.8), route))
 			}
-			lines = append(lines, fmt.Sprintf("web.sessions:%d|g|#env:prod", 300+i%100), fmt.Sprintf("web.users:u%d|s|#env:prod", rand.IntN(500)),
-				"web.hits:1|c|#page:"+hostile, fmt.Sprintf("web.flood:1|c|#request:%08x", rand.Uint32()), "web.broken:"+hostile+"|c")
+			lines = append(lines, fmt.Sprintf("web.sessions:%d|g|#env:prod", 300+i%100),
+				fmt.Sprintf("web.users:u%d|s|#env:prod", rand.IntN(500)),
+				"web.hits:1|c|#page:"+hostile, fmt.Sprintf("web.flood:1|c|#request:%08x", rand.Uint32()),
+				"web.broken:"+hostile+"|c")
 			send(lines...)
 			if i%20 == 0 {
 				_, _, _, _ = p.write(remoteWriteV1, request) // the server may have ended

@@ -71,7 +71,8 @@ func TestUpDownCountersSurvive(t *testing.T) {
 	}
 	restarted := time.Now()
 	var metadata map[string][]struct{ Type string }
-	if err := p.ask("/api/v1/metadata", url.Values{}, &metadata); err != nil || len(metadata["e2e_open"]) != 1 || metadata["e2e_open"][0].Type != "gauge" {
+	if err := p.ask("/api/v1/metadata", url.Values{}, &metadata); err != nil || len(metadata["e2e_open"]) != 1 ||
+		metadata["e2e_open"][0].Type != "gauge" {
 		t.Errorf("metadata: %+v, %v", metadata, err)
 	}
 	reach(restarted.Add(idleContexts + 3*time.Second)) // by then idle counters have given up their places

@@ -41,7 +41,8 @@ func (l *lab) acknowledge(ctx context.Context, part *report.RemoteWrite, w write
 		return err
 	}
 	return l.withFreshet(ctx, "all", func(f *freshet) error {
-		writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: "http://" + f.HTTP + "/api/v1/write", Connections: writeConnections}, traffic)
+		writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: "http://" + f.HTTP + "/api/v1/write",
+			Connections: writeConnections}, traffic)
 		if err != nil {
 			return err
 		}
@@ -54,13 +55,15 @@ func (l *lab) acknowledge(ctx context.Context, part *report.RemoteWrite, w write
 			return err
 		}
 		half := float64(r.Written) / r.Elapsed.Seconds() / 2
-		_, err = f.timed(ctx, writer, loadgen.WriterPace{Rounds: rounds, Rate: half}, part.Acknowledge(w.Name, "at half of that rate"))
+		_, err = f.timed(ctx, writer, loadgen.WriterPace{Rounds: rounds, Rate: half},
+			part.Acknowledge(w.Name, "at half of that rate"))
 		return err
 	})
 }
 
 // timed sends, and adds the times that the server reports.
-func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.WriterPace, to *report.Acknowledged) (r loadgen.WriterResult, err error) {
+func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.WriterPace,
+	to *report.Acknowledged) (r loadgen.WriterResult, err error) {
 	before, err := f.durations(ctx)
 	if err != nil {
 		return r, err
@@ -78,7 +81,8 @@ func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.Wri
 		return r, err
 	}
 	if n != r.Sent.Requests || m != n {
-		return r, fmt.Errorf("of %d acknowledged requests the server timed %d whole, and %d in queue and write", r.Sent.Requests, n, m)
+		return r,
+			fmt.Errorf("of %d acknowledged requests the server timed %d whole, and %d in queue and write", r.Sent.Requests, n, m)
 	}
 	to.Requests += n
 	to.Whole, to.Push = append(to.Whole, whole*1e3), append(to.Push, push*1e3)

@@ -33,7 +33,9 @@ func TestAcknowledge(t *testing.T) {
 // Earlier observations do not count, whatever resolution is left.
 func TestP99Between(t *testing.T) {
 	for maxBuckets, within := range map[uint32]float64{160: .002, 10: .1} {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: maxBuckets})
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: maxBuckets,
+		})
 		look := func() *histogram.FloatHistogram {
 			var m dto.Metric
 			if err := h.Write(&m); err != nil {

@@ -78,7 +78,8 @@ func (l *lab) dashboardSteps() (steps []step) {
 func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	part := &report.Dashboards{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		Dashboards: p.dashboards, Panels: len(panels("", "")), Every: p.every.Seconds(),
-		Series: p.series, History: (time.Duration(p.history) * p.interval).Hours(), Interval: p.interval.Seconds(), Rate: p.rate, Batch: p.batch,
+		Series: p.series, History: (time.Duration(p.history) * p.interval).Hours(), Interval: p.interval.Seconds(),
+		Rate: p.rate, Batch: p.batch,
 		OthersAtMost: othersAtMost, RepeatsAtMost: p.repeats}
 	for _, peer := range l.tsdbs {
 		part.Versions = append(part.Versions, report.Version{Name: peer.Name, Version: peer.Version})
@@ -88,14 +89,18 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 
 // dashboardStepsOf returns the steps of some databases. fill has each as it takes its history,
 // and runs as it is measured.
-func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling, measured []database) (steps []step) {
+func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling,
+	measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
 	for i, d := range measured {
-		b := &besideDashboards{lab: l, plan: plan, part: part, database: d, dir: filepath.Join(l.dir, fmt.Sprintf("dashboards-%d", i))}
+		b := &besideDashboards{
+			lab: l, plan: plan, part: part, database: d, dir: filepath.Join(l.dir, fmt.Sprintf("dashboards-%d", i)),
+		}
 		all[i] = b
-		steps = append(steps, step{what: "dashboards: the history of " + d.name, takes: 20 * time.Second, do: func(ctx context.Context) error {
-			return b.tolerate(ctx, b.fill(ctx, filling[i]))
-		}})
+		steps = append(steps,
+			step{what: "dashboards: the history of " + d.name, takes: 20 * time.Second, do: func(ctx context.Context) error {
+				return b.tolerate(ctx, b.fill(ctx, filling[i]))
+			}})
 	}
 	for run := range runs {
 		for _, b := range all {
@@ -149,7 +154,8 @@ func (b *besideDashboards) fill(ctx context.Context, d database) error {
 	}
 	return b.with(ctx, d, func(p *runningDatabase) error {
 		c := remoteload.Standard()
-		c.Name, c.Series, c.Batch, c.Interval = dashboardsJob, b.plan.series, b.plan.historyBatch, b.plan.interval.Milliseconds()
+		c.Name, c.Series, c.Batch, c.Interval = dashboardsJob, b.plan.series, b.plan.historyBatch,
+			b.plan.interval.Milliseconds()
 		c.Begin = time.Now().Add(-time.Duration(b.plan.history) * b.plan.interval).UnixMilli()
 		w, err := p.writer(c, writeConnections)
 		if err != nil {
@@ -172,7 +178,8 @@ func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen
 }
 
 // check queries for the acknowledged samples of a load; all of them must be there.
-func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int, written ...loadgen.WriterResult) error {
+func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int,
+	written ...loadgen.WriterResult) error {
 	var acknowledged uint64
 	for _, r := range written {
 		acknowledged += r.Written
@@ -196,18 +203,20 @@ func (b *besideDashboards) run(ctx context.Context, seed uint64) error {
 	if b.failed {
 		return nil
 	}
-	m, others, repeated, err := undisturbed(ctx, b.plan.repeats, func(ctx context.Context) (m besideMeasurement, others float64, err error) {
-		err = b.with(ctx, b.database, func(p *runningDatabase) error {
-			m, others, err = b.measure(ctx, p, seed)
-			return err
+	m, others, repeated, err := undisturbed(ctx, b.plan.repeats,
+		func(ctx context.Context) (m besideMeasurement, others float64, err error) {
+			err = b.with(ctx, b.database, func(p *runningDatabase) error {
+				m, others, err = b.measure(ctx, p, seed)
+				return err
+			})
+			return m, others, err
 		})
-		return m, others, err
-	})
 	if err != nil {
 		return err
 	}
 	if others > othersAtMost {
-		b.progress.note(fmt.Sprintf("%s: others took %.0f %% of the processors, more than %.0f %%: measured all the same", b.database.name, 100*others, 100*othersAtMost))
+		b.progress.note(fmt.Sprintf("%s: others took %.0f %% of the processors, more than %.0f %%: measured all the same",
+			b.database.name, 100*others, 100*othersAtMost))
 	}
 	cost := b.part.Cost(b.database.name, b.database.group)
 	cost.Repeated += repeated
@@ -231,7 +240,8 @@ type timedWrites struct {
 }
 
 // measure measures writes alone, and then beside the dashboards.
-func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase, seed uint64) (m besideMeasurement, others float64, err error) {
+func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
+	seed uint64) (m besideMeasurement, others float64, err error) {
 	if err := p.settle(ctx, b.plan.settles); err != nil {
 		return m, 0, err
 	}
@@ -273,7 +283,8 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase, seed
 }
 
 // phase sends for a while beside some dashboards. Nothing is timed during the warm-up.
-func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loadgen.Writer, takes time.Duration, shown []*dashboard) (t timedWrites, a *answered, err error) {
+func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loadgen.Writer, takes time.Duration,
+	shown []*dashboard) (t timedWrites, a *answered, err error) {
 	a = new(answered)
 	warmUp, end := b.plan.warmUp, b.plan.warmUp+takes
 	begun := time.Now()
@@ -297,7 +308,8 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 
 // server measures the server's process from the end of the warm-up on, and reads its own
 // probes.
-func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time.Time, warmUp, end time.Duration) error {
+func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time.Time, warmUp,
+	end time.Duration) error {
 	look := func(at time.Duration) (used time.Duration, found probes, when time.Time, err error) {
 		if err := wait(ctx, time.Until(begun.Add(at))); err != nil {
 			return 0, nil, when, err

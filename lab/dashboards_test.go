@@ -42,11 +42,14 @@ func TestWritesBesideDashboards(t *testing.T) {
 		}
 		// Each dashboard is refreshed at least once before the end.
 		if want := uint64(5 * part.Panels); c.Queries < want || c.Refused+c.Failed+c.Empty != 0 {
-			t.Errorf("%s: %d of %d queries or more answered, %d refused, %d failed, %d empty: %s", c.Name, c.Queries, want, c.Refused, c.Failed, c.Empty, c.Why)
+			t.Errorf("%s: %d of %d queries or more answered, %d refused, %d failed, %d empty: %s",
+				c.Name, c.Queries, want, c.Refused, c.Failed, c.Empty, c.Why)
 		}
 		for what, values := range map[string][]float64{
-			"p50 alone": c.Alone.P50, "p99 alone": c.Alone.P99, "longest alone": c.Alone.Longest, "freshness alone": c.Alone.Fresh, "CPU alone": c.Alone.CPU,
-			"p50": c.Beside.P50, "p99": c.Beside.P99, "longest": c.Beside.Longest, "freshness": c.Beside.Fresh, "CPU": c.Beside.CPU,
+			"p50 alone": c.Alone.P50, "p99 alone": c.Alone.P99, "longest alone": c.Alone.Longest,
+			"freshness alone": c.Alone.Fresh, "CPU alone": c.Alone.CPU,
+			"p50": c.Beside.P50, "p99": c.Beside.P99, "longest": c.Beside.Longest, "freshness": c.Beside.Fresh,
+			"CPU":            c.Beside.CPU,
 			"p50 of queries": c.QueryP50, "p99 of queries": c.QueryP99,
 		} {
 			if len(values) != 1 || values[0] <= 0 {
@@ -57,7 +60,8 @@ func TestWritesBesideDashboards(t *testing.T) {
 			t.Errorf("%s: others took %v, measured again %d times", c.Name, c.Others, c.Repeated)
 		}
 	}
-	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 1 || !strings.Contains(left, "start a broken peer: no such library") {
+	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 1 ||
+		!strings.Contains(left, "start a broken peer: no such library") {
 		t.Errorf("left out %q", left)
 	}
 }
@@ -102,7 +106,8 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 		}
 	}
 	cause := errors.New("does not start")
-	if _, _, _, err := undisturbed(t.Context(), 2, func(context.Context) (int, float64, error) { return 0, 1, cause }); !errors.Is(err, cause) {
+	if _, _, _, err := undisturbed(t.Context(), 2,
+		func(context.Context) (int, float64, error) { return 0, 1, cause }); !errors.Is(err, cause) {
 		t.Errorf("a run that failed: %v", err)
 	}
 }
@@ -145,7 +150,8 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 		}
 		switch n.Add(1) {
 		case 1:
-			_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"1"]]}]}}`))
+			_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},` +
+				`"values":[[1,"1"]]}]}}`))
 		case 2:
 			_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"matrix","result":[]}}`))
 		case 3:
@@ -165,7 +171,8 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(a.took) != 2 || a.empty != 1 || a.refused != 2 || a.failed != 2 || a.why == "" {
-		t.Errorf("counted %d answers, %d of them empty, %d refused, %d failed, %q", len(a.took), a.empty, a.refused, a.failed, a.why)
+		t.Errorf("counted %d answers, %d of them empty, %d refused, %d failed, %q",
+			len(a.took), a.empty, a.refused, a.failed, a.why)
 	}
 }
 

@@ -21,7 +21,8 @@ const tick = 10 * time.Millisecond
 // undisturbed measures until others took no more than allowed, at most so many times. It
 // returns the least disturbed measurement, the share of others in it, and how often it
 // measured again.
-func undisturbed[T any](ctx context.Context, repeats int, measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
+func undisturbed[T any](ctx context.Context, repeats int,
+	measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
 	for ; ; repeated++ {
 		m, o, err := measure(ctx)
 		if err != nil {

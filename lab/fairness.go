@@ -80,7 +80,8 @@ func (l *lab) fairnessSteps() (steps []step) {
 // and while it does not.
 func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPlan) error {
 	settings := filepath.Join(l.dir, "fairness.yaml")
-	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ndistributor: {tenants: {%s: {rate: %d}}}\n", oneTenant, oneLimit)
+	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ndistributor: {tenants: "+
+		"{%s: {rate: %d}}}\n", oneTenant, oneLimit)
 	if err := os.WriteFile(settings, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -164,7 +165,8 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 }
 
 // half sends the others' load, alone or beside the one tenant's.
-func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen.WriterPace, beside bool) (r loadgen.WriterResult, err error) {
+func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen.WriterPace,
+	beside bool) (r loadgen.WriterResult, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	if beside {
 		takes := time.Duration(float64(pace.Rounds) * fairSeries / pace.Rate * 1e9)
@@ -212,7 +214,8 @@ func (p *fairness) check(ctx context.Context, part *report.Fairness) error {
 	}
 	books, err := p.booksOf(ctx, oneTenant)
 	if err == nil && books.Samples.Stored != p.oneAcknowledged {
-		err = fmt.Errorf("the ledger has %d samples of the tenant that sends too much, of which %d are acknowledged", books.Samples.Stored, p.oneAcknowledged)
+		err = fmt.Errorf("the ledger has %d samples of the tenant that sends too much, of which %d are acknowledged",
+			books.Samples.Stored, p.oneAcknowledged)
 	}
 	return err
 }

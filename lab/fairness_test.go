@@ -11,10 +11,12 @@ import (
 // long they waited does not matter here.
 func TestFairPairs(t *testing.T) {
 	part := &report.Fairness{Tenants: 4, Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
-	if err := serverLab(t).fairServer(t.Context(), part, fairPlan{flatOut: 200 * time.Millisecond, pairs: 2, half: 300 * time.Millisecond, requests: 100}); err != nil {
+	if err := serverLab(t).fairServer(t.Context(), part,
+		fairPlan{flatOut: 200 * time.Millisecond, pairs: 2, half: 300 * time.Millisecond, requests: 100}); err != nil {
 		t.Fatal(err)
 	}
-	if len(part.Alone) != 2 || len(part.Beside) != 2 || len(part.Rate) != 2 || part.Alone[0] <= 0 || part.Beside[1] <= 0 || part.Requests < 400 {
+	if len(part.Alone) != 2 || len(part.Beside) != 2 || len(part.Rate) != 2 || part.Alone[0] <= 0 || part.Beside[1] <= 0 ||
+		part.Requests < 400 {
 		t.Errorf("no figures: %+v", part)
 	}
 	if part.Acknowledged == 0 || part.Lost() != 0 {

@@ -29,7 +29,8 @@ const (
 
 // freshness writes a sample each second until the end. It returns how many milliseconds passed
 // until an instant query had it, for the samples that were sent from counting on.
-func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting, end time.Duration) (all []float64, err error) {
+func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting,
+	end time.Duration) (all []float64, err error) {
 	// At a changing time in the second, so that it meets every phase of what happens once a
 	// second.
 	const step = freshEvery + 70*time.Millisecond
@@ -82,7 +83,8 @@ func (p *runningDatabase) writeOne(ctx context.Context, name string, value float
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/api/v1/write", bytes.NewReader(snappy.Encode(nil, raw)))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/api/v1/write",
+		bytes.NewReader(snappy.Encode(nil, raw)))
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,8 @@ func buildFreshet(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "freshet")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", program, "./cmd/freshet")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o",
+		program, "./cmd/freshet")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build freshet: %w\n%s", err, out)
@@ -57,17 +58,26 @@ func firstLine(ctx context.Context, name string, args ...string) (string, error)
 // collectorReceiver is `freshet serve --role collector` with every feature on. Its windows are
 // one second.
 func collectorReceiver(program string) receiver {
-	return receiver{name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, around: time.Second, start: serve(program, "collector")}
+	return receiver{
+		name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, around: time.Second,
+		start: serve(program, "collector"),
+	}
 }
 
 // joinedReceiver is the same with dogstatsd.gro, and a sender that uses it.
 func joinedReceiver(program string) receiver {
-	return receiver{name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second, start: serve(program, "collector", "--dogstatsd-gro")}
+	return receiver{
+		name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second,
+		start: serve(program, "collector", "--dogstatsd-gro"),
+	}
 }
 
 // allInOneReceiver is `freshet serve`. Its tiles are ten seconds.
 func allInOneReceiver(program string) receiver {
-	return receiver{name: allInOneName, group: report.Ours, stores: true, flush: 10 * time.Second, unixgram: true, around: 2 * time.Second, start: serve(program, "all")}
+	return receiver{
+		name: allInOneName, group: report.Ours, stores: true, flush: 10 * time.Second, unixgram: true,
+		around: 2 * time.Second, start: serve(program, "all"),
+	}
 }
 
 func serve(program, role string, settings ...string) func(context.Context, string, cpus) (*running, error) {
@@ -104,8 +114,10 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 	}
 	defer log.Close()
 	// The self features write samples, which would be in the load's books.
-	f.cmd = exec.CommandContext(ctx, program, append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
-		"--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
+	f.cmd = exec.CommandContext(ctx, program,
+		append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen",
+			"127.0.0.1:0",
+			"--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
 	f.cmd.Stdout, f.cmd.Stderr = log, log
 	if err := on.start(f.cmd); err != nil {
 		return nil, err

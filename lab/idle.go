@@ -27,8 +27,10 @@ func watched(program string) (all []receiver) {
 		{"flight recorder alone", "false", "false", "true"},
 		{"none of the three", "false", "false", "false"},
 	} {
-		all = append(all, receiver{name: allInOneName + ", " + of.what, group: report.Ours, stores: true, around: 2 * time.Second,
-			start: serve(program, "all", "--self-probe="+of.probe, "--self-metrics="+of.metrics, "--self-recorder-flight="+of.flight)})
+		all = append(all,
+			receiver{name: allInOneName + ", " + of.what, group: report.Ours, stores: true, around: 2 * time.Second,
+				start: serve(program, "all", "--self-probe="+of.probe, "--self-metrics="+of.metrics,
+					"--self-recorder-flight="+of.flight)})
 	}
 	return all
 }
@@ -64,7 +66,8 @@ func (l *lab) idleSteps() []step {
 
 // idle returns, for each run, the receiver's share of a core in percent, and its memory at the
 // end in bytes.
-func (r receiver) idle(ctx context.Context, warmUp, interval time.Duration, runs int) (percent, bytes []float64, err error) {
+func (r receiver) idle(ctx context.Context, warmUp, interval time.Duration,
+	runs int) (percent, bytes []float64, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
 		if err := wait(ctx, warmUp); err != nil {
 			return err

@@ -113,7 +113,10 @@ func (l *lab) leaveOut(format string, args ...any) {
 }
 
 // parts are the parts that can be measured alone.
-var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
+var parts = []string{
+	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
+	remoteWritePart, fairnessPart, dashboardsPart,
+}
 
 // newLab builds the programs to be measured.
 func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {

@@ -44,7 +44,10 @@ func serverLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &lab{options: options{runs: 1, freshet: program}, dir: t.TempDir(), results: new(report.Results), progress: progress{out: t.Output()}}
+	return &lab{
+		options: options{runs: 1, freshet: program}, dir: t.TempDir(), results: new(report.Results),
+		progress: progress{out: t.Output()},
+	}
 }
 
 // One short round, at a modest rate: bare receivers and Freshet in turns. Each reports that it
@@ -60,10 +63,16 @@ func TestRound(t *testing.T) {
 		packed  int
 		of      []receiver
 	}{
-		{udp, 14, []receiver{bareReceiver(bare, recvfrom), bareReceiver(bare, sleep1), bareReceiver(bare, gro), collectorReceiver(freshet), joinedReceiver(freshet)}},
+		{udp, 14,
+			[]receiver{
+				bareReceiver(bare, recvfrom), bareReceiver(bare, sleep1), bareReceiver(bare, gro), collectorReceiver(freshet),
+				joinedReceiver(freshet),
+			}},
 		{unixgram, 81, []receiver{bareReceiver(bare, unixRecv), collectorReceiver(freshet)}},
 	} {
-		w := &workload{network: c.network, Load: report.Load{ID: "test", Name: c.network, Packed: c.packed, Rate: 2000, Contexts: 100}}
+		w := &workload{
+			network: c.network, Load: report.Load{ID: "test", Name: c.network, Packed: c.packed, Rate: 2000, Contexts: 100},
+		}
 		if err := w.render(); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +105,8 @@ func TestHighest(t *testing.T) {
 	}{
 		{name: "the receiver is the limit", sends: 10e6, receives: 3e6},
 		{name: "the sender is the limit", sends: 2e6, receives: 3e6, sender: true},
-		{name: "the sender keeps no such pace, and the receiver loses above it", sends: 10e6, receives: 3e6, paced: 2e6, sender: true},
+		{name: "the sender keeps no such pace, and the receiver loses above it", sends: 10e6, receives: 3e6, paced: 2e6,
+			sender: true},
 		{name: "others cost a packet now and then", sends: 10e6, receives: 3e6, unlucky: true},
 		{name: "a slow receiver is found, too", sends: 10e6, receives: 40e3},
 	} {
@@ -140,7 +150,8 @@ PASS
 	want := []report.Technique{
 		{Group: "Key", Name: "string key", Nanoseconds: []float64{170.5, 180}, Bytes: 96, Allocations: 4},
 		{Group: "Key", Name: "ours", Nanoseconds: []float64{4.7}},
-		{Group: "Deep", Name: "ours", Nanoseconds: []float64{1020}, Growths: []float64{0.002161}, GrowthPercent: []float64{0.91}},
+		{Group: "Deep", Name: "ours", Nanoseconds: []float64{1020}, Growths: []float64{0.002161},
+			GrowthPercent: []float64{0.91}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -152,7 +163,8 @@ func TestTechniquesTakeTurns(t *testing.T) {
 	t.Chdir("..")
 	l := &lab{dir: t.TempDir()}
 	part := &report.Techniques{}
-	if err := l.benchmarkStep(part, "worker pools", "./m3pool", ".", 8, time.Microsecond, 2, &part.Pools).do(t.Context()); err != nil {
+	if err := l.benchmarkStep(part, "worker pools", "./m3pool", ".", 8, time.Microsecond, 2,
+		&part.Pools).do(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(part.Pools.All); n != 8 || len(part.Pools.Others) != 2 {
@@ -180,7 +192,8 @@ func TestParts(t *testing.T) {
 	for _, w := range all {
 		have = append(have, w.ID)
 	}
-	if have = append(have, "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart, dashboardsPart); !slices.Equal(parts, have) {
+	if have = append(have, "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart,
+		dashboardsPart); !slices.Equal(parts, have) {
 		t.Errorf("-only takes %v, the lab has %v", parts, have)
 	}
 }

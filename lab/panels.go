@@ -34,10 +34,13 @@ func panels(job, handler string) []panel {
 	all, one := fmt.Sprintf("{job=%q}", job), fmt.Sprintf("{job=%q,handler=%q}", job, handler)
 	return []panel{
 		{"sum by (code) (rate(http_requests_total" + all + "[5m]))", shortSpan, shortStep},
-		{`sum(rate(http_requests_total{code="500",` + one[1:] + "[5m])) / sum(rate(http_requests_total" + one + "[5m]))", longSpan, longStep},
-		{"histogram_quantile(0.99, sum by (le) (rate(http_request_duration_seconds_bucket" + one + "[5m])))", shortSpan, shortStep},
+		{`sum(rate(http_requests_total{code="500",` + one[1:] + "[5m])) / sum(rate(http_requests_total" + one + "[5m]))",
+			longSpan, longStep},
+		{"histogram_quantile(0.99, sum by (le) (rate(http_request_duration_seconds_bucket" + one + "[5m])))", shortSpan,
+			shortStep},
 		{"topk(5, sum by (pod) (rate(http_requests_total" + one + "[5m])))", longSpan, longStep},
-		{"sum by (handler) (rate(http_request_duration_seconds_sum" + all + "[5m])) / sum by (handler) (rate(http_request_duration_seconds_count" + all + "[5m]))", shortSpan, shortStep},
+		{"sum by (handler) (rate(http_request_duration_seconds_sum" + all +
+			"[5m])) / sum by (handler) (rate(http_request_duration_seconds_count" + all + "[5m]))", shortSpan, shortStep},
 		{"http_requests_in_flight" + one, shortSpan, shortStep},
 	}
 }
@@ -68,7 +71,10 @@ func dashboards(n int, url, job string, every time.Duration, seed uint64) (all [
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range n {
 		all = append(all, &dashboard{
-			client: &http.Client{Timeout: queryPatience, Transport: &http.Transport{MaxConnsPerHost: browserConnections, MaxIdleConnsPerHost: browserConnections}},
+			client: &http.Client{
+				Timeout:   queryPatience,
+				Transport: &http.Transport{MaxConnsPerHost: browserConnections, MaxIdleConnsPerHost: browserConnections},
+			},
 			url:    url + "/api/v1/query_range",
 			panels: panels(job, handlers()[i%len(handlers())]),
 			phase:  time.Duration(random.Int64N(int64(every))),
@@ -90,7 +96,8 @@ type answered struct {
 
 // refresh refreshes a dashboard from begun until the end, and counts the refreshes that are
 // due from counting on. It returns when all queries are answered.
-func (d *dashboard) refresh(ctx context.Context, begun time.Time, every, counting, end time.Duration, to *answered) error {
+func (d *dashboard) refresh(ctx context.Context, begun time.Time, every, counting, end time.Duration,
+	to *answered) error {
 	defer d.client.CloseIdleConnections()
 	for due := d.phase; due < end; due += every {
 		if late := time.Since(begun) - due; late > 0 {
@@ -125,7 +132,8 @@ func (a *answered) add(what func()) {
 
 func (a *answered) count(p panel, took time.Duration, empty bool, status int, err error) {
 	switch {
-	case status == http.StatusUnprocessableEntity, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+	case status == http.StatusUnprocessableEntity, status == http.StatusTooManyRequests,
+		status == http.StatusServiceUnavailable:
 		a.refused++
 	case err != nil:
 		a.failed++

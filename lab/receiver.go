@@ -94,7 +94,8 @@ func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 
 // settle asks a receiver until it has counted everything sent since before, or has counted
 // nothing more for as long as patience. It returns the number of counted metrics.
-func (p *running) settle(ctx context.Context, before counted, sent load.Totals, patience time.Duration) (metrics uint64, err error) {
+func (p *running) settle(ctx context.Context, before counted, sent load.Totals,
+	patience time.Duration) (metrics uint64, err error) {
 	const pause = 50 * time.Millisecond
 	changed := time.Now()
 	for {

@@ -51,11 +51,14 @@ type writeWorkload struct {
 // all together take five runs in as many minutes.
 func writeWorkloads() []writeWorkload {
 	return []writeWorkload{
-		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request", Series: 100_000, Batch: 2000, Rounds: 30,
+		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request",
+			Series: 100_000, Batch: 2000, Rounds: 30,
 			Goals: report.WriteGoals{Seconds: .85, Ratio: .30, New: 5, Resident: 1900}}, version: 1, takes: 8 * time.Second},
-		{WriteLoad: report.WriteLoad{ID: "v2-100k", Name: "Remote write 2.0, 100,000 series, 2,000 samples a request", Series: 100_000, Batch: 2000, Rounds: 30,
+		{WriteLoad: report.WriteLoad{ID: "v2-100k", Name: "Remote write 2.0, 100,000 series, 2,000 samples a request",
+			Series: 100_000, Batch: 2000, Rounds: 30,
 			Goals: report.WriteGoals{Seconds: .75, Ratio: .46}}, version: 2, takes: 6 * time.Second},
-		{WriteLoad: report.WriteLoad{ID: "v1-10k", Name: "Remote write 1.0, 10,000 series, 100 samples a request", Series: 10_000, Batch: 100, Rounds: 80,
+		{WriteLoad: report.WriteLoad{ID: "v1-10k", Name: "Remote write 1.0, 10,000 series, 100 samples a request",
+			Series: 10_000, Batch: 100, Rounds: 80,
 			Goals: report.WriteGoals{Seconds: 1.0, Ratio: .30}}, version: 1, takes: 5 * time.Second},
 	}
 }
@@ -91,13 +94,15 @@ func (l *lab) databases(settings ...string) (all []database) {
 				return &runningDatabase{pid: r.PID, url: r.URL, flush: r.Flush, stop: r.Stop}, nil
 			}})
 	}
-	ours := database{name: "Freshet", group: report.Ours, version2: true, start: func(ctx context.Context, dir string) (*runningDatabase, error) {
-		f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", "all"}, settings...)...)
-		if err != nil {
-			return nil, err
-		}
-		return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP, flush: func(context.Context) error { return nil }, stop: f.stop, probed: f.probed}, nil
-	}}
+	ours := database{name: "Freshet", group: report.Ours, version2: true,
+		start: func(ctx context.Context, dir string) (*runningDatabase, error) {
+			f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", "all"}, settings...)...)
+			if err != nil {
+				return nil, err
+			}
+			return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP,
+				flush: func(context.Context) error { return nil }, stop: f.stop, probed: f.probed}, nil
+		}}
 	return append(all, ours)
 }
 
@@ -125,10 +130,15 @@ func (l *lab) buildDatabases(ctx context.Context) error {
 			}
 			continue
 		}
-		steps = append(steps, step{what: fmt.Sprintf("build %s %s, this once; -no-peers does without", p.Name, p.Version), takes: 3 * time.Minute, do: do})
+		steps = append(steps,
+			step{
+				what: fmt.Sprintf("build %s %s, this once; -no-peers does without", p.Name, p.Version), takes: 3 * time.Minute,
+				do: do,
+			})
 	}
 	err := l.progress.run(ctx, steps)
-	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) }) // whatever the order of building
+	// Whatever the order of building.
+	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) })
 	return err
 }
 
@@ -255,7 +265,8 @@ func (w writeWorkload) config() remoteload.Config {
 }
 
 func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traffic *remoteload.Load, rounds int) error {
-	writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: writeConnections}, traffic)
+	writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: writeConnections},
+		traffic)
 	if err != nil {
 		return err
 	}
@@ -286,7 +297,8 @@ func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traff
 	m.perSecond = float64(rest.Written) / rest.Elapsed.Seconds()
 	m.acknowledged = first.Written + rest.Written
 	if m.acknowledged != uint64(rounds*traffic.Series) {
-		return fmt.Errorf("acknowledged %d of %d samples: %s", m.acknowledged, rounds*traffic.Series, first.Refused+rest.Refused)
+		return fmt.Errorf("acknowledged %d of %d samples: %s",
+			m.acknowledged, rounds*traffic.Series, first.Refused+rest.Refused)
 	}
 	if err := p.flush(ctx); err != nil {
 		return err
@@ -296,7 +308,8 @@ func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traff
 }
 
 // write sends rounds, and returns their cost.
-func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer, rounds int) (r loadgen.WriterResult, cost time.Duration, err error) {
+func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer,
+	rounds int) (r loadgen.WriterResult, cost time.Duration, err error) {
 	before, err := report.CPUTime(p.pid)
 	if err != nil {
 		return r, 0, err

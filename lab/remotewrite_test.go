@@ -43,11 +43,13 @@ func TestRemoteWriteRun(t *testing.T) {
 			if c.Acknowledged != 2000 || c.Found != 2000 || c.Lost() != 0 {
 				t.Errorf("%s, %s: %d samples acknowledged, %d found", load.ID, c.Name, c.Acknowledged, c.Found)
 			}
-			if len(c.Seconds) != 1 || c.Seconds[0] <= 0 || len(c.Ratio) != 1 || c.P50[0] <= 0 || c.P99[0] < c.P50[0] || c.PerSecond[0] <= 0 {
+			if len(c.Seconds) != 1 || c.Seconds[0] <= 0 || len(c.Ratio) != 1 || c.P50[0] <= 0 || c.P99[0] < c.P50[0] ||
+				c.PerSecond[0] <= 0 {
 				t.Errorf("%s, %s: no figures: %+v", load.ID, c.Name, c)
 			}
 		}
-		want := map[string]string{"one": "a peer, an old peer, Freshet", "two": "a peer, an old peer, does not understand version 2.0, Freshet"}[load.ID]
+		want := map[string]string{"one": "a peer, an old peer, Freshet",
+			"two": "a peer, an old peer, does not understand version 2.0, Freshet"}[load.ID]
 		if got := strings.Join(names, ", "); got != want {
 			t.Errorf("%s has %s, not %s", load.ID, got, want)
 		}
@@ -55,7 +57,8 @@ func TestRemoteWriteRun(t *testing.T) {
 			t.Errorf("a peer is %v times as expensive as itself", peer.Ratio[0])
 		}
 	}
-	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 2 || !strings.Contains(left, "start a broken peer: no such library") {
+	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 2 ||
+		!strings.Contains(left, "start a broken peer: no such library") {
 		t.Errorf("left out %q", left)
 	}
 }

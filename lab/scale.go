@@ -107,12 +107,14 @@ func (f *freshet) memory(ctx context.Context) (residentBytes, heap float64, err 
 }
 
 // withstand sends a load and reads its fate in the ledger.
-func (f *freshet) withstand(ctx context.Context, traffic *load.Load, rate float64, d time.Duration) (*report.Storm, error) {
+func (f *freshet) withstand(ctx context.Context, traffic *load.Load, rate float64,
+	d time.Duration) (*report.Storm, error) {
 	before, err := f.books(ctx)
 	if err != nil {
 		return nil, err
 	}
-	result, received, err := sendFor(ctx, f.running(), road{network: udp, segmented: true}, traffic, loadgen.Pace{Rate: rate, Duration: d})
+	result, received, err := sendFor(ctx, f.running(), road{network: udp, segmented: true}, traffic,
+		loadgen.Pace{Rate: rate, Duration: d})
 	if err != nil {
 		return nil, err
 	}

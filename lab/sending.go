@@ -74,7 +74,8 @@ func (s *sending) end() (loadgen.Result, error) {
 
 // sendFor sends for a while. It returns the result, and how many of its metrics the receiver
 // counted.
-func sendFor(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (loadgen.Result, uint64, error) {
+func sendFor(ctx context.Context, p *running, by road, traffic *load.Load,
+	pace loadgen.Pace) (loadgen.Result, uint64, error) {
 	before, err := p.received(ctx)
 	if err != nil {
 		return loadgen.Result{}, 0, err

@@ -30,7 +30,8 @@ func (p progress) run(ctx context.Context, steps []step) error {
 	all, begun := total(steps), time.Now()
 	for i, s := range steps {
 		left := total(steps[i:])
-		p.show(fmt.Sprintf("[%d/%d, %s left] %s", i+1, len(steps), minutes(corrected(left, all-left, time.Since(begun))), s.what))
+		p.show(fmt.Sprintf("[%d/%d, %s left] %s", i+1, len(steps), minutes(corrected(left, all-left, time.Since(begun))),
+			s.what))
 		err := s.do(ctx)
 		if err != nil {
 			// Ctrl-C also reaches the receivers, and their errors may come first.

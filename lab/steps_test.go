@@ -16,7 +16,8 @@ func TestStepsSayWhichFailed(t *testing.T) {
 	named := func(what string, err error) step {
 		return step{what: what, do: func(context.Context) error { done = append(done, what); return err }}
 	}
-	err := progress{out: io.Discard}.run(t.Context(), []step{named("first", nil), named("second", cause), named("third", nil)})
+	err := progress{out: io.Discard}.run(t.Context(),
+		[]step{named("first", nil), named("second", cause), named("third", nil)})
 	if !errors.Is(err, cause) || err.Error() != "step 2 of 3 failed, second: no such peer" {
 		t.Errorf("error %v", err)
 	}
@@ -27,7 +28,8 @@ func TestStepsSayWhichFailed(t *testing.T) {
 
 // An interruption is reported as one, whatever the step returns after its receiver was killed.
 func TestStepsSayThatTheyWereInterrupted(t *testing.T) {
-	for what, err := range map[string]error{"a step that then fails": errors.New("connection refused"), "a step that ends well": nil} {
+	for what, err := range map[string]error{"a step that then fails": errors.New("connection refused"),
+		"a step that ends well": nil} {
 		ctx, cancel := context.WithCancel(t.Context())
 		got := progress{out: io.Discard}.run(ctx, []step{
 			{what: "measure", do: func(context.Context) error { cancel(); return err }},

@@ -37,14 +37,16 @@ func (l *lab) techniqueSteps() []step {
 		l.benchmarkStep(t, "techniques", "./dogstatsd6", ".", 13, 100*time.Millisecond, rounds, &t.Parsing),
 		l.benchmarkStep(t, "decoders of remote write", "./cortex", ".", 8, 200*time.Millisecond, rounds, &t.Decoders),
 		l.benchmarkStep(t, "worker pools", "./m3pool", ".", 8, 200*time.Millisecond, rounds, &t.Pools),
-		l.benchmarkStep(t, "clients", "./clients", "^Benchmark(Counter|Gauge|Distribution|Set|Service)", 26, 100*time.Millisecond, rounds, &t.Clients),
+		l.benchmarkStep(t, "clients", "./clients", "^Benchmark(Counter|Gauge|Distribution|Set|Service)", 26,
+			100*time.Millisecond, rounds, &t.Clients),
 	}
 }
 
 // benchmarkStep runs the matching Go benchmarks of a package below lab. each is the time of
 // one benchmark, which is about doubled by the work around it. In each round each benchmark
 // has one turn, so that other work on the machine affects all alike.
-func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration, rounds int, results *report.Benchmarks) step {
+func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration,
+	rounds int, results *report.Benchmarks) step {
 	return step{
 		what:  what + ", as Go benchmarks",
 		takes: time.Duration(rounds*benchmarks)*2*each + 15*time.Second, // and to compile them
@@ -59,9 +61,10 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, ben
 				return fmt.Errorf("go test -c %s: %w\n%s", pkg, err, out)
 			}
 			for range rounds {
-				round, others, repeated, err := undisturbed(ctx, t.RepeatsAtMost, func(ctx context.Context) ([]report.Technique, float64, error) {
-					return benchmarkRound(ctx, program, pattern, each)
-				})
+				round, others, repeated, err := undisturbed(ctx, t.RepeatsAtMost,
+					func(ctx context.Context) ([]report.Technique, float64, error) {
+						return benchmarkRound(ctx, program, pattern, each)
+					})
 				if err != nil {
 					return err
 				}
@@ -74,8 +77,10 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, ben
 
 // benchmarkRound runs each benchmark once. It also returns the share of the processors that
 // others took meanwhile.
-func benchmarkRound(ctx context.Context, program, pattern string, each time.Duration) (round []report.Technique, others float64, err error) {
-	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem", "-test.benchtime", each.String(), "-test.timeout", "30m")
+func benchmarkRound(ctx context.Context, program, pattern string,
+	each time.Duration) (round []report.Technique, others float64, err error) {
+	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem",
+		"-test.benchtime", each.String(), "-test.timeout", "30m")
 	before, err := usedUntilNow()
 	if err != nil {
 		return nil, 0, err

@@ -25,15 +25,28 @@ const (
 // same run.
 func workloads() ([]*workload, error) {
 	all := []*workload{
-		{Load: report.Load{ID: "udp-1-40k", Name: "UDP, 1 metric a packet, 40,000 a second", Packed: 1, Rate: 40e3, Contexts: 1000, Goal: 1.0},
+		{Load: report.Load{
+			ID: "udp-1-40k", Name: "UDP, 1 metric a packet, 40,000 a second", Packed: 1, Rate: 40e3, Contexts: 1000, Goal: 1.0,
+		},
 			network: udp, bare: []string{recvfrom, recvmmsg, sleep1, sleep5}, peers: true},
-		{Load: report.Load{ID: "udp-1-200k", Name: "UDP, 1 metric a packet, 200,000 a second", Packed: 1, Rate: 200e3, Contexts: 1000, Goal: 0.65},
+		{Load: report.Load{
+			ID: "udp-1-200k", Name: "UDP, 1 metric a packet, 200,000 a second", Packed: 1, Rate: 200e3, Contexts: 1000,
+			Goal: 0.65,
+		},
 			network: udp, bare: []string{recvfrom, recvmmsg, sleep1, sleep5, gro}},
-		{Load: report.Load{ID: "udp-14-1k", Name: "UDP, 14 metrics a packet, 1,000 contexts", Packed: 14, Rate: 120e3, Contexts: 1000, Goal: 2.0},
+		{Load: report.Load{
+			ID: "udp-14-1k", Name: "UDP, 14 metrics a packet, 1,000 contexts", Packed: 14, Rate: 120e3, Contexts: 1000,
+			Goal: 2.0,
+		},
 			network: udp, bare: []string{recvfrom, sleep1, gro}, peers: true},
-		{Load: report.Load{ID: "udp-14-10k", Name: "UDP, 14 metrics a packet, 10,000 contexts", Packed: 14, Rate: 120e3, Contexts: 10_000, Goal: 3.1, WholeGoal: 1.25},
+		{Load: report.Load{
+			ID: "udp-14-10k", Name: "UDP, 14 metrics a packet, 10,000 contexts", Packed: 14, Rate: 120e3, Contexts: 10_000,
+			Goal: 3.1, WholeGoal: 1.25,
+		},
 			network: udp, bare: []string{recvfrom}},
-		{Load: report.Load{ID: "unixgram-81", Name: "Unix datagrams, 81 metrics a packet", Packed: 81, Rate: 120e3, Contexts: 1000, Goal: 4.4},
+		{Load: report.Load{
+			ID: "unixgram-81", Name: "Unix datagrams, 81 metrics a packet", Packed: 81, Rate: 120e3, Contexts: 1000, Goal: 4.4,
+		},
 			network: unixgram, bare: []string{unixRecv}, peers: true},
 	}
 	for _, w := range all {

@@ -33,7 +33,8 @@ func TestNoAllocations(t *testing.T) {
 			{"a message", func() { plain.Info("message") }},
 			{"LogAttrs", func() { call(plain) }},
 			{"all kinds", func() {
-				plain.LogAttrs(ctx, slog.LevelWarn, "two words", slog.Float64("f", 1.5), slog.Uint64("u", 1), slog.Time("t", at), slog.String("q", `a "quote"`), slog.Any("error", errRefused))
+				plain.LogAttrs(ctx, slog.LevelWarn, "two words", slog.Float64("f", 1.5), slog.Uint64("u", 1), slog.Time("t", at),
+					slog.String("q", `a "quote"`), slog.Any("error", errRefused))
 			}},
 			{"arguments", func() { // small numbers, since Go allocates for larger ones in an interface
 				plain.Info("message", "string", "value", "int", 3, "bool", true, "duration", time.Duration(5), "error", errRefused)

@@ -149,7 +149,8 @@ func TestRingTogether(t *testing.T) {
 		for line := range bytes.Lines(lines) {
 			var g, i int
 			var text string
-			if _, err := fmt.Sscanf(string(line), "%d %d %s\n", &g, &i, &text); err != nil && i%200 > 0 || text != strings.Repeat(string(rune('a'+g)), i%200) {
+			if _, err := fmt.Sscanf(string(line), "%d %d %s\n", &g, &i, &text); err != nil && i%200 > 0 ||
+				text != strings.Repeat(string(rune('a'+g)), i%200) {
 				t.Fatalf("garbled: %q", line)
 			}
 			if i < last[g] {

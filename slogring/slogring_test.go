@@ -165,7 +165,8 @@ func TestWhenLinesAreWritten(t *testing.T) {
 		after(1, "level=INFO msg=first", "level=INFO msg=second", "level=WARN msg=third")
 		l.Info("fourth")
 		l.Error("fifth")
-		after(0, "level=INFO msg=first", "level=INFO msg=second", "level=WARN msg=third", "level=INFO msg=fourth", "level=ERROR msg=fifth")
+		after(0, "level=INFO msg=first", "level=INFO msg=second", "level=WARN msg=third", "level=INFO msg=fourth",
+			"level=ERROR msg=fifth")
 		if out.writes != 3 {
 			t.Errorf("%d writes", out.writes)
 		}
@@ -221,7 +222,8 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 		repeat(5, func() { l.With("other", "handler").Warn("a") })
 		time.Sleep(delay)
 		synctest.Wait()
-		want := slices.Concat(slices.Repeat([]string{"level=INFO msg=a key=1"}, 3), slices.Repeat([]string{"level=INFO msg=b"}, 3),
+		want := slices.Concat(slices.Repeat([]string{"level=INFO msg=a key=1"}, 3),
+			slices.Repeat([]string{"level=INFO msg=b"}, 3),
 			slices.Repeat([]string{"level=WARN msg=a other=handler"}, 3))
 		out.expect(t, want...)
 		if s := h.Stats(); s.Suppressed != 999 || s.Written != 9 || s.Handled() != 1008 {
@@ -244,7 +246,8 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 		repeat(3, func() { l.Info("a") })
 		finish(t, h)
 		out.expect(t, slices.Concat(want, out.lines()[9:11], slices.Repeat([]string{"level=INFO msg=a"}, 3),
-			[]string{`level=INFO msg="log records suppressed" count=1 within=1s message=a`}, slices.Repeat([]string{"level=INFO msg=a"}, 3))...)
+			[]string{`level=INFO msg="log records suppressed" count=1 within=1s message=a`},
+			slices.Repeat([]string{"level=INFO msg=a"}, 3))...)
 		if s := h.Stats(); s != (Stats{Written: 15, Suppressed: 1000}) {
 			t.Errorf("at the end: %+v", s)
 		}
@@ -340,7 +343,8 @@ func TestLongMessages(t *testing.T) {
 		repeat(4, func() { l.Info(long + "2") })
 		finish(t, h)
 		for _, count := range []int{2, 3} { // one byte less than what is kept, and no half rune
-			line := fmt.Sprintf(`level=INFO msg="log records suppressed" count=%d within=0s message=x%s`, count, strings.Repeat("ö", textKept/2-1))
+			line := fmt.Sprintf(`level=INFO msg="log records suppressed" count=%d within=0s message=x%s`,
+				count, strings.Repeat("ö", textKept/2-1))
 			if !slices.Contains(out.lines(), line) {
 				t.Errorf("no line says %d:\n%s", count, out.all.String())
 			}
@@ -370,7 +374,8 @@ func TestLongLinesAreCut(t *testing.T) {
 		}
 		kept, mark, _ := strings.Cut(got, " !CUT=")
 		missing, _ := strconv.Atoi(strings.TrimSuffix(mark, "\n"))
-		if len(got) > most || len(got) < most-markBytes || !strings.HasPrefix(whole, kept) || len(kept)+missing != len(whole)-1 ||
+		if len(got) > most || len(got) < most-markBytes || !strings.HasPrefix(whole, kept) ||
+			len(kept)+missing != len(whole)-1 ||
 			!utf8.ValidString(got) || h.Stats() != (Stats{Cut: 1}) {
 			t.Fatalf("%d bytes: %q, %+v", len(whole), got, h.Stats())
 		}
@@ -394,18 +399,21 @@ func TestBlockedOutput(t *testing.T) {
 		}
 		l.Warn("w", "value", func1(func() slog.Value { t.Error("a line was formatted in vain"); return slog.Value{} }))
 		s := h.Stats()
-		if s.Handled() != 2401 || s.Suppressed != 1990 || s.Written != 0 || s.Waiting == 0 || s.Lost.Warn == 0 || s.Lost.Error == 0 {
+		if s.Handled() != 2401 || s.Suppressed != 1990 || s.Written != 0 || s.Waiting == 0 || s.Lost.Warn == 0 ||
+			s.Lost.Error == 0 {
 			t.Errorf("while the output is blocked: %+v", s)
 		}
 		before := time.Now()
 		c, cancel := within(3 * time.Second)
 		defer cancel()
 		err := h.Flush(c)
-		if want := fmt.Sprintf("flush log: %d records wait for the output: context deadline exceeded", s.Waiting); err == nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
+		if want := fmt.Sprintf("flush log: %d records wait for the output: context deadline exceeded", s.Waiting); err ==
+			nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("flush: %v", err)
 		}
 		err = h.Close(c)
-		if want := fmt.Sprintf("close log: %d records wait for the output: context deadline exceeded", s.Waiting); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("close log: %d records wait for the output: context deadline exceeded", s.Waiting); err ==
+			nil || err.Error() != want {
 			t.Errorf("close: %v", err)
 		}
 		if took := time.Since(before); took != 3*time.Second {
@@ -426,7 +434,8 @@ func TestBlockedOutput(t *testing.T) {
 		if n := out.sum("suppressed", "count"); n != s.Suppressed {
 			t.Errorf("%d suppressed are said of %+v", n, s)
 		}
-		for level, n := range map[string]uint64{"debug": s.Lost.Debug, "info": s.Lost.Info, "warn": s.Lost.Warn, "error": s.Lost.Error} {
+		for level, n := range map[string]uint64{"debug": s.Lost.Debug, "info": s.Lost.Info, "warn": s.Lost.Warn,
+			"error": s.Lost.Error} {
 			if said := out.sum("log records lost", level); said != n {
 				t.Errorf("%d %s are said to be lost of %+v", said, level, s)
 			}
@@ -610,7 +619,8 @@ func TestValuesThatMisbehave(t *testing.T) {
 	if len(lines) != 4 || !strings.HasPrefix(lines[0], `level=INFO msg=panics value="LogValue panicked\n`) {
 		t.Fatalf("%q", lines)
 	}
-	if want := []string{`level=INFO msg="from inside"`, "level=INFO msg=logs value=1", "level=INFO msg=waits value=2"}; !slices.Equal(lines[1:], want) {
+	if want := []string{`level=INFO msg="from inside"`,
+		"level=INFO msg=logs value=1", "level=INFO msg=waits value=2"}; !slices.Equal(lines[1:], want) {
 		t.Errorf("%q", lines[1:])
 	}
 }
@@ -711,7 +721,8 @@ func TestEveryRecordIsCounted(t *testing.T) {
 		for _, line := range out.logged() {
 			var level, message, rest string
 			var g, number int
-			if _, err := fmt.Sscanf(line, "level=%s msg=%s goroutine=%d number=%d text=%s", &level, &message, &g, &number, &rest); err != nil {
+			if _, err := fmt.Sscanf(line, "level=%s msg=%s goroutine=%d number=%d text=%s", &level, &message, &g, &number,
+				&rest); err != nil {
 				continue // torn
 			}
 			rest, missing, isCut := strings.Cut(line[strings.Index(line, "text=")+5:], " !CUT=")

@@ -105,32 +105,50 @@ var (
 // values are of every kind, with every way to become text.
 var values = []slog.Value{
 	slog.StringValue(""), slog.StringValue("plain"), slog.StringValue("two words"), slog.StringValue("a=b"),
-	slog.StringValue(`C:\temp`), slog.StringValue(`C:\my temp`), slog.StringValue(`"quoted"`), slog.StringValue("tab\tand\nline"),
+	slog.StringValue(`C:\temp`), slog.StringValue(`C:\my temp`), slog.StringValue(`"quoted"`),
+	slog.StringValue("tab\tand\nline"),
 	slog.StringValue("\x7f"), slog.StringValue("\x7f and space"), slog.StringValue("größe"), slog.StringValue("größe 2"),
-	slog.StringValue("no\u00a0break"), slog.StringValue("\u2028"), slog.StringValue("\ufffd"), slog.StringValue("\xff\xfe"),
-	slog.StringValue("\u200b"), slog.StringValue("日本語"), slog.StringValue("cut \xe6\x97"), slog.StringValue("\x00"), slog.StringValue("🙂 smile"),
-	slog.IntValue(0), slog.Int64Value(math.MinInt64), slog.Uint64Value(math.MaxUint64), slog.BoolValue(true), slog.BoolValue(false),
-	slog.Float64Value(0), slog.Float64Value(1e21), slog.Float64Value(.1), slog.Float64Value(math.Inf(-1)), slog.Float64Value(math.NaN()),
+	slog.StringValue("no\u00a0break"), slog.StringValue("\u2028"), slog.StringValue("\ufffd"),
+	slog.StringValue("\xff\xfe"),
+	slog.StringValue("\u200b"), slog.StringValue("日本語"), slog.StringValue("cut \xe6\x97"), slog.StringValue("\x00"),
+	slog.StringValue("🙂 smile"),
+	slog.IntValue(0), slog.Int64Value(math.MinInt64), slog.Uint64Value(math.MaxUint64), slog.BoolValue(true),
+	slog.BoolValue(false),
+	slog.Float64Value(0), slog.Float64Value(1e21), slog.Float64Value(.1), slog.Float64Value(math.Inf(-1)),
+	slog.Float64Value(math.NaN()),
 	slog.DurationValue(0), slog.DurationValue(1500 * time.Millisecond), slog.DurationValue(math.MinInt64),
-	slog.TimeValue(time.Time{}), slog.TimeValue(time.Unix(1795228020, 999999999).UTC()), slog.TimeValue(time.Unix(1, 5e5).In(here)),
-	slog.TimeValue(time.Date(12345, 1, 2, 3, 4, 5, 6, time.UTC)), slog.TimeValue(time.Date(-5, 1, 2, 3, 4, 5, 6, time.UTC)),
+	slog.TimeValue(time.Time{}), slog.TimeValue(time.Unix(1795228020, 999999999).UTC()),
+	slog.TimeValue(time.Unix(1, 5e5).In(here)),
+	slog.TimeValue(time.Date(12345, 1, 2, 3, 4, 5, 6, time.UTC)),
+	slog.TimeValue(time.Date(-5, 1, 2, 3, 4, 5, 6, time.UTC)),
 	slog.AnyValue(nil), slog.AnyValue(errors.New("plain")), slog.AnyValue(fmt.Errorf("read: %w", io.EOF)),
-	slog.AnyValue(&os.PathError{Op: "open", Path: "/no file", Err: os.ErrNotExist}), slog.AnyValue(noLevel), slog.AnyValue(&level{3}),
-	slog.AnyValue(panicking{"out of luck"}), slog.AnyValue(panicking{io.EOF}), slog.AnyValue(verbose{io.EOF}), slog.AnyValue(failing{}), slog.AnyValue(bang{"bang"}),
-	slog.AnyValue(text("plain")), slog.AnyValue(text("two words")), slog.AnyValue(text(nil)), slog.AnyValue(bytesOf("raw")),
-	slog.AnyValue([]byte("bytes")), slog.AnyValue([]byte(nil)), slog.AnyValue([]int{1, 2}), slog.AnyValue(map[string]int{"b": 2, "a": 1}),
-	slog.AnyValue(struct{ A, B int }{1, 2}), slog.AnyValue(&struct{ A string }{"x"}), slog.AnyValue(printed{"a string"}), slog.AnyValue(printed{"word"}),
-	slog.AnyValue(noBuf), slog.AnyValue(netip.MustParseAddr("::1")), slog.AnyValue(slog.LevelWarn), slog.AnyValue(int8(3)), slog.AnyValue('x'),
-	slog.AnyValue(&slog.Source{File: "/a b/c.go", Line: 7}), slog.AnyValue(&slog.Source{}), slog.AnyValue((*slog.Source)(nil)),
+	slog.AnyValue(&os.PathError{Op: "open", Path: "/no file", Err: os.ErrNotExist}), slog.AnyValue(noLevel),
+	slog.AnyValue(&level{3}),
+	slog.AnyValue(panicking{"out of luck"}), slog.AnyValue(panicking{io.EOF}), slog.AnyValue(verbose{io.EOF}),
+	slog.AnyValue(failing{}), slog.AnyValue(bang{"bang"}),
+	slog.AnyValue(text("plain")), slog.AnyValue(text("two words")), slog.AnyValue(text(nil)),
+	slog.AnyValue(bytesOf("raw")),
+	slog.AnyValue([]byte("bytes")), slog.AnyValue([]byte(nil)), slog.AnyValue([]int{1, 2}),
+	slog.AnyValue(map[string]int{"b": 2, "a": 1}),
+	slog.AnyValue(struct{ A, B int }{1, 2}), slog.AnyValue(&struct{ A string }{"x"}), slog.AnyValue(printed{"a string"}),
+	slog.AnyValue(printed{"word"}),
+	slog.AnyValue(noBuf), slog.AnyValue(netip.MustParseAddr("::1")), slog.AnyValue(slog.LevelWarn), slog.AnyValue(int8(3)),
+	slog.AnyValue('x'),
+	slog.AnyValue(&slog.Source{File: "/a b/c.go", Line: 7}), slog.AnyValue(&slog.Source{}),
+	slog.AnyValue((*slog.Source)(nil)),
 	slog.AnyValue(slog.Source{File: "c.go"}), slog.AnyValue(complex(1, 2)), slog.AnyValue([]slog.Attr{slog.Int("in", 1)}),
 	slog.AnyValue(valuer{slog.StringValue("resolved")}), slog.AnyValue(valuer{slog.AnyValue(valuer{slog.IntValue(5)})}),
 	slog.AnyValue(valuer{slog.GroupValue(slog.Int("a", 1), slog.Int("b", 2))}), slog.AnyValue(valuer{slog.GroupValue()}),
 	slog.AnyValue(valuer{slog.AnyValue(errors.New("late"))}),
-	slog.GroupValue(), slog.GroupValue(slog.String("k", "v")), slog.GroupValue(slog.Attr{}), slog.GroupValue(slog.Group("in", slog.Attr{}), slog.Int("x", 1)),
+	slog.GroupValue(), slog.GroupValue(slog.String("k", "v")), slog.GroupValue(slog.Attr{}),
+	slog.GroupValue(slog.Group("in", slog.Attr{}), slog.Int("x", 1)),
 	slog.GroupValue(slog.Int("a", 1), slog.Group("deep er", slog.Bool("b", true)), slog.Group("", slog.Int("inline", 1))),
 }
 
-var keys = []string{"key", "k", "two words", "a=b", "", "dots.in.it", `back\slash`, `"`, "größe", "\xff", "msg", "time", "a long key that has to be copied when it stands in a group"}
+var keys = []string{
+	"key", "k", "two words", "a=b", "", "dots.in.it", `back\slash`, `"`, "größe", "\xff", "msg", "time",
+	"a long key that has to be copied when it stands in a group",
+}
 
 // Each value, under each key, in a record, in a group, and by WithAttrs, gives the same bytes
 // as slog.TextHandler.
@@ -140,7 +158,8 @@ func TestSameBytes(t *testing.T) {
 		for _, key := range keys {
 			b := newBoth(Options{})
 			r := slog.NewRecord(at, slog.LevelInfo, "message", 0)
-			r.AddAttrs(slog.Attr{Key: key, Value: v}, slog.Int("next", 1), slog.Group(key, slog.Attr{Key: key, Value: v}, slog.Int("next", 2)), slog.Int("last", 3))
+			r.AddAttrs(slog.Attr{Key: key, Value: v}, slog.Int("next", 1),
+				slog.Group(key, slog.Attr{Key: key, Value: v}, slog.Int("next", 2)), slog.Int("last", 3))
 			b.handle(t, r)
 			b.with(func(h slog.Handler) slog.Handler { return h.WithAttrs([]slog.Attr{{Key: key, Value: v}}) })
 			b.handle(t, r)
@@ -288,8 +307,10 @@ func FuzzSameBytes(f *testing.F) {
 		}
 		b := newBoth(Options{})
 		r := slog.NewRecord(time.Unix(0, nanoseconds).In(here), slog.Level(len(key)), message, 0)
-		r.AddAttrs(slog.String(key, value), slog.Any(key, errors.New(value)), slog.Any(key, printed{value}), slog.Any(key, text(value)),
-			slog.Any(key, []byte(value)), slog.Group(key, slog.String(value, message)), slog.Time(value, r.Time), slog.Float64(message, float64(nanoseconds)))
+		r.AddAttrs(slog.String(key, value), slog.Any(key, errors.New(value)), slog.Any(key, printed{value}),
+			slog.Any(key, text(value)),
+			slog.Any(key, []byte(value)), slog.Group(key, slog.String(value, message)), slog.Time(value, r.Time),
+			slog.Float64(message, float64(nanoseconds)))
 		b.handle(t, r)
 		if key != "" {
 			b.with(func(h slog.Handler) slog.Handler {

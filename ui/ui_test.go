@@ -34,7 +34,8 @@ func TestTheBundleIsFresh(t *testing.T) {
 func TestImportsMakeNoCycle(t *testing.T) {
 	imports := importsOf(t, os.DirFS("src"))
 	if len(imports["main.tsx"]) == 0 || !slices.Contains(imports["query.tsx"], "editor.ts") {
-		t.Fatalf("the test does not find imports: main.tsx has %v, query.tsx has %v", imports["main.tsx"], imports["query.tsx"])
+		t.Fatalf("the test does not find imports: main.tsx has %v, query.tsx has %v",
+			imports["main.tsx"], imports["query.tsx"])
 	}
 	if cycle := cycleIn(imports); cycle != nil {
 		t.Errorf("%s: move what they share into a file of its own", strings.Join(cycle, " imports "))
@@ -48,11 +49,17 @@ func TestCyclesAreFound(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"none", map[string]string{"a.ts": "import { b } from './b'\nimport { c } from './c'", "b.ts": "import { c } from './c'", "c.ts": "import { x } from 'a'"}, ""},
-		{"two files", map[string]string{"a.ts": "import {\n  b,\n} from './b'", "b.tsx": "import { a } from './a'"}, "a.ts b.tsx a.ts"},
-		{"a type", map[string]string{"a.ts": "import { b } from './b'", "b.ts": "import type { A } from './a'"}, "a.ts b.ts a.ts"},
-		{"an import at run time", map[string]string{"a.ts": "void import('./b')", "b.ts": "export { a } from './a'"}, "a.ts b.ts a.ts"},
-		{"three files", map[string]string{"a.ts": "import './b'", "b.ts": "import './c'", "c.ts": "import './a'"}, "a.ts b.ts c.ts a.ts"},
+		{"none",
+			map[string]string{"a.ts": "import { b } from './b'\nimport { c } from './c'", "b.ts": "import { c } from './c'",
+				"c.ts": "import { x } from 'a'"}, ""},
+		{"two files", map[string]string{"a.ts": "import {\n  b,\n} from './b'", "b.tsx": "import { a } from './a'"},
+			"a.ts b.tsx a.ts"},
+		{"a type", map[string]string{"a.ts": "import { b } from './b'", "b.ts": "import type { A } from './a'"},
+			"a.ts b.ts a.ts"},
+		{"an import at run time", map[string]string{"a.ts": "void import('./b')", "b.ts": "export { a } from './a'"},
+			"a.ts b.ts a.ts"},
+		{"three files", map[string]string{"a.ts": "import './b'", "b.ts": "import './c'", "c.ts": "import './a'"},
+			"a.ts b.ts c.ts a.ts"},
 	} {
 		src := fstest.MapFS{}
 		for name, text := range c.files {

@@ -154,7 +154,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("help does not have %q:\n%s", want, help)
 		}
 	}
-	if code, page, _ := freshet(t, "help", "exit-codes"); code != command.OK || !strings.Contains(page, "mistake on the command line") {
+	if code, page, _ := freshet(t, "help", "exit-codes"); code != command.OK ||
+		!strings.Contains(page, "mistake on the command line") {
 		t.Errorf("exit code %d, %s", code, page)
 	}
 }
@@ -181,7 +182,9 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 		case "backup":
 			answer = `{"path":"` + hostile + `"}`
 		}
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, answer)
+		}))
 		defer server.Close()
 		args = append(args, "--json")
 		if command, _, err := newRootCommand().Find(args); err == nil && command.Flags().Lookup("server") != nil {

@@ -23,13 +23,15 @@ func TestWithoutACommand(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() { ended <- execute(ctx, nil, &said, &notes) }()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said.String(), "\nTry:\n"); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said.String(),
+		"\nTry:\n"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 30s: the server says what to try\n%s%s", &said, &notes)
 		}
 	}
 	var told answer.Listening
-	if err := files.ReadJSON(filepath.Join("data", answer.ListeningFile), &told); err != nil || !strings.Contains(said.String(), "  HTTP       http://"+told.HTTP+"  ") {
+	if err := files.ReadJSON(filepath.Join("data", answer.ListeningFile), &told); err != nil ||
+		!strings.Contains(said.String(), "  HTTP       http://"+told.HTTP+"  ") {
 		t.Errorf("%v, %+v\n%s", err, told, &said)
 	}
 	stop()
@@ -37,7 +39,8 @@ func TestWithoutACommand(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, &notes)
 	}
 	for _, flag := range []string{"--help", "-h"} {
-		if code, stdout, stderr := freshet(t, flag); code != command.OK || stderr != "" || !strings.Contains(stdout, "Run a server:") {
+		if code, stdout, stderr := freshet(t, flag); code != command.OK || stderr != "" ||
+			!strings.Contains(stdout, "Run a server:") {
 			t.Errorf("%s: exit code %d, %s%s", flag, code, stdout, stderr)
 		}
 	}

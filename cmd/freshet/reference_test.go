@@ -39,8 +39,11 @@ func reference(root *cobra.Command) string {
 	p := page{settings: pflag.NewFlagSet("", pflag.PanicOnError), asking: pflag.NewFlagSet("", pflag.PanicOnError)}
 	apiclient.Flags(p.asking)
 	settings.NewSource(p.settings)
-	fmt.Fprintf(&p, "# Commands\n\nGenerated from the binary: change the command, then run `%s`.\n\n%s\n", updateReference, root.Long)
-	fmt.Fprintf(&p, "\n## Flags of many commands\n\nEach command has -h, --help. A command that asks a server has\n\n```\n%s```\n", p.asking.FlagUsages())
+	fmt.Fprintf(&p, "# Commands\n\nGenerated from the binary: change the command, then run `%s`.\n\n%s\n", updateReference,
+		root.Long)
+	fmt.Fprintf(&p,
+		"\n## Flags of many commands\n\nEach command has -h, --help. A command that asks a server has\n\n```\n%s```\n",
+		p.asking.FlagUsages())
 	for _, group := range root.Groups() {
 		fmt.Fprintf(&p, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
 		for _, c := range root.Commands() {

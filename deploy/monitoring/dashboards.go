@@ -54,23 +54,33 @@ func dashboards() []dashboard { return []dashboard{flow(), process()} }
 // flow has a row for each stage in the order of the pipeline: rate at the left, latency at the
 // right.
 func flow() dashboard {
-	d := dashboard{UID: "freshet-flow", Title: "Freshet / Flow", About: "Where the time goes between a sender and a query, stage by stage: rate at the left, latency at the right."}
+	d := dashboard{
+		UID: "freshet-flow", Title: "Freshet / Flow",
+		About: "Where the time goes between a sender and a query, stage by stage: rate at the left, latency at the right.",
+	}
 	d.Rows = append(d.Rows, row{"Seen from outside", []panel{
-		{Title: "Freshness, p99", Unit: "s", About: "From the sending of a sample until a query has it, measured by a probe every two seconds. A datagram waits for the end of its second.",
+		{Title: "Freshness, p99", Unit: "s",
+			About: "From the sending of a sample until a query has it, measured by a probe every two seconds. " +
+				"A datagram waits for the end of its second.",
 			Queries: []query{{quantileNow(0.99, "freshet_freshness_seconds", of, "tenant", "path"), "{{tenant}} {{path}}"}}},
 		{Title: "Samples by state", Unit: "cps", About: "The fates of samples, by the ledger.",
-			Queries: []query{{`sum by (state) (rate(freshet_ledger_samples_total{` + of + `}[$__rate_interval])) > 0`, "{{state}}"}}},
+			Queries: []query{{`sum by (state) (rate(freshet_ledger_samples_total{` + of + `}[$__rate_interval])) > 0`,
+				"{{state}}"}}},
 		{Title: "Lost or refused", Unit: "cps", About: "Empty if all is well.", Queries: []query{
-			{`sum(rate(freshet_dogstatsd_kernel_dropped_packets_total{` + of + `}[$__rate_interval]))`, "datagrams dropped by the kernel"},
+			{`sum(rate(freshet_dogstatsd_kernel_dropped_packets_total{` + of + `}[$__rate_interval]))`,
+				"datagrams dropped by the kernel"},
 			{`sum by (reason) (rate(freshet_limit_samples_total{` + of + `}[$__rate_interval]))`, "over a limit: {{reason}}"},
-			{`sum by (reason) (rate(freshet_distributor_refused_total{` + of + `}[$__rate_interval]))`, "requests' samples: {{reason}}"},
+			{`sum by (reason) (rate(freshet_distributor_refused_total{` + of + `}[$__rate_interval]))`,
+				"requests' samples: {{reason}}"},
 			{`sum(rate(freshet_freshness_lost_total{` + of + `}[$__rate_interval]))`, "probes"},
 		}},
 	}})
 	for s := range stage.NumStages {
 		in := fmt.Sprintf(`%s,stage=%q`, of, s)
 		d.Rows = append(d.Rows, row{"", []panel{
-			{Title: s.String() + ": rate", Unit: "cps", About: about[s], Queries: []query{{`sum by (input) (rate(freshet_stage_samples_total{` + in + `}[$__rate_interval]))`, "{{input}}"}}},
+			{Title: s.String() + ": rate", Unit: "cps", About: about[s],
+				Queries: []query{{`sum by (input) (rate(freshet_stage_samples_total{` + in + `}[$__rate_interval]))`,
+					"{{input}}"}}},
 			{Title: s.String() + ": latency", Unit: "s", About: about[s] + " The line is its budget.", Queries: []query{
 				{quantileNow(0.5, "freshet_stage_seconds", in, "input"), "{{input}} p50"},
 				{quantileNow(0.99, "freshet_stage_seconds", in, "input"), "{{input}} p99"},
@@ -85,21 +95,39 @@ func flow() dashboard {
 func process() dashboard {
 	rate := func(metric string) string { return `sum(rate(` + metric + `{` + of + `}[$__rate_interval]))` }
 	now := func(metric string) string { return `sum(` + metric + `{` + of + `})` }
-	return dashboard{UID: "freshet-process", Title: "Freshet / Process", About: "What Freshet costs, and what is near its bound.", Rows: []row{
-		{"Processor and memory", []panel{
-			{Title: "Processor", Unit: "percentunit", About: "1 is one core.", Queries: []query{{rate("process_cpu_seconds_total"), "all"}}},
-			{Title: "Memory", Unit: "bytes", About: "Resident, and the heap in use.", Queries: []query{{now("process_resident_memory_bytes"), "resident"}, {now("go_memstats_heap_inuse_bytes"), "heap"}, {now("go_memstats_stack_inuse_bytes"), "stacks"}}},
-			{Title: "Goroutines", Unit: "short", About: "Rising without end: something waits for ever.", Queries: []query{{now("go_goroutines"), "goroutines"}, {now("go_threads"), "threads"}}},
-		}},
-		{"What is held", []panel{
-			{Title: "Series", Unit: "short", About: "In the aggregator, and in the head of each store.", Queries: []query{{now("freshet_aggregator_series"), "aggregator"}, {`sum by (tenant, store) (prometheus_tsdb_head_series{` + of + `})`, "{{tenant}} {{store}}"}}},
-			{Title: "Journal", Unit: "bytes", About: "Since the last checkpoint: what a restart reads.", Queries: []query{{now("freshet_aggregator_journal_bytes"), "journal"}}},
-			{Title: "Requests that wait", Unit: "short", About: "In the ingester's queue.", Queries: []query{{now("freshet_ingester_waiting_requests"), "waiting"}}},
-		}},
-		{"Work", []panel{
-			{Title: "Datagrams read", Unit: "pps", About: "By socket.", Queries: []query{{`sum by (listener) (rate(freshet_dogstatsd_packets_total{` + of + `}[$__rate_interval]))`, "{{listener}}"}}},
-			{Title: "Requests, p99", Unit: "s", About: "Remote write and OTLP, from the first byte to the answer, by status.", Queries: []query{{quantileNow(0.99, "freshet_receive_request_seconds", of, "status"), "{{status}}"}}},
-			{Title: "Log", Unit: "cps", About: "Records by their fate.", Queries: []query{{`sum by (outcome) (rate(freshet_log_records_total{` + of + `}[$__rate_interval]))`, "{{outcome}}"}}},
-		}},
-	}}
+	return dashboard{UID: "freshet-process", Title: "Freshet / Process",
+		About: "What Freshet costs, and what is near its bound.", Rows: []row{
+			{"Processor and memory", []panel{
+				{Title: "Processor", Unit: "percentunit", About: "1 is one core.",
+					Queries: []query{{rate("process_cpu_seconds_total"), "all"}}},
+				{Title: "Memory", Unit: "bytes", About: "Resident, and the heap in use.",
+					Queries: []query{
+						{now("process_resident_memory_bytes"), "resident"}, {now("go_memstats_heap_inuse_bytes"), "heap"},
+						{now("go_memstats_stack_inuse_bytes"), "stacks"},
+					}},
+				{Title: "Goroutines", Unit: "short", About: "Rising without end: something waits for ever.",
+					Queries: []query{{now("go_goroutines"), "goroutines"}, {now("go_threads"), "threads"}}},
+			}},
+			{"What is held", []panel{
+				{Title: "Series", Unit: "short", About: "In the aggregator, and in the head of each store.",
+					Queries: []query{
+						{now("freshet_aggregator_series"), "aggregator"},
+						{`sum by (tenant, store) (prometheus_tsdb_head_series{` + of + `})`, "{{tenant}} {{store}}"},
+					}},
+				{Title: "Journal", Unit: "bytes", About: "Since the last checkpoint: what a restart reads.",
+					Queries: []query{{now("freshet_aggregator_journal_bytes"), "journal"}}},
+				{Title: "Requests that wait", Unit: "short", About: "In the ingester's queue.",
+					Queries: []query{{now("freshet_ingester_waiting_requests"), "waiting"}}},
+			}},
+			{"Work", []panel{
+				{Title: "Datagrams read", Unit: "pps", About: "By socket.",
+					Queries: []query{{`sum by (listener) (rate(freshet_dogstatsd_packets_total{` + of + `}[$__rate_interval]))`,
+						"{{listener}}"}}},
+				{Title: "Requests, p99", Unit: "s", About: "Remote write and OTLP, from the first byte to the answer, by status.",
+					Queries: []query{{quantileNow(0.99, "freshet_receive_request_seconds", of, "status"), "{{status}}"}}},
+				{Title: "Log", Unit: "cps", About: "Records by their fate.",
+					Queries: []query{{`sum by (outcome) (rate(freshet_log_records_total{` + of + `}[$__rate_interval]))`,
+						"{{outcome}}"}}},
+			}},
+		}}
 }

@@ -42,9 +42,11 @@ func (d dashboard) grafana() []byte {
 		"time": object{"from": "now-15m", "to": "now"}, "timezone": "browser",
 		"templating": object{"list": []object{
 			{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-			{"name": "instance", "label": "Instance", "type": "query", "datasource": source, "refresh": 2, "includeAll": true, "multi": true, "allValue": ".*",
-				"definition": `label_values(up{job="freshet"}, instance)`, "query": object{"query": `label_values(up{job="freshet"}, instance)`, "refId": "instances"},
-				"current": object{"text": "All", "value": "$__all"}},
+			{"name": "instance", "label": "Instance", "type": "query", "datasource": source, "refresh": 2, "includeAll": true,
+				"multi": true, "allValue": ".*",
+				"definition": `label_values(up{job="freshet"}, instance)`,
+				"query":      object{"query": `label_values(up{job="freshet"}, instance)`, "refId": "instances"},
+				"current":    object{"text": "All", "value": "$__all"}},
 		}},
 		"panels": panels,
 	}, "", "  ")
@@ -57,16 +59,20 @@ func (d dashboard) grafana() []byte {
 func (p panel) grafana() object {
 	var targets []object
 	for i, q := range p.Queries {
-		targets = append(targets, object{"refId": string(rune('A' + i)), "datasource": source, "expr": q.Expr, "legendFormat": q.Legend})
+		targets = append(targets,
+			object{"refId": string(rune('A' + i)), "datasource": source, "expr": q.Expr, "legendFormat": q.Legend})
 	}
 	return object{
 		"type": "timeseries", "title": p.Title, "description": p.About, "datasource": source, "targets": targets,
-		"fieldConfig": object{"defaults": object{"unit": p.Unit, "min": 0, "custom": object{"fillOpacity": 8, "lineWidth": 1, "showPoints": "never"}}, "overrides": []object{
+		"fieldConfig": object{"defaults": object{"unit": p.Unit, "min": 0,
+			"custom": object{"fillOpacity": 8, "lineWidth": 1, "showPoints": "never"}}, "overrides": []object{
 			{"matcher": object{"id": "byName", "options": "budget"}, "properties": []object{
 				{"id": "color", "value": object{"mode": "fixed", "fixedColor": "red"}},
 				{"id": "custom.lineStyle", "value": object{"fill": "dash"}},
 			}},
 		}},
-		"options": object{"legend": object{"displayMode": "list", "placement": "bottom"}, "tooltip": object{"mode": "multi", "sort": "desc"}},
+		"options": object{
+			"legend": object{"displayMode": "list", "placement": "bottom"}, "tooltip": object{"mode": "multi", "sort": "desc"},
+		},
 	}
 }

@@ -130,7 +130,9 @@ func series(name string, set map[string]string, scale float64) string {
 // statsd_exporter does not map.
 func (p *pair) foreseen(l line) bool {
 	_, _, present := p.theirs.GetMapping(l.name, l.kind)
-	return !present && slices.ContainsFunc(p.text.Notes, func(n statsdexporter.Note) bool { return strings.Contains(n.Text, "may leave without a mapping") })
+	return !present && slices.ContainsFunc(p.text.Notes, func(n statsdexporter.Note) bool {
+		return strings.Contains(n.Text, "may leave without a mapping")
+	})
 }
 
 var lineTypes = []line{
@@ -154,12 +156,13 @@ func generate(r *rand.Rand, file string, n int) (lines []line) {
 	words := words(file)
 	var patterns []string
 	for _, m := range regexp.MustCompile(`(?m)match: *["']?([^"'\n]+)`).FindAllStringSubmatch(file, -1) {
-		patterns = append(patterns, regexp.MustCompile(`\\.|[()|^$]|\?P?<?\w*>?`).ReplaceAllStringFunc(m[1], func(s string) string {
-			if s == `\.` {
-				return "."
-			}
-			return ""
-		}))
+		patterns = append(patterns,
+			regexp.MustCompile(`\\.|[()|^$]|\?P?<?\w*>?`).ReplaceAllStringFunc(m[1], func(s string) string {
+				if s == `\.` {
+					return "."
+				}
+				return ""
+			}))
 	}
 	word := func() string { return words[r.IntN(len(words))] }
 	for range n {
@@ -236,7 +239,8 @@ func TestSameSeriesOfAnyGlobs(t *testing.T) {
 		unordered := r.IntN(2) == 0
 		fmt.Fprintf(&b, "defaults:\n  glob_disable_ordering: %v\nmappings:\n", unordered)
 		for i := range 1 + r.IntN(7) {
-			fmt.Fprintf(&b, "  - match: %q\n    name: r%d_$1\n    labels: {rule: \"%d\", all: \"$0-${2}\", both: \"$1.${2}\"}\n", randomGlob(r, 4), i, i)
+			fmt.Fprintf(&b, "  - match: %q\n    name: r%d_$1\n    labels: {rule: \"%d\", all: \"$0-${2}\", both: \"$1.${2}\"}\n",
+				randomGlob(r, 4), i, i)
 			if kind := r.IntN(6); kind < 3 {
 				fmt.Fprintf(&b, "    match_metric_type: %s\n", []string{"counter", "gauge", "observer"}[kind])
 			}
@@ -304,17 +308,24 @@ func TestNotes(t *testing.T) {
 		{"a ttl of one mapping", "mappings:\n- {match: a, name: b, ttl: 1m}", "2: ttl: 1m0s has no equivalent"},
 		{"summaries", "mappings:\n- {match: a, name: b, observer_type: summary}", "2: a summary becomes a native histogram"},
 		{"summaries by default", "defaults: {observer_type: summary}", "0: defaults.observer_type: summaries become"},
-		{"observers are summaries if nothing is said", "mappings:\n- {match: a, name: b, match_metric_type: observer}", "2: a summary becomes"},
-		{"both histograms", "mappings:\n- {match: a, name: b, observer_type: histogram, histogram_options: {native_histogram_bucket_factor: 1.1}}",
+		{"observers are summaries if nothing is said", "mappings:\n- {match: a, name: b, match_metric_type: observer}",
+			"2: a summary becomes"},
+		{"both histograms",
+			"mappings:\n- {match: a, name: b, observer_type: histogram, histogram_options: " +
+				"{native_histogram_bucket_factor: 1.1}}",
 			"2: native_histogram_bucket_factor"},
 		{"a scale that cannot be", "mappings:\n- {match: a, name: b, scale: -1}", "2: scale: -1 is left out"},
 		{"labels with a meaning", "mappings:\n- {match: a, name: b, labels: {le: x}}", "2: the label le is left out"},
 		{"buckets that a client counts", "mappings:\n- {match: a.*, name: b_bucket, labels: {le: $1}}", ""},
-		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}", "2: statsd_exporter garbles the label xx"},
-		{"buckets that are none", "mappings:\n- {match: a, name: b, match_metric_type: observer, observer_type: histogram, histogram_options: {buckets: [2, 1]}}",
+		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}",
+			"2: statsd_exporter garbles the label xx"},
+		{"buckets that are none",
+			"mappings:\n- {match: a, name: b, match_metric_type: observer, observer_type: histogram, histogram_options: " +
+				"{buckets: [2, 1]}}",
 			"2: is refused until it is mended: buckets[1] is not above"},
 		{"a short ttl", "defaults: {ttl: 3s}", "0: defaults.ttl: 3s is shorter"},
-		{"no way back", "defaults: {glob_disable_ordering: true}\nmappings:\n- {match: a.*.c, name: b}\n- {match: a.b.d, name: c}",
+		{"no way back",
+			"defaults: {glob_disable_ordering: true}\nmappings:\n- {match: a.*.c, name: b}\n- {match: a.b.d, name: c}",
 			"3: takes names such as a.b.c"},
 	} {
 		got, err := statsdexporter.Convert([]byte(c.file))
@@ -326,7 +337,8 @@ func TestNotes(t *testing.T) {
 		for _, n := range got.Notes {
 			notes = append(notes, fmt.Sprintf("%d: %s", n.Line, n.Text))
 		}
-		if joined := strings.Join(notes, "\n"); len(notes) > 1 || !strings.HasPrefix(joined, c.want) || (c.want == "") != (joined == "") {
+		if joined := strings.Join(notes, "\n"); len(notes) > 1 || !strings.HasPrefix(joined, c.want) ||
+			(c.want == "") != (joined == "") {
 			t.Errorf("%s: got %q, want %q", c.why, joined, c.want)
 		}
 		if !strings.Contains(c.want, "refused") {
@@ -340,7 +352,8 @@ func TestBucketsOfCounters(t *testing.T) {
 	for _, honor := range []string{"", ", honor_labels: true"} {
 		p := newPair(t, "mappings:\n- {match: a.*, match_metric_type: counter, name: b_bucket, labels: {le: $1}"+honor+"}")
 		for _, l := range []line{
-			{theirs.MetricTypeCounter, dogstatsd.Count, "a.5", "x", "y"}, {theirs.MetricTypeCounter, dogstatsd.Count, "a.+Inf", "le", "7"},
+			{theirs.MetricTypeCounter, dogstatsd.Count, "a.5", "x", "y"},
+			{theirs.MetricTypeCounter, dogstatsd.Count, "a.+Inf", "le", "7"},
 		} {
 			if got, want := p.ourSeries(l), p.theirSeries(l); got != want {
 				t.Errorf("%v%s: got %s, want %s", l, honor, got, want)
@@ -380,10 +393,13 @@ func FuzzConvert(f *testing.F) {
 		}
 	}
 	f.Add("mappings:\n- {match: a.*, name: b, help: \"it's\\n\\u2028:\", labels: {xx: '$1$$#%', null: ~}}")
-	f.Add("mappings:\n- {match: '(a|b.*', match_type: regex, name: b}\n- {match: '(?i)a|b.*', match_type: regex, name: b$0}")
+	f.Add("mappings:\n- {match: '(a|b.*', match_type: regex, name: b}\n- {match: '(?i)a|b.*', match_type: " +
+		"regex, name: b$0}")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := statsdexporter.Convert([]byte(text))
-		if err == nil && !slices.ContainsFunc(c.Notes, func(n statsdexporter.Note) bool { return strings.HasPrefix(n.Text, "is refused until") }) {
+		if err == nil &&
+			!slices.ContainsFunc(c.Notes,
+				func(n statsdexporter.Note) bool { return strings.HasPrefix(n.Text, "is refused until") }) {
 			load(t, c.Text)
 		}
 	})

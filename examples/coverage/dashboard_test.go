@@ -30,7 +30,8 @@ func startFreshet(t *testing.T) (httpAddress, udp string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build freshet: %v\n%s", err, out)
 	}
-	cmd := exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0",
+	cmd := exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
+		"--distributor-otlp-grpc-listen", "127.0.0.1:0",
 		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", "", "--dogstatsd-unix", "")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -139,7 +140,9 @@ func TestDashboard(t *testing.T) {
 	listening, ended := make(chan string, 1), make(chan error, 1)
 	var logs bytes.Buffer
 	go func() {
-		ended <- run(ctx, []string{"--listen", "127.0.0.1:0", "--ndjson", export, "--metrics", udp, "--refresh-interval", "0", "--log-requests"}, &logs,
+		ended <- run(ctx,
+			[]string{"--listen", "127.0.0.1:0", "--ndjson", export, "--metrics", udp, "--refresh-interval", "0",
+				"--log-requests"}, &logs,
 			func(a net.Addr) { listening <- a.String() })
 	}()
 	var service string
@@ -205,8 +208,11 @@ func TestDashboard(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{`msg="index refreshed" documents=1 `, `msg="documents refused" count=1 first="line 2: carrier: is missing"`, `msg="refresh failed, the index stays as it was"`,
-		`msg="coverage asked" code=200 origin=01001000 destination=20040002 offers=1`, `message="coverage asked"`, "msg=stopped"} {
+	for _, want := range []string{`msg="index refreshed" documents=1 `,
+		`msg="documents refused" count=1 first="line 2: carrier: is missing"`,
+		`msg="refresh failed, the index stays as it was"`,
+		`msg="coverage asked" code=200 origin=01001000 destination=20040002 offers=1`, `message="coverage asked"`,
+		"msg=stopped"} {
 		if !strings.Contains(logs.String(), want) {
 			t.Errorf("the log has no %s", want)
 		}

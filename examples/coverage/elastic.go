@@ -46,7 +46,8 @@ func newElastic(address, apiKey, index string, options ...elastictransport.Optio
 	}
 	es, err := elastictransport.NewClient(append([]elastictransport.Option{
 		elastictransport.WithURLs(u), elastictransport.WithAPIKey(apiKey),
-		elastictransport.WithRetry(maxRetries, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+		elastictransport.WithRetry(maxRetries, http.StatusTooManyRequests, http.StatusBadGateway,
+			http.StatusServiceUnavailable, http.StatusGatewayTimeout),
 		elastictransport.WithRetryBackoff(func(attempt int) time.Duration {
 			longest := 100 * time.Millisecond << attempt
 			return longest/2 + rand.N(longest/2) // so that slices do not come back all at once
@@ -81,7 +82,8 @@ func (e *elastic) loadOnce(ctx context.Context, into *sink) error {
 	var opened struct {
 		ID string `json:"id"`
 	}
-	err := e.do(ctx, "open a point in time", http.MethodPost, "/"+url.PathEscape(e.index)+"/_pit?keep_alive="+keepAlive, nil, &opened)
+	err := e.do(ctx, "open a point in time", http.MethodPost, "/"+url.PathEscape(e.index)+"/_pit?keep_alive="+keepAlive,
+		nil, &opened)
 	if err != nil {
 		return err
 	}
@@ -161,7 +163,8 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 			return err
 		}
 		if got.TimedOut || got.Shards.Failed > 0 {
-			return fmt.Errorf("read a page: %d shards failed, timed out: %t, and so documents are missing: %s", got.Shards.Failed, got.TimedOut, cut(got.Shards.Failures))
+			return fmt.Errorf("read a page: %d shards failed, timed out: %t, and so documents are missing: %s",
+				got.Shards.Failed, got.TimedOut, cut(got.Shards.Failures))
 		}
 		if t := got.Hits.Total; t != nil && ask.TrackTotalHits {
 			total = t.Value

@@ -157,7 +157,8 @@ func TestElasticLoad(t *testing.T) {
 		{"all pages of all slices", func(*standIn) {}, 95, 0, 1, 0, ""},
 		{"one page", func(s *standIn) { s.documents = s.documents[:3] }, 3, 0, 1, 0, ""},
 		{"nothing", func(s *standIn) { s.documents = nil }, 0, 0, 1, 0, ""},
-		{"documents that are not valid are counted", func(s *standIn) { s.documents[17] = `{"carrier":""}`; s.documents[50] = `[]` }, 93, 2, 1, 0, ""},
+		{"documents that are not valid are counted",
+			func(s *standIn) { s.documents[17] = `{"carrier":""}`; s.documents[50] = `[]` }, 93, 2, 1, 0, ""},
 		{"too many of them", func(s *standIn) {
 			for i := range 4 {
 				s.documents[i] = `{}`
@@ -169,9 +170,12 @@ func TestElasticLoad(t *testing.T) {
 		{"one that is away for a while", func(s *standIn) {
 			s.fail = fail(503, ``, func(request int) bool { return request <= 5 })
 		}, 95, 0, 1, 3 * time.Second, ""},
-		{"one that stays away", func(s *standIn) { s.fail = fail(503, `no master`, always) }, 0, 0, 0, 6 * time.Second, "open a point in time of http://es:9200/coverage: 503 Service Unavailable: no master"},
-		{"no such index", func(s *standIn) { s.fail = fail(404, `index_not_found_exception`, always) }, 0, 0, 0, 0, "404 Not Found: index_not_found_exception"},
-		{"no right to read", func(s *standIn) { s.fail = fail(403, `security_exception`, always) }, 0, 0, 0, 0, "403 Forbidden"},
+		{"one that stays away", func(s *standIn) { s.fail = fail(503, `no master`, always) }, 0, 0, 0, 6 * time.Second,
+			"open a point in time of http://es:9200/coverage: 503 Service Unavailable: no master"},
+		{"no such index", func(s *standIn) { s.fail = fail(404, `index_not_found_exception`, always) }, 0, 0, 0, 0,
+			"404 Not Found: index_not_found_exception"},
+		{"no right to read", func(s *standIn) { s.fail = fail(403, `security_exception`, always) }, 0, 0, 0, 0,
+			"403 Forbidden"},
 		// Of another point in time the first pages would not be: everything is read again.
 		{"the point in time expires once", func(s *standIn) {
 			s.fail = func(int, *http.Request) (int, string) {
@@ -185,8 +189,11 @@ func TestElasticLoad(t *testing.T) {
 			s.fail = func(int, *http.Request) (int, string) { clear(s.open); return 0, "" }
 		}, 0, 0, 3, 0, "the point in time is lost"},
 		// 200 OK, and yet documents are missing.
-		{"a shard fails", func(s *standIn) { s.mangle = func(p *page) { p.Shards.Failed = 1; p.Hits.Hits = p.Hits.Hits[:0] } }, 0, 0, 1, 0, "1 shards failed"},
-		{"a search is cut short", func(s *standIn) { s.mangle = func(p *page) { p.TimedOut = true } }, 0, 0, 1, 0, "timed out: true"},
+		{"a shard fails",
+			func(s *standIn) { s.mangle = func(p *page) { p.Shards.Failed = 1; p.Hits.Hits = p.Hits.Hits[:0] } }, 0, 0, 1, 0,
+			"1 shards failed"},
+		{"a search is cut short", func(s *standIn) { s.mangle = func(p *page) { p.TimedOut = true } }, 0, 0, 1, 0,
+			"timed out: true"},
 		{"fewer documents than were counted", func(s *standIn) {
 			s.mangle = func(p *page) {
 				p.Hits.Hits = p.Hits.Hits[:min(len(p.Hits.Hits), 2)]
@@ -240,7 +247,8 @@ func TestElasticLoad(t *testing.T) {
 
 func TestElasticAddress(t *testing.T) {
 	for _, address := range []string{"", "localhost:9200", "http://", "http://x:y:z"} {
-		if _, err := newElastic(address, "", "coverage"); err == nil || !strings.Contains(err.Error(), "give it as http://host:9200") {
+		if _, err := newElastic(address, "", "coverage"); err == nil ||
+			!strings.Contains(err.Error(), "give it as http://host:9200") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -320,7 +328,8 @@ func TestEngine(t *testing.T) {
 	t.Parallel()
 	address := engine(t)
 	const documents = 5000
-	call(t, "PUT", address+"/coverage", "application/json", `{"settings":{"number_of_shards":3,"number_of_replicas":0},"mappings":{"dynamic":false}}`, nil)
+	call(t, "PUT", address+"/coverage", "application/json",
+		`{"settings":{"number_of_shards":3,"number_of_replicas":0},"mappings":{"dynamic":false}}`, nil)
 	var bulk strings.Builder
 	for _, text := range numbered(documents) {
 		bulk.WriteString(`{"index":{}}` + "\n" + text + "\n")
@@ -405,7 +414,8 @@ func (l *losesPIT) RoundTrip(r *http.Request) (*http.Response, error) {
 			if err := json.NewDecoder(body).Decode(&ask); err != nil {
 				return nil, err
 			}
-			closing, err := http.NewRequest("DELETE", "http://"+r.URL.Host+"/_pit", strings.NewReader(`{"id":`+strconv.Quote(ask.PIT.ID)+`}`))
+			closing, err := http.NewRequest("DELETE", "http://"+r.URL.Host+"/_pit",
+				strings.NewReader(`{"id":`+strconv.Quote(ask.PIT.ID)+`}`))
 			if err != nil {
 				return nil, err
 			}

@@ -20,7 +20,9 @@ func generate(out io.Writer, n int) error {
 	for range n {
 		originFrom, originTo := randomRange(rng)
 		from, to := randomRange(rng)
-		fmt.Fprintf(w, `{"carrier":"carrier-%02d","service":%q,"days":%d,"price_cents":%d,"origin":{"from":"%08d","to":"%08d"},"destination":{"from":"%08d","to":"%08d"}}`+"\n",
+		fmt.Fprintf(w,
+			`{"carrier":"carrier-%02d","service":%q,"days":%d,"price_cents":%d,"origin":{"from":"%08d","to":"%08d"},`+
+				`"destination":{"from":"%08d","to":"%08d"}}`+"\n",
 			rng.IntN(40), services[rng.IntN(len(services))], 1+rng.IntN(9), 500+rng.IntN(5000), originFrom, originTo, from, to)
 	}
 	if err := w.Flush(); err != nil {

@@ -143,11 +143,14 @@ type builder struct {
 // newBuilder returns a builder of an index with about as many documents as expected, and no
 // more than most.
 func newBuilder(expected, most int) *builder {
-	return &builder{most: most, rows: make([]row, 0, min(expected+expected/16, most)), carriers: newNames(), services: newNames()}
+	return &builder{
+		most: most, rows: make([]row, 0, min(expected+expected/16, most)), carriers: newNames(), services: newNames(),
+	}
 }
 
 // errTooMany says that the index would be larger than it may.
-var errTooMany = errors.New("more documents than --max-documents; set it higher, and see to it that there is memory for two such indexes")
+var errTooMany = errors.New("more documents than --max-documents; set it higher, and see to it that there is memory " +
+	"for two such indexes")
 
 // add takes a document.
 func (b *builder) add(d *document) error {

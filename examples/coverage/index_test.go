@@ -38,7 +38,9 @@ func text(d document) string {
 
 func lookupText(x *index, origin, destination uint32, carrier string) (found []string) {
 	for _, o := range x.answer(nil, query{carrier: carrier, from: origin, to: destination}) {
-		found = append(found, fmt.Sprintf("%s %s %d cents %05d days", x.carriers[o.carrier], x.services[o.service], 1_000_000+o.priceCents, o.days))
+		found = append(found,
+			fmt.Sprintf("%s %s %d cents %05d days", x.carriers[o.carrier], x.services[o.service], 1_000_000+o.priceCents,
+				o.days))
 	}
 	return found
 }
@@ -63,9 +65,13 @@ func TestLookup(t *testing.T) {
 		{"both ends belong to the range", 10, 200, "acme", `["acme" "standard" 1000500 cents 00002 days]`},
 		{"one before the range", 9, 150, "acme", `[]`},
 		{"one behind the range", 20, 201, "acme", `[]`},
-		{"an offer of two documents comes once", 15, 150, "acme", `["acme" "express" 1000700 cents 00002 days "acme" "standard" 1000500 cents 00002 days]`},
-		{"a wide range is met by what begins far behind it", 99_999_999, 0, "", `["everywhere" "slow" 1000100 cents 00002 days]`},
-		{"sorted by carrier, whichever came first", 12, 120, "", `["acme" "standard" 1000500 cents 00002 days "everywhere" "slow" 1000100 cents 00002 days "zeta" "express" 1000900 cents 00002 days]`},
+		{"an offer of two documents comes once", 15, 150, "acme",
+			`["acme" "express" 1000700 cents 00002 days "acme" "standard" 1000500 cents 00002 days]`},
+		{"a wide range is met by what begins far behind it",
+			99_999_999, 0, "", `["everywhere" "slow" 1000100 cents 00002 days]`},
+		{"sorted by carrier, whichever came first", 12, 120, "",
+			`["acme" "standard" 1000500 cents 00002 days "everywhere" "slow" 1000100 cents 00002 days "zeta" "express" ` +
+				`1000900 cents 00002 days]`},
 		{"an unknown carrier covers nothing", 12, 120, "nobody", `[]`},
 	} {
 		if got := fmt.Sprint(lookupText(x, c.origin, c.destination, c.carrier)); got != c.want {
@@ -86,7 +92,11 @@ func TestLookupIsThatOfTheModel(t *testing.T) {
 		}
 		var documents []document
 		for range rng.IntN(60) {
-			documents = append(documents, document{fmt.Sprint("carrier ", rng.IntN(3)), fmt.Sprint("service ", rng.IntN(2)), random(), random(), uint16(rng.IntN(3)), uint32(rng.IntN(3))})
+			documents = append(documents,
+				document{
+					fmt.Sprint("carrier ", rng.IntN(3)), fmt.Sprint("service ", rng.IntN(2)), random(), random(), uint16(rng.IntN(3)),
+					uint32(rng.IntN(3)),
+				})
 		}
 		x := indexOf(t, documents...)
 		for origin := range uint32(codes + 1) {
@@ -151,7 +161,8 @@ func generated(n int) (documents []document) {
 		return codeRange{uint32(from), uint32(to)}
 	}
 	for range n {
-		documents = append(documents, document{fmt.Sprint("carrier-", rng.IntN(40)), "express", random(), random(), 2, uint32(rng.IntN(5000))})
+		documents = append(documents,
+			document{fmt.Sprint("carrier-", rng.IntN(40)), "express", random(), random(), 2, uint32(rng.IntN(5000))})
 	}
 	return documents
 }

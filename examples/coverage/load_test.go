@@ -11,10 +11,13 @@ import (
 	"time"
 )
 
-const good = `{"carrier":"acme","service":"express","days":2,"price_cents":1290,"origin":{"from":"01000000","to":"01099999"},"destination":{"from":"20000000","to":"20199999"}}`
+const good = `{"carrier":"acme","service":"express","days":2,"price_cents":1290,"origin":{"from":"01000000",` +
+	`"to":"01099999"},"destination":{"from":"20000000","to":"20199999"}}`
 
 func newSink(mostBad int) *sink {
-	return &sink{builder: newBuilder(0, 1000), mostBad: mostBad, log: slog.New(slog.DiscardHandler), lastReport: time.Now()}
+	return &sink{
+		builder: newBuilder(0, 1000), mostBad: mostBad, log: slog.New(slog.DiscardHandler), lastReport: time.Now(),
+	}
 }
 
 func TestParseDocument(t *testing.T) {
@@ -37,7 +40,8 @@ func TestParseDocument(t *testing.T) {
 		switch {
 		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
-		case err == nil && d != document{"acme", "express", codeRange{1_000_000, 1_099_999}, codeRange{20_000_000, 20_199_999}, 2, 1290}:
+		case err == nil &&
+			d != document{"acme", "express", codeRange{1_000_000, 1_099_999}, codeRange{20_000_000, 20_199_999}, 2, 1290}:
 			t.Errorf("%s: %+v", c.name, d)
 		}
 	}
@@ -62,9 +66,12 @@ func TestLoadNDJSON(t *testing.T) {
 		{"compressed", zip(good + "\n" + good + "\n"), 0, 2, 0, "", ""},
 		{"empty lines and those of Windows", good + "\r\n\n \r\n" + good + "\r\n", 0, 2, 0, "", ""},
 		{"nothing", "", 0, 0, 0, "", ""},
-		{"bad lines are counted, and the first is named", good + "\n{}\n{\n" + good, 2, 2, 2, "line 2: carrier: is missing", ""},
-		{"too many bad lines", good + "\n{}\n{\n" + good, 1, 1, 2, "line 2: carrier: is missing", "2 documents are refused, more than --max-refused; the first is line 2"},
-		{"a line that is too long spares its neighbours", good + "\n" + long + "\n" + good, 1, 2, 1, "line 2: longer than 65536 bytes", ""},
+		{"bad lines are counted, and the first is named",
+			good + "\n{}\n{\n" + good, 2, 2, 2, "line 2: carrier: is missing", ""},
+		{"too many bad lines", good + "\n{}\n{\n" + good, 1, 1, 2, "line 2: carrier: is missing",
+			"2 documents are refused, more than --max-refused; the first is line 2"},
+		{"a line that is too long spares its neighbours",
+			good + "\n" + long + "\n" + good, 1, 2, 1, "line 2: longer than 65536 bytes", ""},
 		{"half of a file is no file", zip(strings.Repeat(good+"\n", 9))[:90], 9, 0, 0, "", "unexpected EOF"},
 	} {
 		into := newSink(c.mostBad)
@@ -112,15 +119,19 @@ func FuzzNDJSON(f *testing.F) {
 			if d.origin.from > d.origin.to || d.destination.to > 99_999_999 || d.carrier == "" || len(d.service) > maxName {
 				t.Fatalf("%q is taken as %+v", text, d)
 			}
-			again, err := parseDocument(fmt.Appendf(nil, `{"carrier":%s,"service":%s,"days":%d,"price_cents":%d,"origin":{"from":"%08d","to":"%08d"},"destination":{"from":"%08d","to":"%08d"}}`,
-				appendString(nil, d.carrier), appendString(nil, d.service), d.days, d.priceCents, d.origin.from, d.origin.to, d.destination.from, d.destination.to))
+			again, err := parseDocument(fmt.Appendf(nil,
+				`{"carrier":%s,"service":%s,"days":%d,"price_cents":%d,"origin":{"from":"%08d","to":"%08d"},`+
+					`"destination":{"from":"%08d","to":"%08d"}}`,
+				appendString(nil, d.carrier), appendString(nil, d.service), d.days, d.priceCents, d.origin.from, d.origin.to,
+				d.destination.from, d.destination.to))
 			if err != nil || again != d {
 				t.Fatalf("%+v reads as %+v, %v", d, again, err)
 			}
 		}
 		into := newSink(1 << 20)
 		into.builder.most = 1 << 20
-		if err := loadNDJSON(context.Background(), bytes.NewReader(text), into); err == nil && !bytes.HasPrefix(text, []byte("\x1f\x8b")) {
+		if err := loadNDJSON(context.Background(), bytes.NewReader(text), into); err == nil &&
+			!bytes.HasPrefix(text, []byte("\x1f\x8b")) {
 			lines := 0
 			for line := range bytes.SplitSeq(text, []byte("\n")) {
 				if len(bytes.TrimSpace(line)) > 0 {

@@ -61,7 +61,8 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 	flags := flag.NewFlagSet("coverage", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:8080", "address for HTTP")
 	path := flags.String("ndjson", "", "export to load, plain or gzip; - is the standard input")
-	cluster := flags.String("elasticsearch", "", "cluster to load from, as http://host:9200; a key is taken from ELASTICSEARCH_API_KEY")
+	cluster := flags.String("elasticsearch", "",
+		"cluster to load from, as http://host:9200; a key is taken from ELASTICSEARCH_API_KEY")
 	name := flags.String("index", "coverage", "index of the cluster")
 	pageSize := flags.Int("page-size", 2000, "documents that are asked of the cluster at once, by each slice")
 	slices := flags.Int("slices", 4, "slices of the index that are read at once")
@@ -104,7 +105,9 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 
 	sender := client.Discard
 	if *to != "off" {
-		sender, err = client.NewWithOptions(*to, client.Options{OnError: func(err error) { log.Warn("metrics wait", "error", err) }})
+		sender, err = client.NewWithOptions(*to, client.Options{OnError: func(err error) {
+			log.Warn("metrics wait", "error", err)
+		}})
 		if err != nil {
 			return err
 		}

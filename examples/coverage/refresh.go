@@ -107,7 +107,8 @@ func (r *refresher) refresh(ctx context.Context) result {
 	r.loaded.Store(time.Now().UnixNano())
 	done.documents, done.took = len(built.rows), time.Since(begun)
 	r.metrics.refreshed(done, built)
-	r.log.Info("index refreshed", "documents", done.documents, "bytes", built.bytes(), "refused", into.bad, "took", done.took)
+	r.log.Info("index refreshed", "documents", done.documents, "bytes", built.bytes(), "refused", into.bad, "took",
+		done.took)
 	if into.firstBad != nil {
 		r.log.Warn("documents refused", "count", into.bad, "first", into.firstBad)
 	}

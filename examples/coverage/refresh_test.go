@@ -130,7 +130,11 @@ func TestReadersSeeOneIndex(t *testing.T) {
 	made := func(price uint32) *index {
 		var documents []document
 		for i := range 10 {
-			documents = append(documents, document{carrier: fmt.Sprint(i), service: "express", origin: codeRange{0, 9}, destination: codeRange{0, 9}, priceCents: price})
+			documents = append(documents,
+				document{
+					carrier: fmt.Sprint(i), service: "express", origin: codeRange{0, 9}, destination: codeRange{0, 9},
+					priceCents: price,
+				})
 		}
 		return indexOf(t, documents...)
 	}

@@ -46,7 +46,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.metrics.answered(route, code, time.Since(begun))
 }
 
-func (s *server) only(w http.ResponseWriter, r *http.Request, method string, handle func(http.ResponseWriter, *http.Request) int) int {
+func (s *server) only(w http.ResponseWriter, r *http.Request, method string,
+	handle func(http.ResponseWriter, *http.Request) int) int {
 	if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead {
 		return handle(w, r)
 	}
@@ -109,7 +110,8 @@ func (s *server) coverage(w http.ResponseWriter, r *http.Request) (code int) {
 	if s.logRequests {
 		// Five attributes are what a record holds without an allocation.
 		s.log.LogAttrs(r.Context(), slog.LevelInfo, "coverage asked", slog.Int("code", code), slog.String("origin", q.origin),
-			slog.String("destination", q.destination), slog.Int("offers", len(a.offers)), slog.Duration("took", time.Since(begun)))
+			slog.String("destination", q.destination), slog.Int("offers", len(a.offers)),
+			slog.Duration("took", time.Since(begun)))
 	}
 	return code
 }
@@ -126,7 +128,9 @@ type problem struct{ field, value, limit, fix string }
 // parseQuery reads the parameters. url.ParseQuery would make a map for each request.
 func parseQuery(raw string) (q query, problems []problem) {
 	if len(raw) > maxQuery {
-		return q, []problem{{"query", strconv.Itoa(len(raw)) + " bytes", strconv.Itoa(maxQuery) + " bytes", "send origin, destination and, if you like, carrier"}}
+		return q,
+			[]problem{{"query", strconv.Itoa(len(raw)) + " bytes", strconv.Itoa(maxQuery) + " bytes",
+				"send origin, destination and, if you like, carrier"}}
 	}
 	for raw != "" {
 		var pair string
@@ -158,7 +162,8 @@ func parseQuery(raw string) (q query, problems []problem) {
 		problems = append(problems, problem{"destination", q.destination, digits, example})
 	}
 	if len(q.carrier) > maxName {
-		problems = append(problems, problem{"carrier", q.carrier, strconv.Itoa(maxName) + " bytes", "send the name of one carrier, or none for all"})
+		problems = append(problems,
+			problem{"carrier", q.carrier, strconv.Itoa(maxName) + " bytes", "send the name of one carrier, or none for all"})
 	}
 	return q, problems
 }
@@ -218,7 +223,9 @@ func (s *server) status(w http.ResponseWriter, _ *http.Request) int {
 	}
 	var gc pauseReader // since the start
 	p := gc.read()
-	b := fmt.Appendf(nil, `{"documents":%d,"index_bytes":%d,"heap_bytes":%d,"gc_pauses":%d,"gc_pauses_over_1ms":%d,"gc_pause_max_seconds":%g}`+"\n",
+	b := fmt.Appendf(nil,
+		`{"documents":%d,"index_bytes":%d,"heap_bytes":%d,"gc_pauses":%d,"gc_pauses_over_1ms":%d,"gc_pause_max_seconds":%g}`+
+			"\n",
 		documents, bytes, heapBytes(), p.count, p.overMillisecond, p.longest)
 	w.Header()["Content-Type"] = jsonType
 	_, _ = w.Write(b) // a client that has gone

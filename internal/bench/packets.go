@@ -43,13 +43,17 @@ Cost depends on the rate: a figure without its rate means nothing.`,
 	flags := cmd.Flags()
 	b.loadFlags(flags)
 	flags.Func("rate", "`number` of metrics a second; max: as fast as possible (default 120000)", b.setRate)
-	duration := command.DurationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up of 1s (default 8s)")
+	duration := command.DurationFlag(flags, "duration", 8*time.Second,
+		"measure for this `duration`, after a warm-up of 1s (default 8s)")
 	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times, print medians")
 	flags.BoolVar(&b.findMax, "find-max", false, "find the highest rate without loss, in steps of 2s or --duration")
-	flags.StringVar(&b.to, "to", "udp", "`way` to send: udp or unixgram; with --server also udp://HOST:PORT or unixgram:PATH")
-	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT): cheaper sending")
+	flags.StringVar(&b.to, "to", "udp",
+		"`way` to send: udp or unixgram; with --server also udp://HOST:PORT or unixgram:PATH")
+	flags.BoolVar(&b.sender.GSO, "gso", false,
+		"hand the kernel up to 64 UDP packets at once (UDP_SEGMENT): cheaper sending")
 	flags.IntVar(&b.sender.Sources, "sources", 1, "`number` of sockets to send from; several readers need several")
-	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop packets if a Unix socket is full, as most clients do; else wait")
+	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false,
+		"drop packets if a Unix socket is full, as most clients do; else wait")
 	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address`; start none")
 	b.server.CredentialFlags(flags)
 	flags.StringVar(&b.role, "role", settings.RoleCollector, "`role` of the started receiver: collector or all")
@@ -79,13 +83,15 @@ Cost depends on the rate: a figure without its rate means nothing.`,
 
 func (b *packetBench) loadFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&b.load.Contexts, "contexts", b.load.Contexts, "`number` of distinct contexts (names with tags)")
-	flags.Func("kinds", "`weights` of the kinds of metrics (default "+b.load.Kinds.String()+")", func(text string) (err error) {
-		b.load.Kinds, err = load.ParseMix(text)
-		return err
-	})
+	flags.Func("kinds", "`weights` of the kinds of metrics (default "+b.load.Kinds.String()+")",
+		func(text string) (err error) {
+			b.load.Kinds, err = load.ParseMix(text)
+			return err
+		})
 	flags.IntVar(&b.load.Tags, "tags", b.load.Tags, "`number` of tags of each metric; with 4 it takes 100 bytes")
 	flags.IntVar(&b.load.MetricsPerPacket, "metrics-per-packet", 0, "`number` of metrics in a packet; 0: as many as fit")
-	flags.IntVar(&b.load.PacketSize, "packet-size", 0, "most `bytes` of a packet (default 1432 with udp, 8192 with unixgram)")
+	flags.IntVar(&b.load.PacketSize, "packet-size", 0,
+		"most `bytes` of a packet (default 1432 with udp, 8192 with unixgram)")
 	flags.Float64Var(&b.newContexts, "new-contexts", 0, "`number` of metrics a second with a context that occurs once")
 	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that seeds the load: same seed, same bytes")
 }
@@ -133,7 +139,8 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	case b.newContexts > 0 && (b.findMax || b.pace.rate == 0):
 		return errors.New("--new-contexts: needs a --rate, since they are part of it")
 	case b.newContexts > load.MaxNewShare*b.pace.rate && b.pace.rate > 0:
-		return fmt.Errorf("--new-contexts = %.0f: must be %.0f or less of --rate %.0f", b.newContexts, load.MaxNewShare*b.pace.rate, b.pace.rate)
+		return fmt.Errorf("--new-contexts = %.0f: must be %.0f or less of --rate %.0f",
+			b.newContexts, load.MaxNewShare*b.pace.rate, b.pace.rate)
 	}
 	if err := checkServeFlags(b.serveFlags); err != nil {
 		return err
@@ -152,7 +159,8 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	}
 	metrics := b.pace.rate * b.pace.duration.Seconds()
 	if per := b.load.PerPacket(); b.pace.rate > 0 && metrics < float64(fewestPackets*per) {
-		return fmt.Errorf("--rate = %g: gives %.0f metrics in %v; at least %d packets of %d are needed; choose a higher rate, a longer --duration or a smaller --metrics-per-packet",
+		return fmt.Errorf("--rate = %g: gives %.0f metrics in %v; at least %d packets of %d are needed; "+
+			"choose a higher rate, a longer --duration or a smaller --metrics-per-packet",
 			b.pace.rate, metrics, b.pace.duration, fewestPackets, per)
 	}
 	return nil
@@ -235,7 +243,8 @@ func (b *packetBench) openReceiver(ctx context.Context) (r *receiver, err error)
 		l := figures.Listening
 		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
 		if b.sender.Address == "" {
-			err = fmt.Errorf("--server = %s: has no %s socket for the tenant of that address; name a socket with --to", r.server, b.sender.Network)
+			err = fmt.Errorf("--server = %s: has no %s socket for the tenant of that address; name a socket with --to",
+				r.server, b.sender.Network)
 			if b.server.Address == "" {
 				err = fmt.Errorf("flags after --: the receiver has no %s socket", b.sender.Network)
 			}

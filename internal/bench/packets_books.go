@@ -27,13 +27,14 @@ type packetRun struct {
 	SenderCPUUser        float64           `json:"sender_cpu_user_us_per_metric"`
 	SenderCPUSystem      float64           `json:"sender_cpu_system_us_per_metric"`
 
-	ReceivedPackets      uint64            `json:"received_packets"`
-	ReceivedSamples      uint64            `json:"received_samples"`
-	KernelDroppedPackets uint64            `json:"kernel_dropped_packets"`
-	OversizedPackets     uint64            `json:"oversized_packets"`
-	LostSamples          uint64            `json:"lost_samples"`              // in those packets
-	FoldedSamples        uint64            `json:"received_folded_samples"`   // by a limit, into the overflow series of the metric
-	NotKept              map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
+	ReceivedPackets      uint64 `json:"received_packets"`
+	ReceivedSamples      uint64 `json:"received_samples"`
+	KernelDroppedPackets uint64 `json:"kernel_dropped_packets"`
+	OversizedPackets     uint64 `json:"oversized_packets"`
+	LostSamples          uint64 `json:"lost_samples"` // in those packets
+	// By a limit, into the overflow series of the metric.
+	FoldedSamples uint64            `json:"received_folded_samples"`
+	NotKept       map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
 
 	Cost packetCost `json:"measured"`
 }
@@ -58,7 +59,8 @@ type packetCost struct {
 // newPacketRun returns what the sender knows about a run.
 func newPacketRun(sent loadgen.Result) packetRun {
 	r := packetRun{
-		SentPackets: sent.Sent.Packets, SentBytes: sent.Sent.Bytes, SentSamples: sent.Sent.Metrics, SentByKind: map[string]uint64{},
+		SentPackets: sent.Sent.Packets, SentBytes: sent.Sent.Bytes, SentSamples: sent.Sent.Metrics,
+		SentByKind: map[string]uint64{},
 		CounterSum: sent.Sent.CounterSum, NewContexts: sent.Sent.NewContexts,
 		RefusedTimes: sent.Refused, SenderDropped: sent.Dropped.Packets, SenderDroppedSamples: sent.Dropped.Metrics,
 		SenderCPUUser:   sent.CPUUser.Seconds() * 1e6 / float64(max(1, sent.Sent.Metrics)),
@@ -95,7 +97,8 @@ func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r 
 		}
 		last = books
 		seen := r
-		if seen.enter(before, books, uint64(m.traffic.PacketMetrics())) == nil || time.Since(changed) > settleLimit || time.Since(begun) > settleMost {
+		if seen.enter(before, books, uint64(m.traffic.PacketMetrics())) == nil || time.Since(changed) > settleLimit ||
+			time.Since(begun) > settleMost {
 			return books, nil
 		}
 		select {
@@ -127,7 +130,8 @@ func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 
 	lost := r.KernelDroppedPackets + r.OversizedPackets
 	booked := r.ReceivedPackets + lost
-	books := fmt.Sprintf("of %d packets with %d samples the books have %d read with %d samples, %d dropped by the kernel, %d oversized",
+	books := fmt.Sprintf("of %d packets with %d samples the books have %d read with %d samples, "+
+		"%d dropped by the kernel, %d oversized",
 		r.SentPackets, r.SentSamples, r.ReceivedPackets, r.ReceivedSamples, r.KernelDroppedPackets, r.OversizedPackets)
 	switch {
 	case booked > r.SentPackets || r.ReceivedSamples > r.SentSamples:

@@ -110,8 +110,10 @@ func (b *packetBench) printMax(found packetMax, err error) error {
 		if s.Asked > 0 {
 			asked = wholeRate(s.Asked)
 		}
-		rows = append(rows, []string{asked, wholeRate(s.Run.Cost.SentPerSecond), terminal.Thousands(s.Run.LostSamples), terminal.Share(s.Run.LostSamples, s.Run.SentSamples),
-			fmt.Sprintf("%.3f", s.Run.Cost.CPUMicros), fmt.Sprintf("%.0f %%", s.Run.Cost.CPUPercent)})
+		rows = append(rows,
+			[]string{asked, wholeRate(s.Run.Cost.SentPerSecond), terminal.Thousands(s.Run.LostSamples),
+				terminal.Share(s.Run.LostSamples, s.Run.SentSamples),
+				fmt.Sprintf("%.3f", s.Run.Cost.CPUMicros), fmt.Sprintf("%.0f %%", s.Run.Cost.CPUPercent)})
 	}
 	if err := terminal.WriteTable(&text, rows, len(rows[0])-1); err != nil {
 		return err
@@ -124,19 +126,23 @@ func (b *packetBench) printMax(found packetMax, err error) error {
 func (m packetMax) String() string {
 	switch {
 	case m.LimitIs == "sender" && m.Loss > 0:
-		return fmt.Sprintf("Highest rate without loss: between %s and %s metrics/s. The sender did not reach the rates between them: other processes used its core.",
+		return fmt.Sprintf("Highest rate without loss: between %s and %s metrics/s. The sender did not reach the rates "+
+			"between them: other processes used its core.",
 			wholeRate(m.Rate), wholeRate(m.Loss))
 	case m.LimitIs == "sender":
-		return fmt.Sprintf("Highest rate without loss: over %s metrics/s. The sender is the limit: it could not send more.", wholeRate(m.Rate))
+		return fmt.Sprintf("Highest rate without loss: over %s metrics/s. The sender is the limit: it could not send more.",
+			wholeRate(m.Rate))
 	case m.Loss == 0:
-		return fmt.Sprintf("Highest rate without loss: %s metrics/s. The receiver is the limit: it made the sender wait.", wholeRate(m.Rate))
+		return fmt.Sprintf("Highest rate without loss: %s metrics/s. The receiver is the limit: it made the sender wait.",
+			wholeRate(m.Rate))
 	case m.Rate == 0:
 		return fmt.Sprintf("No rate without loss was found: even %s metrics/s lose some.", wholeRate(m.Loss))
 	}
 	text := fmt.Sprintf("Highest rate without loss: %s metrics/s, for %v. The receiver is the limit: it lost at %s.",
 		wholeRate(m.Rate), time.Duration(m.CostThen.Seconds*1e9).Round(time.Second), wholeRate(m.Loss))
 	if used := m.LossCost.CPUPercent; used < busyCore {
-		text += fmt.Sprintf("\nIt had used %.0f %% of a core by then: its receive buffer is too small, or other processes used its core.", used)
+		text += fmt.Sprintf("\nIt had used %.0f %% of a core by then: its receive buffer is too small, "+
+			"or other processes used its core.", used)
 	}
 	return text
 }

@@ -34,7 +34,8 @@ func (b *packetBench) describe() packetLoad {
 	per := b.load.PerPacket()
 	l := packetLoad{
 		Build: build.This().String(), Receiver: b.server.Address, Network: b.sender.Network, RatePerSecond: b.pace.rate,
-		Contexts: b.load.Contexts, NewPerSecond: b.newContexts, Kinds: b.load.Kinds.String(), Tags: b.load.Tags, LineBytes: b.load.LineBytes(),
+		Contexts: b.load.Contexts, NewPerSecond: b.newContexts, Kinds: b.load.Kinds.String(), Tags: b.load.Tags,
+		LineBytes:        b.load.LineBytes(),
 		MetricsPerPacket: per, PacketBytes: per*(b.load.LineBytes()+1) - 1, Seed: b.load.Seed,
 		GSO: b.sender.GSO, Sources: b.sender.Sources, Pinned: b.pin,
 	}
@@ -94,7 +95,8 @@ var packetFigures = []struct {
 	{"cpu_percent_of_a_core", "CPU, % of a core", func(c packetCost) float64 { return c.CPUPercent }, decimals(1)},
 	{"gc_percent_of_cpu", "GC, % of the CPU", func(c packetCost) float64 { return c.GCPercent }, decimals(1)},
 	{"allocations_per_metric", "allocations a metric", func(c packetCost) float64 { return c.Allocations }, decimals(4)},
-	{"allocated_bytes_per_metric", "allocated bytes a metric", func(c packetCost) float64 { return c.AllocatedBytes }, decimals(2)},
+	{"allocated_bytes_per_metric", "allocated bytes a metric", func(c packetCost) float64 { return c.AllocatedBytes },
+		decimals(2)},
 	{"resident_bytes", "resident memory, MB", func(c packetCost) float64 { return c.ResidentBytes }, megabytes},
 	{"heap_live_bytes", "live heap, MB", func(c packetCost) float64 { return c.HeapLiveBytes }, megabytes},
 }
@@ -114,7 +116,8 @@ func (b *packetBench) printRuns(r *receiver, runs []packetRun) error {
 	text.WriteByte('\n')
 	rows := [][]string{{fmt.Sprintf("cost over %.1f s", runs[0].Cost.Seconds), ""}}
 	if len(runs) > 1 {
-		rows = [][]string{{fmt.Sprintf("cost, %d runs of %.1f s", len(runs), runs[0].Cost.Seconds), "median", "lowest", "highest"}}
+		rows = [][]string{{fmt.Sprintf("cost, %d runs of %.1f s", len(runs), runs[0].Cost.Seconds), "median", "lowest",
+			"highest"}}
 	}
 	for _, f := range packetFigures {
 		s := spreadOf(runs, f.of)
@@ -150,17 +153,27 @@ func bookRows(runs []packetRun) [][]string {
 	rows := [][]string{
 		{"books", "packets", "samples", ""},
 		{"sent", terminal.Thousands(sum.SentPackets), terminal.Thousands(sum.SentSamples), ""},
-		{"received", terminal.Thousands(sum.ReceivedPackets), terminal.Thousands(sum.ReceivedSamples), terminal.Share(sum.ReceivedSamples, sum.SentSamples)},
-		{"dropped by the kernel", terminal.Thousands(sum.KernelDroppedPackets), terminal.Thousands(sum.LostSamples), terminal.Share(sum.LostSamples, sum.SentSamples)},
+		{"received", terminal.Thousands(sum.ReceivedPackets), terminal.Thousands(sum.ReceivedSamples),
+			terminal.Share(sum.ReceivedSamples, sum.SentSamples)},
+		{"dropped by the kernel", terminal.Thousands(sum.KernelDroppedPackets), terminal.Thousands(sum.LostSamples),
+			terminal.Share(sum.LostSamples, sum.SentSamples)},
 	}
 	if sum.OversizedPackets > 0 {
 		rows = append(rows, []string{"longer than max_packet", terminal.Thousands(sum.OversizedPackets), "", ""})
 	}
 	if sum.FoldedSamples > 0 {
-		rows = append(rows, []string{"received, but folded by a limit", "", terminal.Thousands(sum.FoldedSamples), terminal.Share(sum.FoldedSamples, sum.SentSamples)})
+		rows = append(rows,
+			[]string{
+				"received, but folded by a limit", "", terminal.Thousands(sum.FoldedSamples),
+				terminal.Share(sum.FoldedSamples, sum.SentSamples),
+			})
 	}
 	if sum.SenderDropped > 0 {
-		rows = append(rows, []string{"not sent: the socket was full", terminal.Thousands(sum.SenderDropped), terminal.Thousands(sum.SenderDroppedSamples), ""})
+		rows = append(rows,
+			[]string{
+				"not sent: the socket was full", terminal.Thousands(sum.SenderDropped),
+				terminal.Thousands(sum.SenderDroppedSamples), "",
+			})
 	}
 	return rows
 }
@@ -190,11 +203,14 @@ func (b *packetBench) hint(r *receiver, runs []packetRun) string {
 		fmt.Fprintf(&text, "\nThe socket was full %s times, and the sender waited for room.\n", terminal.Thousands(refused))
 	}
 	if dropped > 0 {
-		text.WriteString("\nThe kernel dropped packets because the receive buffer was full; --find-max looks for the limit.\n")
+		text.WriteString("\nThe kernel dropped packets because the receive buffer was full; " +
+			"--find-max looks for the limit.\n")
 	}
 	reached := spreadOf(runs, func(c packetCost) float64 { return c.SentPerSecond }).Median
 	if reached < reachedShare*b.pace.rate && refused == 0 {
-		fmt.Fprintf(&text, "\nThe sender did not reach %s metrics/s: other processes used its core, or it could not send more.\n", wholeRate(b.pace.rate))
+		fmt.Fprintf(&text,
+			"\nThe sender did not reach %s metrics/s: other processes used its core, or it could not send more.\n",
+			wholeRate(b.pace.rate))
 	}
 	if dropped+refused > 0 {
 		for _, warning := range r.warnings(b.sender.Network) {

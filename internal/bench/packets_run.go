@@ -97,21 +97,24 @@ func (m *packetMeasurement) run(ctx context.Context, p pace) (packetRun, error) 
 		return err
 	})
 	if err == nil && from.sent.Metrics == to.sent.Metrics {
-		err = errors.New("nothing was sent during the measurement: other processes used the sender's core, or the receiver has stopped reading")
+		err = errors.New("nothing was sent during the measurement: other processes used the sender's core, " +
+			"or the receiver has stopped reading")
 	}
 	r.Cost = costBetween(from, to, float64(r.ReceivedSamples)/float64(max(1, r.SentSamples)))
 	return r, err
 }
 
 // sendWhile sends the load until watch returns, and checks the books afterwards.
-func (m *packetMeasurement) sendWhile(ctx context.Context, rate float64, watch func(ended chan sendingEnd) error) (packetRun, error) {
+func (m *packetMeasurement) sendWhile(ctx context.Context, rate float64,
+	watch func(ended chan sendingEnd) error) (packetRun, error) {
 	before, err := m.receiver.books(ctx)
 	if err != nil {
 		return packetRun{}, err
 	}
 	if before.Probing {
-		return packetRun{}, fmt.Errorf("%s sends itself a probe each second, and its books cannot tell the probe from the load: "+
-			"start it with --self-probe=false, or leave out --server to measure a started receiver", m.receiver.server)
+		return packetRun{},
+			fmt.Errorf("%s sends itself a probe each second, and its books cannot tell the probe from the load: "+
+				"start it with --self-probe=false, or leave out --server to measure a started receiver", m.receiver.server)
 	}
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
@@ -160,7 +163,8 @@ func (m *packetMeasurement) send(ctx context.Context, rate float64, ended chan<-
 
 // observe waits for the warm-up and the measured time, and returns the moments at the beginning and
 // end of the latter.
-func (m *packetMeasurement) observe(ctx context.Context, d time.Duration, ended chan sendingEnd) (from, to moment, err error) {
+func (m *packetMeasurement) observe(ctx context.Context, d time.Duration,
+	ended chan sendingEnd) (from, to moment, err error) {
 	passed := func(since time.Time, d time.Duration) func() bool {
 		return func() bool { return time.Since(since) >= d }
 	}

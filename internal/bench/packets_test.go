@@ -49,7 +49,8 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, %q", args, code, out, said)
 		}
 	}
-	if code, _, said := freshet(t, "bench", "dogstatd"); code != command.Usage || !strings.Contains(said, "did you mean freshet bench dogstatsd?") {
+	if code, _, said := freshet(t, "bench", "dogstatd"); code != command.Usage ||
+		!strings.Contains(said, "did you mean freshet bench dogstatsd?") {
 		t.Errorf("exit code %d, %q", code, said)
 	}
 }
@@ -87,8 +88,13 @@ func TestBenchEntersTheBooks(t *testing.T) {
 		"another program sends, too":     {after: books(101, 0, 1400), want: "does another program send to it?"},
 		"another program's empty packet": {after: books(101, 0, 1393), want: "does another program send to it?"},
 		"another program's samples":      {after: books(100, 0, 1394), want: "does another program send to it?"},
-		"the receiver loses one inside":  {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Samples.Difference = 1 }, want: "1 samples are in no state"},
-		"the receiver was restarted":     {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Started = 1 }, want: "restarted"},
+		"the receiver loses one inside": {
+			after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Samples.Difference = 1 },
+			want: "1 samples are in no state",
+		},
+		"the receiver was restarted": {
+			after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Started = 1 }, want: "restarted",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sent
@@ -99,7 +105,8 @@ func TestBenchEntersTheBooks(t *testing.T) {
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v", err)
 			}
-			if c.want == "" && (r.ReceivedSamples+r.LostSamples != r.SentSamples || r.ReceivedPackets+r.KernelDroppedPackets != r.SentPackets) {
+			if c.want == "" &&
+				(r.ReceivedSamples+r.LostSamples != r.SentSamples || r.ReceivedPackets+r.KernelDroppedPackets != r.SentPackets) {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -139,7 +146,8 @@ time=1 level=INFO msg="udp is fine"`
 	if err := os.WriteFile(r.path("log"), []byte(log), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.warnings("udp"); !slices.Equal(got, []string{"udp 127.0.0.1:1: the kernel granted 1 of 2; run `sysctl -w a=b`"}) {
+	if got := r.warnings("udp"); !slices.Equal(got,
+		[]string{"udp 127.0.0.1:1: the kernel granted 1 of 2; run `sysctl -w a=b`"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -161,12 +169,19 @@ func TestSpread(t *testing.T) {
 // The report says whether sender or receiver was the limit.
 func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 	for want, found := range map[string]packetMax{
-		"over 3,000,000 metrics/s. The sender is the limit":                             {Rate: 3e6, LimitIs: "sender"},
-		"6,000,000 metrics/s. The receiver is the limit: it made the sender wait":       {Rate: 6e6, LimitIs: "receiver"},
-		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000":  {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: packetCost{Seconds: 2.01}, LossCost: packetCost{CPUPercent: 99}},
-		"It had used 40 % of a core by then":                                            {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: packetCost{CPUPercent: 40}},
-		"No rate without loss was found: even 1,000 metrics/s lose some":                {Loss: 1000, LimitIs: "receiver"},
-		"between 2,500,000 and 5,000,000 metrics/s. The sender did not reach the rates": {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
+		"over 3,000,000 metrics/s. The sender is the limit":                       {Rate: 3e6, LimitIs: "sender"},
+		"6,000,000 metrics/s. The receiver is the limit: it made the sender wait": {Rate: 6e6, LimitIs: "receiver"},
+		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {
+			Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: packetCost{Seconds: 2.01},
+			LossCost: packetCost{CPUPercent: 99},
+		},
+		"It had used 40 % of a core by then": {
+			Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: packetCost{CPUPercent: 40},
+		},
+		"No rate without loss was found: even 1,000 metrics/s lose some": {Loss: 1000, LimitIs: "receiver"},
+		"between 2,500,000 and 5,000,000 metrics/s. The sender did not reach the rates": {
+			Rate: 2.5e6, Loss: 5e6, LimitIs: "sender",
+		},
 	} {
 		if got := found.String(); !strings.Contains(got, want) {
 			t.Errorf("%s, not %s", got, want)
@@ -176,7 +191,9 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 
 // Samples that the sender dropped are counted in packets and in samples.
 func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
-	rows := bookRows([]packetRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243}})
+	rows := bookRows([]packetRun{{
+		SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243,
+	}})
 	if got := rows[len(rows)-1]; !slices.Equal(got, []string{"not sent: the socket was full", "3", "243", ""}) {
 		t.Errorf("%q", got)
 	}

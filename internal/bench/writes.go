@@ -40,10 +40,13 @@ measured separately. The samples' times are --interval apart and end about now; 
 	b := writeBench{load: remoteload.Standard()}
 	flags := cmd.Flags()
 	b.loadFlags(flags)
-	interval := command.DurationFlag(flags, "interval", 15*time.Second, "`duration` between two samples of a series (default 15s)")
+	interval := command.DurationFlag(flags, "interval", 15*time.Second,
+		"`duration` between two samples of a series (default 15s)")
 	flags.Func("rate", "`number` of samples a second; max: as fast as possible (default max)", b.setRate)
-	flags.IntVar(&b.rounds, "rounds", defaultRounds, "`number` of samples of each series; 0: as many as fit into --duration")
-	duration := command.DurationFlag(flags, "duration", 0, "send for this `duration`; without --rounds, any number of rounds")
+	flags.IntVar(&b.rounds, "rounds", defaultRounds,
+		"`number` of samples of each series; 0: as many as fit into --duration")
+	duration := command.DurationFlag(flags, "duration", 0,
+		"send for this `duration`; without --rounds, any number of rounds")
 	flags.BoolVar(&b.live, "live", false, "send each round at the time of its samples, --interval apart")
 	flags.IntVar(&b.writer.Connections, "connections", 2, "`number` of requests at once")
 	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address`; start none")
@@ -81,7 +84,8 @@ func (b *writeBench) loadFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&b.load.Series, "series", b.load.Series, "`number` of series")
 	flags.IntVar(&b.load.Labels, "labels", b.load.Labels, "`number` of labels of each series")
 	flags.IntVar(&b.load.Batch, "batch", b.load.Batch, "`number` of samples in a request")
-	flags.Float64Var(&b.load.NewShare, "new-share", 0, "`share` of the series, 0 to 1, that each round replaces with new ones")
+	flags.Float64Var(&b.load.NewShare, "new-share", 0,
+		"`share` of the series, 0 to 1, that each round replaces with new ones")
 	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that seeds the values")
 }
 
@@ -110,7 +114,8 @@ const (
 func (b *writeBench) check() error {
 	switch {
 	case b.rounds < 0 || b.rounds == 1:
-		return fmt.Errorf("--rounds = %d: must be 2 or more, since all series are new in the first, or 0 with a --duration", b.rounds)
+		return fmt.Errorf("--rounds = %d: must be 2 or more, since all series are new in the first, or 0 with a --duration",
+			b.rounds)
 	case b.duration < 0 || b.rounds == 0 && b.duration == 0:
 		return errors.New("--rounds = 0: needs a --duration")
 	case b.writer.Connections < 1 || b.writer.Connections > 1000:
@@ -143,7 +148,8 @@ func (b *writeBench) check() error {
 		b.rounds = min(fit, 2+int(rate*b.duration.Seconds()/float64(b.load.Series)))
 	}
 	if b.rounds > fit {
-		return fmt.Errorf("--rounds = %d: the rounds reach back more than %v if they are %v apart; choose a shorter --interval", b.rounds, longestSpan, b.interval())
+		return fmt.Errorf("--rounds = %d: the rounds reach back more than %v if they are %v apart; "+
+			"choose a shorter --interval", b.rounds, longestSpan, b.interval())
 	}
 	b.load.Begin -= int64(b.rounds) * b.load.Interval
 	return nil

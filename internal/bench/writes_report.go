@@ -29,8 +29,10 @@ type writeLoad struct {
 
 func (b *writeBench) describe() writeLoad {
 	l := writeLoad{
-		Build: build.This().String(), Receiver: b.server.Address, Version: b.load.Version, Series: b.load.Series, Labels: b.load.Labels,
-		Batch: b.load.Batch, RatePerSecond: b.rate, IntervalSeconds: b.interval().Seconds(), Live: b.live, NewShare: b.load.NewShare,
+		Build: build.This().String(), Receiver: b.server.Address, Version: b.load.Version, Series: b.load.Series,
+		Labels: b.load.Labels,
+		Batch:  b.load.Batch, RatePerSecond: b.rate, IntervalSeconds: b.interval().Seconds(), Live: b.live,
+		NewShare:    b.load.NewShare,
 		Connections: b.writer.Connections, Seed: b.load.Seed, Job: b.load.Job(),
 	}
 	if b.server.Address == "" {
@@ -42,7 +44,8 @@ func (b *writeBench) describe() writeLoad {
 // headline says what was measured.
 func (b *writeBench) headline() string {
 	l := b.describe()
-	text := fmt.Sprintf("%s, remote write %d.0: %s series with %d labels, %s a request, %d connections", l.Receiver, l.Version,
+	text := fmt.Sprintf("%s, remote write %d.0: %s series with %d labels, %s a request, %d connections",
+		l.Receiver, l.Version,
 		terminal.Thousands(uint64(l.Series)), l.Labels, terminal.Thousands(uint64(min(l.Batch, l.Series))), l.Connections)
 	if l.NewShare > 0 {
 		text += fmt.Sprintf(", %g %% of the series new each round", 100*l.NewShare)
@@ -90,7 +93,8 @@ func (b *writeBench) print(r writeRun) error {
 		{"books", "samples", "series", ""},
 		{"sent", terminal.Thousands(r.SentSamples), terminal.Thousands(r.SentSeries), ""},
 		{"acknowledged", terminal.Thousands(r.WrittenSamples), "", terminal.Share(r.WrittenSamples, r.SentSamples)},
-		{"found by a query", terminal.Thousands(r.FoundSamples), terminal.Thousands(r.FoundSeries), terminal.Share(r.FoundSamples, r.WrittenSamples)},
+		{"found by a query", terminal.Thousands(r.FoundSamples), terminal.Thousands(r.FoundSeries),
+			terminal.Share(r.FoundSamples, r.WrittenSamples)},
 	}
 	if err := terminal.WriteTable(&text, rows, 3); err != nil {
 		return err
@@ -111,7 +115,8 @@ func (b *writeBench) print(r writeRun) error {
 		return err
 	}
 	if reached := r.Cost.SamplesPerSecond; reached < reachedShare*b.rate {
-		fmt.Fprintf(&text, "\nThe receiver did not accept %s samples/s over %d connections.\n", wholeRate(b.rate), b.writer.Connections)
+		fmt.Fprintf(&text, "\nThe receiver did not accept %s samples/s over %d connections.\n", wholeRate(b.rate),
+			b.writer.Connections)
 	}
 	_, err := io.WriteString(b.view.Out, text.String())
 	return err

@@ -83,7 +83,8 @@ type writeCost struct {
 
 // aim gives requests to the server the headers, TLS and tenant that it needs.
 func (b *writeBench) aim(server apiclient.Server) error {
-	b.writer.URL, b.writer.Header = strings.TrimSuffix(apiclient.WithScheme(server.Address), "/")+"/api/v1/write", http.Header{}
+	b.writer.URL, b.writer.Header = strings.TrimSuffix(apiclient.WithScheme(server.Address), "/")+"/api/v1/write",
+		http.Header{}
 	token, err := server.Token()
 	if err != nil {
 		return err
@@ -162,7 +163,8 @@ func newWriteRun(rounds int, runs ...loadgen.WriterResult) (r writeRun) {
 }
 
 // send continues the load and shows its progress.
-func (m *writeMeasurement) send(ctx context.Context, doing string, pace loadgen.WriterPace) (loadgen.WriterResult, error) {
+func (m *writeMeasurement) send(ctx context.Context, doing string,
+	pace loadgen.WriterPace) (loadgen.WriterResult, error) {
 	ended := make(chan struct{})
 	var result loadgen.WriterResult
 	var err error
@@ -208,8 +210,9 @@ func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after ans
 		Allocations:      float64(after.AllocatedObjectsTotal-introduced.AllocatedObjectsTotal) / samples,
 		AllocatedBytes:   float64(after.AllocatedBytesTotal-introduced.AllocatedBytesTotal) / samples,
 		P50:              millis(.5), P90: millis(.9), P99: millis(.99), Max: milliseconds(rest.Latency.Max()),
-		ResidentPerSeries: (float64(after.ResidentBytes) - float64(before.ResidentBytes)) / float64(first.Sent.NewSeries+rest.Sent.NewSeries),
-		ResidentBytes:     float64(after.ResidentBytes), HeapLiveBytes: float64(after.HeapLiveBytes),
+		ResidentPerSeries: (float64(after.ResidentBytes) - float64(before.ResidentBytes)) / float64(first.Sent.NewSeries+
+			rest.Sent.NewSeries),
+		ResidentBytes: float64(after.ResidentBytes), HeapLiveBytes: float64(after.HeapLiveBytes),
 		SenderCPUSeconds: rest.CPU.Seconds() * 1e6 / samples,
 	}
 }
@@ -247,10 +250,12 @@ func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 		r.FoundSeries += series
 	}
 	if r.FoundSamples != r.WrittenSamples {
-		return fmt.Errorf("%s samples were acknowledged, but %s are found by count_over_time({%s}[...])", terminal.Thousands(r.WrittenSamples), terminal.Thousands(r.FoundSamples), selector)
+		return fmt.Errorf("%s samples were acknowledged, but %s are found by count_over_time({%s}[...])",
+			terminal.Thousands(r.WrittenSamples), terminal.Thousands(r.FoundSamples), selector)
 	}
 	if r.WrittenSamples == r.SentSamples && r.FoundSeries != r.SentSeries {
-		return fmt.Errorf("all samples of %s series were acknowledged, but %s are found by count_over_time({%s}[...])", terminal.Thousands(r.SentSeries), terminal.Thousands(r.FoundSeries), selector)
+		return fmt.Errorf("all samples of %s series were acknowledged, but %s are found by count_over_time({%s}[...])",
+			terminal.Thousands(r.SentSeries), terminal.Thousands(r.FoundSeries), selector)
 	}
 	return nil
 }
@@ -284,7 +289,8 @@ func (m *writeMeasurement) figures(ctx context.Context) (p answer.Process, err e
 func (m *writeMeasurement) ask(ctx context.Context, path string, params url.Values, data any) error {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(m.writer.URL, "/api/v1/write")+path+"?"+params.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimSuffix(m.writer.URL, "/api/v1/write")+path+"?"+params.Encode(), nil)
 	if err != nil {
 		return err
 	}

@@ -17,15 +17,16 @@ import (
 
 func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
 	for args, want := range map[string]string{
-		"--version 3":                         "version 3 of remote write: must be 1 or 2",
-		"--series 0":                          "0 series: must be 1 to 10000000",
-		"--labels 6":                          "6 labels: must be 7 to 50",
-		"--batch 0":                           "0 samples a request: must be 1 to 100000",
-		"--new-share 2":                       "new series: must be 0 to 1 of all, got 2",
-		"--rate fast":                         "is not a rate; write a number of samples a second, or max",
-		"--rounds 1":                          "--rounds = 1: must be 2 or more",
-		"--rounds 0":                          "--rounds = 0: needs a --duration",
-		"--rounds 200000":                     "--rounds = 200000: the rounds reach back more than 720h0m0s if they are 15s apart; choose a shorter --interval",
+		"--version 3":   "version 3 of remote write: must be 1 or 2",
+		"--series 0":    "0 series: must be 1 to 10000000",
+		"--labels 6":    "6 labels: must be 7 to 50",
+		"--batch 0":     "0 samples a request: must be 1 to 100000",
+		"--new-share 2": "new series: must be 0 to 1 of all, got 2",
+		"--rate fast":   "is not a rate; write a number of samples a second, or max",
+		"--rounds 1":    "--rounds = 1: must be 2 or more",
+		"--rounds 0":    "--rounds = 0: needs a --duration",
+		"--rounds 200000": "--rounds = 200000: the rounds reach back more than 720h0m0s if they are " +
+			"15s apart; choose a shorter --interval",
 		"--connections 0":                     "--connections = 0: must be 1 to 1000",
 		"--interval 0s":                       "is too short; write at least 1ms",
 		"--live --rate 10":                    "--live and --rate: give only one of them",
@@ -108,18 +109,21 @@ func TestBenchRemoteWriteProves(t *testing.T) {
 		samples, series uint64 // found of each name
 		want            string
 	}{
-		"all is there":                           {60 * names, 60, 10, ""},
-		"a sample is missing":                    {60 * names, 59, 10, fmt.Sprintf("%d samples were acknowledged, but %d are found", 60*names, 59*names)},
+		"all is there": {60 * names, 60, 10, ""},
+		"a sample is missing": {60 * names, 59, 10,
+			fmt.Sprintf("%d samples were acknowledged, but %d are found", 60*names, 59*names)},
 		"a sample is there that was not written": {60 * names, 61, 10, "are found"},
-		"a series is missing":                    {60 * names, 60, 9, fmt.Sprintf("all samples of %d series were acknowledged, but %d are found", 10*names, 9*names)},
-		"refused samples need not be there":      {50 * names, 50, 9, ""},
-		"nothing is found":                       {60 * names, 0, 0, "but 0 are found"},
-		"refused samples are there anyway":       {50 * names, 60, 10, "are found"},
+		"a series is missing": {60 * names, 60, 9,
+			fmt.Sprintf("all samples of %d series were acknowledged, but %d are found", 10*names, 9*names)},
+		"refused samples need not be there": {50 * names, 50, 9, ""},
+		"nothing is found":                  {60 * names, 0, 0, "but 0 are found"},
+		"refused samples are there anyway":  {50 * names, 60, 10, "are found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				q := r.URL.Query().Get("query")
-				if r.Header.Get("X-Scope-OrgID") != "team" || r.URL.Query().Get("time") != "1795000075.000" || !strings.Contains(q, `{job="bench-1-1795000000000"}[90000ms]`) {
+				if r.Header.Get("X-Scope-OrgID") != "team" || r.URL.Query().Get("time") != "1795000075.000" ||
+					!strings.Contains(q, `{job="bench-1-1795000000000"}[90000ms]`) {
 					t.Errorf("asked for %s as %q", r.URL, r.Header.Get("X-Scope-OrgID"))
 				}
 				v := c.samples

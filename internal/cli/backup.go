@@ -120,7 +120,8 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 	text := step.File
 	switch {
 	case step.Path != "":
-		text = fmt.Sprintf("%s: %s in %.1f s\nTo restore it: freshet restore %s --data-dir NEW", step.Path, size(step.Bytes), step.Seconds, step.Path)
+		text = fmt.Sprintf("%s: %s in %.1f s\nTo restore it: freshet restore %s --data-dir NEW",
+			step.Path, size(step.Bytes), step.Seconds, step.Path)
 	case step.Store != "":
 		text = fmt.Sprintf("tsdb/%s/%s: %d blocks", step.Tenant, step.Store, step.Blocks)
 	case step.Bytes > 0:
@@ -134,7 +135,8 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 // target is whole or absent.
 func moveTree(from, to string) error {
 	if _, err := os.Stat(from); err != nil {
-		return fmt.Errorf("it is not visible from here; the server may run on another machine or in a container: %w", cause(err))
+		return fmt.Errorf("it is not visible from here; the server may run on another machine or in a container: %w",
+			cause(err))
 	}
 	err := os.Rename(from, to)
 	if !errors.Is(err, syscall.EXDEV) {

@@ -37,7 +37,8 @@ whatever applications put into names and tags.`,
 	server := apiclient.Flags(cmd.Flags())
 	duration := command.DurationFlag(cmd.Flags(), "duration", 0, "end after this `duration` (default when interrupted)")
 	datagrams := cmd.Flags().Uint64("datagrams", 0, "end after this `number` of datagrams (default no limit)")
-	listener := cmd.Flags().String("listener", "", "only datagrams that arrive at this socket: `NETWORK://ADDRESS`, as in /metrics")
+	listener := cmd.Flags().String("listener", "",
+		"only datagrams that arrive at this socket: `NETWORK://ADDRESS`, as in /metrics")
 	asJSON := cmd.Flags().Bool("json", false, "print the summary as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := capturing{most: *datagrams, begun: time.Now(), notes: cmd.ErrOrStderr()}
@@ -81,7 +82,8 @@ type captured struct {
 }
 
 func (c captured) String() string {
-	text := fmt.Sprintf("%d datagrams, %d bytes in %.1fs (%.0f/s)", c.Datagrams, c.Bytes, c.Seconds, float64(c.Datagrams)/max(c.Seconds, 0.001))
+	text := fmt.Sprintf("%d datagrams, %d bytes in %.1fs (%.0f/s)",
+		c.Datagrams, c.Bytes, c.Seconds, float64(c.Datagrams)/max(c.Seconds, 0.001))
 	if c.Missed > 0 {
 		text += fmt.Sprintf("; %d more were missed, since this command read too slowly", c.Missed)
 	}

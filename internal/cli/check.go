@@ -46,7 +46,8 @@ The exit code is 0 if all files are fine, otherwise 2.`,
 				return err
 			}
 		}
-		for _, typo := range schema.EnvTypos(os.Environ(), settings.Variable, apiclient.ServerVariable, apiclient.TokenVariable, apiclient.CAVariable) {
+		for _, typo := range schema.EnvTypos(os.Environ(), settings.Variable, apiclient.ServerVariable,
+			apiclient.TokenVariable, apiclient.CAVariable) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", typo)
 		}
 		if *asJSON {

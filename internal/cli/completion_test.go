@@ -14,13 +14,15 @@ import (
 )
 
 func TestCompletionScripts(t *testing.T) {
-	for shell, mark := range map[string]string{"bash": "__start_freshet", "zsh": "#compdef freshet", "fish": "complete -c freshet"} {
+	for shell, mark := range map[string]string{"bash": "__start_freshet", "zsh": "#compdef freshet",
+		"fish": "complete -c freshet"} {
 		code, script, stderr := freshet(t, "completion", shell)
 		if code != command.OK || !strings.Contains(script, mark) {
 			t.Errorf("%s: exit code %d, %s; a script of %d bytes without %q", shell, code, stderr, len(script), mark)
 		}
 	}
-	if code, _, stderr := freshet(t, "completion", "powershell"); code != command.Usage || !strings.Contains(stderr, "powershell") {
+	if code, _, stderr := freshet(t, "completion", "powershell"); code != command.Usage ||
+		!strings.Contains(stderr, "powershell") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

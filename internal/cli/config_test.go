@@ -54,7 +54,9 @@ func writeFile(t testing.TB, text string) string {
 
 func TestCheck(t *testing.T) {
 	good := writeFile(t, rich)
-	bad := writeFile(t, "dogstatsd:\n  upd: x\naggregator: {lateness: 45s}\nmapping:\n  rules:\n  - {match: a.*, nmae: b}\n  - {match: '(', match_type: regex}\n")
+	bad := writeFile(t,
+		"dogstatsd:\n  upd: x\naggregator: {lateness: 45s}\nmapping:\n  rules:\n  - {match: a.*, nmae: b}\n  - {match: "+
+			"'(', match_type: regex}\n")
 	code, stdout, stderr := freshet(t, "check", good)
 	if want := good + ": ok: 3 DogStatsD sockets, 2 rules\n"; code != command.OK || stdout != want || stderr != "" {
 		t.Errorf("exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
@@ -69,7 +71,8 @@ func TestCheck(t *testing.T) {
 
 	code, stdout, _ = freshet(t, "check", "--json", good, bad)
 	var all []checkedFile
-	if err := json.Unmarshal([]byte(stdout), &all); err != nil || code != command.Usage || len(all) != 2 || !all[0].OK || all[1].OK || len(all[1].Problems) != 4 {
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || code != command.Usage || len(all) != 2 || !all[0].OK ||
+		all[1].OK || len(all[1].Problems) != 4 {
 		t.Errorf("exit code %d, %v, %s", code, err, stdout)
 	}
 }
@@ -104,7 +107,8 @@ func TestConfigCanBeLoadedAgain(t *testing.T) {
 			if changes := conf.Diff(want, got); len(changes) > 0 {
 				t.Errorf("differs: %v", changes)
 			}
-			for _, line := range []string{"  # Set by --dogstatsd-udp; default 127.0.0.1:8125\n  udp: 127.0.0.1:9125\n", "# Set by FRESHET_DRAIN; default 30s\ndrain: 5s\n"} {
+			for _, line := range []string{"  # Set by --dogstatsd-udp; default 127.0.0.1:8125\n  udp: 127.0.0.1:9125\n",
+				"# Set by FRESHET_DRAIN; default 30s\ndrain: 5s\n"} {
 				if !strings.Contains(stdout, line) {
 					t.Errorf("no %q in\n%s", line, stdout)
 				}
@@ -120,7 +124,8 @@ func TestConfigJSON(t *testing.T) {
 		t.Fatal(code, err, stderr)
 	}
 	for _, s := range settings {
-		if s.Key == "store.retention.10s" && (s.Value != "3d" || s.Default != "2d" || !strings.HasSuffix(s.SetBy, ":22") || s.Restart) {
+		if s.Key == "store.retention.10s" &&
+			(s.Value != "3d" || s.Default != "2d" || !strings.HasSuffix(s.SetBy, ":22") || s.Restart) {
 			t.Errorf("got %+v", s)
 		}
 	}

@@ -29,7 +29,8 @@ func TestConvert(t *testing.T) {
 		file string
 		code int
 		says string
-	}{{"same.yml", command.OK, ""}, {"other.yml", command.Failure, "other.yml:2: ttl"}, {"bad.yml", command.Usage, "line 2"}, {"none.yml", command.Usage, "no such file"}} {
+	}{{"same.yml", command.OK, ""}, {"other.yml", command.Failure, "other.yml:2: ttl"},
+		{"bad.yml", command.Usage, "line 2"}, {"none.yml", command.Usage, "no such file"}} {
 		out, errs, code := shell(t, "convert", "statsd_exporter", filepath.Join(dir, c.file))
 		if code != c.code || !strings.Contains(errs, c.says) || (c.says == "") != (errs == "") {
 			t.Errorf("%s: exit %d\n%s", c.file, code, errs)
@@ -44,7 +45,8 @@ func TestConvert(t *testing.T) {
 		if err := os.WriteFile(converted, []byte(out), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conf.New("X", settings.Default()).Load(converted, func(string) (string, bool) { return "", false }); err != nil {
+		if _, err := conf.New("X", settings.Default()).Load(converted,
+			func(string) (string, bool) { return "", false }); err != nil {
 			t.Errorf("%s: %v\n%s", c.file, err, out)
 		}
 		shown, errs, code := shell(t, "explain", "a.x:1|c", "--config", converted)
@@ -60,7 +62,8 @@ func TestConvert(t *testing.T) {
 	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "name: 'b'") {
 		t.Errorf("from standard input: %v\n%s", err, &out)
 	}
-	if _, errs, code := shell(t, "convert", "graphite", "x"); code != command.Usage || !strings.Contains(errs, "statsd_exporter") {
+	if _, errs, code := shell(t, "convert", "graphite", "x"); code != command.Usage ||
+		!strings.Contains(errs, "statsd_exporter") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }

@@ -159,7 +159,8 @@ func (d *diagnosing) newest(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("read the answer of %s: %w", d.server, err)
 	}
 	if len(all) == 0 {
-		return "", fmt.Errorf("%s has kept no record: no stage was over its budget; leave out --last to make one now", d.server)
+		return "",
+			fmt.Errorf("%s has kept no record: no stage was over its budget; leave out --last to make one now", d.server)
 	}
 	d.note(all[0])
 	return all[0].ID, nil
@@ -227,7 +228,9 @@ func (d *diagnosing) page(found *diagnose.Diagnosis) string {
 		fmt.Fprintf(&b, "%s%s\n", indent, text)
 	}
 	r := found.Record
-	line(faint, "", fmt.Sprintf("record %s of %s, %.0f s: %s; %.1f of %d processors busy", r.ID, r.Began.Local().Format(time.DateTime), r.Seconds, r.Reason, r.Cores, r.GOMAXPROCS))
+	line(faint, "",
+		fmt.Sprintf("record %s of %s, %.0f s: %s; %.1f of %d processors busy",
+			r.ID, r.Began.Local().Format(time.DateTime), r.Seconds, r.Reason, r.Cores, r.GOMAXPROCS))
 	if len(found.Causes) == 0 {
 		line(green, "\n", "The record shows nothing wrong.")
 	}

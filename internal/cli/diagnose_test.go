@@ -38,7 +38,8 @@ func recordFile(t *testing.T, files map[string]string) string {
 	return file
 }
 
-const recordSummary = `{"format":1,"id":"20261121T235756.730-queue","reason":"stage queue \u001b[31mtook 2s","began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2}`
+const recordSummary = `{"format":1,"id":"20261121T235756.730-queue","reason":"stage queue \u001b[31mtook 2s",` +
+	`"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2}`
 
 // A record from someone else shows its author's text without letting it steer the terminal.
 func TestDiagnoseFile(t *testing.T) {
@@ -46,23 +47,28 @@ func TestDiagnoseFile(t *testing.T) {
 		record.Summary:      recordSummary,
 		record.MetricsBegin: "freshet_limit_samples_total 0\n",
 		record.MetricsEnd:   "freshet_limit_samples_total 50000\n",
-		record.Top:          `[{"tenant":"a","over_limits":[{"metric":"m\u001b[2J","label":"l","values":7000,"sender":"10.0.0.1","limit":"limits.max_series"}]}]`,
+		record.Top: `[{"tenant":"a","over_limits":[{"metric":"m\u001b[2J","label":"l","values":7000,` +
+			`"sender":"10.0.0.1","limit":"limits.max_series"}]}]`,
 	})
 	stdout, stderr, code := shell(t, "diagnose", file)
 	if code != 0 || stderr != "" || strings.Contains(stdout, "\x1b") {
 		t.Fatalf("exit code %d, %q, %q", code, stderr, stdout)
 	}
-	for _, want := range []string{"1. A flood of series: ", "10,000 samples a second", "label l", "10.0.0.1", "Next: ", "Found fine:", "not in the record: trace.out"} {
+	for _, want := range []string{"1. A flood of series: ",
+		"10,000 samples a second", "label l", "10.0.0.1", "Next: ", "Found fine:", "not in the record: trace.out"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%q is not in\n%s", want, stdout)
 		}
 	}
-	coloured := (&diagnosing{View: terminal.View{Colour: true}}).page(&diagnose.Diagnosis{Causes: []diagnose.Cause{{Name: "lock", Title: "A lock\x1b[2J", Score: .9}}})
+	coloured := (&diagnosing{View: terminal.View{Colour: true}}).page(&diagnose.Diagnosis{Causes: []diagnose.Cause{{
+		Name: "lock", Title: "A lock\x1b[2J", Score: .9,
+	}}})
 	if !strings.Contains(coloured, red) || strings.Contains(coloured, "\x1b[2J") {
 		t.Errorf("in colour: %q", coloured)
 	}
 	stdout, _, code = shell(t, "diagnose", "--json", file)
-	if code != 0 || !strings.HasPrefix(stdout, `{"record":{"id":"20261121T235756.730-queue"`) || strings.Count(stdout, "\n") != 1 {
+	if code != 0 || !strings.HasPrefix(stdout, `{"record":{"id":"20261121T235756.730-queue"`) ||
+		strings.Count(stdout, "\n") != 1 {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
 }
@@ -92,7 +98,8 @@ func TestDiagnoseMistakes(t *testing.T) {
 // The command announces long work even if it cannot draw its progress.
 func TestDiagnoseSaysThatItRecords(t *testing.T) {
 	server, _ := answering(t, http.StatusForbidden, "not now")
-	if _, _, stderr := freshet(t, "diagnose", "--server", server); !strings.HasPrefix(stderr, "recording what the server does, which takes ") {
+	if _, _, stderr := freshet(t, "diagnose", "--server", server); !strings.HasPrefix(stderr,
+		"recording what the server does, which takes ") {
 		t.Error(stderr)
 	}
 	server, _ = answering(t, http.StatusForbidden, "not now")

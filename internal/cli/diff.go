@@ -101,7 +101,8 @@ func printDifference(v terminal.View, d answer.Difference) error {
 }
 
 // askDifference asks a server what the text of a file would change.
-func askDifference(ctx context.Context, server apiclient.Server, name string, text []byte) (d answer.Difference, err error) {
+func askDifference(ctx context.Context, server apiclient.Server, name string,
+	text []byte) (d answer.Difference, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
 	resp, err := server.Post(ctx, "/api/v1/status/diff", url.Values{"name": {name}}, bytes.NewReader(text))

@@ -28,7 +28,8 @@ for events.retention.`,
 		Args: command.NoWords,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	since := command.DurationFlag(cmd.Flags(), "since", time.Hour, "only events of the last `duration`, like 15m or 2d (default 1h)")
+	since := command.DurationFlag(cmd.Flags(), "since", time.Hour,
+		"only events of the last `duration`, like 15m or 2d (default 1h)")
 	text := cmd.Flags().String("text", "", "only events with this in their title or text")
 	tags := cmd.Flags().StringArray("tag", nil, "only events with this `tag`, such as env:prod; repeated: with all")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
@@ -65,7 +66,8 @@ func eventRows(events []answer.Event) [][]string {
 	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}
 	for _, e := range events {
 		rows = append(rows, []string{
-			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), terminal.Printable(e.Alert), terminal.Printable(e.Host), terminal.Printable(e.Title),
+			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), terminal.Printable(e.Alert), terminal.Printable(e.Host),
+			terminal.Printable(e.Title),
 			terminal.Printable(strings.Join(e.Tags, ",")), terminal.Printable(e.Text),
 		})
 	}

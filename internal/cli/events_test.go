@@ -23,7 +23,8 @@ func TestEvents(t *testing.T) {
 		{"id":"2","time":1795167065.5,"title":"deploy","text":"version 7\nby ann","tags":["env:prod","team:web"],"host":"web-1","alert_type":"success","priority":"normal","source":"","aggregation_key":""},
 		{"id":"1","time":1795167000,"title":"disk \u001b[31mfull","text":"/var","tags":[],"host":"","alert_type":"error","priority":"normal","source":"","aggregation_key":""}]}`
 	server, asked := answering(t, http.StatusOK, answer)
-	code, stdout, stderr := freshet(t, "events", "--server", server, "--since", "1d", "--text", "deploy", "--tag", "env:prod", "--tag", "a,b")
+	code, stdout, stderr := freshet(t, "events", "--server", server, "--since", "1d", "--text", "deploy", "--tag",
+		"env:prod", "--tag", "a,b")
 	if code != command.OK {
 		t.Fatal(stderr)
 	}
@@ -41,17 +42,20 @@ func TestEvents(t *testing.T) {
 
 // The command and the server's own event log understand each other.
 func TestEventsOfTheLog(t *testing.T) {
-	log, err := eventlog.Open(eventlog.DefaultConfig(), filepath.Join(t.TempDir(), "events.db"), time.Now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	log, err := eventlog.Open(eventlog.DefaultConfig(), filepath.Join(t.TempDir(), "events.db"), time.Now,
+		prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
 	at := time.Now().Add(-time.Minute)
 	if err := log.Append(t.Context(), []event.Event{
-		{Tenant: "default", Time: at.UnixMilli(), Title: "deploy", Text: "version 7", Tags: []string{"env:prod"}, Host: "web-1", Alert: "success"},
+		{Tenant: "default", Time: at.UnixMilli(), Title: "deploy", Text: "version 7", Tags: []string{"env:prod"},
+			Host: "web-1", Alert: "success"},
 		{Tenant: "default", Time: at.UnixMilli(), Title: "deploy", Text: "version 7", Tags: []string{"env:test"}},
 		{Tenant: "default", Time: at.UnixMilli(), Title: "backup", Tags: []string{"env:prod"}},
-		{Tenant: "default", Time: at.Add(-time.Hour).UnixMilli(), Title: "deploy", Text: "version 6", Tags: []string{"env:prod"}},
+		{Tenant: "default", Time: at.Add(-time.Hour).UnixMilli(), Title: "deploy", Text: "version 6",
+			Tags: []string{"env:prod"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +63,8 @@ func TestEventsOfTheLog(t *testing.T) {
 		log.Handler().ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), "default")))
 	}))
 	defer server.Close()
-	code, stdout, stderr := freshet(t, "events", "--server", server.URL, "--since", "10m", "--text", "version", "--tag", "env:prod")
+	code, stdout, stderr := freshet(t, "events", "--server", server.URL, "--since", "10m", "--text", "version", "--tag",
+		"env:prod")
 	want := "time                 type     host   title   tags      text\n" +
 		at.Format(time.DateTime) + "  success  web-1  deploy  env:prod  version 7\n"
 	if code != command.OK || stdout != want {
@@ -69,7 +74,8 @@ func TestEventsOfTheLog(t *testing.T) {
 
 func TestEventsOfNone(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":[]}`)
-	if code, stdout, stderr := freshet(t, "events", "--server", server); code != command.OK || stdout != "" || !strings.HasPrefix(stderr, "no events since ") {
+	if code, stdout, stderr := freshet(t, "events", "--server", server); code != command.OK || stdout != "" ||
+		!strings.HasPrefix(stderr, "no events since ") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }

@@ -39,7 +39,8 @@ The exit code is 1 if a line is malformed.`,
   printf 'a:1|c\nb:2|g' | freshet explain - --json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("explain takes one line, got %d words; write it in quotes: freshet explain 'page_views:1|c'", len(args))
+				return fmt.Errorf("explain takes one line, got %d words; write it in quotes: freshet explain 'page_views:1|c'",
+					len(args))
 			}
 			return nil
 		},
@@ -57,7 +58,8 @@ The exit code is 1 if a line is malformed.`,
 				return fmt.Errorf("read the datagram from standard input: %w", err)
 			}
 			if len(packet) > explain.MaxBytes {
-				return fmt.Errorf("explain: standard input is longer than the %d bytes that can be explained at once; give it a part, for example with head -n 1000", explain.MaxBytes)
+				return fmt.Errorf("explain: standard input is longer than the %d bytes that can be explained at once; "+
+					"give it a part, for example with head -n 1000", explain.MaxBytes)
 			}
 		}
 		var data []byte
@@ -80,7 +82,8 @@ The exit code is 1 if a line is malformed.`,
 			return fmt.Errorf("explain: read the answer: %w", err)
 		}
 		if *asJSON {
-			err = terminal.WriteJSON(cmd.OutOrStdout(), fmt.Appendf(nil, `{"status":"success","data":%s}`, bytes.TrimSpace(data)))
+			err = terminal.WriteJSON(cmd.OutOrStdout(),
+				fmt.Appendf(nil, `{"status":"success","data":%s}`, bytes.TrimSpace(data)))
 		} else {
 			err = printExplained(terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), &e, packet)
 		}
@@ -90,7 +93,8 @@ The exit code is 1 if a line is malformed.`,
 }
 
 // askExplanation asks a server. The packet is the body, since it may be longer than a URL.
-func askExplanation(ctx context.Context, server apiclient.Server, tenant string, packet []byte) (apiclient.Answer, error) {
+func askExplanation(ctx context.Context, server apiclient.Server, tenant string,
+	packet []byte) (apiclient.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
 	resp, err := server.Post(ctx, "/api/v1/status/explain", url.Values{"tenant": {tenant}}, bytes.NewReader(packet))
@@ -198,7 +202,8 @@ func printLine(b *strings.Builder, l *answer.ExplainedLine, colour bool, line []
 	}
 	if f := l.Fault; f != nil {
 		fmt.Fprintf(b, "%s%s\n", strings.Repeat(" ", v.Column(f.At)), marked(colour, explainedFault, "^"))
-		fmt.Fprintf(b, "%s: %s at byte %d: expected %s\n", marked(colour, explainedFault, "malformed"), f.Reason, f.At, printable(f.Expected))
+		fmt.Fprintf(b, "%s: %s at byte %d: expected %s\n", marked(colour, explainedFault, "malformed"), f.Reason, f.At,
+			printable(f.Expected))
 	}
 	width := 0
 	for _, f := range l.Fields {
@@ -207,7 +212,8 @@ func printLine(b *strings.Builder, l *answer.ExplainedLine, colour bool, line []
 	width = min(width, 40)
 	for _, f := range l.Fields {
 		shown := v.Cut(f.From, f.To)
-		fmt.Fprintf(b, "  %-13s %s%s %s\n", f.Name, shown, strings.Repeat(" ", max(0, width-terminal.Width(shown))), printable(f.Meaning))
+		fmt.Fprintf(b, "  %-13s %s%s %s\n", f.Name, shown, strings.Repeat(" ", max(0, width-terminal.Width(shown))),
+			printable(f.Meaning))
 	}
 	if l.Becomes != nil {
 		b.WriteString("becomes\n")

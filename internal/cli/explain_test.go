@@ -156,7 +156,8 @@ func TestExplainAsJSON(t *testing.T) {
 		t.Fatalf("exit %d, %v\n%s", code, err, out)
 	}
 	l := a.Data.Lines[0]
-	if a.Status != "success" || a.Data.Tenant != "shop" || l.Becomes.Query != "hits" || len(l.Fields) != 5 || len(l.Warnings) != 2 {
+	if a.Status != "success" || a.Data.Tenant != "shop" || l.Becomes.Query != "hits" || len(l.Fields) != 5 ||
+		len(l.Warnings) != 2 {
 		t.Errorf("%s", out)
 	}
 }
@@ -183,7 +184,8 @@ func TestExplainOfTooMuch(t *testing.T) {
 		root.SetIn(strings.NewReader(strings.Repeat("\n", c.bytes-5) + "a:1|c"))
 		root.SetOut(io.Discard)
 		root.SetErr(io.Discard)
-		if err := root.ExecuteContext(t.Context()); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := root.ExecuteContext(t.Context()); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d bytes: %v", c.bytes, err)
 		}
 	}
@@ -193,7 +195,8 @@ func TestExplainOfTooMuch(t *testing.T) {
 func TestExplainAsksAServer(t *testing.T) {
 	line := strings.Repeat("a", 60_000) + "\x80:1|c"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if got, err := io.ReadAll(r.Body); err != nil || string(got) != line || r.Method != http.MethodPost || r.URL.Query().Get("tenant") != "shop" {
+		if got, err := io.ReadAll(r.Body); err != nil || string(got) != line || r.Method != http.MethodPost ||
+			r.URL.Query().Get("tenant") != "shop" {
 			t.Errorf("%s %s with %d bytes, %v", r.Method, r.URL, len(got), err)
 		}
 		_, _ = io.WriteString(w, `{"status":"success","data":{"tenant":"shop","lines":[]}}`)

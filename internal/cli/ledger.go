@@ -150,7 +150,8 @@ func (l *ledgerView) page() (string, error) {
 	if now.Boundary > 0 {
 		closed = "closed at " + time.UnixMilli(now.Boundary).Format(time.DateTime)
 	}
-	fmt.Fprintf(&out, "tenant %s since %s, %s\n\n", terminal.Printable(now.Name), time.UnixMilli(now.Started).Format(time.DateTime), closed)
+	fmt.Fprintf(&out, "tenant %s since %s, %s\n\n", terminal.Printable(now.Name),
+		time.UnixMilli(now.Started).Format(time.DateTime), closed)
 	for i, line := range slices.Collect(strings.Lines(table.String())) {
 		if colour := t.colours[i]; colour != "" && l.Colour {
 			line = colour + strings.TrimSuffix(line, "\n") + plain + "\n"
@@ -158,15 +159,20 @@ func (l *ledgerView) page() (string, error) {
 		out.WriteString(line)
 	}
 	if now.Samples.Difference != 0 {
-		fmt.Fprint(&out, "\nThe books do not close, which is a bug in Freshet: please report it with the output of freshet ledger --json.\n")
+		fmt.Fprint(&out,
+			"\nThe books do not close, which is a bug in Freshet: please report it with the output of freshet ledger --json.\n")
 	}
 	if n := now.Samples.Refused["negative"]; n > 0 {
-		fmt.Fprintf(&out, "\nOf those refused, %s would have decreased a counter: a mapping rule with updown: true turns it into a gauge that adds up.\n", terminal.Thousands(n))
+		fmt.Fprintf(&out,
+			"\nOf those refused, %s would have decreased a counter: a mapping rule with updown: "+
+				"true turns it into a gauge that adds up.\n", terminal.Thousands(n))
 	}
 	if w := now.Waiting; w != nil && w.Error != "" {
-		fmt.Fprintf(&out, "\nOf those in tiles, %s wait for a store since %s: %s\n", terminal.Thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
+		fmt.Fprintf(&out, "\nOf those in tiles, %s wait for a store since %s: %s\n", terminal.Thousands(w.Samples),
+			time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
 		if w.Refused {
-			fmt.Fprint(&out, "The limit store.pending is reached: new samples are refused until the store takes those that wait.\n")
+			fmt.Fprint(&out,
+				"The limit store.pending is reached: new samples are refused until the store takes those that wait.\n")
 		}
 	}
 	if p := now.Previous; p != nil {
@@ -175,7 +181,8 @@ func (l *ledgerView) page() (string, error) {
 			kind = "last books, which are not final,"
 		}
 		fmt.Fprintf(&out, "\nThe previous process: %s of %s with %s received, %s stored, %s in tiles, difference %d.\n", kind,
-			time.UnixMilli(p.Written).Format(time.DateTime), terminal.Thousands(p.Samples.Received), terminal.Thousands(p.Samples.Stored), terminal.Thousands(p.Samples.Tile), p.Samples.Difference)
+			time.UnixMilli(p.Written).Format(time.DateTime), terminal.Thousands(p.Samples.Received),
+			terminal.Thousands(p.Samples.Stored), terminal.Thousands(p.Samples.Tile), p.Samples.Difference)
 	}
 	return out.String(), nil
 }

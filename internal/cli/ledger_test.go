@@ -23,7 +23,8 @@ func fill(l *ledger.Ledger) {
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "no_type", Samples: 15},
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "bad_value", Samples: 5},
 		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1_000_000})
-	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: 30}, ledger.Transfer{From: ledger.Restored, To: ledger.Tile, Samples: 30})
+	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: 30},
+		ledger.Transfer{From: ledger.Restored, To: ledger.Tile, Samples: 30})
 	l.Post("default", ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: 900_000},
 		ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: "late_gauge", Samples: 2})
 	l.Post("default", ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: 800_030})
@@ -38,7 +39,9 @@ func fill(l *ledger.Ledger) {
 func bookServer(books *ledger.Ledger, previous *answer.Previous) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		now := books.Books()
-		data := answer.Ledger{Name: "default", Started: 1_795_160_000_000, Boundary: now.Boundary, Tenant: now.Of("default"), Previous: previous}
+		data := answer.Ledger{
+			Name: "default", Started: 1_795_160_000_000, Boundary: now.Boundary, Tenant: now.Of("default"), Previous: previous,
+		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data})
 	}))
 }
@@ -60,7 +63,8 @@ func TestLedger(t *testing.T) {
 		Status string
 		Data   answer.Ledger
 	}
-	if err := json.Unmarshal([]byte(stdout), &a); code != command.OK || err != nil || a.Status != "success" || a.Data.Samples.Received != 1_000_020 {
+	if err := json.Unmarshal([]byte(stdout), &a); code != command.OK || err != nil || a.Status != "success" ||
+		a.Data.Samples.Received != 1_000_020 {
 		t.Errorf("exit code %d, %v, %s%s", code, err, stdout, stderr)
 	}
 }
@@ -72,10 +76,12 @@ func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	defer web.Close()
 	for _, want := range []bool{false, true} {
 		code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
-		if code != command.OK || strings.Contains(stdout, "3 would have decreased a counter: a mapping rule with updown: true") != want {
+		if code != command.OK ||
+			strings.Contains(stdout, "3 would have decreased a counter: a mapping rule with updown: true") != want {
 			t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
 		}
-		books.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 3}, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "negative", Samples: 3})
+		books.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 3},
+			ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "negative", Samples: 3})
 	}
 }
 
@@ -87,7 +93,10 @@ func TestLedgerOnATerminal(t *testing.T) {
 	web := bookServer(books, nil)
 	defer web.Close()
 	var out strings.Builder
-	l := ledgerView{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, server: apiclient.Server{Address: web.URL}, live: true}
+	l := ledgerView{
+		View:   terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true},
+		server: apiclient.Server{Address: web.URL}, live: true,
+	}
 	show := func() {
 		t.Helper()
 		if err := l.show(t.Context()); err != nil {
@@ -95,7 +104,8 @@ func TestLedgerOnATerminal(t *testing.T) {
 		}
 	}
 	show()
-	books.Post("default", ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: 50_000}, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 7})
+	books.Post("default", ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: 50_000},
+		ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 7})
 	books.Close(1_795_167_070_000)
 	show()
 	golden(t, "ledger-terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
@@ -118,12 +128,18 @@ func TestLedgerWatchIsInterrupted(t *testing.T) {
 // The command says how much waits for a tenant's store, the store's error, and that new
 // samples are refused.
 func TestLedgerSaysWhatWaits(t *testing.T) {
-	l := ledgerView{seen: []answer.Ledger{{Name: "b", Waiting: &answer.Waiting{Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true}}}}
+	l := ledgerView{seen: []answer.Ledger{{
+		Name: "b",
+		Waiting: &answer.Waiting{
+			Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true,
+		},
+	}}}
 	text, err := l.page()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Of those in tiles, 1,234 wait for a store since ", ": open tsdb/b/10s: not a directory\n", "The limit store.pending is reached"} {
+	for _, want := range []string{"Of those in tiles, 1,234 wait for a store since ",
+		": open tsdb/b/10s: not a directory\n", "The limit store.pending is reached"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -38,16 +38,19 @@ native histograms, or a plot of a range of time.`,
   freshet query up --time 2026-11-20T09:30:00Z --json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("query takes one expression, got %d words; write it in quotes: freshet query 'sum by (host) (page_views)'", len(args))
+				return fmt.Errorf("query takes one expression, got %d words; write it in quotes: "+
+					"freshet query 'sum by (host) (page_views)'", len(args))
 			}
 			return nil
 		},
 	}
 	server := apiclient.Flags(cmd.Flags())
 	cmd.ValidArgsFunction = completeMetric(server)
-	at := command.TimeFlag(cmd.Flags(), "time", "`instant`, or end of the range: Unix seconds or 2006-01-02T15:04:05Z (default now)")
+	at := command.TimeFlag(cmd.Flags(), "time",
+		"`instant`, or end of the range: Unix seconds or 2006-01-02T15:04:05Z (default now)")
 	length := command.DurationFlag(cmd.Flags(), "range", 0, "draw the last `duration`, like 15m, 1h or 2d")
-	step := command.DurationFlag(cmd.Flags(), "step", 0, "`duration` between points, counted back from the end (default one point per column)")
+	step := command.DurationFlag(cmd.Flags(), "step", 0,
+		"`duration` between points, counted back from the end (default one point per column)")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())

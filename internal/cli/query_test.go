@@ -58,7 +58,8 @@ func TestQueryAsks(t *testing.T) {
 		},
 		{
 			"a range begins at a step, so that it ends at one", []string{"--time", "864000", "--range", "7d", "--step", "1h1m"},
-			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"260100.000"}, "end": {"864000.000"}, "step": {"3660"}},
+			"/api/v1/query_range",
+			url.Values{"query": {"a + b"}, "start": {"260100.000"}, "end": {"864000.000"}, "step": {"3660"}},
 		},
 		{
 			"a range that is shorter than its step is its end", []string{"--time", "3600", "--range", "10s", "--step", "1m"},
@@ -82,7 +83,8 @@ func TestQueryAsks(t *testing.T) {
 func TestQueryJSON(t *testing.T) {
 	body := strings.TrimSpace(recorded(t, "columns"))
 	server, _ := answering(t, http.StatusOK, body)
-	if code, stdout, stderr := freshet(t, "query", "EXPR", "--json", "--server", server); code != command.OK || stdout != body+"\n" {
+	if code, stdout, stderr := freshet(t, "query", "EXPR", "--json", "--server", server); code != command.OK ||
+		stdout != body+"\n" {
 		t.Errorf("exit code %d, %s\n%s", code, stdout, stderr)
 	}
 }
@@ -94,7 +96,8 @@ func TestQueryErrors(t *testing.T) {
 	}
 	closed.Close()
 	nobody := closed.Addr().String()
-	const parse = `{"status":"error","errorType":"bad_data","error":"invalid parameter \"query\": 1:5: parse error: unclosed left parenthesis"}`
+	const parse = `{"status":"error","errorType":"bad_data","error":"invalid parameter \"query\": 1:5: parse error: ` +
+		`unclosed left parenthesis"}`
 	for _, tt := range []struct {
 		name   string
 		status int // 0: no server
@@ -105,7 +108,8 @@ func TestQueryErrors(t *testing.T) {
 	}{
 		{
 			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, command.Usage,
-			`freshet: query: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis` + "\nfreshet:   sum(\nfreshet:       ^",
+			`freshet: query: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis` +
+				"\nfreshet:   sum(\nfreshet:       ^",
 		},
 		{
 			"a place that the query does not have", http.StatusBadRequest, parse, []string{"query", "up"}, command.Usage,
@@ -113,23 +117,31 @@ func TestQueryErrors(t *testing.T) {
 		},
 		{
 			"another program listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, command.Failure,
-			"freshet: query up: ask SERVER: answered 404 Not Found, and not as a Prometheus API does; is it the address of a freshet server?",
+			"freshet: query up: ask SERVER: answered 404 Not Found, and not as a Prometheus API does; " +
+				"is it the address of a freshet server?",
 		},
 		{
 			"JSON of another kind", http.StatusOK, `{"hello":"world"}`, []string{"query", "up"}, command.Failure,
-			"freshet: query up: ask SERVER: answered 200 OK, and not as a Prometheus API does; is it the address of a freshet server?",
+			"freshet: query up: ask SERVER: answered 200 OK, and not as a Prometheus API does; " +
+				"is it the address of a freshet server?",
 		},
 		{
-			"an invalid result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`, []string{"query", "up"}, command.Failure,
-			"freshet: query up: show the answer: json: cannot unmarshal number into Go value of type struct { Metric model.Metric \"json:\\\"metric\\\"\"; Value model.SamplePair \"json:\\\"value\\\"\"; Histogram model.SampleHistogramPair \"json:\\\"histogram\\\"\" }",
+			"an invalid result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`,
+			[]string{"query", "up"}, command.Failure,
+			"freshet: query up: show the answer: json: cannot unmarshal number into Go value of type struct { Metric " +
+				"model.Metric \"json:\\\"metric\\\"\"; Value model.SamplePair \"json:\\\"value\\\"\"; " +
+				"Histogram model.SampleHistogramPair \"json:\\\"histogram\\\"\" }",
 		},
 		{
-			"a type of the future", http.StatusOK, `{"status":"success","data":{"resultType":"none","result":[]}}`, []string{"query", "up"}, command.Failure,
+			"a type of the future", http.StatusOK, `{"status":"success","data":{"resultType":"none","result":[]}}`,
+			[]string{"query", "up"}, command.Failure,
 			"freshet: query up: show the answer: this version does not know the type \"none\"; use --json",
 		},
 		{
 			"nobody listens", 0, "", []string{"query", "up", "--server", nobody}, command.Failure,
-			"freshet: query up: ask http://" + nobody + ": dial tcp " + nobody + ": connect: connection refused; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER",
+			"freshet: query up: ask http://" + nobody + ": dial tcp " + nobody +
+				": connect: connection refused; is `freshet serve` running there? Start it, or name another server by --server " +
+				"or FRESHET_SERVER",
 		},
 		{
 			"an invalid address", 0, "", []string{"query", "up", "--server", "a b"}, command.Usage,
@@ -168,11 +180,14 @@ func TestQueryErrors(t *testing.T) {
 
 // A refusal is long, since it says what to do, and is printed in full.
 func TestRefusalsAreToldWhole(t *testing.T) {
-	const wayOut = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with the token of an operator (http.operators_file)"
-	const why = "http.operator_loopback is off until the server is stopped and started, since a request came through a proxy (X-Forwarded-For), whose clients have a loopback address too; " + wayOut
+	const wayOut = "ask by operator.sock in the data directory, as freshet does on the server's machine, " +
+		"or with the token of an operator (http.operators_file)"
+	const why = "http.operator_loopback is off until the server is stopped and started, " +
+		"since a request came through a proxy (X-Forwarded-For), whose clients have a loopback address too; " + wayOut
 	for _, args := range [][]string{{"diagnose"}, {"query", "up"}, {"tail"}} {
 		server, _ := answering(t, http.StatusForbidden, why)
-		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != command.Failure || !strings.Contains(stderr, wayOut) {
+		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != command.Failure ||
+			!strings.Contains(stderr, wayOut) {
 			t.Errorf("freshet %s: exit code %d, %s", args[0], code, stderr)
 		}
 	}

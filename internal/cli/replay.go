@@ -47,7 +47,8 @@ The exit code is 1 if a datagram could not be sent, for example because nothing 
 		_, _, badTarget := loadgen.ParseTarget(*to)
 		switch {
 		case len(args) != 1:
-			return fmt.Errorf("replay takes one file, got %d words; write freshet replay bug.capture, or - for standard input", len(args))
+			return fmt.Errorf("replay takes one file, got %d words; write freshet replay bug.capture, or - for standard input",
+				len(args))
 		case badTarget != nil:
 			return badTarget
 		case *loops < 1 || *loops > 1 && args[0] == "-":
@@ -79,7 +80,8 @@ The exit code is 1 if a datagram could not be sent, for example because nothing 
 			_, err = fmt.Fprintln(view.Out, r.replayed)
 		}
 		if r.Errors > 0 {
-			err = errors.Join(err, fmt.Errorf("replay %s: %d datagrams could not be sent; the first: %w", r.file, r.Errors, r.failure))
+			err = errors.Join(err,
+				fmt.Errorf("replay %s: %d datagrams could not be sent; the first: %w", r.file, r.Errors, r.failure))
 		}
 		return err
 	}
@@ -98,7 +100,8 @@ type replayed struct {
 }
 
 func (r replayed) String() string {
-	text := fmt.Sprintf("sent %d datagrams, %d bytes in %.1fs (%.0f/s), at most %.3fs late", r.Sent, r.Bytes, r.Seconds, r.Rate, r.Lag)
+	text := fmt.Sprintf("sent %d datagrams, %d bytes in %.1fs (%.0f/s), at most %.3fs late",
+		r.Sent, r.Bytes, r.Seconds, r.Rate, r.Lag)
 	if r.Errors > 0 {
 		text += fmt.Sprintf("; %d could not be sent", r.Errors)
 	}
@@ -134,7 +137,8 @@ func (r *replay) setSpeed(text string) error {
 
 // walk passes the selected datagrams to each, with their time after the first of the capture. It
 // ends at a datagram that is cut off, and notes that.
-func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture.Datagram, after time.Duration) error) error {
+func (r *replay) walk(ctx context.Context, notes io.Writer,
+	each func(d *capture.Datagram, after time.Duration) error) error {
 	in := io.Reader(os.Stdin)
 	if r.file != "-" {
 		file, err := os.Open(r.file)

@@ -25,7 +25,10 @@ func aCapture(t *testing.T) (file string, whole []byte) {
 	var b bytes.Buffer
 	w := capture.NewWriter(&b)
 	for i, data := range []string{"a:1|c|#env:prod", "b:oops|c\nb:1|g", "c:1|c"} {
-		d := capture.Datagram{Time: 1_795_228_020e9 + int64(i)*5e8, Network: "udp", Address: "127.0.0.1:8125", Data: []byte(data), Missed: uint64(i / 2)}
+		d := capture.Datagram{
+			Time: 1_795_228_020e9 + int64(i)*5e8, Network: "udp", Address: "127.0.0.1:8125", Data: []byte(data),
+			Missed: uint64(i / 2),
+		}
 		if err := w.Write(&d); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +115,8 @@ func TestReplayToNobody(t *testing.T) {
 	if sum.Sent != 0 || sum.Bytes != 0 || sum.Errors != 3 {
 		t.Errorf("%+v", sum)
 	}
-	if code != command.Failure || !strings.Contains(stderr, "3 datagrams could not be sent; the first: send to "+to) || !strings.Contains(stderr, "is a server listening there?") {
+	if code != command.Failure || !strings.Contains(stderr, "3 datagrams could not be sent; the first: send to "+to) ||
+		!strings.Contains(stderr, "is a server listening there?") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
@@ -125,7 +129,8 @@ func TestReplayOfACutCapture(t *testing.T) {
 	}
 	to, next := receiver(t)
 	code, stdout, stderr := freshet(t, "replay", file, "--to", to, "--speed", "max")
-	if code != command.OK || !strings.HasPrefix(stdout, "sent 2 datagrams, 29 bytes ") || !strings.Contains(stderr, "cut off") {
+	if code != command.OK || !strings.HasPrefix(stdout, "sent 2 datagrams, 29 bytes ") ||
+		!strings.Contains(stderr, "cut off") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	next()
@@ -139,7 +144,8 @@ func TestReplayPrints(t *testing.T) {
 	code, stdout, _ := freshet(t, "replay", file, "--print", "--from", "500ms", "--until", "1s")
 	at := time.Unix(1_795_228_020, 5e8).Format("15:04:05.000")
 	indent := strings.Repeat(" ", len(at)+2+21+2)
-	want := at + "  -                      b:oops|c\n" + indent + "  ^ bad_value: expected a decimal number, such as 1, -0.5 or 1e3\n" +
+	want := at + "  -                      b:oops|c\n" + indent +
+		"  ^ bad_value: expected a decimal number, such as 1, -0.5 or 1e3\n" +
 		at + "  -                      b:1|g\n"
 	if code != command.OK || stdout != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, stdout, want)
@@ -169,7 +175,8 @@ func TestTailMarksTheByte(t *testing.T) {
 				t.Fatal(err)
 			}
 			indent := strings.Repeat(" ", len("15:04:05.000")+2+21+2)
-			if lines := strings.Split(out.String(), "\n"); !strings.HasSuffix(lines[0], "  "+tt.shown) || !strings.HasPrefix(lines[1], indent+tt.mark) {
+			if lines := strings.Split(out.String(), "\n"); !strings.HasSuffix(lines[0], "  "+tt.shown) ||
+				!strings.HasPrefix(lines[1], indent+tt.mark) {
 				t.Errorf("%q:\n%s", tt.line, &out)
 			}
 		}
@@ -185,17 +192,24 @@ func TestMistakesOfTaps(t *testing.T) {
 	}{
 		{[]string{"replay", file, "--speed", "0"}, command.Usage, "is not a speed; write a number above 0, or max"},
 		{[]string{"replay", "-", "--loop", "2"}, command.Usage, "--loop = 2: must be 1 or more, and 1 for standard input"},
-		{[]string{"replay", file, "--rate", "0"}, command.Usage, "--rate = 0: must be a number of datagrams a second above 0"},
-		{[]string{"replay", file, "--rate", "10", "--speed", "2"}, command.Usage, "--rate and --speed: give only one of them"},
-		{[]string{"replay", file, "--from", "2s", "--until", "1s"}, command.Usage, "--until = 1s: must be after --from, which is 2s"},
-		{[]string{"replay", file, "--from", "2s", "--print"}, command.Failure, "--from = 2s: is after its last datagram; it lasts 1s"},
-		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, command.Usage, "--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
+		{[]string{"replay", file, "--rate", "0"}, command.Usage,
+			"--rate = 0: must be a number of datagrams a second above 0"},
+		{[]string{"replay", file, "--rate", "10", "--speed", "2"}, command.Usage,
+			"--rate and --speed: give only one of them"},
+		{[]string{"replay", file, "--from", "2s", "--until", "1s"}, command.Usage,
+			"--until = 1s: must be after --from, which is 2s"},
+		{[]string{"replay", file, "--from", "2s", "--print"}, command.Failure,
+			"--from = 2s: is after its last datagram; it lasts 1s"},
+		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, command.Usage,
+			"--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
 		{[]string{"replay", file, "--to", "udp://[::1]:x"}, command.Usage, "has no port"},
-		{[]string{"replay", file, "--to", "tcp://x"}, command.Usage, "--to = tcp://x: is not an address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
+		{[]string{"replay", file, "--to", "tcp://x"}, command.Usage,
+			"--to = tcp://x: is not an address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
 		{[]string{"replay", file, "--to", "unixgram:/nowhere"}, command.Failure, "is a server listening there?"},
 		{[]string{"replay", file + "x"}, command.Failure, "no such file"},
 		{[]string{"tail", "--sample", "0"}, command.Usage, "sample = 0: must be above 0 and at most 1, such as 0.01"},
-		{[]string{"tail", "--sender", "web-1"}, command.Usage, "sender = web-1: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8"},
+		{[]string{"tail", "--sender", "web-1"}, command.Usage,
+			"sender = web-1: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8"},
 		{[]string{"tail", "--max-rate", "-1"}, command.Usage, "max_rate = -1: must be lines a second, 0 for no limit"},
 	} {
 		if code, _, stderr := freshet(t, tt.args...); code != tt.code || !strings.Contains(stderr, tt.stderr) {
@@ -207,7 +221,9 @@ func TestMistakesOfTaps(t *testing.T) {
 // A capture ends when it has enough, never overwrites a file, and reports what the server missed.
 func TestCapture(t *testing.T) {
 	_, whole := aCapture(t)
-	answering := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(whole) }))
+	answering := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(whole)
+	}))
 	defer answering.Close()
 	server := answering.URL
 	file := filepath.Join(t.TempDir(), "new.capture")
@@ -221,7 +237,8 @@ func TestCapture(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if code, _, stderr := freshet(t, "capture", file, "--server", server); code != command.Failure || !strings.Contains(stderr, "exists already") {
+	if code, _, stderr := freshet(t, "capture", file, "--server", server); code != command.Failure ||
+		!strings.Contains(stderr, "exists already") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 	code, stdout, stderr = freshet(t, "capture", "-", "--json", "--server", server)

@@ -138,7 +138,9 @@ func readManifest(dir string) (m answer.Manifest, err error) {
 		return m, fmt.Errorf("read %s: %w", answer.ManifestName, err)
 	}
 	if m.Format != answer.SnapshotFormat {
-		return m, fmt.Errorf("it has format %d, and this version of freshet reads %d; restore it with version %s", m.Format, answer.SnapshotFormat, m.Freshet)
+		return m,
+			fmt.Errorf("it has format %d, and this version of freshet reads %d; restore it with version %s",
+				m.Format, answer.SnapshotFormat, m.Freshet)
 	}
 	return m, nil
 }
@@ -151,7 +153,8 @@ func checkEmpty(dataDir string) error {
 	}
 	for _, e := range entries {
 		if !slices.Contains([]string{"lock", "lost+found", unfinished}, e.Name()) {
-			return fmt.Errorf("%s is not empty: it has %s; restore to a new directory, or move its content away", dataDir, e.Name())
+			return fmt.Errorf("%s is not empty: it has %s; restore to a new directory, or move its content away",
+				dataDir, e.Name())
 		}
 	}
 	return nil
@@ -164,7 +167,8 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 			return err
 		}
 		first, _, _ := strings.Cut(filepath.ToSlash(name), "/")
-		if !filepath.IsLocal(name) || !slices.Contains([]string{"tsdb", "journal", "events.db", "names.db", "sender"}, first) {
+		if !filepath.IsLocal(name) ||
+			!slices.Contains([]string{"tsdb", "journal", "events.db", "names.db", "sender"}, first) {
 			return fmt.Errorf("%s names %s, which does not belong in a snapshot", answer.ManifestName, name)
 		}
 		source, target := filepath.Join(from, name), filepath.Join(to, name)
@@ -197,7 +201,8 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(eventlog.Check(filepath.Join(dir, "events.db")), cataloguefile.Check(filepath.Join(dir, "names.db"))); err != nil {
+	if err := errors.Join(eventlog.Check(filepath.Join(dir, "events.db")),
+		cataloguefile.Check(filepath.Join(dir, "names.db"))); err != nil {
 		return err
 	}
 	journalDir, err := files.Open(filepath.Join(dir, "journal"))

@@ -29,10 +29,12 @@ loopback, with its data in ./data.`,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ours is shorter and leaves out PowerShell
 	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand())
-	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(), newDiagnoseCommand())
+	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(),
+		newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
 	addGroup(root, "Measure it:", bench)
-	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(), newCompletionCommand(), newVersionCommand())
+	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(),
+		newCompletionCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
 	root.AddCommand(newExitCodesTopic())
 	addHelp(root)

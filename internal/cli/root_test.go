@@ -16,22 +16,39 @@ func TestCommandLine(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{"a misspelt command", []string{"qurey"}, command.Usage, "freshet: unknown command: qurey; did you mean freshet query?\n"},
-		{"an unknown command", []string{"frobnicate"}, command.Usage, "freshet: unknown command: frobnicate; see freshet help\n"},
-		{"a misspelt flag", []string{"query", "--rnage", "1h", "up"}, command.Usage, "freshet: unknown flag: --rnage; did you mean --range?\n"},
-		{"a flag by its old name", []string{"config", "--ingest-max-body", "1MiB"}, command.Usage, "freshet: --ingest-max-body: was renamed: say --distributor-max-body\n"},
-		{"a former flag of another command", []string{"version", "--ingest-max-body", "1MiB"}, command.Usage, "freshet: unknown flag: --ingest-max-body; see freshet version --help\n"},
-		{"an unknown flag", []string{"version", "--frobnicate"}, command.Usage, "freshet: unknown flag: --frobnicate; see freshet version --help\n"},
-		{"a word too many", []string{"version", "now"}, command.Usage, "freshet: freshet version takes no arguments, only flags; got \"now\"; see freshet version --help\n"},
-		{"no file", []string{"check"}, command.Usage, "freshet: freshet check got 0 words; write freshet check freshet.yaml, or - for standard input\n"},
-		{"no snapshot", []string{"restore", "--data-dir", "new"}, command.Usage, "freshet: freshet restore got 0 words; write freshet restore SNAPSHOT --data-dir NEW\n"},
-		{"nowhere to restore to", []string{"restore", "old"}, command.Usage, "freshet: restore needs an empty directory, or the name of a new one; write freshet restore SNAPSHOT --data-dir NEW\n"},
-		{"a shell that is not known", []string{"completion", "tcsh"}, command.Usage, "freshet: completion takes the name of one shell: bash, zsh or fish; got \"tcsh\"\n"},
-		{"a flag that is no whole number", []string{"top", "--limit", "x"}, command.Usage, "freshet: --limit = x: must be a whole number\n"},
-		{"one that is negative", []string{"capture", "--datagrams", "-1"}, command.Usage, "freshet: --datagrams = -1: must be a whole number of 0 or more\n"},
-		{"one that is no number", []string{"tail", "--sample", "x"}, command.Usage, "freshet: --sample = x: must be a number\n"},
-		{"one that is too large", []string{"tail", "--pid", "4294967296"}, command.Usage, "freshet: --pid = 4294967296: must be a whole number that is not as large\n"},
-		{"help of no command", []string{"help", "qurey"}, command.Usage, "freshet: unknown command: qurey; did you mean freshet query?\n"},
+		{"a misspelt command", []string{"qurey"}, command.Usage,
+			"freshet: unknown command: qurey; did you mean freshet query?\n"},
+		{"an unknown command", []string{"frobnicate"}, command.Usage,
+			"freshet: unknown command: frobnicate; see freshet help\n"},
+		{"a misspelt flag", []string{"query", "--rnage", "1h", "up"}, command.Usage,
+			"freshet: unknown flag: --rnage; did you mean --range?\n"},
+		{"a flag by its old name", []string{"config", "--ingest-max-body", "1MiB"}, command.Usage,
+			"freshet: --ingest-max-body: was renamed: say --distributor-max-body\n"},
+		{"a former flag of another command", []string{"version", "--ingest-max-body", "1MiB"}, command.Usage,
+			"freshet: unknown flag: --ingest-max-body; see freshet version --help\n"},
+		{"an unknown flag", []string{"version", "--frobnicate"}, command.Usage,
+			"freshet: unknown flag: --frobnicate; see freshet version --help\n"},
+		{"a word too many", []string{"version", "now"}, command.Usage,
+			"freshet: freshet version takes no arguments, only flags; got \"now\"; see freshet version --help\n"},
+		{"no file", []string{"check"}, command.Usage,
+			"freshet: freshet check got 0 words; write freshet check freshet.yaml, or - for standard input\n"},
+		{"no snapshot", []string{"restore", "--data-dir", "new"}, command.Usage,
+			"freshet: freshet restore got 0 words; write freshet restore SNAPSHOT --data-dir NEW\n"},
+		{"nowhere to restore to", []string{"restore", "old"}, command.Usage,
+			"freshet: restore needs an empty directory, or the name of a new one; write freshet restore " +
+				"SNAPSHOT --data-dir NEW\n"},
+		{"a shell that is not known", []string{"completion", "tcsh"}, command.Usage,
+			"freshet: completion takes the name of one shell: bash, zsh or fish; got \"tcsh\"\n"},
+		{"a flag that is no whole number", []string{"top", "--limit", "x"}, command.Usage,
+			"freshet: --limit = x: must be a whole number\n"},
+		{"one that is negative", []string{"capture", "--datagrams", "-1"}, command.Usage,
+			"freshet: --datagrams = -1: must be a whole number of 0 or more\n"},
+		{"one that is no number", []string{"tail", "--sample", "x"}, command.Usage,
+			"freshet: --sample = x: must be a number\n"},
+		{"one that is too large", []string{"tail", "--pid", "4294967296"}, command.Usage,
+			"freshet: --pid = 4294967296: must be a whole number that is not as large\n"},
+		{"help of no command", []string{"help", "qurey"}, command.Usage,
+			"freshet: unknown command: qurey; did you mean freshet query?\n"},
 		{"help", []string{"help"}, command.OK, ""},
 		{"help of a command", []string{"help", "query"}, command.OK, ""},
 	} {
@@ -50,7 +67,8 @@ func TestCommandLine(t *testing.T) {
 func TestVersion(t *testing.T) {
 	build.Version = "v1.2.3" // as main sets it
 	defer func() { build.Version = "" }()
-	if code, stdout, _ := freshet(t, "version"); code != command.OK || !strings.HasPrefix(stdout, "freshet v1.2.3 ") || !strings.Contains(stdout, " go1.") {
+	if code, stdout, _ := freshet(t, "version"); code != command.OK || !strings.HasPrefix(stdout, "freshet v1.2.3 ") ||
+		!strings.Contains(stdout, " go1.") {
 		t.Errorf("exit code %d, %q", code, stdout)
 	}
 	code, stdout, _ := freshet(t, "version", "--json")

@@ -43,8 +43,10 @@ had no time, are counted and reported.`,
 	}
 	server := apiclient.Flags(cmd.Flags())
 	flags := cmd.Flags()
-	name := flags.String("name", "", "only metrics, checks and events whose name, as sent or as stored, matches this `glob`")
-	tags := flags.StringArray("tag", nil, "only lines with a tag that matches this `glob`, such as env:prod*; repeated: with all")
+	name := flags.String("name", "",
+		"only metrics, checks and events whose name, as sent or as stored, matches this `glob`")
+	tags := flags.StringArray("tag", nil,
+		"only lines with a tag that matches this `glob`, such as env:prod*; repeated: with all")
 	flags.String("sender", "", "only lines that this `address` or network sent by UDP")
 	flags.Int32("pid", 0, "only lines that this `process` sent by a Unix socket")
 	flags.Int32("uid", 0, "only lines that this `user` sent by a Unix socket")
@@ -55,7 +57,9 @@ had no time, are counted and reported.`,
 	raw := flags.Bool("json", false, "print JSON, one line each")
 	params := url.Values{}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		params = url.Values{"name": {*name}, "tag": *tags, "malformed": {strconv.FormatBool(*malformed)}, "max_rate": {strconv.Itoa(*rate)}}
+		params = url.Values{
+			"name": {*name}, "tag": *tags, "malformed": {strconv.FormatBool(*malformed)}, "max_rate": {strconv.Itoa(*rate)},
+		}
 		for _, key := range []string{"sender", "pid", "uid", "listener", "sample"} {
 			if flags.Changed(key) { // user 0 is a user
 				params.Set(key, flags.Lookup(key).Value.String())
@@ -180,7 +184,8 @@ func writeLine(v terminal.View, l *tail.Line) error {
 		b.WriteString(colourLine(v, l, shown.Text))
 	} else {
 		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // another version may count differently
-		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, shown.Text), column, "", tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
+		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, shown.Text), column, "",
+			tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
 	}
 	b.WriteByte('\n')
 	_, err := io.WriteString(v.Out, b.String())

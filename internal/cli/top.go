@@ -33,7 +33,8 @@ two seconds. Rates cover at most the last ten seconds. Metrics over a limit are 
   freshet top --once --json | jq '.data.labels[0]'`,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	limit := cmd.Flags().Int("limit", top.DefaultRows, fmt.Sprintf("`rows` of each list, at most %d; a terminal may have room for fewer", top.MaxRows))
+	limit := cmd.Flags().Int("limit", top.DefaultRows,
+		fmt.Sprintf("`rows` of each list, at most %d; a terminal may have room for fewer", top.MaxRows))
 	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "refresh after this `duration` (default 1s)")
 	once := cmd.Flags().Bool("once", false, "look once")
 	raw := cmd.Flags().Bool("json", false, "print each answer of the server as a line")

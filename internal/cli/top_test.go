@@ -78,7 +78,8 @@ func TestTopInWindows(t *testing.T) {
 func TestTopOfNothing(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"tenant":"a","seconds":1}}`)
 	code, stdout, stderr := freshet(t, "top", "--server", server)
-	if want := ": 0.0 samples/s, 0.0 datagrams/s, 0 B/s, 0 series, in the last 1 s\n"; code != command.OK || !strings.HasSuffix(stdout, want) {
+	if want := ": 0.0 samples/s, 0.0 datagrams/s, 0 B/s, 0 series, in the last 1 s\n"; code != command.OK ||
+		!strings.HasSuffix(stdout, want) {
 		t.Errorf("exit code %d, %q, %s", code, stdout, stderr)
 	}
 }
@@ -92,12 +93,15 @@ func TestTopErrors(t *testing.T) {
 		stderr string
 	}{
 		{"no rows", []string{"--limit", "0"}, command.Usage, "freshet: --limit = 0: is not a number from 1 to 100\n"},
-		{"too many rows", []string{"--limit", "101"}, command.Usage, "freshet: --limit = 101: is not a number from 1 to 100\n"},
+		{"too many rows", []string{"--limit", "101"}, command.Usage,
+			"freshet: --limit = 101: is not a number from 1 to 100\n"},
 		{"no server", []string{"--server", "127.0.0.1:1"}, command.Failure, "freshet: top: ask http://127.0.0.1:1: "},
-		{"no server, as JSON", []string{"--server", "127.0.0.1:1", "--json"}, command.Failure, "freshet: top: ask http://127.0.0.1:1: "},
+		{"no server, as JSON", []string{"--server", "127.0.0.1:1", "--json"}, command.Failure,
+			"freshet: top: ask http://127.0.0.1:1: "},
 		{"another answer", []string{"--server", server}, command.Failure, "freshet: top: read the answer of "},
 	} {
-		if code, _, stderr := freshet(t, append([]string{"top"}, tt.args...)...); code != tt.code || !strings.HasPrefix(stderr, tt.stderr) {
+		if code, _, stderr := freshet(t, append([]string{"top"}, tt.args...)...); code != tt.code ||
+			!strings.HasPrefix(stderr, tt.stderr) {
 			t.Errorf("%s: exit code %d, %s", tt.why, code, stderr)
 		}
 	}

@@ -31,9 +31,11 @@ type topList struct {
 
 // lines returns the lines of the page.
 func (p topPage) lines(page *answer.TopAll) []string {
-	lines := []string{p.paint(bold, p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
-		terminal.Printable(page.Tenant), time.Unix(page.End, 0).Format(time.TimeOnly), perSecond(page.Samples), perSecond(page.Datagrams),
-		size(int64(page.Bytes)), terminal.Thousands(uint64(page.Series)), page.Seconds)))}
+	lines := []string{p.paint(bold,
+		p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
+			terminal.Printable(page.Tenant), time.Unix(page.End, 0).Format(time.TimeOnly), perSecond(page.Samples),
+			perSecond(page.Datagrams),
+			size(int64(page.Bytes)), terminal.Thousands(uint64(page.Series)), page.Seconds)))}
 	if p.notice != "" {
 		lines = append(lines, p.paint(red, p.cut(p.notice)))
 	}
@@ -146,17 +148,23 @@ func narrow(rows [][]string, numbers, columns int) {
 
 // listsOf returns the lists of a page, problems first.
 func listsOf(page *answer.TopAll) []topList {
-	over := topList{title: []string{"OVER A LIMIT", "limit", "label", "sender", "values", "samples"}, numbers: 2, colour: red}
+	over := topList{
+		title: []string{"OVER A LIMIT", "limit", "label", "sender", "values", "samples"}, numbers: 2, colour: red,
+	}
 	for _, o := range page.Over {
 		over.rows = append(over.rows, []string{
-			terminal.Printable(o.Metric), strings.TrimPrefix(o.Limit, "limits."), terminal.Printable(o.Label), shorten(terminal.Printable(o.Sender), 60),
+			terminal.Printable(o.Metric), strings.TrimPrefix(o.Limit, "limits."), terminal.Printable(o.Label),
+			shorten(terminal.Printable(o.Sender), 60),
 			terminal.Thousands(o.Values), terminal.Thousands(o.Samples) + " " + o.Fate,
 		})
 	}
-	malformed := topList{title: []string{"MALFORMED LINES", "reason", "such as", "lines/s", "share"}, numbers: 2, colour: red}
+	malformed := topList{
+		title: []string{"MALFORMED LINES", "reason", "such as", "lines/s", "share"}, numbers: 2, colour: red,
+	}
 	for _, m := range page.Malformed {
 		malformed.rows = append(malformed.rows, []string{
-			describeSender(m.ViewSender), terminal.Printable(m.Reason), shorten(terminal.Printable(m.Example), 60), perSecond(m.Malformed), percent(m.Share),
+			describeSender(m.ViewSender), terminal.Printable(m.Reason), shorten(terminal.Printable(m.Example), 60),
+			perSecond(m.Malformed), percent(m.Share),
 		})
 	}
 	metrics := topList{title: []string{"METRICS", "kind", "samples/s", "share", "series"}, numbers: 3}
@@ -182,7 +190,8 @@ func requestList(page *answer.TopAll) topList {
 	s := topList{title: []string{"REQUESTS", "by", "requests/s", "samples/s", "bytes/s"}, numbers: 3}
 	for _, r := range page.Requests {
 		s.rows = append(s.rows, []string{
-			describeRequester(r), strings.ReplaceAll(r.Input, "_", " "), perSecond(r.Requests), perSecond(r.Samples), size(int64(r.Bytes)),
+			describeRequester(r), strings.ReplaceAll(r.Input, "_", " "), perSecond(r.Requests), perSecond(r.Samples),
+			size(int64(r.Bytes)),
 		})
 	}
 	return s
@@ -210,7 +219,8 @@ func labelList(of *top.View) topList {
 			examples = append(examples, shorten(terminal.Printable(e), 20))
 		}
 		s.rows = append(s.rows, []string{
-			terminal.Printable(l.Label), shorten(terminal.Printable(l.Metric), 40), strings.Join(examples, ", "), terminal.Thousands(uint64(l.Values)),
+			terminal.Printable(l.Label), shorten(terminal.Printable(l.Metric), 40), strings.Join(examples, ", "),
+			terminal.Thousands(uint64(l.Values)),
 		})
 	}
 	return s
@@ -224,7 +234,8 @@ func newestList(of *top.View) topList {
 			name += n.Labels.String()
 		}
 		age := time.Duration((float64(of.End) - n.At) * float64(time.Second)).Round(time.Second)
-		s.rows = append(s.rows, []string{terminal.Printable(name), shorten(describeSender(n.Sender), 40), max(age, 0).String()})
+		s.rows = append(s.rows,
+			[]string{terminal.Printable(name), shorten(describeSender(n.Sender), 40), max(age, 0).String()})
 	}
 	return s
 }

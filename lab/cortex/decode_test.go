@@ -71,7 +71,10 @@ type cpu struct{ gc, total float64 }
 
 func readCPU() cpu {
 	runtime.GC() // updates the figures
-	all := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"}}
+	all := []metrics.Sample{
+		{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
+		{Name: "/cpu/classes/user:cpu-seconds"},
+	}
 	metrics.Read(all)
 	gc := all[0].Value.Float64() - all[1].Value.Float64()
 	return cpu{gc, gc + all[2].Value.Float64()}
@@ -116,8 +119,10 @@ func request(tb testing.TB, series int) []byte {
 		m.Timeseries = append(m.Timeseries, prompb.TimeSeries{
 			Labels: []prompb.Label{
 				{Name: "__name__", Value: fmt.Sprint("http_requests_", i%50, "_total")}, {Name: "code", Value: "200"},
-				{Name: "handler", Value: fmt.Sprint("/api/v1/", i%40)}, {Name: "instance", Value: fmt.Sprintf("10.0.%d.%d:9090", i%7, i%250)},
-				{Name: "job", Value: "api-server"}, {Name: "method", Value: "get"}, {Name: "pod", Value: fmt.Sprintf("api-server-%08x", i)},
+				{Name: "handler", Value: fmt.Sprint("/api/v1/", i%40)},
+				{Name: "instance", Value: fmt.Sprintf("10.0.%d.%d:9090", i%7, i%250)},
+				{Name: "job", Value: "api-server"}, {Name: "method", Value: "get"},
+				{Name: "pod", Value: fmt.Sprintf("api-server-%08x", i)},
 			},
 			Samples: []prompb.Sample{{Timestamp: 1_700_000_000_000 + int64(i), Value: float64(i)}},
 		})

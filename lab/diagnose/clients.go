@@ -65,7 +65,10 @@ func writeNew(ctx context.Context, address, prefix string, first, n int) error {
 	now := time.Now().UnixMilli()
 	for i := range n {
 		request.Timeseries = append(request.Timeseries, prompb.TimeSeries{
-			Labels:  []prompb.Label{{Name: "__name__", Value: "requests_total"}, {Name: "request", Value: prefix + strconv.Itoa(first+i)}, {Name: "service", Value: "shop"}},
+			Labels: []prompb.Label{
+				{Name: "__name__", Value: "requests_total"}, {Name: "request", Value: prefix + strconv.Itoa(first+i)},
+				{Name: "service", Value: "shop"},
+			},
 			Samples: []prompb.Sample{{Value: 1, Timestamp: now}},
 		})
 	}
@@ -73,11 +76,14 @@ func writeNew(ctx context.Context, address, prefix string, first, n int) error {
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/api/v1/write", bytes.NewReader(snappy.Encode(nil, body)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/api/v1/write",
+		bytes.NewReader(snappy.Encode(nil, body)))
 	if err != nil {
 		return err
 	}
-	r.Header = http.Header{"Content-Type": {"application/x-protobuf"}, "Content-Encoding": {"snappy"}, "User-Agent": {"shop/1"}}
+	r.Header = http.Header{
+		"Content-Type": {"application/x-protobuf"}, "Content-Encoding": {"snappy"}, "User-Agent": {"shop/1"},
+	}
 	_, err = ask(r)
 	return err
 }
@@ -118,7 +124,8 @@ func dashboards(panels int, pause time.Duration) func(context.Context, string, *
 func askPanel(ctx context.Context, address string, panel int) error {
 	now := time.Now()
 	form := url.Values{
-		"query": {fmt.Sprintf(`sum by (pod) (rate(http_request_duration_seconds_bucket{job=~"bench.+",pod=~".*%d"}[15s]))`, panel%10)}, "step": {"1"},
+		"query": {fmt.Sprintf(`sum by (pod) (rate(http_request_duration_seconds_bucket{job=~"bench.+",pod=~".*%d"}[15s]))`,
+			panel%10)}, "step": {"1"},
 		"start": {fmt.Sprint(now.Add(-time.Minute).Unix())}, "end": {fmt.Sprint(now.Unix())},
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/query_range?"+form.Encode(), nil)
@@ -138,13 +145,15 @@ func askPanel(ctx context.Context, address string, panel int) error {
 func sendTiny(connections int, rate float64) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		c := remoteload.Standard()
-		c.Name, c.Seed, c.Series, c.Batch, c.Interval, c.Begin = "tiny", 7, 10*connections*tinyBatch, tinyBatch, 1, time.Now().UnixMilli()
+		c.Name, c.Seed, c.Series, c.Batch, c.Interval, c.Begin = "tiny", 7, 10*connections*tinyBatch, tinyBatch, 1,
+			time.Now().UnixMilli()
 		traffic, err := remoteload.New(c)
 		if err != nil {
 			return err
 		}
 		writer, err := loadgen.NewWriter(loadgen.WriterConfig{
-			URL: "http://" + s.HTTP + "/api/v1/write", Connections: connections, Header: http.Header{"User-Agent": {"tiny/1"}}, GoOn: true,
+			URL: "http://" + s.HTTP + "/api/v1/write", Connections: connections, Header: http.Header{"User-Agent": {"tiny/1"}},
+			GoOn: true,
 		}, traffic)
 		if err != nil {
 			return err

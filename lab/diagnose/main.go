@@ -159,7 +159,8 @@ func row(name string, found *diagnose.Diagnosis, took time.Duration) (right bool
 	if !right {
 		mark = "  !"
 	}
-	fmt.Printf("%-24s %-14s %6.2f  %-20s %.1f%s\n", name, first.Name, first.Score, fmt.Sprintf("%s %.2f", second.Name, second.Score), took.Seconds(), mark)
+	fmt.Printf("%-24s %-14s %6.2f  %-20s %.1f%s\n", name, first.Name, first.Score,
+		fmt.Sprintf("%s %.2f", second.Name, second.Score), took.Seconds(), mark)
 	return right
 }
 

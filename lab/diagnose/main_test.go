@@ -16,7 +16,8 @@ func TestFaultsCompile(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}
-	cmd = exec.Command("go", "vet", "-C", "../..", "-tags", "faults", "./internal/lib/fault", "./internal/adapter/files", "./internal/adapter/sockets")
+	cmd = exec.Command("go", "vet", "-C", "../..", "-tags", "faults", "./internal/lib/fault", "./internal/adapter/files",
+		"./internal/adapter/sockets")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}
@@ -60,7 +61,8 @@ func TestRow(t *testing.T) {
 func TestUnsaid(t *testing.T) {
 	from := outside{says: []string{"tenant b", "DIR/tsdb/b", "Raise it", "10 %"}}
 	found := &diagnose.Diagnosis{Causes: []diagnose.Cause{
-		{Title: "of tenant b", Evidence: []diagnose.Evidence{{What: "in /d/tsdb/b"}}, Next: "Raise it"}, {Title: "10 % of another cause"},
+		{Title: "of tenant b", Evidence: []diagnose.Evidence{{What: "in /d/tsdb/b"}}, Next: "Raise it"},
+		{Title: "10 % of another cause"},
 	}}
 	if got := from.unsaid("/d", found); !slices.Equal(got, []string{"10 %"}) {
 		t.Errorf("it does not say %q", got)

@@ -16,9 +16,10 @@ import (
 // outside is a fault made from outside the process, by files, a cgroup, a setting or a client;
 // or something that looks like a fault and has no effect.
 type outside struct {
-	cause   string                                          // must be named first, or none
-	also    string                                          // another right answer, or empty
-	says    []string                                        // texts that the cause must contain; DIR stands for the data directory
+	cause string // must be named first, or none
+	also  string // another right answer, or empty
+	// Texts that the cause must contain; DIR stands for the data directory.
+	says    []string
 	args    []string                                        // of the server; DIR stands for the data directory
 	quiet   bool                                            // no DogStatsD load beside it
 	mount   func(dir string) (undo func() error, err error) // undone once the server has ended
@@ -39,9 +40,13 @@ const storeWait = 20 * time.Second
 // outsides are the faults from outside, by the name of their row. The load takes a fifth of a
 // processor; remote write alone an eighth.
 var outsides = map[string]outside{
-	"cpu_quota": {cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.08 processors", "Raise the quota"}, begin: quota(0.08)},
+	"cpu_quota": {
+		cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.08 processors", "Raise the quota"},
+		begin: quota(0.08),
+	},
 	"cpu_quota_remote_write": {
-		cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.05 processors", "Raise the quota"}, quiet: true, begin: quota(0.05),
+		cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.05 processors", "Raise the quota"}, quiet: true,
+		begin: quota(0.05),
 	},
 	"cpu_quota_unused": {cause: none, begin: quota(64)},
 
@@ -49,7 +54,9 @@ var outsides = map[string]outside{
 		cause: diagnose.KernelDrops, says: []string{"4KiB", "Raise dogstatsd.receive_buffer, which is 4KiB"},
 		args: []string{"--dogstatsd-receive-buffer", "4KiB"},
 	},
-	"short_queue_unfilled": {cause: none, args: []string{"--dogstatsd-unixgram", "DIR/" + socket}, run: send("unixgram", "lab.fine:1|c")},
+	"short_queue_unfilled": {
+		cause: none, args: []string{"--dogstatsd-unixgram", "DIR/" + socket}, run: send("unixgram", "lab.fine:1|c"),
+	},
 
 	"store_at_start": {
 		cause: diagnose.Stores, says: []string{"tenant default, store raw", "move the file DIR/tsdb/default/raw away"},
@@ -69,11 +76,13 @@ var outsides = map[string]outside{
 	},
 	"store_of_a_tenant": {
 		cause: diagnose.Stores, says: []string{"tenant b, store 10s", "move the file DIR/tsdb/b/10s away"},
-		args: []string{"--config", "DIR/lab.yaml"}, prepare: tenantB, begin: blocking("tsdb/b/10s"), run: send("unixgram", "lab.b:1|c"), wait: storeWait,
+		args: []string{"--config", "DIR/lab.yaml"}, prepare: tenantB, begin: blocking("tsdb/b/10s"),
+		run: send("unixgram", "lab.b:1|c"), wait: storeWait,
 	},
 	"store_moved": {
-		cause: diagnose.Stores, says: []string{"tenant default, store raw", "move the directory back to DIR/tsdb/default/raw"},
-		run: moveRaw, wait: storeWait,
+		cause: diagnose.Stores,
+		says:  []string{"tenant default, store raw", "move the directory back to DIR/tsdb/default/raw"},
+		run:   moveRaw, wait: storeWait,
 	},
 
 	"disk_full": {
@@ -86,29 +95,45 @@ var outsides = map[string]outside{
 		mount: onLoop, before: warmUp, run: freeze, wait: 15 * time.Second,
 	},
 
-	"malformed_udp": {cause: diagnose.Malformed, says: []string{"tenant default", "what 127.0.0.1:", "50 %", "lab.bad:one|c"}, run: send("udp", "lab.good:1|c\nlab.bad:one|c")},
+	"malformed_udp": {
+		cause: diagnose.Malformed, says: []string{"tenant default", "what 127.0.0.1:", "50 %", "lab.bad:one|c"},
+		run: send("udp", "lab.good:1|c\nlab.bad:one|c"),
+	},
 	"malformed_unixgram": {
-		cause: diagnose.Malformed, says: []string{"tenant default", fmt.Sprintf("what process %d (", os.Getpid()), "50 %", "lab.bad:one|c"},
-		args: []string{"--dogstatsd-unixgram", "DIR/" + socket}, run: send("unixgram", "lab.good:1|c\nlab.bad:one|c"),
+		cause: diagnose.Malformed,
+		says:  []string{"tenant default", fmt.Sprintf("what process %d (", os.Getpid()), "50 %", "lab.bad:one|c"},
+		args:  []string{"--dogstatsd-unixgram", "DIR/" + socket}, run: send("unixgram", "lab.good:1|c\nlab.bad:one|c"),
 	},
 	"malformed_once": {cause: none, run: sendOnce},
 
 	// Below every limit, a flood differs from a start only after two steps of ten seconds.
 	"cardinality_remote_write": {
-		cause: diagnose.Cardinality, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries, wait: 32 * time.Second,
+		cause: diagnose.Cardinality,
+		says:  []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries,
+		wait: 32 * time.Second,
 	},
 	// Growth differs from a start only after two minutes, and three steps.
 	"growth": {
-		cause: diagnose.Growth, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)", "distributor.max_series (1,000,000) is reached in"},
+		cause: diagnose.Growth,
+		says: []string{
+			"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)",
+			"distributor.max_series (1,000,000) is reached in",
+		},
 		before: 2 * time.Minute, run: growSeries, wait: 42 * time.Second,
 	},
 	"queries": {
-		cause: diagnose.Queries, says: []string{"tenant default asks sum by (pod) (rate(http_request_duration_seconds_bucket{job=~?,pod=~?}[?])), from 127.0.0.1 (Grafana/12.1), dashboard lab, panel ", "of its queries wait"},
+		cause: diagnose.Queries,
+		says: []string{
+			"tenant default asks sum by (pod) (rate(http_request_duration_seconds_bucket{job=~?,pod=~?}[?])), " +
+				"from 127.0.0.1 (Grafana/12.1), dashboard lab, panel ", "of its queries wait",
+		},
 		before: 20 * time.Second, run: dashboards(40, 0), wait: 15 * time.Second,
 	},
 	"queries_few": {cause: none, before: 20 * time.Second, run: dashboards(1, time.Second)},
 	"small_requests": {
-		cause: diagnose.SmallRequests, says: []string{"of tenant default, from 127.0.0.1 (tiny/1)", "max_samples_per_send: 2000 would make them"}, run: sendTiny(100, 0), wait: 15 * time.Second,
+		cause: diagnose.SmallRequests,
+		says:  []string{"of tenant default, from 127.0.0.1 (tiny/1)", "max_samples_per_send: 2000 would make them"},
+		run:   sendTiny(100, 0), wait: 15 * time.Second,
 	},
 	"small_requests_few": {cause: none, run: sendTiny(4, 50)},
 }
@@ -116,7 +141,8 @@ var outsides = map[string]outside{
 // outsideNames are the rows in the order of the table.
 var outsideNames = []string{
 	"cpu_quota", "cpu_quota_remote_write", "cpu_quota_unused", "small_buffer", "short_queue_unfilled",
-	"store_at_start", "store_10s_at_start", "store_while_running", "store_raw_while_running", "store_of_a_tenant", "store_moved",
+	"store_at_start", "store_10s_at_start", "store_while_running", "store_raw_while_running", "store_of_a_tenant",
+	"store_moved",
 	"disk_full", "disk_frozen",
 	"malformed_udp", "malformed_unixgram", "malformed_once",
 	"cardinality_remote_write", "growth", "queries", "queries_few", "small_requests", "small_requests_few",
@@ -153,7 +179,8 @@ func quota(cores float64) func(string, *server) (func() error, error) {
 		group, file, limit := filepath.Join("/sys/fs/cgroup/cpu", name), "cpu.cfs_quota_us", fmt.Sprint(int(cores*period))
 		if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil { // version 2
 			group, file, limit = filepath.Join("/sys/fs/cgroup", name), "cpu.max", fmt.Sprint(int(cores*period), period)
-			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0) // if that failed, cpu.max is missing, and writing it fails
+			// If that failed, cpu.max is missing, and writing it fails.
+			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0)
 		}
 		if err := os.Mkdir(group, 0o755); err != nil {
 			return nil, untriedError{fmt.Errorf("make a cgroup: %w", err)}

@@ -152,7 +152,8 @@ func (t trial) sendRemoteWrite(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: "http://" + address + "/api/v1/write", Connections: writeConnections}, traffic)
+	writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: "http://" + address + "/api/v1/write",
+		Connections: writeConnections}, traffic)
 	if err != nil {
 		return err
 	}

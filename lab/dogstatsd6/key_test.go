@@ -183,7 +183,8 @@ func bySpan() func(*spelled) int {
 		mask := uint64(len(slots) - 1)
 		i := hash & mask
 		for ; slots[i].number != 0; i = (i + 1) & mask {
-			if n := slots[i].number; slots[i].hash == uint32(hash) && string(names[n]) == string(s.name) && string(tags[n]) == string(s.tags) {
+			if n := slots[i].number; slots[i].hash == uint32(hash) && string(names[n]) == string(s.name) &&
+				string(tags[n]) == string(s.tags) {
 				return int(n) - 1
 			}
 		}

@@ -48,7 +48,9 @@ func load(ctx context.Context, p plan, dir string) (map[string][]measured, error
 }
 
 func printLoads(out io.Writer, p plan, loads map[string][]measured) {
-	fmt.Fprintf(out, "One worker, wrk -t1 -c20, %d rounds of %v for each: medians, and the 95 %% interval of the median of what each round had over the empty handler.\n\n", p.rounds, p.turn)
+	fmt.Fprintf(out,
+		"One worker, wrk -t1 -c20, %d rounds of %v for each: medians, and the 95 %% interval of the median of what each "+
+			"round had over the empty handler.\n\n", p.rounds, p.turn)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "log handler\trequests/s\tof the empty one's\tCPU, us/request\tover the empty one")
 	for _, h := range handlers {
@@ -58,7 +60,8 @@ func printLoads(out io.Writer, p plan, loads map[string][]measured) {
 			rate, cpu = append(rate, m.rate), append(cpu, m.cpu)
 			share, more = append(share, 100*m.rate/base.rate), append(more, m.cpu-base.cpu)
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%s\t%.2f\t%s\n", h.what, report.Median(rate), interval(share, 1, " %"), report.Median(cpu), interval(more, 2, ""))
+		fmt.Fprintf(w, "%s\t%.0f\t%s\t%.2f\t%s\n", h.what, report.Median(rate), interval(share, 1, " %"), report.Median(cpu),
+			interval(more, 2, ""))
 	}
 	w.Flush()
 }

@@ -134,7 +134,8 @@ func parse(out string, cpu time.Duration) (measured, error) {
 		if err != nil || requests == 0 || strings.Contains(out, "Non-2xx") || strings.Contains(out, "Socket errors") {
 			return measured{}, fmt.Errorf("wrk got wrong answers: %s", out)
 		}
-		return measured{rate: float64(requests) / duration.Seconds(), cpu: float64(cpu.Nanoseconds()) / 1e3 / float64(requests)}, nil
+		return measured{rate: float64(requests) / duration.Seconds(),
+			cpu: float64(cpu.Nanoseconds()) / 1e3 / float64(requests)}, nil
 	}
 	return measured{}, fmt.Errorf("wrk printed no number of requests: %s", out)
 }

@@ -62,7 +62,8 @@ func (c *client) do(conn **connection, within time.Duration) error {
 	}
 	at := *conn
 	err := at.SetDeadline(time.Now().Add(within))
-	at.request = fmt.Appendf(at.request[:0], "GET /coverage?origin=%d&destination=%d HTTP/1.1\r\nHost: localhost\r\n\r\n", rand.IntN(places), rand.IntN(places))
+	at.request = fmt.Appendf(at.request[:0], "GET /coverage?origin=%d&destination=%d HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		rand.IntN(places), rand.IntN(places))
 	if err == nil {
 		_, err = at.Write(at.request)
 	}
@@ -187,5 +188,7 @@ func (c *client) openLoop(rate float64, length time.Duration) slice {
 	clients.Wait()
 	slices.Sort(latencies)
 	slices.Sort(behind)
-	return slice{p50: latencies[n/2], p99: latencies[n*99/100], behind: behind[n*99/100], sent: n, unanswered: int(unanswered.Load())}
+	return slice{
+		p50: latencies[n/2], p99: latencies[n*99/100], behind: behind[n*99/100], sent: n, unanswered: int(unanswered.Load()),
+	}
 }

@@ -70,7 +70,8 @@ func (noLogger) done(status, bytes int, took time.Duration)        {}
 type logrusLogger struct{ *logrus.Logger }
 
 func (l logrusLogger) received(method, path, origin, destination string) {
-	l.WithFields(logrus.Fields{"method": method, "path": path, "origin": origin, "destination": destination}).Info("request received")
+	l.WithFields(logrus.Fields{"method": method, "path": path, "origin": origin,
+		"destination": destination}).Info("request received")
 }
 
 func (l logrusLogger) found(routes int, cheapest string, cached bool) {
@@ -84,7 +85,8 @@ func (l logrusLogger) done(status, bytes int, took time.Duration) {
 type zapLogger struct{ *zap.Logger }
 
 func (l zapLogger) received(method, path, origin, destination string) {
-	l.Info("request received", zap.String("method", method), zap.String("path", path), zap.String("origin", origin), zap.String("destination", destination))
+	l.Info("request received", zap.String("method", method), zap.String("path", path), zap.String("origin", origin),
+		zap.String("destination", destination))
 }
 
 func (l zapLogger) found(routes int, cheapest string, cached bool) {
@@ -98,7 +100,8 @@ func (l zapLogger) done(status, bytes int, took time.Duration) {
 type zerologLogger struct{ zerolog.Logger }
 
 func (l zerologLogger) received(method, path, origin, destination string) {
-	l.Info().Str("method", method).Str("path", path).Str("origin", origin).Str("destination", destination).Msg("request received")
+	l.Info().Str("method", method).Str("path", path).Str("origin", origin).Str("destination",
+		destination).Msg("request received")
 }
 
 func (l zerologLogger) found(routes int, cheapest string, cached bool) {
@@ -112,14 +115,17 @@ func (l zerologLogger) done(status, bytes int, took time.Duration) {
 type slogLogger struct{ *slog.Logger }
 
 func (l slogLogger) received(method, path, origin, destination string) {
-	l.LogAttrs(context.Background(), slog.LevelInfo, "request received", slog.String("method", method), slog.String("path", path),
+	l.LogAttrs(context.Background(), slog.LevelInfo, "request received", slog.String("method", method),
+		slog.String("path", path),
 		slog.String("origin", origin), slog.String("destination", destination))
 }
 
 func (l slogLogger) found(routes int, cheapest string, cached bool) {
-	l.LogAttrs(context.Background(), slog.LevelInfo, "coverage found", slog.Int("routes", routes), slog.String("cheapest", cheapest), slog.Bool("cached", cached))
+	l.LogAttrs(context.Background(), slog.LevelInfo, "coverage found", slog.Int("routes", routes),
+		slog.String("cheapest", cheapest), slog.Bool("cached", cached))
 }
 
 func (l slogLogger) done(status, bytes int, took time.Duration) {
-	l.LogAttrs(context.Background(), slog.LevelInfo, "request done", slog.Int("status", status), slog.Int("bytes", bytes), slog.Duration("took", took))
+	l.LogAttrs(context.Background(), slog.LevelInfo, "request done", slog.Int("status", status), slog.Int("bytes", bytes),
+		slog.Duration("took", took))
 }

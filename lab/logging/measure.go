@@ -137,7 +137,9 @@ func start(o output, name, dir string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{name: name, sink: sink, cmd: exec.Command(self, "serve", name), result: &result{output: o.name, name: name}}
+	s := &server{
+		name: name, sink: sink, cmd: exec.Command(self, "serve", name), result: &result{output: o.name, name: name},
+	}
 	s.cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 	s.cmd.Stderr = os.Stderr
 	s.cmd.ExtraFiles = []*os.File{sink.file}
@@ -254,7 +256,8 @@ func (s *server) check(c counts) (string, error) {
 		}
 	}
 	if lines != st.Written || suppressed != st.Suppressed || lost != st.Lost.Sum() || st.Cut+st.Failed+st.Waiting > 0 {
-		return fmt.Sprintf("NO: %d lines, %d reported as suppressed and %d as lost: %+v", lines, suppressed, lost, *st), scanner.Err()
+		return fmt.Sprintf("NO: %d lines, %d reported as suppressed and %d as lost: %+v", lines, suppressed, lost, *st),
+			scanner.Err()
 	}
 	return "yes, and so are the lines", scanner.Err()
 }

@@ -56,7 +56,10 @@ func newService(log logger) *service {
 	for i := range places * places {
 		routes := make([]route, 1+rng.IntN(4))
 		for i := range routes {
-			routes[i] = route{fmt.Sprint("carrier-", rng.IntN(20)), []string{"standard", "express"}[rng.IntN(2)], 1 + rng.IntN(9), 500 + rng.IntN(5000)}
+			routes[i] = route{
+				fmt.Sprint("carrier-", rng.IntN(20)), []string{"standard", "express"}[rng.IntN(2)], 1 + rng.IntN(9),
+				500 + rng.IntN(5000),
+			}
 		}
 		s.routes[key(strconv.Itoa(i/places), strconv.Itoa(i%places))] = routes
 	}
@@ -102,7 +105,10 @@ func (s *service) timed(f func()) time.Duration {
 }
 
 func (s *service) counts(h *slogring.Handler) counts {
-	samples := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"}, {Name: "/sync/mutex/wait/total:seconds"}}
+	samples := []metrics.Sample{
+		{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"},
+		{Name: "/sync/mutex/wait/total:seconds"},
+	}
 	metrics.Read(samples)
 	c := counts{
 		Requests: s.requests.Load(), InLog: time.Duration(s.inLog.Load()),

@@ -39,7 +39,8 @@ func printMachine(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s, %d cores, %s %s; load average before: %s\n", model, runtime.NumCPU(),
-		unix.ByteSliceToString(name.Sysname[:]), unix.ByteSliceToString(name.Release[:]), strings.Join(strings.Fields(string(load))[:3], " "))
+		unix.ByteSliceToString(name.Sysname[:]), unix.ByteSliceToString(name.Release[:]),
+		strings.Join(strings.Fields(string(load))[:3], " "))
 	fmt.Fprint(w, runtime.Version())
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
@@ -54,7 +55,9 @@ func printMachine(w io.Writer) error {
 
 // print prints the tables: medians, then the least and the largest.
 func print(out io.Writer, p plan, rate float64, results []*result) {
-	fmt.Fprintf(out, "\nOpen loop: %.0f requests/s of %d lines each, %d rounds of %v. Medians, and the least and largest.\n", rate, linesARequest, p.rounds, p.slice)
+	fmt.Fprintf(out,
+		"\nOpen loop: %.0f requests/s of %d lines each, %d rounds of %v. Medians, and the least and largest.\n", rate,
+		linesARequest, p.rounds, p.slice)
 	var w *tabwriter.Writer
 	for i, r := range results {
 		if i == 0 || r.output != results[i-1].output {
@@ -63,10 +66,14 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 			}
 			fmt.Fprintf(out, "\n%s\n", r.output)
 			w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "logger\tclosed loop, requests/s\tp50, ms\tp99, ms\tp99 to no log, 95 % interval\tCPU, µs/request\tin log, µs/request\tlock wait, ms/s\tGC\tunanswered")
+			fmt.Fprintln(w,
+				"logger\tclosed loop, requests/s\tp50, ms\tp99, ms\tp99 to no log, 95 % interval\tCPU, µs/request\tin log, "+
+					"µs/request\tlock wait, ms/s\tGC\tunanswered")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f %%\t%.1f %%\n", r.name, spread(r.throughput, 0), spread(r.p50, 2), spread(r.p99, 2), interval(r.ratio),
-			spread(r.cpu, 0), spread(r.inLog, 1), spread(r.waited, 1), 100*r.gc, 100*float64(r.unanswered)/float64(max(r.sent, 1)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f %%\t%.1f %%\n", r.name, spread(r.throughput, 0),
+			spread(r.p50, 2), spread(r.p99, 2), interval(r.ratio),
+			spread(r.cpu, 0), spread(r.inLog, 1), spread(r.waited, 1), 100*r.gc,
+			100*float64(r.unanswered)/float64(max(r.sent, 1)))
 	}
 	w.Flush()
 
@@ -75,12 +82,15 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 	fmt.Fprintln(w, "output\tlogger\trecords\twritten\tsuppressed\tlost\tfailed\twaiting\texact")
 	for _, r := range results {
 		if s := r.counts.Stats; s != nil {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.output, r.name, s.Handled(), s.Written, s.Suppressed, s.Lost.Sum(), s.Failed, s.Waiting, r.exact)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.output, r.name, s.Handled(), s.Written, s.Suppressed,
+				s.Lost.Sum(), s.Failed, s.Waiting, r.exact)
 		}
 	}
 	w.Flush()
 
-	fmt.Fprintf(out, "\ngoals: p99 to no log's, by turns of %v, %d times; its interval must be below the bound, and narrower than what it is over 1\n", p.turn, p.pairs)
+	fmt.Fprintf(out,
+		"\ngoals: p99 to no log's, by turns of %v, %d times; its interval must be below the bound, "+
+			"and narrower than what it is over 1\n", p.turn, p.pairs)
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "output\tlogger\tbound\tinterval\t")
 	var behind []float64
@@ -96,7 +106,8 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 		if strings.HasPrefix(r.output, "blocked") {
 			bound = 1.10
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t%s\n", r.output, r.name, bound, interval(r.pairs), report.RatioAtMost(r.pairs, bound))
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t%s\n", r.output, r.name, bound, interval(r.pairs),
+			report.RatioAtMost(r.pairs, bound))
 	}
 	w.Flush()
 	fmt.Fprintf(out, "\nThe client itself was late by %s ms at p99, which is in all latencies.\n", spread(behind, 2))

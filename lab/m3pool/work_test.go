@@ -119,7 +119,8 @@ func TestStack(t *testing.T) {
 		seen := <-done
 		t.Logf("%s: %d bytes", c.name, seen[0].bytes)
 		if seen[0].growths != c.growths || seen[1].growths != 0 {
-			t.Errorf("%s: the stack grew %d times, and %d times when it was large, want %d and 0", c.name, seen[0].growths, seen[1].growths, c.growths)
+			t.Errorf("%s: the stack grew %d times, and %d times when it was large, want %d and 0",
+				c.name, seen[0].growths, seen[1].growths, c.growths)
 		}
 	}
 }

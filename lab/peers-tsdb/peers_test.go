@@ -15,7 +15,8 @@ func TestVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		module, _, _ := strings.Cut(p.pkg, map[bool]string{true: "/cmd/", false: "/app/"}[strings.Contains(p.pkg, "/cmd/")])
-		if !strings.Contains(string(text), "\t"+module+" "+p.Version+" ") || !strings.Contains(string(text), "tool "+p.pkg+"\n") {
+		if !strings.Contains(string(text), "\t"+module+" "+p.Version+" ") ||
+			!strings.Contains(string(text), "tool "+p.pkg+"\n") {
 			t.Errorf("%s/go.mod does not pin %s %s", p.folder, module, p.Version)
 		}
 	}
@@ -29,7 +30,8 @@ func TestCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := strings.Join(command, "\n"); command[0] != "/program" || !strings.Contains(text, at.dir) || !strings.Contains(text, at.address) {
+		if text := strings.Join(command, "\n"); command[0] != "/program" || !strings.Contains(text, at.dir) ||
+			!strings.Contains(text, at.address) {
 			t.Errorf("%s: %q", p.Name, command)
 		}
 	}
@@ -40,7 +42,8 @@ func TestStartOfWhatIsNotBuilt(t *testing.T) {
 	if p.Built(t.TempDir()) {
 		t.Error("is built in an empty directory")
 	}
-	if _, err := p.Start(t.Context(), t.TempDir(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "start Prometheus v0.315.0") {
+	if _, err := p.Start(t.Context(), t.TempDir(), t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "start Prometheus v0.315.0") {
 		t.Errorf("started a peer that is not built: %v", err)
 	}
 }

@@ -8,10 +8,12 @@ import (
 // prometheus is built without service discovery: there is nothing to scrape here.
 var prometheus = Peer{
 	Name: "Prometheus", Version: "v0.315.0", Version2: true,
-	folder: "prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", flags: []string{"-tags", "remove_all_sd"},
+	folder: "prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus",
+	flags: []string{"-tags", "remove_all_sd"},
 	command: func(at place) ([]string, error) {
 		config := filepath.Join(at.dir, "prometheus.yml")
 		return []string{at.program, "--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(at.dir, "data"),
-			"--web.listen-address=" + at.address, "--web.enable-remote-write-receiver", "--log.level=warn"}, os.WriteFile(config, nil, 0o600)
+				"--web.listen-address=" + at.address, "--web.enable-remote-write-receiver", "--log.level=warn"},
+			os.WriteFile(config, nil, 0o600)
 	},
 }

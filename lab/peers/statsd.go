@@ -38,7 +38,8 @@ func buildStatsd(ctx context.Context, _ *Peer, home string, out io.Writer) error
 			return err
 		}
 	}
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund",
+		"--no-update-notifier")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = home, out, out
 	return cmd.Run()
 }

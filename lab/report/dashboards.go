@@ -134,23 +134,36 @@ func (r *Results) dashboards() string {
 		if len(c.Others) == 0 { // no run was finished
 			continue
 		}
-		writes = append(writes, []string{c.Name, c.Alone.times(), c.Beside.times(), withSpread(c.Alone.CPU, wholes) + " / " + withSpread(c.Beside.CPU, wholes),
-			thousands(float64(c.Lost()))})
+		writes = append(writes,
+			[]string{c.Name, c.Alone.times(), c.Beside.times(),
+				withSpread(c.Alone.CPU, wholes) + " / " + withSpread(c.Beside.CPU, wholes),
+				thousands(float64(c.Lost()))})
 		fresh = append(fresh, []string{c.Name, c.Alone.fresh(), c.Beside.fresh()})
-		queries = append(queries, []string{c.Name, withSpread(c.QueryP50, significant), withSpread(c.QueryP99, significant), thousands(float64(c.Queries)),
-			thousands(float64(c.Refused)), thousands(float64(c.Failed)), thousands(float64(c.Empty)), thousands(float64(c.Delayed))})
+		queries = append(queries,
+			[]string{c.Name, withSpread(c.QueryP50, significant), withSpread(c.QueryP99, significant),
+				thousands(float64(c.Queries)),
+				thousands(float64(c.Refused)), thousands(float64(c.Failed)), thousands(float64(c.Empty)),
+				thousands(float64(c.Delayed))})
 		for _, path := range c.paths() {
-			fresh = append(fresh, []string{c.Name + ", `freshet_freshness_seconds`, " + path + ", p99", ifAny(c.Alone.Own[path], significant), ifAny(c.Beside.Own[path], significant)})
+			fresh = append(fresh,
+				[]string{
+					c.Name + ", `freshet_freshness_seconds`, " + path + ", p99", ifAny(c.Alone.Own[path], significant),
+					ifAny(c.Beside.Own[path], significant),
+				})
 		}
 	}
 	text := measured(d.Date, d.Machine, d.Versions) +
-		fmt.Sprintf("%s samples a second, %d a request, of %s series with %g hours of history, a sample each %g s; %d dashboards of %d panels, each refreshed every %g s.\n\n",
+		fmt.Sprintf("%s samples a second, %d a request, of %s series with %g hours of history, a sample each %g s; "+
+			"%d dashboards of %d panels, each refreshed every %g s.\n\n",
 			thousands(d.Rate), d.Batch, thousands(float64(d.Series)), d.History, d.Interval, d.Dashboards, d.Panels, d.Every) +
 		disturbedRule("run", d.OthersAtMost, d.RepeatsAtMost) + " " +
 		repeatedRuns("run", others, repeated, d.OthersAtMost) + "\n\n" +
-		table([]string{"database", "writes acknowledged after ms, p50 / p99 / longest, alone:", "beside the dashboards:", "CPU, % of a core, alone / beside:", "acknowledged and not found:"}, writes) + "\n" +
-		table([]string{"database", "a query has a sample after ms, median / longest, alone:", "beside the dashboards:"}, fresh) + "\n" +
-		table([]string{"database", "queries of the dashboards, ms, p50:", "p99:", "answered:", "refused:", "failed:", "without a series:", "refreshes that waited for the one before:"}, queries)
+		table([]string{"database", "writes acknowledged after ms, p50 / p99 / longest, alone:", "beside the dashboards:",
+			"CPU, % of a core, alone / beside:", "acknowledged and not found:"}, writes) + "\n" +
+		table([]string{"database", "a query has a sample after ms, median / longest, alone:", "beside the dashboards:"},
+			fresh) + "\n" +
+		table([]string{"database", "queries of the dashboards, ms, p50:", "p99:", "answered:", "refused:", "failed:",
+			"without a series:", "refreshes that waited for the one before:"}, queries)
 	for _, c := range d.Databases {
 		if c.Why != "" {
 			text += fmt.Sprintf("\nThe first query that %s did not answer as it should: %s\n", c.Name, c.Why)
@@ -161,7 +174,8 @@ func (r *Results) dashboards() string {
 
 // times are of writes.
 func (w WritesBeside) times() string {
-	return withSpread(w.P50, significant) + " / " + withSpread(w.P99, significant) + " / " + withSpread(w.Longest, significant)
+	return withSpread(w.P50, significant) + " / " + withSpread(w.P99, significant) + " / " +
+		withSpread(w.Longest, significant)
 }
 
 func (w WritesBeside) fresh() string {
@@ -206,7 +220,9 @@ func (r *Results) dashboardGoals() (rows [][]string) {
 	}
 	if len(rows) > 0 {
 		n := disturbed(others, d.OthersAtMost)
-		rows = append(rows, goalRow(name, fmt.Sprintf("runs in which others took more than %.0f %% of the processors", 100*d.OthersAtMost), fmt.Sprint(n), "0", n == 0))
+		rows = append(rows,
+			goalRow(name, fmt.Sprintf("runs in which others took more than %.0f %% of the processors", 100*d.OthersAtMost),
+				fmt.Sprint(n), "0", n == 0))
 	}
 	return rows
 }

@@ -60,13 +60,19 @@ func (r *Results) fairness() string {
 	}
 	return measured(f.Date, f.Machine, f.Versions) + table([]string{"", ""}, [][]string{
 		{"pairs", fmt.Sprint(len(f.Alone))},
-		{"the others, flat out", thousands(Median(f.Capacity)) + fmt.Sprintf(" samples a second of %d tenants, %d a request", f.Tenants, f.Batch)},
+		{"the others, flat out",
+			thousands(Median(f.Capacity)) + fmt.Sprintf(" samples a second of %d tenants, %d a request", f.Tenants, f.Batch)},
 		{"99 of 100 of their requests acknowledged after ms, at half of that", withSpread(f.Alone, significant)},
 		{"the same while one tenant sends too much", withSpread(f.Beside, significant)},
 		{"ratio of a pair, median and its confidence interval", f.ratio()},
-		{"requests that were timed", thousands(float64(f.Requests)) + ", of which " + thousands(float64(f.SentAgain)) + " had to be sent again"},
-		{"the one tenant", fmt.Sprintf("%s samples a second, %s a request, %.0f times its limit", thousands(Median(f.Rate)), thousands(float64(f.OneBatch)), Median(f.Rate)/f.Limit)},
-		{"its requests", fmt.Sprintf("%s, of which %.1f %% were refused", thousands(float64(f.Sent)), 100*float64(f.Refused)/float64(max(1, f.Sent)))},
+		{"requests that were timed",
+			thousands(float64(f.Requests)) + ", of which " + thousands(float64(f.SentAgain)) + " had to be sent again"},
+		{"the one tenant",
+			fmt.Sprintf("%s samples a second, %s a request, %.0f times its limit",
+				thousands(Median(f.Rate)), thousands(float64(f.OneBatch)), Median(f.Rate)/f.Limit)},
+		{"its requests",
+			fmt.Sprintf("%s, of which %.1f %% were refused",
+				thousands(float64(f.Sent)), 100*float64(f.Refused)/float64(max(1, f.Sent)))},
 		{"samples of the others acknowledged and not in the ledger", thousands(float64(f.Lost()))},
 	})
 }
@@ -78,8 +84,12 @@ func (r *Results) fairnessGoals() [][]string {
 	}
 	name := fmt.Sprintf("One tenant at %.0f times its limit", f.Times)
 	return [][]string{
-		verdictRow(name, "99 of 100 requests of the others acknowledged, to the same without it", f.ratio(), fmt.Sprintf("at most %.2f", goalFairness), RatioAtMost(f.ratios(), goalFairness)),
-		runsRow(name, "samples a second that it sent", f.Rate, thousands, thousands(f.Times*f.Limit), func(v float64) bool { return v >= RateReached*f.Times*f.Limit }),
-		goalRow(name, "samples of the others acknowledged and not in the ledger", thousands(float64(f.Lost())), "0", f.Lost() == 0),
+		verdictRow(name, "99 of 100 requests of the others acknowledged, to the same without it", f.ratio(),
+			fmt.Sprintf("at most %.2f", goalFairness), RatioAtMost(f.ratios(), goalFairness)),
+		runsRow(name, "samples a second that it sent", f.Rate, thousands, thousands(f.Times*f.Limit), func(v float64) bool {
+			return v >= RateReached*f.Times*f.Limit
+		}),
+		goalRow(name, "samples of the others acknowledged and not in the ledger", thousands(float64(f.Lost())), "0",
+			f.Lost() == 0),
 	}
 }

@@ -25,7 +25,8 @@ func goalRow(what, how, is, bound string, reached bool) []string {
 }
 
 // runsRow returns the line of a figure of several runs.
-func runsRow(what, how string, runs []float64, format func(float64) string, bound string, keeps func(float64) bool) []string {
+func runsRow(what, how string, runs []float64, format func(float64) string, bound string,
+	keeps func(float64) bool) []string {
 	return verdictRow(what, how, withSpread(runs, format), bound, verdictOfRuns(runs, keeps))
 }
 
@@ -42,14 +43,16 @@ func (r *Results) goals() string {
 	rows := r.ratioGoals()
 	for _, i := range r.Idle {
 		if i.Group == Ours {
-			rows = append(rows, runsRow("nobody sends", "percent of a core, "+i.Name, i.Percent, significant, "under 1", under(goalIdle)))
+			rows = append(rows,
+				runsRow("nobody sends", "percent of a core, "+i.Name, i.Percent, significant, "under 1", under(goalIdle)))
 			break
 		}
 	}
 	for _, rate := range r.Rates {
 		if rate.Group == Ours {
-			rows = append(rows, verdictRow("highest rate without loss", "million metrics a second on one core, "+rate.Name, rate.millions(),
-				"over 3", verdictOfRuns(rate.PerSecond, over(goalRate))))
+			rows = append(rows,
+				verdictRow("highest rate without loss", "million metrics a second on one core, "+rate.Name, rate.millions(),
+					"over 3", verdictOfRuns(rate.PerSecond, over(goalRate))))
 			break
 		}
 	}
@@ -90,7 +93,8 @@ func (r *Results) memoryGoals() (rows [][]string) {
 	c, with := ours[0], thousands(float64(most.Contexts))+" contexts"
 	rows = append(rows, runsRow(with, "resident MB, "+c.Name, c.Resident, megabytes, "under 40", under(goalResident)))
 	if len(c.Allocations) > 0 {
-		rows = append(rows, runsRow(with, "allocations a metric, "+c.Name, c.Allocations, two, "0.00", under(goalAllocations)))
+		rows = append(rows,
+			runsRow(with, "allocations a metric, "+c.Name, c.Allocations, two, "0.00", under(goalAllocations)))
 	}
 	return rows
 }
@@ -102,18 +106,25 @@ func (r *Results) scaleGoals() (rows [][]string) {
 			of    string
 			bytes float64
 		}{{"resident memory", m.ResidentEntry()}, {"heap", m.HeapEntry()}} {
-			rows = append(rows, goalRow(with, "bytes a context, "+memory.of, fmt.Sprintf("%.0f", memory.bytes), "at most 400", memory.bytes <= goalContext))
+			rows = append(rows,
+				goalRow(with, "bytes a context, "+memory.of, fmt.Sprintf("%.0f", memory.bytes), "at most 400",
+					memory.bytes <= goalContext))
 		}
 	}
 	for _, s := range r.Scale.storms() {
-		rows = append(rows, goalRow(s.name, "metrics a second, as half of the highest rate", thousands(s.Rate), thousands(s.Asked), s.Rate >= RateReached*s.Asked))
+		rows = append(rows,
+			goalRow(s.name, "metrics a second, as half of the highest rate", thousands(s.Rate), thousands(s.Asked),
+				s.Rate >= RateReached*s.Asked))
 		if s.ofNewContexts {
-			rows = append(rows, goalRow(s.name, "new contexts a second", thousands(s.NewContexts), thousands(goalNewContexts), s.NewContexts >= RateReached*goalNewContexts))
+			rows = append(rows,
+				goalRow(s.name, "new contexts a second", thousands(s.NewContexts), thousands(goalNewContexts),
+					s.NewContexts >= RateReached*goalNewContexts))
 		}
 		rows = append(rows,
 			goalRow(s.name, "metrics sent and not received", thousands(float64(s.Sent)-float64(s.Received)), "0",
 				s.Sent == s.Received),
-			goalRow(s.name, "datagrams dropped by the kernel, "+s.rate(), thousands(float64(s.KernelDropped)), "0", s.KernelDropped == 0),
+			goalRow(s.name, "datagrams dropped by the kernel, "+s.rate(), thousands(float64(s.KernelDropped)), "0",
+				s.KernelDropped == 0),
 			goalRow(s.name, "samples by which the ledger differs", fmt.Sprint(s.Difference), "0", s.Difference == 0))
 	}
 	return rows

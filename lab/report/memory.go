@@ -23,7 +23,8 @@ func (r *Results) memory() string {
 		}
 		rows = append(rows, []string{c.Name, withSpread(c.Resident, megabytes), allocations})
 	}
-	return table([]string{"receiver, " + thousands(float64(most.Contexts)) + " contexts", "resident MB:", "allocations a metric:"}, rows)
+	return table([]string{"receiver, " + thousands(float64(most.Contexts)) + " contexts", "resident MB:",
+		"allocations a metric:"}, rows)
 }
 
 func (r *Results) scale() string {
@@ -32,9 +33,11 @@ func (r *Results) scale() string {
 		rows = append(rows, []string{name, fmt.Sprintf(value, args...)})
 	}
 	if m := r.Scale.Million; m != nil {
-		row(thousands(float64(m.Contexts))+" live contexts, resident memory", "%s MB before, %s MB with them: %.0f bytes a context",
+		row(thousands(float64(m.Contexts))+" live contexts, resident memory",
+			"%s MB before, %s MB with them: %.0f bytes a context",
 			megabytes(m.ResidentBefore), megabytes(m.ResidentAfter), m.ResidentEntry())
-		row("the same, heap in use", "%s MB before, %s MB with them: %.0f bytes a context", megabytes(m.HeapBefore), megabytes(m.HeapAfter), m.HeapEntry())
+		row("the same, heap in use", "%s MB before, %s MB with them: %.0f bytes a context", megabytes(m.HeapBefore),
+			megabytes(m.HeapAfter), m.HeapEntry())
 	}
 	for _, s := range r.Scale.storms() {
 		row(s.name, "%s", s.sentence())
@@ -69,9 +72,11 @@ func (s Storm) sentence() string {
 	if s.NewContexts > 0 {
 		text += fmt.Sprintf(", %s of them of new contexts", thousands(s.NewContexts))
 	}
-	text += fmt.Sprintf(": %s sent, %s received, %s datagrams dropped by the kernel", thousands(float64(s.Sent)), thousands(float64(s.Received)), thousands(float64(s.KernelDropped)))
+	text += fmt.Sprintf(": %s sent, %s received, %s datagrams dropped by the kernel",
+		thousands(float64(s.Sent)), thousands(float64(s.Received)), thousands(float64(s.KernelDropped)))
 	if s.Folded > 0 || s.Refused > 0 {
-		text += fmt.Sprintf("; %s counted in the series of those without a place, %s refused", thousands(float64(s.Folded)), thousands(float64(s.Refused)))
+		text += fmt.Sprintf("; %s counted in the series of those without a place, %s refused",
+			thousands(float64(s.Folded)), thousands(float64(s.Refused)))
 	}
 	return text + fmt.Sprintf("; the ledger differs by %d", s.Difference)
 }

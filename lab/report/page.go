@@ -79,7 +79,10 @@ func (r *Results) machine() string {
 		{"processes running before", fmt.Sprintf("%.1f on average, in the last minute", r.Machine.LoadAverage)},
 	}
 	if r.Machine.Stolen != nil { // else nobody looked
-		rows = append(rows, []string{"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100**r.Machine.Stolen)})
+		rows = append(rows,
+			[]string{
+				"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100**r.Machine.Stolen),
+			})
 	}
 	for _, v := range r.Versions {
 		rows = append(rows, []string{v.Name, v.Version})
@@ -126,7 +129,8 @@ func (r *Results) costs() string {
 	var b strings.Builder
 	for _, l := range r.Loads {
 		fmt.Fprintf(&b, "### %s\n\n", l.Name)
-		fmt.Fprintf(&b, "%s bytes a packet, %s contexts, %s metrics a second.\n\n", thousands(float64(l.Bytes)), thousands(float64(l.Contexts)), thousands(l.Rate))
+		fmt.Fprintf(&b, "%s bytes a packet, %s contexts, %s metrics a second.\n\n", thousands(float64(l.Bytes)),
+			thousands(float64(l.Contexts)), thousands(l.Rate))
 		fmt.Fprintf(&b, "![CPU microseconds a metric, by receiver](performance/%s.svg)\n\n", l.ID)
 		var rows [][]string
 		for _, c := range l.sorted() {

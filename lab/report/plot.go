@@ -81,7 +81,8 @@ func (l *Load) plot() string {
 	height := bottom + plotBottom
 
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" role="img" aria-label="%s">`+"\n",
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" role="img" aria-label="%s">`+"\n",
 		plotWidth, height, plotWidth, escape(l.description()))
 	b.WriteString(plotStyle)
 	fmt.Fprintf(&b, `<rect class="page" width="%d" height="%d"/>`+"\n", plotWidth, height)
@@ -90,9 +91,11 @@ func (l *Load) plot() string {
 	for i := 0; float64(i)*step <= largest; i++ {
 		at := x(float64(i) * step)
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`, at, plotTop-4, at, bottom)
-		fmt.Fprintf(&b, `<text class="n" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", at, bottom+15, strconv.FormatFloat(float64(i)*step, 'g', 3, 64))
+		fmt.Fprintf(&b, `<text class="n" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", at, bottom+15,
+			strconv.FormatFloat(float64(i)*step, 'g', 3, 64))
 	}
-	fmt.Fprintf(&b, `<text class="n" x="%d" y="%d" text-anchor="end">microseconds of CPU a metric</text>`+"\n", plotLeft-24, bottom+15)
+	fmt.Fprintf(&b, `<text class="n" x="%d" y="%d" text-anchor="end">microseconds of CPU a metric</text>`+"\n",
+		plotLeft-24, bottom+15)
 	for i, c := range costs {
 		c.drawBar(&b, plotTop+rowHeight*i, x)
 	}
@@ -113,9 +116,11 @@ func (c Cost) drawBar(b *strings.Builder, top int, x func(float64) float64) {
 		style = ` class="t"`
 	}
 	fmt.Fprintf(b, `<text%s x="%d" y="%d" text-anchor="end">%s</text>`, style, plotLeft-10, text, escape(c.Name))
-	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d" rx="2"/>`, c.Group, plotLeft, bar, max(1, x(median)-plotLeft), barHeight)
+	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d" rx="2"/>`, c.Group, plotLeft, bar,
+		max(1, x(median)-plotLeft), barHeight)
 	if most > least {
-		fmt.Fprintf(b, `<line class="spread" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`, x(least), bar+barHeight/2, x(most), bar+barHeight/2)
+		fmt.Fprintf(b, `<line class="spread" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`, x(least), bar+barHeight/2, x(most),
+			bar+barHeight/2)
 	}
 	fmt.Fprintf(b, `<text%s x="%.1f" y="%d">%s</text>`+"\n", style, x(most)+plotGap, text, micros(median)+c.lost())
 }
@@ -128,7 +133,8 @@ func (l *Load) drawLegend(b *strings.Builder) {
 		if len(l.of(entry.group)) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, `<rect class="%s" x="%.0f" y="35" width="11" height="11" rx="2"/><text class="n" x="%.0f" y="45">%s</text>`+"\n",
+		fmt.Fprintf(b,
+			`<rect class="%s" x="%.0f" y="35" width="11" height="11" rx="2"/><text class="n" x="%.0f" y="45">%s</text>`+"\n",
 			entry.group, at, at+17, escape(entry.text))
 		at += 17 + letter*float64(len(entry.text)) + 18
 	}

@@ -110,7 +110,8 @@ func (c WriteCost) row() []string {
 	if c.Not != "" {
 		return []string{c.Name, c.Not, "", "", "", "", "", ""}
 	}
-	return []string{c.Name, withSpread(c.Seconds, two), ifAny(c.Ratio, two), withSpread(c.New, significant), withSpread(c.P50, significant) + " / " + withSpread(c.P99, significant),
+	return []string{c.Name, withSpread(c.Seconds, two), ifAny(c.Ratio, two), withSpread(c.New, significant),
+		withSpread(c.P50, significant) + " / " + withSpread(c.P99, significant),
 		ifAny(c.Resident, thousands), thousands(Median(c.PerSecond)), thousands(float64(c.Lost()))}
 }
 
@@ -128,18 +129,26 @@ func (r *Results) remoteWrite() string {
 		for _, c := range l.Costs {
 			rows = append(rows, c.row())
 		}
-		fmt.Fprintf(&b, "%s\n", table([]string{"database", "CPU s a million samples:", "ratio:", "CPU us a new series:", "acknowledged after ms, p50 / p99:",
-			"resident bytes a series:", "samples a second:", "acknowledged and not found:"}, rows))
+		fmt.Fprintf(&b, "%s\n",
+			table([]string{"database", "CPU s a million samples:", "ratio:", "CPU us a new series:",
+				"acknowledged after ms, p50 / p99:",
+				"resident bytes a series:", "samples a second:", "acknowledged and not found:"}, rows))
 	}
 	if rows := w.acknowledgedRows(); len(rows) > 0 {
-		fmt.Fprintf(&b, "### What an acknowledgement takes\n\n%s\n", table([]string{"requests to Freshet", "of them:", "acknowledged after ms, p99:", "queue, append and commit, p99:", "ratio:"}, rows))
+		fmt.Fprintf(&b, "### What an acknowledgement takes\n\n%s\n",
+			table([]string{"requests to Freshet", "of them:", "acknowledged after ms, p99:", "queue, append and commit, p99:",
+				"ratio:"}, rows))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func (w *RemoteWrite) acknowledgedRows() (rows [][]string) {
 	for _, a := range w.Acknowledged {
-		rows = append(rows, []string{a.Load + ", " + a.Pace, thousands(float64(a.Requests)), withSpread(a.Whole, significant), withSpread(a.Push, significant), withSpread(a.ratios(), two)})
+		rows = append(rows,
+			[]string{
+				a.Load + ", " + a.Pace, thousands(float64(a.Requests)), withSpread(a.Whole, significant),
+				withSpread(a.Push, significant), withSpread(a.ratios(), two),
+			})
 	}
 	return rows
 }
@@ -150,7 +159,8 @@ func measured(date string, m Machine, versions []Version) string {
 	for _, v := range versions {
 		names = append(names, v.Name+": "+v.Version)
 	}
-	return fmt.Sprintf("Measured %s on %s, %d cores, %.1f processes running before. %s.\n\n", date, m.CPU, m.Cores, m.LoadAverage, strings.Join(names, "; "))
+	return fmt.Sprintf("Measured %s on %s, %d cores, %.1f processes running before. %s.\n\n",
+		date, m.CPU, m.Cores, m.LoadAverage, strings.Join(names, "; "))
 }
 
 // writeGoals compares Freshet with its goals, and with the first peer.
@@ -185,11 +195,13 @@ func (r *Results) writeGoals() (rows [][]string) {
 			rows = append(rows, verdictRow(l.Name, "acknowledged after ms, p99", withSpread(ours.P99, significant),
 				"below "+peer.Name+"'s "+withSpread(peer.P99, significant), verdictOfRuns(allRatios(ours.P99, peer.P99), under(1))))
 		}
-		rows = append(rows, goalRow(l.Name, "samples acknowledged and not found", thousands(float64(ours.Lost())), "0", ours.Lost() == 0))
+		rows = append(rows,
+			goalRow(l.Name, "samples acknowledged and not found", thousands(float64(ours.Lost())), "0", ours.Lost() == 0))
 	}
 	for _, a := range r.RemoteWrite.Acknowledged {
-		rows = append(rows, runsRow(a.Load, "99 of 100 acknowledged, to 99 of 100 through queue, append and commit, "+a.Pace, a.ratios(), two,
-			fmt.Sprintf("at most %.2f, better %.2f", goalAcknowledge, aimAcknowledge), atMost(goalAcknowledge)))
+		rows = append(rows,
+			runsRow(a.Load, "99 of 100 acknowledged, to 99 of 100 through queue, append and commit, "+a.Pace, a.ratios(), two,
+				fmt.Sprintf("at most %.2f, better %.2f", goalAcknowledge, aimAcknowledge), atMost(goalAcknowledge)))
 	}
 	return rows
 }

@@ -12,8 +12,9 @@ type Machine struct {
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
 
-	LoadAverage float64  `json:"load_average"`     // of the minute before: 0 on a quiet machine
-	Stolen      *float64 `json:"stolen,omitempty"` // part of its processors' time that the hypervisor gave to others meanwhile
+	LoadAverage float64 `json:"load_average"` // of the minute before: 0 on a quiet machine
+	// Part of its processors' time that the hypervisor gave to others meanwhile.
+	Stolen *float64 `json:"stolen,omitempty"`
 }
 
 // Version is the version of a measured program, or of its compiler.
@@ -34,14 +35,15 @@ const (
 
 // Load is one kind of traffic, and what receivers spent on it.
 type Load struct {
-	ID        string  `json:"id"`
-	Name      string  `json:"name"`
-	Packed    int     `json:"metrics_a_packet"`
-	Bytes     int     `json:"bytes_a_packet"`
-	Rate      float64 `json:"metrics_a_second"`
-	Contexts  int     `json:"contexts"`
-	Goal      float64 `json:"goal_ratio"`                  // the collector's cost to the first bare receiver's, at most
-	WholeGoal float64 `json:"goal_ratio_of_all,omitempty"` // the whole server's to the collector's; 0 if it is not measured
+	ID       string  `json:"id"`
+	Name     string  `json:"name"`
+	Packed   int     `json:"metrics_a_packet"`
+	Bytes    int     `json:"bytes_a_packet"`
+	Rate     float64 `json:"metrics_a_second"`
+	Contexts int     `json:"contexts"`
+	Goal     float64 `json:"goal_ratio"` // the collector's cost to the first bare receiver's, at most
+	// The whole server's to the collector's; 0 if it is not measured.
+	WholeGoal float64 `json:"goal_ratio_of_all,omitempty"`
 	Costs     []Cost  `json:"costs"`
 }
 

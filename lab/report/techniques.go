@@ -116,7 +116,10 @@ func (r *Results) techniques() string {
 		disturbedRule("round", all.OthersAtMost, all.RepeatsAtMost) + "\n\n"
 	head := []string{"what", "how", "ns:", "ratio to ours:", "bytes allocated:", "allocations:"}
 	return conditions + all.section(b, head, func(t Technique) []string {
-		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations)}
+		return []string{
+			t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes),
+			significant(t.Allocations),
+		}
 	})
 }
 
@@ -125,9 +128,14 @@ func (r *Results) decoders() string {
 		return notMeasured
 	}
 	b := r.Techniques.Decoders
-	head := []string{"shape", "how", "ns a sample:", "ratio to ours:", "bytes allocated:", "allocations:", "percent of CPU for GC:"}
+	head := []string{
+		"shape", "how", "ns a sample:", "ratio to ours:", "bytes allocated:", "allocations:", "percent of CPU for GC:",
+	}
 	return r.Techniques.section(b, head, func(t Technique) []string {
-		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations), ifAny(t.GCPercent, significant)}
+		return []string{
+			t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes),
+			significant(t.Allocations), ifAny(t.GCPercent, significant),
+		}
 	})
 }
 
@@ -138,7 +146,10 @@ func (r *Results) pools() string {
 	b := r.Techniques.Pools
 	head := []string{"work", "how", "ns:", "ratio to ours:", "allocations:", "stack growths:", "percent of CPU in them:"}
 	return r.Techniques.section(b, head, func(t Technique) []string {
-		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Allocations), ifAny(t.Growths, significant), ifAny(t.GrowthPercent, significant)}
+		return []string{
+			t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Allocations),
+			ifAny(t.Growths, significant), ifAny(t.GrowthPercent, significant),
+		}
 	})
 }
 
@@ -149,6 +160,9 @@ func (r *Results) clients() string {
 	b := r.Techniques.Clients
 	head := []string{"call", "client", "ns:", "ratio to ours:", "bytes allocated:", "allocations:"}
 	return r.Techniques.section(b, head, func(t Technique) []string {
-		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations)}
+		return []string{
+			t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes),
+			significant(t.Allocations),
+		}
 	})
 }

@@ -92,7 +92,8 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 		return err
 	}
 	program, export := filepath.Join(dir, "coverage"), filepath.Join(dir, "coverage.ndjson.gz")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/freshet-io/freshet/examples/coverage").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program,
+		"github.com/freshet-io/freshet/examples/coverage").CombinedOutput(); err != nil {
 		return fmt.Errorf("build the service: %w\n%s", err, out)
 	}
 	fmt.Printf("%s, %d cores, load average before: %s\n", runtime.Version(), runtime.NumCPU(), loadAverage())
@@ -119,7 +120,8 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 		}
 	}()
 	for _, name := range []string{"off", "on", "off again"} {
-		s, err := start(name, dir, program, "--ndjson", export, "--refresh-interval", "0", "--metrics", metrics.LocalAddr().String(), "--log-requests="+strconv.FormatBool(name == "on"))
+		s, err := start(name, dir, program, "--ndjson", export, "--refresh-interval", "0", "--metrics",
+			metrics.LocalAddr().String(), "--log-requests="+strconv.FormatBool(name == "on"))
 		if err != nil {
 			return err
 		}
@@ -156,11 +158,13 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-9s  %d documents, %.1f bytes each; GC pauses under load: %d, %d of them over 1 ms; longest since the start: %.3f ms\n", s.name, now.Documents,
+		fmt.Printf("%-9s  %d documents, %.1f bytes each; GC pauses under load: %d, %d of them over 1 ms; "+
+			"longest since the start: %.3f ms\n", s.name, now.Documents,
 			float64(now.IndexBytes)/float64(now.Documents), now.Pauses-s.before.Pauses, now.Long-s.before.Long, now.Longest*1e3)
 	}
 	taken, total := stolen()
-	fmt.Printf("others had %.0f %% of the processors meanwhile, beside a load average of %s: a pause or a p99 is as long as that takes\n",
+	fmt.Printf("others had %.0f %% of the processors meanwhile, beside a load average of %s: "+
+		"a pause or a p99 is as long as that takes\n",
 		100*float64(taken-takenBefore)/float64(max(1, total-totalBefore)), loadAverage())
 	return nil
 }
@@ -228,7 +232,8 @@ func (s *service) status() (now status, err error) {
 func runWrk(lua, address string, connections int, length time.Duration) (l load, err error) {
 	// wrk takes whole seconds.
 	seconds := max(1, int((length + time.Second/2).Seconds()))
-	out, err := exec.Command("wrk", "-t", "1", "-c", strconv.Itoa(connections), "-d", strconv.Itoa(seconds), "-s", lua, "http://"+address).CombinedOutput()
+	out, err := exec.Command("wrk", "-t", "1", "-c", strconv.Itoa(connections), "-d", strconv.Itoa(seconds), "-s", lua,
+		"http://"+address).CombinedOutput()
 	if err != nil {
 		return l, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
@@ -303,7 +308,8 @@ func print(title string, services []*service, of func(*service) []load) {
 			low, high := bootstrap(ratios)
 			ratio = fmt.Sprintf("%.3f [%.3f, %.3f]", median(ratios), low, high)
 		}
-		fmt.Printf("%-20s  %-22s  %-20s  %-20s  %s\n", s.name, spread(column(loads, func(l load) float64 { return l.rate }), 0),
+		fmt.Printf("%-20s  %-22s  %-20s  %-20s  %s\n",
+			s.name, spread(column(loads, func(l load) float64 { return l.rate }), 0),
 			spread(column(loads, func(l load) float64 { return l.p50 }), 3), spread(column(loads, p99), 3), ratio)
 	}
 	fmt.Println()

@@ -81,7 +81,8 @@ func (c *connection) ask() error {
 	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
 	}
-	c.request = fmt.Appendf(c.request[:0], "GET /v1/coverage?origin=%08d&destination=%08d HTTP/1.1\r\nHost: localhost\r\n\r\n", rand.IntN(1e8), rand.IntN(1e8))
+	c.request = fmt.Appendf(c.request[:0],
+		"GET /v1/coverage?origin=%08d&destination=%08d HTTP/1.1\r\nHost: localhost\r\n\r\n", rand.IntN(1e8), rand.IntN(1e8))
 	if _, err := c.Write(c.request); err != nil {
 		return err
 	}
