@@ -35,7 +35,7 @@ func (s *server) openAggregator() error {
 	s.checkJournal(report)
 	s.aggregator, err = aggregator.New(aggregator.Options{
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
-		Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch,
+		Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {

@@ -49,6 +49,8 @@ type store struct {
 
 	committing sync.Mutex
 	damaged    atomic.Bool // a commit failed: see repair
+	unsynced   atomic.Bool // written to since the last sync
+	syncing    atomic.Bool // a sync is under way
 }
 
 // read returns the database for a reader, who must release the store when done, or nil if there
@@ -132,6 +134,7 @@ func (s *store) commit(app storage.Appender) error {
 		return errors.Join(errDamaged, app.Rollback())
 	}
 	err := app.Commit()
+	s.unsynced.Store(true)
 	if err != nil {
 		s.damaged.Store(true)
 	}

@@ -30,6 +30,7 @@ type Stores struct {
 	logger  *slog.Logger
 	metrics *metrics
 	growth  *growth.Tracker
+	fsync   func(path string) error
 	warming progress
 	noted   noted
 
@@ -50,6 +51,7 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 		logger:  logger,
 		metrics: newMetrics(reg),
 		growth:  growth.New(),
+		fsync:   fsync,
 		tenants: map[string]map[string]*store{},
 	}
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {
@@ -67,6 +69,7 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 		}
 	}
 	for _, st := range s.allStores() { // not shared yet
+		st.unsynced.Store(true) // the last process may have been killed
 		if err := examine(st.dir); err != nil {
 			st.breaks(err)
 		}

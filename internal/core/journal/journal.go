@@ -78,6 +78,8 @@ type Log struct {
 	sinceBytes atomic.Int64   // of frames since the last checkpoint; changed under mu
 	base       Position       // of the newest whole checkpoint
 	checkpoint *checkpoint
+
+	notes notes
 }
 
 // sealed is a segment that is complete but not synced. Its descriptor stays open, since the
@@ -213,5 +215,6 @@ func (l *Log) Close() error {
 	if f := l.tail.Seal(); f != nil {
 		err = errors.Join(err, f.Close())
 	}
+	l.notes.close()
 	return err
 }

@@ -38,8 +38,10 @@ type Aggregator struct {
 	held    *push       // the first waiting push, or nil
 	written chan *write // writes that came back from the stores
 	halts   chan struct{}
-	ended   chan struct{}   // closed when Run returns
-	writes  context.Context // the context of all writes, until Run returns
+	ended   chan struct{} // closed when Run returns
+	stored  *stored
+	last    journal.Position // of all frames
+	writes  context.Context  // the context of all writes, until Run returns
 
 	backlogs map[string]*backlog // by tenant; only tenants that wait for a store
 	full     int                 // backlogs without room for more
@@ -53,7 +55,7 @@ type Aggregator struct {
 	lastSaved  time.Time       // when the last checkpoint began
 }
 
-// Options are the parts of an aggregator. All fields but Watch are required.
+// Options are the parts of an aggregator. All fields but Watch and Boot are required.
 type Options struct {
 	Config     settings.Aggregator
 	MaxPending int64 // bytes that may wait for a tenant's stores; beyond that its new windows are refused
@@ -61,6 +63,7 @@ type Options struct {
 	Writer     Writer
 	Ledger     Ledger
 	Watch      *stage.Watch // nil for none
+	Boot       string       // names the present boot of the machine; if it is empty, what is stored is not noted
 	Now        func() time.Time
 	Registry   prometheus.Registerer
 	Logger     *slog.Logger
@@ -92,9 +95,14 @@ func New(o Options) (*Aggregator, error) {
 	}
 	a.metrics = newMetrics(o.Registry)
 	a.register(o.Registry)
+	var err error
+	if a.stored, err = readStored(o.Log, o.Boot); err != nil {
+		o.Logger.Warn("the notes of what is stored cannot be read; it is stored again", "error", err)
+	}
 	if err := a.restore(); err != nil {
 		return nil, fmt.Errorf("restore from the journal: %w", err)
 	}
+	a.rewriteNotes(0)
 	a.looked.Store(a.now().UnixMilli())
 	return a, nil
 }

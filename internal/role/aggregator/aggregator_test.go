@@ -36,8 +36,10 @@ type store struct {
 	t      *testing.T
 	mu     sync.Mutex
 	byKey  map[string]map[int64]float64 // by width and labels
+	synced map[string]map[int64]float64 // survives a power loss
 	broken bool
 	writes int
+	again  int // samples that were there with the same value
 }
 
 func newStore(t *testing.T) *store {
@@ -64,10 +66,33 @@ func (s *store) WriteTiles(_ context.Context, tenant string, w tile.Width,
 		if old, there := s.byKey[key][sample.T]; there && old != v && !value.IsStaleNaN(v) {
 			s.t.Errorf("%s at %d was %g and is %g now", key, sample.T, old, v)
 		}
+		if _, there := s.byKey[key][sample.T]; there {
+			s.again++
+		}
 		s.byKey[key][sample.T] = v
 		written.Stored.Add(&sample)
 	}
 	return written, nil
+}
+
+func (s *store) Sync(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced = map[string]map[int64]float64{}
+	for key, samples := range s.byKey {
+		s.synced[key] = maps.Clone(samples)
+	}
+	return nil
+}
+
+// losePower leaves what was synced.
+func (s *store) losePower() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byKey = s.synced
+	if s.byKey == nil {
+		s.byKey = map[string]map[int64]float64{}
+	}
 }
 
 func (s *store) setBroken(broken bool) {
@@ -129,7 +154,7 @@ func startFrom(t *testing.T, log Journal, w Writer, now func() time.Time, change
 	t.Helper()
 	o := Options{
 		Config: settings.DefaultAggregator(), MaxPending: 1 << 20, Log: log, Writer: &mortal{Writer: w}, Ledger: ledger.New(),
-		Now: now, Registry: prometheus.NewRegistry(), Logger: discard,
+		Now: now, Boot: "boot", Registry: prometheus.NewRegistry(), Logger: discard,
 	}
 	change(&o)
 	a, err := New(o)

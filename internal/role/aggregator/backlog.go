@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -36,7 +37,8 @@ type backlog struct {
 
 // closedTile is a waiting tile of a tenant, and its shard.
 type closedTile struct {
-	shard uint16
+	shard    uint16
+	position journal.Position // of the frame that closed it; 0 if that was before the start
 	*tile.Waiting
 }
 
@@ -64,10 +66,10 @@ func (a *Aggregator) backlogOf(tenant string) *backlog {
 }
 
 // add appends a tile.
-func (b *backlog) add(shard uint16, w *tile.Waiting) {
-	b.tiles = append(b.tiles, closedTile{shard, w})
-	b.bytes += w.Bytes
-	b.samples += w.Raw
+func (b *backlog) add(t closedTile) {
+	b.tiles = append(b.tiles, t)
+	b.bytes += t.Bytes
+	b.samples += t.Raw
 }
 
 // reason returns why the tiles are not stored, or nil if a write is in progress.

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"context"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
@@ -19,6 +20,10 @@ type checkpoint struct {
 const (
 	checkpointInterval = 5 * time.Minute
 	sectionsPerTick    = 80 // all 1,024 in 3.2 s
+
+	// syncTime bounds the wait for the stores' disks. A store that hangs must keep neither the
+	// others from a checkpoint nor the process from its end.
+	syncTime = 10 * time.Second
 )
 
 // saveSome continues the checkpoint, or begins one that is due.
@@ -79,7 +84,19 @@ func (a *Aggregator) continueCheckpoint(n int) {
 	}
 	// Syncing may take long; in a goroutine it delays nothing here.
 	c.commit = make(chan error, 1)
-	go func() { c.commit <- c.Commit() }()
+	go func() { c.commit <- a.commitCheckpoint(c) }()
+}
+
+// commitCheckpoint commits a checkpoint that has all sections. Samples that the sections no longer
+// have are in the stores, which are synced first: after a power loss nothing else has them.
+func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
+	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
+	defer cancel()
+	if err := a.writer.Sync(ctx); err != nil {
+		c.Abort()
+		return err
+	}
+	return c.Commit()
 }
 
 func (a *Aggregator) endCheckpoint(err error) {
@@ -88,6 +105,7 @@ func (a *Aggregator) endCheckpoint(err error) {
 	} else {
 		a.metrics.checkpointSeconds.Set(a.now().Sub(a.checkpoint.begun).Seconds())
 		a.metrics.checkpoints.Inc()
+		a.rewriteNotes(a.checkpoint.Base())
 	}
 	a.checkpoint = nil
 }

@@ -21,6 +21,7 @@
 //	backlog.go     closed tiles that wait for the stores of one tenant
 //	frames.go      the frames in the aggregator's journal
 //	journal.go     the journal's methods that the aggregator needs
+//	stored.go      what the stores have, for the next process
 //	books.go       the ledger's entries
 //	shard.go       one shard: its tiles and its last frame
 //	clock.go       a wall clock that leaps is not believed at once

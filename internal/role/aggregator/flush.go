@@ -50,7 +50,7 @@ func (a *Aggregator) flushDue() {
 		a.metrics.tiled.Add(float64(closed.Samples))
 		a.postDuplicates(closed.Duplicates)
 		for _, w := range closed.Waiting {
-			a.backlogOf(w.Tenant).add(number, w)
+			a.backlogOf(w.Tenant).add(closedTile{number, s.position, w})
 		}
 	}
 	a.writeDue()

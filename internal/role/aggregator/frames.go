@@ -12,7 +12,7 @@ import (
 const (
 	frameBatch    = 1 // a window batch
 	frameBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryFrame
-	frameStored   = 3 // the samples of a tenant up to a boundary are in its stores; payload: see storedFrame
+	frameStored   = 3 // of older programs: the samples of a tenant up to a boundary are in its stores
 	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
 )
 
@@ -74,13 +74,4 @@ func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile
 		payload = payload[n:][size:]
 	}
 	return boundary, config, boundary%tileMillis == 0
-}
-
-// storedFrame returns the frame that marks everything of a tenant in a shard, up to boundary,
-// as stored. The payload, a varint of Unix ms and the tenant's name, lies in a.boundaries
-// until its next use.
-func (a *Aggregator) storedFrame(shard uint16, tenant string, boundary int64) journal.Frame {
-	from := len(a.boundaries)
-	a.boundaries = append(binary.AppendVarint(a.boundaries, boundary), tenant...)
-	return journal.Frame{Shard: shard, Type: frameStored, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
 }

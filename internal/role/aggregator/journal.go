@@ -18,6 +18,9 @@ type Journal interface {
 	Sync() error
 	Size() int64
 	BeginCheckpoint() (journal.Checkpoint, error)
+	Notes() ([][]byte, error)
+	BeginNotes(all [][]byte) error
+	Note(note []byte) error
 	Close() error
 }
 
@@ -28,6 +31,7 @@ func (a *Aggregator) append(frames []journal.Frame) error {
 		a.metrics.journalErrors.Inc()
 		return fmt.Errorf("journal %d frames: %w", len(frames), err)
 	}
+	a.last = last
 	first := last - journal.Position(len(frames)) + 1
 	for i, f := range frames {
 		a.shards[f.Shard].position = first + journal.Position(i)
@@ -52,5 +56,26 @@ func (a *Aggregator) syncLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// noteStored notes which samples of a tenant its stores have: all that were closed before the first
+// that waits. If that fails nothing is lost: after a restart the same samples are written again.
+func (a *Aggregator) noteStored(b *backlog) {
+	to := a.last
+	if len(b.tiles) > 0 {
+		to = max(b.tiles[0].position, 1) - 1
+	}
+	if err := a.stored.raise(b.tenant, to); err != nil {
+		a.metrics.journalErrors.Inc()
+		a.logger.Warn("what is stored could not be noted; a restart stores it again", "tenant", b.tenant, "error", err)
+	}
+}
+
+// rewriteNotes begins the notes anew, without those for frames before a position.
+func (a *Aggregator) rewriteNotes(before journal.Position) {
+	if err := a.stored.rewrite(before); err != nil {
+		a.metrics.journalErrors.Inc()
+		a.logger.Warn("the notes of what is stored could not be written; a restart stores it again", "error", err)
 	}
 }

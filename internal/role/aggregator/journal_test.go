@@ -18,6 +18,7 @@ type memory struct {
 	mu       sync.Mutex
 	frames   []journal.Frame
 	sections map[uint16]memorySection
+	notes    [][]byte
 }
 
 type memorySection struct {
@@ -58,6 +59,22 @@ func (m *memory) Append(frames []journal.Frame) (journal.Position, error) {
 func (m *memory) Sync() error  { return nil }
 func (m *memory) Close() error { return nil }
 
+func (m *memory) Notes() ([][]byte, error) { return m.notes, nil }
+
+func (m *memory) BeginNotes(all [][]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notes = all
+	return nil
+}
+
+func (m *memory) Note(note []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notes = append(m.notes, note)
+	return nil
+}
+
 func (m *memory) Size() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +89,7 @@ func (m *memory) BeginCheckpoint() (journal.Checkpoint, error) {
 func (m *memory) kill() *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &memory{frames: slices.Clone(m.frames), sections: maps.Clone(m.sections)}
+	return &memory{frames: slices.Clone(m.frames), sections: maps.Clone(m.sections), notes: slices.Clone(m.notes)}
 }
 
 type memoryCheckpoint struct {

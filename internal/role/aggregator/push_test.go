@@ -355,6 +355,8 @@ func (a *appends) Append(frames []journal.Frame) (journal.Position, error) {
 // nowhere is a store that accepts everything.
 type nowhere struct{}
 
+func (nowhere) Sync(context.Context) error { return nil }
+
 func (nowhere) WriteTiles(_ context.Context, _ string, _ tile.Width, _ []tile.Sample) (w tile.Written, err error) {
 	return w, nil
 }

@@ -22,6 +22,8 @@ func (a *Aggregator) restore() error {
 			return nil
 		}
 		a.shards[number].tiles, a.shards[number].position = s, pos
+		a.last = max(a.last, pos)
+		a.forgetStored(s, s.Waiting(), pos)
 		return nil
 	})
 	if err != nil {
@@ -44,17 +46,17 @@ func (a *Aggregator) restore() error {
 	return nil
 }
 
-// replay repeats what Run did with a frame. Samples of closed tiles wait unless a frame says
+// replay repeats what Run did with a frame. Samples of closed tiles wait unless it is noted
 // that they are stored; Run then writes them again. If frames are missing because the disk was
 // damaged, it makes the best of the rest: a start must never fail for it.
 func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	s := &a.shards[f.Shard]
-	s.position = pos
+	s.position, a.last = pos, max(a.last, pos)
 	switch f.Type {
 	case frameBatch:
 		return a.replayBatch(s, f.Payload)
 	case frameBoundary, frameUpDown:
-		a.replayBoundary(s, f)
+		a.replayBoundary(s, pos, f)
 	case frameStored:
 		a.replayStored(s, f.Payload)
 	default:
@@ -83,7 +85,7 @@ func (a *Aggregator) replayBatch(s *shard, b []byte) error {
 	return nil
 }
 
-func (a *Aggregator) replayBoundary(s *shard, f journal.Frame) {
+func (a *Aggregator) replayBoundary(s *shard, pos journal.Position, f journal.Frame) {
 	boundary, config, ok := a.parseBoundary(f)
 	if !ok {
 		a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)
@@ -102,12 +104,23 @@ func (a *Aggregator) replayBoundary(s *shard, f journal.Frame) {
 		if s.tiles.Rests() { // like flushDue
 			next = boundary
 		}
-		s.tiles.Close(next, &config)
+		a.forgetStored(s.tiles, s.tiles.Close(next, &config).Waiting, pos)
 	}
 }
 
-// replayStored removes stored samples from the backlog. Older programs wrote no payload, once
-// the stores of all tenants had the samples up to the last boundary.
+// forgetStored removes tiles that are noted as stored from those that wait. They were closed by the frame
+// at a position, or before.
+func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at journal.Position) {
+	for _, w := range closed {
+		if a.stored.reaches(w.Tenant, at) {
+			s.Stored(w.Tenant, w.Boundary)
+		}
+	}
+}
+
+// replayStored removes stored samples from the backlog. Only older programs wrote such frames:
+// the oldest without a payload, once the stores of all tenants had everything up to the last
+// boundary.
 func (a *Aggregator) replayStored(s *shard, payload []byte) {
 	if s.tiles == nil {
 		return

@@ -230,7 +230,7 @@ func TestBoundariesWithoutUpDowns(t *testing.T) {
 
 // A replay leaps where the process did: it makes one tile of the downtime.
 func TestAReplayLeaps(t *testing.T) {
-	a := Aggregator{tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
+	a := Aggregator{stored: &stored{}, tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
 	key := upDownKey("open")
 	s := &a.shards[series.Shard("default", key)]
 	s.tiles = tile.New(&a.tiles, 0)
@@ -240,7 +240,7 @@ func TestAReplayLeaps(t *testing.T) {
 	}
 	const month = 30 * 24 * 3_600_000
 	for _, boundary := range []int64{60_000, month} {
-		a.replayBoundary(s, a.boundaryFrame(b.Shard, boundary, nil))
+		a.replayBoundary(s, 1, a.boundaryFrame(b.Shard, boundary, nil))
 		if boundary == 60_000 {
 			s.tiles.AllStored()
 		}

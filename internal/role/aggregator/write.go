@@ -27,6 +27,8 @@ type Writer interface {
 	// WriteTiles stores samples of one width. After an error none counts as stored, and the
 	// caller writes the same samples again; that must be harmless.
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
+	// Sync makes everything that is stored survive a power loss.
+	Sync(ctx context.Context) error
 }
 
 // resume takes up the writes that the last process may not have finished.
@@ -34,12 +36,12 @@ func (a *Aggregator) resume() {
 	var all []closedTile
 	for i := range a.shards {
 		for _, w := range a.shards[i].tiles.Waiting() {
-			all = append(all, closedTile{uint16(i), w})
+			all = append(all, closedTile{uint16(i), 0, w})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y closedTile) int { return cmp.Compare(x.Boundary, y.Boundary) })
 	for _, t := range all {
-		a.backlogOf(t.Tenant).add(t.shard, t.Waiting)
+		a.backlogOf(t.Tenant).add(t)
 	}
 	a.writeDue()
 }
@@ -148,7 +150,6 @@ func (a *Aggregator) settle(w *write) {
 	}
 	b.write = nil
 	a.metrics.flushSeconds.Observe(w.took.Seconds())
-	a.journalStored(w)
 	for _, t := range w.tiles {
 		s := &a.shards[t.shard]
 		s.mu.Lock()
@@ -158,26 +159,10 @@ func (a *Aggregator) settle(w *write) {
 		b.samples -= t.Raw
 	}
 	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // and frees the stored tiles
+	a.noteStored(b)
 	a.postWritten(b.tenant, &w.written)
 	if len(b.tiles) == 0 {
 		delete(a.backlogs, b.tenant)
 	}
 	a.publish(b)
-}
-
-// journalStored journals up to which tile the stores of a tenant have each shard of a write.
-// If it fails nothing is lost: after a restart the same samples are written again.
-func (a *Aggregator) journalStored(w *write) {
-	newest := map[uint16]int64{}
-	for _, t := range w.tiles {
-		newest[t.shard] = max(newest[t.shard], t.Boundary)
-	}
-	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
-	for shard, boundary := range newest {
-		a.frames = append(a.frames, a.storedFrame(shard, w.tenant, boundary))
-	}
-	if err := a.append(a.frames); err != nil {
-		a.logger.Warn("stored samples could not be noted in the journal; a restart stores them again",
-			"tenant", w.tenant, "error", err)
-	}
 }

@@ -94,6 +94,8 @@ func show(t *testing.T, tenant string, r *remotewrite.Request) (lines []string) 
 type tiles struct{ *world }
 
 // WriteTiles is part of Tiles.
+func (tiles) Sync(context.Context) error { return nil }
+
 func (w tiles) WriteTiles(_ context.Context, _ string, _ tile.Width, samples []tile.Sample) (tile.Written, error) {
 	return tile.Written{Stored: tile.Count{Samples: len(samples)}}, w.err
 }

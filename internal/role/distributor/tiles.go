@@ -16,6 +16,8 @@ import (
 // Tiles stores tiles: see tsdb.Stores.
 type Tiles interface {
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
+	// Sync makes everything that is stored survive a power loss.
+	Sync(ctx context.Context) error
 	// NewTotal is called with a series of deltas that is new, or that a limit refused.
 	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
 }
@@ -53,6 +55,9 @@ func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Widt
 	}
 	return written, nil
 }
+
+// Sync makes every sample in our own stores survive a power loss.
+func (d *Distributor) Sync(ctx context.Context) error { return d.Tiles.Sync(ctx) }
 
 // withoutProbes leaves out Freshet's own probes: they measure the way to its own store.
 func withoutProbes(samples []tile.Sample) (others []tile.Sample) {

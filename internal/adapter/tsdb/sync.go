@@ -1,0 +1,107 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// unsyncedDirs have the files of a store that tsdb writes without syncing them at once: the logs,
+// whose last segment it syncs only when the next one begins, and the chunks that samples out of
+// order are moved to from their log.
+var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
+
+// syncsAtOnce bounds how many stores are synced at a time.
+const syncsAtOnce = 8
+
+// Sync makes everything that was written before it survive a power loss. After an error nothing
+// new can be relied on. It leaves out stores that are broken, and those whose disk hangs until ctx
+// is done: their faults are their own.
+func (s *Stores) Sync(ctx context.Context) error {
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	var mu sync.Mutex
+	var errs []error
+	var group errgroup.Group
+	group.SetLimit(syncsAtOnce)
+	for _, st := range all {
+		if !st.unsynced.Swap(false) {
+			continue
+		}
+		group.Go(func() error {
+			err := s.syncStore(ctx, st)
+			if err == nil {
+				return nil
+			}
+			st.unsynced.Store(true)
+			if st.broken.Load() != nil || st.ill.Load() != nil || errors.Is(err, errSyncHangs) {
+				s.logger.Warn("a store is not synced: what it took last would not survive a power loss", "tenant", st.tenant, "store", st.kind, "err", err)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, fmt.Errorf("sync store %s of tenant %s: %w", st.kind, st.tenant, err))
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return errors.Join(errs...)
+}
+
+var errSyncHangs = errors.New("its disk does not end a sync")
+
+// syncStore syncs the files of a store, open or not. A sync cannot be ended, so one that hangs
+// keeps its goroutine, and the store begins no other.
+func (s *Stores) syncStore(ctx context.Context, st *store) error {
+	if !st.syncing.CompareAndSwap(false, true) {
+		return errSyncHangs
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer st.syncing.Store(false)
+		done <- s.syncFiles(st.dir)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return errSyncHangs
+	}
+}
+
+// syncFiles syncs the files in a store's directory. Files that tsdb removes meanwhile are in
+// blocks, which it syncs itself. Syncing a file again that has not changed costs nothing.
+func (s *Stores) syncFiles(dir string) error {
+	for _, name := range unsyncedDirs {
+		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				err = s.fsync(path)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fsync syncs a file or directory.
+func fsync(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

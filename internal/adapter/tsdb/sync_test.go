@@ -1,0 +1,117 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// syncs returns what one Sync syncs, as STORE/LOG/FILE.
+func (w *world) syncs() (files []string, err error) {
+	w.stores.fsync = func(path string) error {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			name, _ := filepath.Rel(filepath.Join(w.dir, "tsdb", "default"), path)
+			files = append(files, name)
+		}
+		return nil
+	}
+	err = w.stores.Sync(w.t.Context())
+	slices.Sort(files)
+	return files, err
+}
+
+func TestSyncCoversWhatWasWritten(t *testing.T) {
+	w := newWorld(t)
+	w.writeRaw(&plain, "a@20=1")
+	w.writeRaw(&plain, "a@10=1") // out of order, so in a log of its own
+	w.write("b@10=1")
+	got, err := w.syncs()
+	want := "10s/wal/00000000 10s/wbl/00000000 raw/wal/00000000 raw/wbl/00000000"
+	if strings.Join(got, " ") != want || err != nil {
+		t.Errorf("synced %v, %v; want %s", got, err, want)
+	}
+	if got, _ := w.syncs(); got != nil {
+		t.Errorf("synced %v, and nothing was written since", got)
+	}
+	w.write("b@20=2")
+	if got, _ := w.syncs(); strings.Join(got, " ") != "10s/wal/00000000 10s/wbl/00000000" {
+		t.Errorf("synced %v; one store was written to", got)
+	}
+}
+
+// Files of the last process may not have reached the disk.
+func TestTheFirstSyncCoversTheLastProcess(t *testing.T) {
+	w := newWorld(t)
+	w.write("b@10=1")
+	w.close()
+	w.open()
+	if got, _ := w.syncs(); strings.Join(got, " ") != "10s/wal/00000000 10s/wbl/00000000" {
+		t.Errorf("synced %v", got)
+	}
+}
+
+func TestAFailedSyncIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.write("b@10=1")
+	disk := errors.New("the disk is gone")
+	w.stores.fsync = func(string) error { return disk }
+	if err := w.stores.Sync(t.Context()); !errors.Is(err, disk) || !strings.Contains(err.Error(), "store 10s of tenant default") {
+		t.Errorf("error %v", err)
+	}
+	if got, err := w.syncs(); len(got) == 0 || err != nil {
+		t.Errorf("synced %v, %v after a sync that failed", got, err)
+	}
+}
+
+// One tenant's broken store must not keep all others from a checkpoint.
+func TestABrokenStoreHoldsUpNoSync(t *testing.T) {
+	w := newWorld(t)
+	w.write("b@10=1")
+	st, err := w.stores.forWrite("default", "10s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.breaks(errors.New("unreadable"))
+	w.stores.fsync = func(string) error { return os.ErrPermission }
+	if err := w.stores.Sync(t.Context()); err != nil {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
+	w := newWorld(t)
+	w.write("b@10=1")
+	hangs, goes := context.WithCancel(t.Context())
+	w.stores.fsync = func(string) error { <-hangs.Done(); return nil }
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		if err := w.stores.Sync(ctx); err != nil {
+			t.Errorf("error %v", err)
+		}
+		cancel()
+	}
+	if n := strings.Count(w.log.String(), "its disk does not end a sync"); n != 2 {
+		t.Errorf("%d lines say that the disk hangs: %s", n, w.log.String())
+	}
+	goes()
+	for st, _ := w.stores.forWrite("default", "10s"); st.syncing.Load(); {
+		runtime.Gosched()
+	}
+	if got, err := w.syncs(); len(got) == 0 || err != nil {
+		t.Errorf("synced %v, %v once the disk goes on", got, err)
+	}
+}
+
+func TestSyncingFiles(t *testing.T) {
+	w := newWorld(t)
+	w.write("b@10=1")
+	if err := w.stores.Sync(t.Context()); err != nil { // with the real fsync
+		t.Error(err)
+	}
+}

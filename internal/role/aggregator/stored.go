@@ -1,0 +1,79 @@
+package aggregator
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+)
+
+// stored tells which samples need not be written to the stores again after a restart: for each
+// tenant the position of a frame in the journal. The tenant's stores have all samples of the tiles
+// that were closed up to there.
+//
+// It is kept as notes of the journal: first the boot of the machine, then one for each change. It
+// holds for that boot only. Stores sync what they take only for a checkpoint, so after a power
+// loss they may lack what they took since, and it is written again.
+type stored struct {
+	log  Journal
+	boot string // if it is empty, nothing is noted
+	upTo map[string]journal.Position
+}
+
+// readStored reads the notes of the last process. Notes that do not hold are none.
+func readStored(log Journal, boot string) (*stored, error) {
+	s := &stored{log: log, boot: boot, upTo: map[string]journal.Position{}}
+	all, err := log.Notes()
+	if err != nil || boot == "" || len(all) == 0 || string(all[0]) != boot {
+		return s, err
+	}
+	for _, n := range all[1:] {
+		if tenant, at, ok := parseStored(n); ok {
+			s.upTo[tenant] = at
+		}
+	}
+	return s, nil
+}
+
+// reaches reports whether the tenant's stores have what was closed by the frame at a position.
+func (s *stored) reaches(tenant string, at journal.Position) bool { return s.upTo[tenant] >= at }
+
+// raise notes that the tenant's stores have what was closed up to a position.
+func (s *stored) raise(tenant string, to journal.Position) error {
+	if to <= s.upTo[tenant] {
+		return nil
+	}
+	s.upTo[tenant] = to
+	if s.boot == "" {
+		return nil
+	}
+	return s.log.Note(appendStored(nil, tenant, to))
+}
+
+// rewrite begins the notes anew, without those for frames before a position, where no replay begins
+// any more.
+func (s *stored) rewrite(before journal.Position) error {
+	maps.DeleteFunc(s.upTo, func(_ string, at journal.Position) bool { return at < before })
+	if s.boot == "" {
+		return nil
+	}
+	all := [][]byte{[]byte(s.boot)}
+	for _, tenant := range slices.Sorted(maps.Keys(s.upTo)) {
+		all = append(all, appendStored(nil, tenant, s.upTo[tenant]))
+	}
+	return s.log.BeginNotes(all)
+}
+
+// appendStored appends a note: the position as a varint, then the tenant's name.
+func appendStored(dst []byte, tenant string, at journal.Position) []byte {
+	return append(binary.AppendUvarint(dst, uint64(at)), tenant...)
+}
+
+func parseStored(b []byte) (tenant string, at journal.Position, ok bool) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 {
+		return "", 0, false
+	}
+	return string(b[size:]), journal.Position(n), true
+}

@@ -1,0 +1,137 @@
+package aggregator
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// What is acknowledged after a sync of the journal survives a power loss, even if the stores, which
+// do not sync what they take, had it before. A checkpoint no longer has what is stored.
+func TestAPowerLossLosesNothing(t *testing.T) {
+	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second, checkpointInterval + 2*time.Minute} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dir := newStore(t), t.TempDir()
+				synced := func(boot string) func(*Options) {
+					return func(o *Options) { o.Config.Fsync, o.Boot = settings.FsyncCommit, boot }
+				}
+				p := startWith(t, dir, s, time.Now, synced("first"))
+				total := 0.0
+				for begun := time.Now(); time.Since(begun) < after; time.Sleep(time.Second) {
+					p.mustCount("a", 1)
+					total++
+				}
+				dir = p.kill(dir)
+				s.losePower()
+				p = startWith(t, dir, s, time.Now, synced("second"))
+				time.Sleep(20 * time.Second)
+				checkCounter(t, s, "a", total)
+				p.terminate()
+			})
+		})
+	}
+}
+
+// After the death of the process alone the stores have what they had, and nothing is
+// written to them again. Without notes that hold, all since the checkpoint is.
+func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
+	for _, c := range []struct {
+		boot string // of the second process
+		most int    // samples written again
+		some bool
+	}{
+		{"boot", 0, false},
+		{"another", 1000, true},
+		{"", 1000, true},
+	} {
+		t.Run(fmt.Sprintf("%q", c.boot), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dir := newStore(t), t.TempDir()
+				p := start(t, dir, s, time.Now)
+				for range 95 {
+					p.mustCount("a", 1)
+					time.Sleep(time.Second)
+				}
+				time.Sleep(20 * time.Second) // the last tile is stored, and noted
+				dir = p.kill(dir)
+				p = startWith(t, dir, s, time.Now, func(o *Options) { o.Boot = c.boot })
+				time.Sleep(5 * time.Second)
+				if s.again > c.most || (s.again > 0) != c.some {
+					t.Errorf("%d samples were written again", s.again)
+				}
+				checkCounter(t, s, "a", 95)
+				p.terminate()
+			})
+		})
+	}
+}
+
+// A process that is killed while a tenant's store is broken has noted nothing for it, and the next
+// one notes something only once it has written all that waited.
+func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
+		s.breakIt(false)
+		p := start(t, dir, s, time.Now)
+		total := 0.0
+		for life := range 3 {
+			for range 45 {
+				if err := p.countOf(1, "default", "b"); err != nil {
+					t.Fatal(err)
+				}
+				total++
+				time.Sleep(time.Second)
+			}
+			dir = p.kill(dir)
+			if life == 1 {
+				s.mend()
+			}
+			p = start(t, dir, s, time.Now)
+		}
+		time.Sleep(30 * time.Second)
+		before := s.again
+		dir = p.kill(dir)
+		p = start(t, dir, s, time.Now)
+		time.Sleep(5 * time.Second)
+		if s.again != before {
+			t.Errorf("%d samples were written again", s.again-before)
+		}
+		checkSum(t, s.store, "b", total)
+		checkSum(t, s.store, "default", total)
+		p.terminate()
+	})
+}
+
+// Notes of another boot, and of no boot that is known, do not hold.
+func TestNotesHoldForOneBoot(t *testing.T) {
+	log := &memory{}
+	s, err := readStored(log, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.rewrite(0); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, at := range map[string]journal.Position{"a": 1 << 40, "b": 5, "": 7} {
+		if err := s.raise(tenant, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for boot, want := range map[string]map[string]journal.Position{"first": s.upTo, "second": {}, "": {}} {
+		if got, err := readStored(log, boot); err != nil || !maps.Equal(got.upTo, want) {
+			t.Errorf("boot %q reads %v, %v; want %v", boot, got.upTo, err, want)
+		}
+	}
+	if err := s.rewrite(7); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := readStored(log, "first"); !maps.Equal(got.upTo, map[string]journal.Position{"a": 1 << 40, "": 7}) {
+		t.Errorf("behind position 7: %v", got.upTo)
+	}
+}
