@@ -109,3 +109,11 @@ func (a *Aggregator) endCheckpoint(err error) {
 	}
 	a.checkpoint = nil
 }
+
+// rewriteNotes begins the notes anew, without those for frames before a position.
+func (a *Aggregator) rewriteNotes(before journal.Position) {
+	if err := a.stored.rewrite(before); err != nil {
+		a.metrics.journalErrors.Inc()
+		a.logger.Warn("the notes of what is stored could not be written; a restart stores it again", "error", err)
+	}
+}

@@ -14,14 +14,14 @@
 //	stop.go        the end: writes finish, everything is saved
 //	push.go        windows are admitted, journalled together and counted
 //	flush.go       tiles that are due are closed
-//	write.go       closed tiles are written to the stores of their tenants
 //	checkpoint.go  the state of the shards is saved, some at each tick
+//	write.go       closed tiles are written to the stores of their tenants
 //	answers.go     answers: open tiles, series, the time up to which everything is counted
 //	gauges.go      our own metrics that are read at each scrape
 //	backlog.go     closed tiles that wait for the stores of one tenant
 //	frames.go      the frames in the aggregator's journal
-//	journal.go     the journal's methods that the aggregator needs
 //	stored.go      what the stores have, for the next process
+//	journal.go     the journal's methods that the aggregator needs
 //	books.go       the ledger's entries
 //	shard.go       one shard: its tiles and its last frame
 //	clock.go       a wall clock that leaps is not believed at once

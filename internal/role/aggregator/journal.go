@@ -58,24 +58,3 @@ func (a *Aggregator) syncLoop(ctx context.Context) {
 		}
 	}
 }
-
-// noteStored notes which samples of a tenant its stores have: all that were closed before the first
-// that waits. If that fails nothing is lost: after a restart the same samples are written again.
-func (a *Aggregator) noteStored(b *backlog) {
-	to := a.last
-	if len(b.tiles) > 0 {
-		to = max(b.tiles[0].position, 1) - 1
-	}
-	if err := a.stored.raise(b.tenant, to); err != nil {
-		a.metrics.journalErrors.Inc()
-		a.logger.Warn("what is stored could not be noted; a restart stores it again", "tenant", b.tenant, "error", err)
-	}
-}
-
-// rewriteNotes begins the notes anew, without those for frames before a position.
-func (a *Aggregator) rewriteNotes(before journal.Position) {
-	if err := a.stored.rewrite(before); err != nil {
-		a.metrics.journalErrors.Inc()
-		a.logger.Warn("the notes of what is stored could not be written; a restart stores it again", "error", err)
-	}
-}

@@ -166,3 +166,16 @@ func (a *Aggregator) settle(w *write) {
 	}
 	a.publish(b)
 }
+
+// noteStored notes which samples of a tenant its stores have: all that were closed before the first
+// that waits. If that fails nothing is lost: after a restart the same samples are written again.
+func (a *Aggregator) noteStored(b *backlog) {
+	to := a.last
+	if len(b.tiles) > 0 {
+		to = max(b.tiles[0].position, 1) - 1
+	}
+	if err := a.stored.raise(b.tenant, to); err != nil {
+		a.metrics.journalErrors.Inc()
+		a.logger.Warn("what is stored could not be noted; a restart stores it again", "tenant", b.tenant, "error", err)
+	}
+}
