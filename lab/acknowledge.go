@@ -19,12 +19,12 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// acknowledgeRounds are 2,000 requests of 100,000 series: flat out, and then at half of that
-// rate.
+// acknowledgeRounds are the rounds of 2,000 requests with 100,000 series. They are sent as fast as
+// possible, and then at half that rate.
 const acknowledgeRounds = 40
 
-// acknowledgeStep measures how much longer a request takes in Freshet than in the queue and in
-// the write. The load is the first of the loads for comparing databases.
+// acknowledgeStep measures how long Freshet takes for a whole request, and how long for its queue
+// and write. The load is the first of those that compare databases.
 func (l *lab) acknowledgeStep(part *report.RemoteWrite, run int) step {
 	w := writeWorkloads()[0]
 	w.Rounds = 1 + 2*acknowledgeRounds
@@ -61,7 +61,7 @@ func (l *lab) acknowledge(ctx context.Context, part *report.RemoteWrite, w write
 	})
 }
 
-// timed sends, and adds the times that the server reports.
+// timed sends a load, and adds the times that the server reports for it.
 func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.WriterPace,
 	to *report.Acknowledged) (r loadgen.WriterResult, err error) {
 	before, err := f.durations(ctx)

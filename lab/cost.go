@@ -14,8 +14,8 @@ import (
 // atLeast is the least time for which each receiver is measured.
 const atLeast = time.Second
 
-// costSteps returns the steps that measure, under each load, the receivers that choose
-// returns.
+// costSteps returns the steps that measure, under each load, the receivers that choose returns for
+// it.
 func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	for _, w := range l.workloads {
 		if l.wants(w.ID) {
@@ -135,7 +135,7 @@ func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp
 	return err
 }
 
-// look is the state of a run at a moment.
+// look is the state of a run at one moment.
 type look struct {
 	at   time.Time
 	cpu  time.Duration // of the receiver

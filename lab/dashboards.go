@@ -74,7 +74,7 @@ func (l *lab) dashboardSteps() (steps []step) {
 	return l.dashboardStepsOf(part, plan, runs, l.databases(), l.databases("--self-probe=true", "--self-metrics=true"))
 }
 
-// part returns the results with all that is known before measuring.
+// part returns the results with the plan filled in, before anything is measured.
 func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	part := &report.Dashboards{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		Dashboards: p.dashboards, Panels: len(panels("", "")), Every: p.every.Seconds(),
@@ -87,8 +87,8 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	return part
 }
 
-// dashboardStepsOf returns the steps of some databases. fill has each as it takes its history,
-// and runs as it is measured.
+// dashboardStepsOf returns the steps for some databases. fill has their settings while they take
+// their history, and runs while they are measured.
 func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling,
 	measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
@@ -121,7 +121,7 @@ type besideDashboards struct {
 	part     *report.Dashboards
 	database database
 	dir      string
-	failed   bool      // left out from then on
+	failed   bool      // it is then left out
 	last     time.Time // of the last samples; the next run continues from there
 }
 
@@ -177,7 +177,7 @@ func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen
 	return loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: connections}, traffic)
 }
 
-// check queries for the acknowledged samples of a load; all of them must be there.
+// check queries for the acknowledged samples of a load, all of which must be there.
 func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int,
 	written ...loadgen.WriterResult) error {
 	var acknowledged uint64
@@ -282,7 +282,7 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	return m, after.othersSince(before), b.check(ctx, p, c, w.Rounds(), first, m.alone.writes, m.beside.writes)
 }
 
-// phase sends for a while beside some dashboards. Nothing is timed during the warm-up.
+// phase sends for a while, beside some dashboards or none. Nothing is timed during the warm-up.
 func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loadgen.Writer, takes time.Duration,
 	shown []*dashboard) (t timedWrites, a *answered, err error) {
 	a = new(answered)
@@ -290,7 +290,7 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	begun := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		// Rounds, and no duration: everything that is due is sent, however late.
+		// A number of rounds, so that everything that is due is sent, however late.
 		rounds := int(math.Ceil(b.plan.rate * end.Seconds() / float64(b.plan.series)))
 		t.writes, err = w.Run(ctx, loadgen.WriterPace{Rate: b.plan.rate, Rounds: rounds, WarmUp: warmUp})
 		return err
@@ -306,8 +306,7 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	return t, a, group.Wait()
 }
 
-// server measures the server's process from the end of the warm-up on, and reads its own
-// probes.
+// server measures the server's process after the warm-up, and reads its own probes.
 func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time.Time, warmUp,
 	end time.Duration) error {
 	look := func(at time.Duration) (used time.Duration, found probes, when time.Time, err error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// One short run: Freshet, Freshet in the place of a peer, and a peer that does not start.
-// Every acknowledged sample is found, also the history's, and each panel has an answer. How
-// long anything took does not matter here.
+// In a short run every acknowledged sample is found, also those of the history, and each panel has
+// an answer. It measures Freshet, Freshet in place of a peer, and a peer that does not start. Times
+// do not matter here.
 func TestWritesBesideDashboards(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]
@@ -66,8 +66,8 @@ func TestWritesBesideDashboards(t *testing.T) {
 	}
 }
 
-// The plan of the page is possible: a round is a whole number of requests and takes a whole
-// number of milliseconds, and every dashboard is refreshed in the time that counts.
+// The plan of the published page works: a round is a whole number of requests, takes a whole number
+// of milliseconds, and every dashboard is refreshed in the time that counts.
 func TestStandardDashboards(t *testing.T) {
 	p := standardDashboards()
 	if p.series%p.batch != 0 || p.series%p.historyBatch != 0 || 1000*p.series%int(p.rate) != 0 {
@@ -81,7 +81,7 @@ func TestStandardDashboards(t *testing.T) {
 	}
 }
 
-// A run counts if other processes took little. After too many tries the least disturbed
+// A run counts if other processes took little time. After too many tries the least disturbed one
 // counts.
 func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -112,8 +112,8 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	}
 }
 
-// The time of others is all time that is neither the lab's nor that of the measured processes.
-// Ticks of interrupts and of waiting do not count.
+// The time of others is all processor time except that of the lab and of the measured processes.
+// Interrupts and idle time do not count.
 func TestWhatOthersTook(t *testing.T) {
 	at := func(stat string, ours time.Duration) used {
 		p, err := readProcessors(stat)
@@ -176,8 +176,8 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 	}
 }
 
-// A refresh that takes longer than the interval delays the next. Missed refreshes are not made
-// up all at once.
+// A refresh that takes longer than the interval delays the next one, and missed refreshes are left
+// out.
 func TestSlowRefreshesDelayTheNext(t *testing.T) {
 	const every, end = 100 * time.Microsecond, 20 * time.Millisecond
 	begun := time.Now()
@@ -196,7 +196,7 @@ func TestSlowRefreshesDelayTheNext(t *testing.T) {
 	}
 }
 
-// For one seed, databases get refreshes at the same times.
+// With the same seed, all databases get refreshes at the same times.
 func TestDashboardsOfASeed(t *testing.T) {
 	phases := func(seed uint64) (all []time.Duration) {
 		for _, d := range dashboards(10, "http://127.0.0.1", "shop", 5*time.Second, seed) {

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// The rule for latencies, which other work on the machine makes longer: a run in which others
-// took more than this share of the processors is measured again.
+// Other work on the machine makes latencies longer. So a run in which other processes took more than
+// this share of the processors is measured again.
 const (
 	othersAtMost  = .05
 	repeatsAtMost = 2 // of a run; then the least disturbed one counts
@@ -18,9 +18,8 @@ const (
 // tick is the kernel's unit of /proc/stat.
 const tick = 10 * time.Millisecond
 
-// undisturbed measures until others took no more than allowed, at most so many times. It
-// returns the least disturbed measurement, the share of others in it, and how often it
-// measured again.
+// undisturbed measures until others took no more than allowed, repeating at most repeats times. It
+// returns the least disturbed measurement, the share of others in it, and the number of repeats.
 func undisturbed[T any](ctx context.Context, repeats int,
 	measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
 	for ; ; repeated++ {
@@ -37,7 +36,7 @@ func undisturbed[T any](ctx context.Context, repeats int,
 	}
 }
 
-// used is the processors' time up to a moment.
+// used is the processor time used up to one moment.
 type used struct {
 	machine processors
 	ours    time.Duration // by the measured processes and the lab
@@ -58,8 +57,8 @@ func usedUntilNow(pids ...int) (u used, err error) {
 	return u, nil
 }
 
-// othersSince returns the share of the processors' time since before that went to other
-// processes, or by the hypervisor to other machines.
+// othersSince returns the share of processor time since before that went to other processes, or
+// through the hypervisor to other machines.
 func (u used) othersSince(before used) float64 {
 	if u.machine.all <= before.machine.all {
 		return 0

@@ -28,13 +28,13 @@ const (
 	oneLimit  = 10_000 // samples a second that the one tenant may send
 	oneTimes  = 20     // the multiple of its limit that it sends
 
-	// oneBatch is Prometheus' size of requests. A refusal takes 0.1 ms of CPU, nearly all of
-	// it for HTTP, and as much of the sender, which usually is on another machine: with a
-	// thousand small requests a second the sender's cost would dominate.
+	// oneBatch is the size of Prometheus' requests. A refusal takes 0.1 ms of CPU, nearly all of it
+	// for HTTP, and as much in the sender, which is usually on another machine. With a thousand
+	// smaller requests a second the sender's cost would dominate.
 	oneBatch       = 2000
-	oneConnections = 8 // most answers are immediate refusals, the others as slow as anybody's
+	oneConnections = 8 // most answers are immediate refusals, the others as slow as for other tenants
 
-	fairSeries      = 40_000 // of the others together, and as many of the one tenant
+	fairSeries      = 40_000 // of the other tenants together, and as many of the one
 	fairBatch       = 200
 	fairConnections = 16
 
@@ -47,20 +47,20 @@ const (
 type fairPlan struct {
 	flatOut  time.Duration
 	pairs    int
-	half     time.Duration // of a pair, after its warm-up
-	requests float64       // timed in it, at least
+	half     time.Duration // length of half a pair, after its warm-up
+	requests float64       // how many must be timed in it, at least
 }
 
-// standardFairness has many short pairs: other work on the machine spoils some, but not the
-// median of 30. The slowest hundredth of 2,000 requests are 20.
+// standardFairness has many short pairs: other work on the machine spoils some, but not the median of
+// 30. The p99 of 2,000 requests rests on the 20 slowest.
 func standardFairness() fairPlan {
 	return fairPlan{flatOut: 2 * time.Second, pairs: 5, half: 1500 * time.Millisecond, requests: 2000}
 }
 
-// fairTenants are the others.
+// fairTenants are the other tenants.
 func fairTenants() []string { return []string{"a", "b", "c", "d"} }
 
-// fairnessSteps returns the steps, each with some of the pairs.
+// fairnessSteps returns the steps of this part. Each measures some of the pairs.
 func (l *lab) fairnessSteps() (steps []step) {
 	part := &report.Fairness{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		Tenants: len(fairTenants()), Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
@@ -94,12 +94,12 @@ func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPl
 	}, "--config", settings)
 }
 
-// fairness is a server and its senders.
+// fairness is a server with its senders.
 type fairness struct {
 	*freshet
 	others, one *loadgen.Writer
 
-	acknowledged    uint64 // samples of the others
+	acknowledged    uint64 // samples of the other tenants
 	oneAcknowledged uint64
 }
 
@@ -108,7 +108,7 @@ func newFairness(f *freshet) (p *fairness, err error) {
 	writer := func(c loadgen.WriterConfig, batch int) *loadgen.Writer {
 		load := remoteload.Standard()
 		load.Series, load.Batch = fairSeries, batch
-		// Rounds may be sent as fast as this: samples may be up to 10 minutes ahead.
+		// Sample times advance by 100 ms per round, and may be 10 minutes ahead of the clock.
 		load.Interval, load.Begin = 100, time.Now().Add(-5*time.Minute).UnixMilli()
 		traffic, errLoad := remoteload.New(load)
 		c.URL = "http://" + f.HTTP + "/api/v1/write"
@@ -121,7 +121,7 @@ func newFairness(f *freshet) (p *fairness, err error) {
 	return p, err
 }
 
-// measure measures pairs. Each begins with the other half than the pair before.
+// measure measures pairs. The order of the two halves alternates from pair to pair.
 func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fairPlan) error {
 	// The first round creates the series. The one tenant's are within its burst.
 	first, err := p.one.Run(ctx, loadgen.WriterPace{Rounds: 1})
@@ -140,7 +140,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	part.Capacity = append(part.Capacity, capacity)
 	rate := capacity / 2
 	seconds := fairWarmUp.Seconds() + max(plan.half.Seconds(), plan.requests*fairBatch/rate)
-	// Rounds, and no duration: everything that is due is sent, however late.
+	// A number of rounds, so that everything that is due is sent, however late.
 	pace := loadgen.WriterPace{Rate: rate, Rounds: int(math.Ceil(rate * seconds / fairSeries)), WarmUp: fairWarmUp}
 	// Turn off the lab's own garbage collection: it would be timed, too. A half makes 16 MB of
 	// garbage.
@@ -164,7 +164,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	return p.check(ctx, part)
 }
 
-// half sends the others' load, alone or beside the one tenant's.
+// half sends the load of the others, alone or beside that of the one tenant.
 func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen.WriterPace,
 	beside bool) (r loadgen.WriterResult, err error) {
 	group, ctx := errgroup.WithContext(ctx)

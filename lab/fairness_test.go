@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// Two short pairs: most of the one tenant's samples are refused, and none of the others'. How
-// long they waited does not matter here.
+// In two short pairs most samples of the one tenant are refused, and none of the others. Times do not
+// matter here.
 func TestFairPairs(t *testing.T) {
 	part := &report.Fairness{Tenants: 4, Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
 	if err := serverLab(t).fairServer(t.Context(), part,

@@ -18,21 +18,21 @@ const (
 	freshMetric = "lab_fresh"
 	freshEvery  = time.Second
 
-	// freshLimit is how long a sample is looked for. A sample that is not found counts as this
+	// freshLimit is how long queries look for a sample. A sample that is not found counts with this
 	// time.
 	freshLimit = 10 * time.Second
 
-	// Queries are load, too: 30 a second at most.
+	// At most 30 queries a second, since queries are load, too.
 	firstLook = 2 * time.Millisecond
 	lastLook  = 30 * time.Millisecond
 )
 
-// freshness writes a sample each second until the end. It returns how many milliseconds passed
-// until an instant query had it, for the samples that were sent from counting on.
+// freshness writes a sample each second until the end. For each sample sent after counting it returns
+// the milliseconds until an instant query returned it.
 func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting,
 	end time.Duration) (all []float64, err error) {
-	// At a changing time in the second, so that it meets every phase of what happens once a
-	// second.
+	// The time within the second changes, so that samples meet every phase of work that is done once
+	// a second.
 	const step = freshEvery + 70*time.Millisecond
 	for due := step / 2; due < end; due = max(due+step, time.Since(begun)) {
 		if err := wait(ctx, time.Until(begun.Add(due))); err != nil {
@@ -49,7 +49,7 @@ func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counti
 	return all, nil
 }
 
-var freshProbes atomic.Uint64 // sent so far; the value of the next
+var freshProbes atomic.Uint64 // how many were sent; the value of the next one
 
 // fresh writes one sample and queries until it is there. A refused query counts as an empty
 // one.

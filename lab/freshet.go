@@ -64,7 +64,7 @@ func collectorReceiver(program string) receiver {
 	}
 }
 
-// joinedReceiver is the same with dogstatsd.gro, and a sender that uses it.
+// joinedReceiver is the same with dogstatsd.gro, and with a sender whose datagrams the kernel joins.
 func joinedReceiver(program string) receiver {
 	return receiver{
 		name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second,
@@ -90,7 +90,7 @@ func serve(program, role string, settings ...string) func(context.Context, strin
 	}
 }
 
-// freshet is a running server of ours.
+// freshet is a running Freshet.
 type freshet struct {
 	HTTP     string `json:"http"`
 	UDP      string `json:"dogstatsd_udp"`
@@ -113,7 +113,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 		return nil, err
 	}
 	defer log.Close()
-	// The self features write samples, which would be in the load's books.
+	// The self features are off, since their samples would be in the load's books.
 	f.cmd = exec.CommandContext(ctx, program,
 		append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen",
 			"127.0.0.1:0",

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Each server that the part idle compares starts, and has a processor time and memory.
+// Every server that the part idle compares starts, and reports processor time and memory.
 func TestIdle(t *testing.T) {
 	for _, r := range watched(serverLab(t).freshet) {
 		percent, bytes, err := r.idle(t.Context(), 0, 10*time.Millisecond, 2)

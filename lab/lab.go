@@ -19,7 +19,7 @@ type options struct {
 	runs     int      // of each bare receiver and of ours
 	peerRuns int      // of each peer; 0 leaves them out
 	freshet  string   // the program; built if empty
-	brief    bool     // only the collector's goals, and shorter
+	brief    bool     // only the collector's goals, in shorter runs
 
 	noDatabases bool // leave out peers that take remote write, too
 	noisy       bool // do not repeat runs in which others took too much of the processors
@@ -44,8 +44,8 @@ func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-// standAlone reports whether the parts are compared with no others, so that they may be of
-// another day than the rest of the page.
+// standAlone reports whether the wanted parts are compared with no others. Then they may be measured
+// on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
@@ -81,7 +81,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 	return all
 }
 
-const asideRuns = 3 // at most, for receivers that belong to no goal
+const asideRuns = 3 // most runs of receivers that belong to no goal
 
 func (l *lab) runsOf(r receiver) int {
 	switch {
@@ -93,8 +93,7 @@ func (l *lab) runsOf(r receiver) int {
 	return l.runs
 }
 
-// tolerate leaves out a peer that failed, so that a quarter of an hour of results is not lost
-// because of it.
+// tolerate leaves out a peer that failed. Otherwise a quarter of an hour of results would be lost.
 func (l *lab) tolerate(ctx context.Context, r receiver, err error) error {
 	if err == nil || r.group != report.Peer || ctx.Err() != nil {
 		return err
@@ -163,7 +162,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 
 func (l *lab) close() error { return os.RemoveAll(l.dir) }
 
-// versions records the versions of everything but the peers. Ours has Go's.
+// versions records all versions except those of the peers. Freshet's includes Go's.
 func (l *lab) versions(ctx context.Context) error {
 	ours, err := firstLine(ctx, l.freshet, "version")
 	if err != nil {

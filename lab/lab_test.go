@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-var builtDir string // of for programs that the tests built, removed at the end
+var builtDir string // has the programs that the tests built; removed at the end
 
 func TestMain(m *testing.M) {
 	var err error
@@ -50,8 +50,8 @@ func serverLab(t *testing.T) *lab {
 	}
 }
 
-// One short round, at a modest rate: bare receivers and Freshet in turns. Each reports that it
-// received everything. How long it took does not matter here.
+// In a short round at a modest rate, bare receivers and Freshet in turns report that they received
+// everything. Times do not matter here.
 func TestRound(t *testing.T) {
 	bare, err := buildLimit(t.Context(), "limit/limit.c", t.TempDir())
 	if err != nil {
@@ -87,7 +87,7 @@ func TestRound(t *testing.T) {
 			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
 				t.Errorf("%s: %s sent, of which %s received %d", c.network, cost.Name, c.of[i].name, cost.Received)
 			}
-			// In 0.3 s at this rate a bare receiver may cost no more than an idle one: 0.
+			// In 0.3 s at this rate the measured cost of a bare receiver may be 0.
 			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
 				t.Errorf("%s: %s: no figures: %+v", c.network, cost.Name, cost)
 			}
@@ -99,8 +99,8 @@ func TestHighest(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		sends, receives float64 // at most
-		paced           float64 // most that is sent at a given rate, if it is less
-		unlucky         bool    // every rate loses the first time
+		paced           float64 // most that the sender reaches at a given rate, if it is less
+		unlucky         bool    // the first try of every rate loses
 		sender          bool
 	}{
 		{name: "the receiver is the limit", sends: 10e6, receives: 3e6},
@@ -198,7 +198,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Time that the hypervisor gave to other machines may explain otherwise inexplicable figures.
+// stolenBy reports the time that the hypervisor gave to other machines, which explains odd figures.
 func TestStolenTime(t *testing.T) {
 	read := func(stat string) processors {
 		p, err := readProcessors(stat)

@@ -108,7 +108,7 @@ func (l *limit) received(context.Context) (counted, error) {
 	return c, nil
 }
 
-// stop closes its input. The program answers by ending itself with a signal.
+// stop closes the program's input, which ends the program by a signal.
 func (l *limit) stop() error {
 	_ = l.in.Close()
 	_, _ = io.Copy(io.Discard, l.out)

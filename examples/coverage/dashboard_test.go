@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// startFreshet builds and starts the real program beside which this example runs.
+// startFreshet builds and starts a real Freshet.
 func startFreshet(t *testing.T) (httpAddress, udp string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func startFreshet(t *testing.T) (httpAddress, udp string) {
 	return listening.HTTP, listening.UDP
 }
 
-// eventually tries until there is no error.
+// eventually calls try until it returns no error.
 func eventually(t *testing.T, limit time.Duration, try func() error) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -77,7 +77,7 @@ func eventually(t *testing.T, limit time.Duration, try func() error) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not after %v: %v", limit, err)
+			t.Fatalf("still after %v: %v", limit, err)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func get(url string) ([]byte, error) {
 	return body, err
 }
 
-// expressions are those of the dashboard, with what Grafana puts in for its variables.
+// expressions are the dashboard's expressions, with variables filled in as by Grafana.
 func expressions(t *testing.T) (found []string) {
 	t.Helper()
 	text, err := os.ReadFile("dashboard.json")
@@ -113,7 +113,7 @@ func expressions(t *testing.T) (found []string) {
 	}
 	for _, p := range dashboard.Panels {
 		if len(p.Targets) == 0 {
-			t.Errorf("panel %q asks for nothing", p.Title)
+			t.Errorf("panel %q has no expression", p.Title)
 		}
 		for _, target := range p.Targets {
 			found = append(found, strings.NewReplacer("$__rate_interval", "1m", "$__range", "30m").Replace(target.Expr))
@@ -122,8 +122,8 @@ func expressions(t *testing.T) (found []string) {
 	return found
 }
 
-// The whole of it: the service under load, watched by Freshet, with a refresh that works and
-// one that fails. Each expression of the dashboard has an answer.
+// Every expression of the dashboard has an answer. Freshet watches the service under load, with a
+// refresh that succeeds and one that fails.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	freshet, udp := startFreshet(t)
@@ -171,7 +171,7 @@ func TestDashboard(t *testing.T) {
 		}
 		r.Body.Close()
 		if r.StatusCode != want {
-			t.Errorf("a refresh is answered %d, not %d", r.StatusCode, want)
+			t.Errorf("a refresh was answered with %d, want %d", r.StatusCode, want)
 		}
 	}
 	refresh(http.StatusOK)
@@ -210,7 +210,7 @@ func TestDashboard(t *testing.T) {
 	}
 	for _, want := range []string{`msg="index refreshed" documents=1 `,
 		`msg="documents refused" count=1 first="line 2: carrier: is missing"`,
-		`msg="refresh failed, the index stays as it was"`,
+		`msg="refresh failed, keeping the old index"`,
 		`msg="coverage asked" code=200 origin=01001000 destination=20040002 offers=1`, `message="coverage asked"`,
 		"msg=stopped"} {
 		if !strings.Contains(logs.String(), want) {

@@ -16,8 +16,8 @@ const (
 	maxLine    = 64 << 10
 )
 
-// document is one row of route coverage: a carrier takes parcels from one range of postal
-// codes to another.
+// document is one row of route coverage: a carrier takes parcels from one range of postal codes to
+// another.
 type document struct {
 	carrier, service    string
 	origin, destination codeRange
@@ -25,7 +25,7 @@ type document struct {
 	priceCents          uint32
 }
 
-// codeRange is of postal codes, with both ends.
+// codeRange is a range of postal codes, including both ends.
 type codeRange struct{ from, to uint32 }
 
 // parseDocument reads a document and checks all of it. Its errors name the field.
@@ -33,7 +33,7 @@ type codeRange struct{ from, to uint32 }
 //	{"carrier":"acme","service":"express","days":2,"price_cents":1290,
 //	 "origin":{"from":"01000000","to":"01099999"},"destination":{"from":"20000000","to":"20199999"}}
 //
-// Other fields are left alone: they are somebody else's.
+// It ignores other fields, which may be there for other programs.
 func parseDocument(text []byte) (d document, err error) {
 	type ends struct{ From, To string }
 	var raw struct {
@@ -72,7 +72,7 @@ func checkName(field, name string) error {
 	case name == "":
 		return fmt.Errorf("%s: is missing", field)
 	case len(name) > maxName:
-		return fmt.Errorf("%s: %d bytes, of at most %d", field, len(name), maxName)
+		return fmt.Errorf("%s: has %d bytes, at most %d are allowed", field, len(name), maxName)
 	case !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError):
 		return fmt.Errorf("%s: %q is not UTF-8", field, name)
 	}
@@ -84,7 +84,7 @@ func checkNumber(field string, n *int64, most int64) (int64, error) {
 	case n == nil:
 		return 0, fmt.Errorf("%s: is missing", field)
 	case *n < 0 || *n > most:
-		return 0, fmt.Errorf("%s: %d is not in 0 to %d", field, *n, most)
+		return 0, fmt.Errorf("%s: %d is not from 0 to %d", field, *n, most)
 	}
 	return *n, nil
 }
@@ -102,7 +102,7 @@ func parseRange(field, from, to string) (r codeRange, err error) {
 	return r, nil
 }
 
-// errCode allocates nothing, since anybody may ask for what is no code.
+// errCode is made once, so that a bad request costs no allocation.
 var errCode = errors.New("is not a postal code of 8 digits")
 
 // parseCode reads a postal code.

@@ -18,19 +18,18 @@ import (
 )
 
 const (
-	keepAlive   = "1m"     // of the point in time, after each page
+	keepAlive   = "1m"     // how long the point in time is kept after each page
 	maxResponse = 64 << 20 // bytes of a page
-	wholeLoads  = 3        // tries, when the point in time is lost
-	maxRetries  = 6        // of a request: waits of 0.2 to 6.4 s, 13 s together
+	wholeLoads  = 3        // how often a load is tried if its point in time is lost
+	maxRetries  = 6        // of a request, after 0.2 to 6.4 s, 13 s together
 )
 
-// elastic reads an index of an Elasticsearch cluster: all of it as it was at one point in
-// time, in slices that are read at once, a page at a time. What it holds of the answers is
-// a page for each slice.
+// elastic reads a whole index of an Elasticsearch cluster as of one point in time. It reads slices
+// at the same time, each page by page, and holds one page of each slice in memory.
 //
-// It uses the official client's transport, and not what is around it: the API takes 48 s
-// of a processor to compile, the typed one four minutes, and here are three requests. What
-// the client would add is genuine.
+// It uses only the transport of the official client: the API takes 48 s of processor time to
+// compile, the typed API four minutes, and this file needs three requests. The client's check of
+// the product is in genuine.
 type elastic struct {
 	index    string
 	pageSize int // documents
@@ -38,7 +37,7 @@ type elastic struct {
 	es       *elastictransport.Client
 }
 
-// newElastic takes the address of a cluster, which may have a user and a password.
+// newElastic takes the address of a cluster, with a user and a password if the cluster needs them.
 func newElastic(address, apiKey, index string, options ...elastictransport.Option) (*elastic, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -50,7 +49,7 @@ func newElastic(address, apiKey, index string, options ...elastictransport.Optio
 			http.StatusServiceUnavailable, http.StatusGatewayTimeout),
 		elastictransport.WithRetryBackoff(func(attempt int) time.Duration {
 			longest := 100 * time.Millisecond << attempt
-			return longest/2 + rand.N(longest/2) // so that slices do not come back all at once
+			return longest/2 + rand.N(longest/2) // random, so that slices do not all retry at once
 		}),
 	}, options...)...)
 	if err != nil {
@@ -61,8 +60,8 @@ func newElastic(address, apiKey, index string, options ...elastictransport.Optio
 
 func (e *elastic) String() string { return e.es.URLs()[0].Redacted() + "/" + e.index }
 
-// errLost says that the point in time is there no more. What was loaded from it is of no
-// use: another one may have other documents.
+// errLost says that the point in time no longer exists. What was loaded from it cannot be used,
+// since another point in time may have other documents.
 var errLost = errors.New("the point in time is lost")
 
 func (e *elastic) load(ctx context.Context, into *sink) (err error) {
@@ -89,7 +88,7 @@ func (e *elastic) loadOnce(ctx context.Context, into *sink) error {
 	}
 	defer e.close(ctx, opened.ID)
 
-	ctx, cancel := context.WithCancelCause(ctx) // one slice that fails ends the others
+	ctx, cancel := context.WithCancelCause(ctx) // a slice that fails stops the others
 	defer cancel(nil)
 	var readers sync.WaitGroup
 	var adding sync.Mutex
@@ -124,7 +123,7 @@ type slice struct {
 	Max int `json:"max"`
 }
 
-// page is the answer.
+// page is the answer to a search.
 type page struct {
 	PIT      string `json:"pit_id"`
 	TimedOut bool   `json:"timed_out"`
@@ -145,11 +144,11 @@ type page struct {
 	}
 }
 
-// loadSlice reads page after page, and holds that it read as many documents as the first
-// page said there are.
+// loadSlice reads page after page, and checks that it has read as many documents as the first page
+// announced.
 func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *sync.Mutex, into *sink) error {
 	ask := search{
-		Size: e.pageSize, PIT: pit{id, keepAlive}, Sort: []string{"_shard_doc"}, // the cheapest order there is
+		Size: e.pageSize, PIT: pit{id, keepAlive}, Sort: []string{"_shard_doc"}, // the cheapest order
 		TrackTotalHits: true,
 	}
 	if e.slices > 1 {
@@ -163,7 +162,7 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 			return err
 		}
 		if got.TimedOut || got.Shards.Failed > 0 {
-			return fmt.Errorf("read a page: %d shards failed, timed out: %t, and so documents are missing: %s",
+			return fmt.Errorf("read a page: documents are missing, since %d shards failed, timed out: %t: %s",
 				got.Shards.Failed, got.TimedOut, cut(got.Shards.Failures))
 		}
 		if t := got.Hits.Total; t != nil && ask.TrackTotalHits {
@@ -172,7 +171,7 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 		hits := got.Hits.Hits
 		if len(hits) == 0 {
 			if read != total {
-				return fmt.Errorf("%d documents of %d came", read, total)
+				return fmt.Errorf("only %d of %d documents came", read, total)
 			}
 			return nil
 		}
@@ -194,18 +193,18 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 	}
 }
 
-// close gives the point in time back, even if the load was given up.
+// close ends the point in time, even if ctx is done.
 func (e *elastic) close(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = e.do(ctx, "", http.MethodDelete, "/_pit", pit{ID: id}, &struct{}{}) // it ends by itself in a minute
+	_ = e.do(ctx, "", http.MethodDelete, "/_pit", pit{ID: id}, &struct{}{}) // otherwise it ends after keepAlive
 }
 
-// do sends a request, with a body unless it is nil, which the transport tries again if the
-// cluster is busy, and reads the answer.
+// do sends a request and reads the answer. body may be nil. The transport retries if the cluster is
+// busy.
 func (e *elastic) do(ctx context.Context, doing, method, target string, body, into any) error {
 	fail := func(err error) error { return fmt.Errorf("%s of %s: %w", doing, e, err) }
-	var send io.Reader // must be nil itself if there is none
+	var send io.Reader // stays nil without a body
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
@@ -245,15 +244,15 @@ func (e *elastic) do(ctx context.Context, doing, method, target string, body, in
 	return nil
 }
 
-// genuine is what the official client checks of the first answer.
+// genuine checks for a real Elasticsearch, as the official client does.
 func genuine(header http.Header) error {
 	if !slices.Contains(header["X-Elastic-Product"], "Elasticsearch") {
-		return errors.New("the server is no Elasticsearch, by its header X-Elastic-Product")
+		return errors.New("the server is no Elasticsearch: its header X-Elastic-Product is missing or wrong")
 	}
 	return nil
 }
 
-// cut is as much of an answer as fits into an error.
+// cut shortens an answer so that it fits into an error.
 func cut[T []byte | []json.RawMessage](text T) string {
 	return fmt.Sprintf("%.500s", text)
 }

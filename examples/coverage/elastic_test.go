@@ -23,18 +23,18 @@ import (
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
 )
 
-// standIn speaks as much of Elasticsearch as the loader asks, and fails as it is told. What
-// it should answer was learnt from a real one, which TestEngine asks.
+// standIn answers the loader's requests like Elasticsearch, and fails as a test tells it. TestEngine
+// runs the loader against a real Elasticsearch.
 type standIn struct {
 	documents []string
 
-	fail     func(request int, r *http.Request) (code int, body string) // before all else; 0: it does not
-	mangle   func(*page)                                                // of an answer with a page
+	fail     func(request int, r *http.Request) (code int, body string) // called first; code 0 does not fail
+	mangle   func(*page)                                                // changes an answer with a page
 	product  string
 	mu       sync.Mutex
 	requests int
 	searches int
-	opened   int // points in time
+	opened   int // how many points in time were opened
 	open     map[string]bool
 }
 
@@ -115,7 +115,7 @@ func (s *standIn) page(w io.Writer, ask search) {
 	}
 }
 
-// RoundTrip is the way to it without a network, so that time is the test's.
+// RoundTrip answers requests without a network, so that the test controls time.
 func (s *standIn) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Err() != nil {
 		return nil, r.Context().Err()
@@ -151,7 +151,7 @@ func TestElasticLoad(t *testing.T) {
 		documents int
 		bad       int
 		opened    int
-		took      time.Duration // at least: the waits between tries
+		took      time.Duration // at least, for the waits between tries
 		err       string
 	}{
 		{"all pages of all slices", func(*standIn) {}, 95, 0, 1, 0, ""},
@@ -176,7 +176,7 @@ func TestElasticLoad(t *testing.T) {
 			"404 Not Found: index_not_found_exception"},
 		{"no right to read", func(s *standIn) { s.fail = fail(403, `security_exception`, always) }, 0, 0, 0, 0,
 			"403 Forbidden"},
-		// Of another point in time the first pages would not be: everything is read again.
+		// Pages of two points in time do not fit together, so everything is read again.
 		{"the point in time expires once", func(s *standIn) {
 			s.fail = func(int, *http.Request) (int, string) {
 				if s.searches == 5 && s.opened == 1 {
@@ -188,7 +188,7 @@ func TestElasticLoad(t *testing.T) {
 		{"it expires each time", func(s *standIn) {
 			s.fail = func(int, *http.Request) (int, string) { clear(s.open); return 0, "" }
 		}, 0, 0, 3, 0, "the point in time is lost"},
-		// 200 OK, and yet documents are missing.
+		// The status is 200, but documents are missing.
 		{"a shard fails",
 			func(s *standIn) { s.mangle = func(p *page) { p.Shards.Failed = 1; p.Hits.Hits = p.Hits.Hits[:0] } }, 0, 0, 1, 0,
 			"1 shards failed"},
@@ -225,20 +225,20 @@ func TestElasticLoad(t *testing.T) {
 					t.Errorf("%v, want %q", err, c.err)
 				}
 				if err == nil && (len(into.builder.rows) != c.documents || into.bad != c.bad) {
-					t.Errorf("%d documents, %d bad", len(into.builder.rows), into.bad)
+					t.Errorf("loaded %d documents, with %d bad ones", len(into.builder.rows), into.bad)
 				}
 				prices := map[uint32]bool{}
 				for _, r := range into.builder.rows {
 					prices[r.priceCents] = true
 				}
 				if err == nil && len(prices) != c.documents {
-					t.Errorf("%d different documents of %d", len(prices), c.documents)
+					t.Errorf("loaded %d different documents, want %d", len(prices), c.documents)
 				}
 				if took := time.Since(begun); took < c.took || took > 30*time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("the load took %v", took)
 				}
 				if s.opened != c.opened || len(s.open) != 0 && s.product != "" {
-					t.Errorf("%d points in time were opened, %d are open", s.opened, len(s.open))
+					t.Errorf("%d points in time were opened, %d are still open", s.opened, len(s.open))
 				}
 			})
 		})
@@ -254,11 +254,11 @@ func TestElasticAddress(t *testing.T) {
 	}
 	es, err := newElastic("http://me:secret@es:9200", "", "coverage")
 	if err != nil || strings.Contains(es.String(), "secret") {
-		t.Errorf("a password is shown: %v, %v", es, err)
+		t.Errorf("the password is shown: %v, %v", es, err)
 	}
 }
 
-// engine starts a real Elasticsearch, which engine/install has laid out.
+// engine starts a real Elasticsearch, installed by engine/install.
 func engine(t *testing.T) (address string) {
 	t.Helper()
 	home, err := filepath.Abs("../../.cache/engine")
@@ -266,14 +266,14 @@ func engine(t *testing.T) (address string) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(home, "classes")); err != nil {
-		t.Fatalf("no Elasticsearch to ask: run engine/install, or make test (%v)", err)
+		t.Fatalf("Elasticsearch is not installed; run engine/install, or make test: %v", err)
 	}
 	cmd := exec.Command("java", "-Xmx512m", "-p", filepath.Join(home, "lib"), "--add-modules", "org.elasticsearch.server",
 		"-cp", filepath.Join(home, "classes"), "Engine", home, t.TempDir())
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe() // which tells it to end
+	in, err := cmd.StdinPipe() // the engine ends when this is closed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func engine(t *testing.T) (address string) {
 	return "http://" + strings.TrimSpace(line)
 }
 
-// call asks the engine, beside the client.
+// call sends a request to the engine, without the loader.
 func call(t *testing.T, method, url, contentType, body string, into any) {
 	t.Helper()
 	r, err := http.NewRequest(method, url, strings.NewReader(body))
@@ -322,8 +322,8 @@ func call(t *testing.T, method, url, contentType, body string, into any) {
 	}
 }
 
-// A real engine: several pages of several slices of several shards, and a point in time
-// that is lost between pages.
+// The loader reads all documents of a real Elasticsearch: several pages of several slices of several
+// shards, also if the point in time is lost between pages.
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	address := engine(t)
@@ -338,7 +338,7 @@ func TestEngine(t *testing.T) {
 	var indexed struct{ Errors bool }
 	call(t, "POST", address+"/coverage/_bulk?refresh=true", "application/x-ndjson", bulk.String(), &indexed)
 	if indexed.Errors {
-		t.Fatal("the engine did not take all documents")
+		t.Fatal("the engine did not accept all documents")
 	}
 
 	load := func(slices int, with http.RoundTripper) {
@@ -358,7 +358,7 @@ func TestEngine(t *testing.T) {
 			prices[r.priceCents] = true
 		}
 		if len(into.builder.rows) != documents || len(prices) != documents || into.bad != 1 {
-			t.Errorf("%d slices: %d documents, %d different ones, %d bad", slices, len(into.builder.rows), len(prices), into.bad)
+			t.Errorf("with %d slices: %d documents, %d different ones, %d bad ones", slices, len(into.builder.rows), len(prices), into.bad)
 		}
 	}
 	for _, slices := range []int{1, 3, 8} {
@@ -367,7 +367,7 @@ func TestEngine(t *testing.T) {
 	loser := &losesPIT{after: 4}
 	load(4, loser)
 	if !loser.lost {
-		t.Error("no point in time was lost")
+		t.Error("no point in time was lost, so this test shows nothing about it")
 	}
 
 	es, err := newElastic(address, "", "nothing-here")
@@ -375,7 +375,7 @@ func TestEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := es.load(t.Context(), newSink(0)); err == nil || !strings.Contains(err.Error(), "index_not_found_exception") {
-		t.Errorf("an index that is not there: %v", err)
+		t.Errorf("loading a missing index: %v", err)
 	}
 	var open struct {
 		Nodes map[string]struct {
@@ -389,15 +389,15 @@ func TestEngine(t *testing.T) {
 	call(t, "GET", address+"/_nodes/stats/indices/search", "application/json", "", &open)
 	for _, n := range open.Nodes {
 		if n.Indices.Search.Contexts != 0 {
-			t.Errorf("%d points in time are left open", n.Indices.Search.Contexts)
+			t.Errorf("the loader left %d points in time open", n.Indices.Search.Contexts)
 		}
 	}
 }
 
-// losesPIT closes the point in time, once, behind the loader's back.
+// losesPIT closes the point in time once, without the loader's knowledge.
 type losesPIT struct {
 	mu    sync.Mutex
-	after int // searches
+	after int // after how many searches
 	lost  bool
 }
 

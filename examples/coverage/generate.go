@@ -8,10 +8,10 @@ import (
 	"math/rand/v2"
 )
 
-// generate writes n documents as NDJSON, compressed by gzip: the same ones on each
-// machine. There are 40 carriers with 4 services each; ranges begin at full hundred thousands, as
-// those of real postal codes do, most of one area and some of a region. A route is covered
-// by three or four of a million.
+// generate writes n documents as NDJSON, compressed by gzip. They are the same on each machine.
+// There are 40 carriers with 4 services each. Ranges begin at multiples of 100,000, like areas of
+// real postal codes; most have one area, some several. Of a million documents three or four cover a
+// route.
 func generate(out io.Writer, n int) error {
 	zipped := gzip.NewWriter(out)
 	w := bufio.NewWriter(zipped)
@@ -31,7 +31,7 @@ func generate(out io.Writer, n int) error {
 	return zipped.Close()
 }
 
-// randomRange is of one of 1,000 areas, or in one of four cases of up to eight.
+// randomRange returns a range of one of 1,000 areas, or in a quarter of the cases of up to eight.
 func randomRange(rng *rand.Rand) (from, to int) {
 	const areas, codes = 1000, 100_000
 	begin, n := rng.IntN(areas), 1

@@ -9,41 +9,40 @@ import (
 	"unsafe"
 )
 
-// index answers which offers cover a route. It never changes once it is built, so that
-// any number of readers may share it without a lock.
+// index finds the offers that cover a route. It never changes after it is built, so any number of
+// readers may share it without a lock.
 //
 // # What it holds
 //
-// Two slices without a pointer, so that the garbage collector looks at neither of them,
-// whatever their size: 32 bytes a document, and 16 for each different range of origins.
-// Carriers and services are numbers; their names are held once.
+// It is two slices without pointers, which the garbage collector does not scan, whatever their size:
+// 32 bytes for each document, and 16 for each different range of origins. Carriers and services are
+// numbers; their names are stored once.
 //
 //	groups   one for each range of origins, sorted by its begin: [from, to, maxTo, first]
 //	                                                                             |
 //	rows     the documents of group after group, each group sorted by            v
 //	         the begin of the destination: [origin, destination, maxTo, offer]  rows[first:]
 //
-// # How it is asked
+// # How it is searched
 //
-// Which intervals of a sorted slice contain a point? By binary search one finds those that
-// begin before it, but each of these may end before it, too. So the slice is read as a
-// binary tree: the root is the middle one, the halves on both sides are its subtrees. Each
-// element knows the last end in its subtree, maxTo: a subtree that ends before the point is
-// left out as a whole, and so is what begins after it. What is visited is about log2(n) for
-// each answer. A lookup asks the groups for the origin, and each of those that it finds for
-// the destination.
+// Which intervals of a sorted slice contain a point? A binary search finds those that begin before
+// the point, but each of them may also end before it. So the slice is used as a binary tree: the
+// middle element is the root, and the halves on both sides are its subtrees. Each element has maxTo,
+// the last end in its subtree. A search skips subtrees that end before the point, and elements that
+// begin after it. It visits about log2(n) elements for each result. A lookup searches the groups for
+// the origin, and the rows of each group that it finds for the destination.
 type index struct {
 	groups   []group
 	rows     []row
 	carriers []string // names as JSON, by number; numbers follow the order of names
 	services []string
-	numbers  map[string]uint16 // of carriers by name
+	numbers  map[string]uint16 // numbers of carriers, by name
 }
 
 type group struct {
-	codeRange        // of origins
+	codeRange        // the origins
 	maxTo     uint32 // the last end in the subtree
-	first     uint32 // of its rows
+	first     uint32 // index of its first row
 }
 
 type row struct {
@@ -53,20 +52,20 @@ type row struct {
 	offer
 }
 
-// offer is what a document says besides its ranges.
+// offer is a document without its ranges.
 type offer struct {
 	priceCents             uint32
 	carrier, service, days uint16
 }
 
-// A document should take no more than the doc comment says.
+// A document takes as many bytes as the comment of index says.
 var _ = [1]struct{}{}[unsafe.Sizeof(row{})-32+unsafe.Sizeof(group{})-16]
 
-// anyCarrier is no carrier's number.
+// anyCarrier stands for all carriers. No carrier has this number.
 const anyCarrier = maxNames
 
-// lookup appends the different offers that cover the route to offers, sorted by carrier,
-// service, price and days. It allocates nothing if there is room for those that are found.
+// lookup appends the different offers that cover the route to offers, sorted by carrier, service,
+// price and days. It allocates nothing if offers has room for them.
 func (x *index) lookup(offers []offer, origin, destination uint32, carrier uint16) []offer {
 	begin := len(offers)
 	offers = x.findGroups(offers, 0, len(x.groups), origin, destination, carrier)
@@ -122,37 +121,35 @@ func compareOffers(a, b offer) int {
 		cmp.Compare(a.priceCents, b.priceCents), cmp.Compare(a.days, b.days))
 }
 
-// bytes is what the index holds, but for names, which are few.
+// bytes is the memory of the index without the names, which are few.
 func (x *index) bytes() int {
 	return cap(x.rows)*int(unsafe.Sizeof(row{})) + cap(x.groups)*int(unsafe.Sizeof(group{}))
 }
 
-// maxNames is how many carriers there may be, and services: numbers have 16 bits, and one
-// of them is anyCarrier.
+// maxNames is how many carriers, and how many services, there may be. Numbers have 16 bits, and one
+// number is anyCarrier.
 const maxNames = 1<<16 - 1
 
-// builder takes the documents of an index. The rows that it gathers become those of the
-// index, and there is room for as many as were in the index before and some more: while an
-// index is replaced, there are two of them in memory, and no third.
+// builder collects the documents of an index. Its rows become those of the index, and it reserves
+// room for as many as the index before had, and some more. So there are two indexes in memory while
+// one is replaced, and no third copy.
 type builder struct {
-	most               int // documents
+	most               int // how many documents there may be
 	rows               []row
 	carriers, services names
 }
 
-// newBuilder returns a builder of an index with about as many documents as expected, and no
-// more than most.
+// newBuilder returns a builder for about as many documents as expected, and at most most.
 func newBuilder(expected, most int) *builder {
 	return &builder{
 		most: most, rows: make([]row, 0, min(expected+expected/16, most)), carriers: newNames(), services: newNames(),
 	}
 }
 
-// errTooMany says that the index would be larger than it may.
-var errTooMany = errors.New("more documents than --max-documents; set it higher, and see to it that there is memory " +
-	"for two such indexes")
+// errTooMany says that there are more documents than allowed.
+var errTooMany = errors.New("more documents than --max-documents; raise it if there is memory for two such indexes")
 
-// add takes a document.
+// add adds a document.
 func (b *builder) add(d *document) error {
 	if len(b.rows) >= b.most {
 		return fmt.Errorf("%d documents: %w", b.most, errTooMany)
@@ -170,7 +167,7 @@ func (b *builder) add(d *document) error {
 	return nil
 }
 
-// build makes the index. The builder is empty then.
+// build makes the index, and empties the builder.
 func (b *builder) build() *index {
 	x := &index{rows: b.rows, numbers: b.carriers.numbers}
 	carriers, services := b.carriers.sort(), b.services.sort() // new numbers by old ones
@@ -184,7 +181,7 @@ func (b *builder) build() *index {
 			cmp.Compare(a.destination.from, b.destination.from), cmp.Compare(a.destination.to, b.destination.to))
 	})
 	if cap(x.rows) > len(x.rows)+len(x.rows)/8 {
-		x.rows = slices.Clone(x.rows) // append took more, and the index lives long
+		x.rows = slices.Clone(x.rows) // append reserved more, and the index lives long
 	}
 	for i := range x.rows {
 		if origin := x.rows[i].origin; i == 0 || origin != x.rows[i-1].origin {
@@ -215,7 +212,7 @@ func augmentRows(rows []row) uint32 {
 	return r.maxTo
 }
 
-// augmentGroups does so in that of findGroups.
+// augmentGroups does the same for the tree that findGroups walks.
 func augmentGroups(groups []group) uint32 {
 	if len(groups) == 0 {
 		return 0
@@ -239,7 +236,7 @@ func (n *names) number(name string) (uint16, error) {
 		return number, nil
 	}
 	if len(n.list) == maxNames {
-		return 0, fmt.Errorf("there are %d different names already, and no number for another", maxNames)
+		return 0, fmt.Errorf("there are already %d different names, the most that numbers of 16 bits allow", maxNames)
 	}
 	number := uint16(len(n.list))
 	n.numbers[name] = number
@@ -247,7 +244,7 @@ func (n *names) number(name string) (uint16, error) {
 	return number, nil
 }
 
-// sort numbers the names anew in their order, and returns the new number of each old one.
+// sort gives the names new numbers in their order, and returns the new number of each old one.
 func (n *names) sort() (renumbered []uint16) {
 	old := slices.Clone(n.list)
 	slices.Sort(n.list)
@@ -260,7 +257,7 @@ func (n *names) sort() (renumbered []uint16) {
 	return renumbered
 }
 
-// quoted are the names as they stand in JSON.
+// quoted returns the names as JSON strings.
 func (n *names) quoted() (quoted []string) {
 	for _, name := range n.list {
 		text, err := json.Marshal(name)

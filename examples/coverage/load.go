@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// source is where documents come from.
+// source is where the documents come from.
 type source interface {
-	// load hands all documents to the sink, or returns an error: an index that lacks some
-	// without saying so would be worse than an old one.
+	// load gives all documents to the sink, or returns an error: an index that silently lacks some
+	// would be worse than an old one.
 	load(ctx context.Context, into *sink) error
 	String() string
 }
 
-// sink takes the text of documents, from one goroutine at a time.
+// sink takes documents as text, from one goroutine at a time.
 type sink struct {
 	builder    *builder
 	mostBad    int
@@ -31,7 +31,7 @@ type sink struct {
 	lastReport time.Time
 }
 
-// add takes one document. One that is not valid is counted; too many of them are an error.
+// add takes one document. It counts invalid ones; too many of them are an error.
 func (s *sink) add(text []byte, where func() string) error {
 	d, err := parseDocument(text)
 	if err != nil {
@@ -55,14 +55,14 @@ func (s *sink) refuse(where func() string, why error) error {
 	return nil
 }
 
-// restart forgets what was taken.
+// restart drops all documents so far.
 func (s *sink) restart() {
 	b := newBuilder(0, s.builder.most)
 	b.rows = s.builder.rows[:0]
 	s.builder, s.bad, s.firstBad = b, 0, nil
 }
 
-// progress is logged while a load goes on.
+// progress logs how far a load is, every few seconds.
 func (s *sink) progress() {
 	if len(s.builder.rows)%10_000 == 0 && time.Since(s.lastReport) >= 5*time.Second {
 		s.lastReport = time.Now()
@@ -70,7 +70,7 @@ func (s *sink) progress() {
 	}
 }
 
-// ndjson is an export: a document in each line, plain or compressed by gzip.
+// ndjson is an export with a document in each line, plain or compressed by gzip.
 type ndjson struct {
 	path string // - is the standard input
 }
@@ -102,7 +102,7 @@ func loadNDJSON(ctx context.Context, r io.Reader, into *sink) error {
 		line, err := lines.ReadSlice('\n')
 		where := func() string { return fmt.Sprint("line ", number) }
 		long := errors.Is(err, bufio.ErrBufferFull)
-		for errors.Is(err, bufio.ErrBufferFull) { // the rest of a line that is too long
+		for errors.Is(err, bufio.ErrBufferFull) { // skip the rest of a line that is too long
 			_, err = lines.ReadSlice('\n')
 		}
 		if err != nil && err != io.EOF {
@@ -111,7 +111,7 @@ func loadNDJSON(ctx context.Context, r io.Reader, into *sink) error {
 		var failed error
 		switch {
 		case long:
-			failed = into.refuse(where, fmt.Errorf("longer than %d bytes", maxLine))
+			failed = into.refuse(where, fmt.Errorf("is longer than %d bytes", maxLine))
 		case len(bytes.TrimSpace(line)) > 0:
 			failed = into.add(line, where)
 		}

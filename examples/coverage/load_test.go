@@ -26,11 +26,11 @@ func TestParseDocument(t *testing.T) {
 		{"fields of others are left alone", `"days"`, `"tenant":{"x":[1]},"days"`, ""},
 		{"no JSON", `{"carrier"`, `{carrier`, "invalid character"},
 		{"a carrier must be named", `"acme"`, `""`, "carrier: is missing"},
-		{"a name is bounded", `"express"`, `"` + strings.Repeat("x", 65) + `"`, "service: 65 bytes, of at most 64"},
+		{"a name is bounded", `"express"`, `"` + strings.Repeat("x", 65) + `"`, "service: has 65 bytes, at most 64 are allowed"},
 		{"bytes that are no text", `"acme"`, "\"a\xff\"", "carrier: \"a�\" is not UTF-8"},
 		{"days must be there: 0 would be a promise", `"days":2,`, ``, "days: is missing"},
-		{"days are bounded", `"days":2`, `"days":65536`, "days: 65536 is not in 0 to 65535"},
-		{"prices are not negative", `1290`, `-1`, "price_cents: -1 is not in"},
+		{"days are bounded", `"days":2`, `"days":65536`, "days: 65536 is not from 0 to 65535"},
+		{"prices are not negative", `1290`, `-1`, "price_cents: -1 is not from"},
 		{"a code as a number has lost its leading zero", `"01000000"`, `1000000`, "cannot unmarshal number"},
 		{"a short code", `"01099999"`, `"0109999"`, "origin.to: is not a postal code of 8 digits"},
 		{"a code with a dash", `"20000000"`, `"20000-00"`, "destination.from: is not"},
@@ -71,7 +71,7 @@ func TestLoadNDJSON(t *testing.T) {
 		{"too many bad lines", good + "\n{}\n{\n" + good, 1, 1, 2, "line 2: carrier: is missing",
 			"2 documents are refused, more than --max-refused; the first is line 2"},
 		{"a line that is too long spares its neighbours",
-			good + "\n" + long + "\n" + good, 1, 2, 1, "line 2: longer than 65536 bytes", ""},
+			good + "\n" + long + "\n" + good, 1, 2, 1, "line 2: is longer than 65536 bytes", ""},
 		{"half of a file is no file", zip(strings.Repeat(good+"\n", 9))[:90], 9, 0, 0, "", "unexpected EOF"},
 	} {
 		into := newSink(c.mostBad)
@@ -99,15 +99,15 @@ func TestGenerateIsTheSameEverywhere(t *testing.T) {
 	into := newSink(0)
 	into.builder.most = 2000
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
-		t.Error("two runs differ")
+		t.Error("two runs of the generator differ")
 	}
 	if err := loadNDJSON(context.Background(), &a, into); err != nil || len(into.builder.rows) != 2000 {
-		t.Errorf("%d documents, %v", len(into.builder.rows), err)
+		t.Errorf("loaded %d generated documents, %v", len(into.builder.rows), err)
 	}
 }
 
-// Laws: a line is either a document that holds what it may, and whose text reads the same,
-// or an error; and each line of a file is one of both.
+// A line is either an error, or a document that is within its limits and reads the same from its own
+// text. Each line of a file is one or the other.
 func FuzzNDJSON(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(good + "\n{}\n\n" + good))
@@ -117,7 +117,7 @@ func FuzzNDJSON(f *testing.F) {
 		d, err := parseDocument(text)
 		if err == nil {
 			if d.origin.from > d.origin.to || d.destination.to > 99_999_999 || d.carrier == "" || len(d.service) > maxName {
-				t.Fatalf("%q is taken as %+v", text, d)
+				t.Fatalf("%q was accepted as %+v", text, d)
 			}
 			again, err := parseDocument(fmt.Appendf(nil,
 				`{"carrier":%s,"service":%s,"days":%d,"price_cents":%d,"origin":{"from":"%08d","to":"%08d"},`+
@@ -139,7 +139,7 @@ func FuzzNDJSON(f *testing.F) {
 				}
 			}
 			if got := len(into.builder.rows) + into.bad; got != lines {
-				t.Fatalf("%d documents and bad lines of %d", got, lines)
+				t.Fatalf("%d documents and bad lines, want %d", got, lines)
 			}
 		}
 	})

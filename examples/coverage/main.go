@@ -1,13 +1,13 @@
-// Coverage is a lookup service: which carriers take a parcel from one postal code to
-// another? All documents are held in memory, and come from Elasticsearch or from an export.
+// Coverage is a lookup service: which carriers take a parcel from one postal code to another? It
+// loads all documents into memory, from Elasticsearch or from an export.
 //
 //	coverage --ndjson coverage.ndjson.gz
 //	coverage --elasticsearch http://127.0.0.1:9200 --index coverage
 //	coverage generate --documents 1000000 > coverage.ndjson.gz
 //
-// It is an example of a service that Freshet watches: README.md says what it shows. Read
-// document.go, index.go, load.go and elastic.go for the data; refresh.go, server.go and
-// metrics.go for the service.
+// It is an example of a service that Freshet watches; README.md says what it shows. The data are in
+// document.go, index.go, load.go and elastic.go, the service in refresh.go, server.go and
+// metrics.go.
 package main
 
 import (
@@ -49,28 +49,28 @@ func main() {
 
 func runGenerate(args []string) error {
 	flags := flag.NewFlagSet("coverage generate", flag.ContinueOnError)
-	documents := flags.Int("documents", 1_000_000, "how many to write")
+	documents := flags.Int("documents", 1_000_000, "how many documents to write")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	return generate(os.Stdout, *documents)
 }
 
-// run is the service. It calls listening once it can be reached.
+// run runs the service. It calls listening when the service can be reached.
 func run(ctx context.Context, args []string, logs io.Writer, listening func(net.Addr)) (err error) {
 	flags := flag.NewFlagSet("coverage", flag.ContinueOnError)
-	listen := flags.String("listen", "127.0.0.1:8080", "address for HTTP")
-	path := flags.String("ndjson", "", "export to load, plain or gzip; - is the standard input")
+	listen := flags.String("listen", "127.0.0.1:8080", "HTTP address")
+	path := flags.String("ndjson", "", "export to load, plain or gzip; - is standard input")
 	cluster := flags.String("elasticsearch", "",
-		"cluster to load from, as http://host:9200; a key is taken from ELASTICSEARCH_API_KEY")
+		"cluster to load from, such as http://host:9200; ELASTICSEARCH_API_KEY may have an API key")
 	name := flags.String("index", "coverage", "index of the cluster")
-	pageSize := flags.Int("page-size", 2000, "documents that are asked of the cluster at once, by each slice")
-	slices := flags.Int("slices", 4, "slices of the index that are read at once")
-	interval := flags.Duration("refresh-interval", 10*time.Minute, "time between refreshes; 0: only by POST /-/refresh")
-	most := flags.Int("max-documents", 5_000_000, "documents in the index, of 32 bytes each; more fail the refresh")
-	mostBad := flags.Int("max-refused", 1000, "documents that may be invalid; more fail the refresh")
-	logRequests := flags.Bool("log-requests", false, "log a line for each request; repeats are sampled")
-	to := flags.String("metrics", "127.0.0.1:8125", "Freshet's DogStatsD address; off: send none")
+	pageSize := flags.Int("page-size", 2000, "documents per request and slice")
+	slices := flags.Int("slices", 4, "slices of the index to read at the same time")
+	interval := flags.Duration("refresh-interval", 10*time.Minute, "time between refreshes; 0: only on POST /-/refresh")
+	most := flags.Int("max-documents", 5_000_000, "documents in the index, of 32 bytes each; a refresh with more fails")
+	mostBad := flags.Int("max-refused", 1000, "invalid documents to skip; a refresh with more fails")
+	logRequests := flags.Bool("log-requests", false, "log a line for each request; similar lines are sampled")
+	to := flags.String("metrics", "127.0.0.1:8125", "Freshet's DogStatsD address; off: send no metrics")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -78,13 +78,13 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 	var from source = ndjson{*path}
 	switch {
 	case (*path == "") == (*cluster == ""):
-		return errors.New("where are the documents? give one of --ndjson and --elasticsearch")
+		return errors.New("give either --ndjson or --elasticsearch, to load the documents from")
 	case *path == "-" && *interval != 0:
-		return errors.New("--refresh-interval: the standard input can be read once; set it to 0 with --ndjson -")
+		return errors.New("--refresh-interval: standard input can be read only once; set it to 0 with --ndjson -")
 	case *pageSize < 1 || *pageSize > 10_000:
-		return fmt.Errorf("--page-size: %d is not in 1 to 10000, which is the most that Elasticsearch gives", *pageSize)
+		return fmt.Errorf("--page-size: %d is not from 1 to 10000, the most that Elasticsearch returns", *pageSize)
 	case *slices < 1 || *slices > 64:
-		return fmt.Errorf("--slices: %d is not in 1 to 64", *slices)
+		return fmt.Errorf("--slices: %d is not from 1 to 64", *slices)
 	case *cluster != "":
 		es, err := newElastic(*cluster, os.Getenv("ELASTICSEARCH_API_KEY"), *name)
 		if err != nil {
@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 		from = es
 	}
 
-	// The log comes first and ends last: until its Close it has the lines of all others.
+	// The log starts first and is closed last, so that it has the lines of all other parts.
 	ring := slogring.New(logs, slogring.Options{Unsampled: slog.LevelWarn})
 	defer func() {
 		patience, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 			return err
 		}
 		defer func() {
-			if err := sender.Close(); err != nil { // no reason for a service to fail
+			if err := sender.Close(); err != nil { // lost metrics must not fail the service
 				log.Warn("metrics are lost", "error", err)
 			}
 		}()
@@ -130,7 +130,7 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 	log.Info("listening", "address", listener.Addr(), "source", from)
 	listening(listener.Addr())
 
-	// Each part ends with ctx, and ends the others if it fails.
+	// Each part ends with ctx. If one fails, the others end, too.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var parts sync.WaitGroup
@@ -148,17 +148,17 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
-	log.Info("stopped", "requests", "all that were taken on are answered")
+	log.Info("stopped", "requests", "all accepted ones are answered")
 	return nil
 }
 
-// serve answers until ctx is done. Then it drains: it is not ready any more, takes no
-// connection, and finishes what it took on.
+// serve answers requests until ctx is done. Then it drains: it is no longer ready, accepts no
+// connection, and answers the requests that it has accepted.
 func (s *server) serve(ctx context.Context, listener net.Listener) error {
 	h := &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: 5 * time.Second,
-		WriteTimeout:      time.Minute, // a refresh that is waited for
+		WriteTimeout:      time.Minute, // long enough for POST /-/refresh
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
-// Routes and codes that are counted apart. All handles are made once: on the hot path
-// there is neither a lookup nor an allocation.
+// Routes and codes have counters of their own. All handles are made once, so that the hot path has
+// neither a lookup nor an allocation.
 const (
 	routeCoverage = iota
 	routeRefresh
@@ -26,14 +26,14 @@ var (
 	codeNames  = [...]string{"200", "400", "404", "405", "409", "500", "503", "other"}
 )
 
-// metrics are the service's own. docs/names.md of Freshet says what they are called in
-// PromQL: coverage.request.time becomes coverage_request_time, a native histogram.
+// metrics are the service's own metrics. Freshet's docs/names.md explains their names in PromQL:
+// coverage.request.time becomes coverage_request_time, a native histogram.
 type metrics struct {
 	requests [routes][len(codeNames)]*client.Counter
 	times    [routes]*client.Timing // milliseconds
 
 	documents, indexBytes *client.Gauge
-	refreshes             map[bool]*client.Counter // by success
+	refreshes             map[bool]*client.Counter // true: succeeded
 	refreshTime           *client.Timing
 	refused               *client.Counter
 
@@ -68,7 +68,7 @@ func newMetrics(c *client.Client) *metrics {
 	return m
 }
 
-// answered counts a request.
+// answered counts a request and its latency.
 func (m *metrics) answered(route, code int, took time.Duration) {
 	i := 0
 	for i < len(codes) && codes[i] != code {
@@ -88,17 +88,17 @@ func (m *metrics) refreshed(done result, x *index) {
 	}
 }
 
-// watch reports each second what the runtime and the log know, until ctx is done.
+// watch reports metrics of the runtime, the log and the index every second, until ctx is done.
 func (m *metrics) watch(ctx context.Context, r *refresher, h *slogring.Handler) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var pauses pauseReader
 	var before slogring.Stats
 	for {
-		m.pause.Set(pauses.read().longest * 1e3) // milliseconds, as the times are
+		m.pause.Set(pauses.read().longest * 1e3) // milliseconds, like the timings
 		m.goroutines.Set(float64(runtime.NumGoroutine()))
 		m.heap.Set(float64(heapBytes()))
-		if x := r.current.Load(); x != nil { // again and again, for a server that came later
+		if x := r.current.Load(); x != nil { // repeated, for a metrics server that starts later
 			m.age.Set(time.Since(time.Unix(0, r.loaded.Load())).Seconds())
 			m.documents.Set(float64(len(x.rows)))
 			m.indexBytes.Set(float64(x.bytes()))
@@ -116,13 +116,13 @@ func (m *metrics) watch(ctx context.Context, r *refresher, h *slogring.Handler) 
 	}
 }
 
-// pauses are stops of the world for the garbage collector.
+// pauses are the pauses of the whole program for garbage collection.
 type pauses struct {
 	count, overMillisecond uint64
 	longest                float64 // seconds
 }
 
-// pauseReader reads those since it was asked last, at first all since the start.
+// pauseReader reads the pauses since its last call, at first all since the start.
 type pauseReader struct{ before []uint64 }
 
 func (p *pauseReader) read() (found pauses) {
@@ -137,7 +137,7 @@ func (p *pauseReader) read() (found pauses) {
 			continue
 		}
 		found.count += n
-		found.longest = h.Buckets[i+1] // all that is known is that it was shorter
+		found.longest = h.Buckets[i+1] // the bucket's upper bound
 		if math.IsInf(found.longest, 1) {
 			found.longest = h.Buckets[i]
 		}

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// refresher keeps an index fresh. It builds a new one beside the old one and puts it into
-// current: readers take whichever is there, and wait for nothing.
+// refresher keeps an index fresh. It builds a new one beside the old one, and then stores it in
+// current. Readers load current and never wait.
 type refresher struct {
 	source   source
-	interval time.Duration // 0: only when asked
-	most     int           // documents
-	mostBad  int           // documents that are refused
+	interval time.Duration // 0: refreshes only on request
+	most     int           // how many documents there may be
+	mostBad  int           // how many documents may be refused
 	log      *slog.Logger
 	metrics  *metrics
 
 	current atomic.Pointer[index]
 	loaded  atomic.Int64     // Unix nanoseconds of the last success
-	asked   chan chan result // unbuffered: who finds nobody there is told that a refresh runs
+	asked   chan chan result // unbuffered: if run does not receive, a refresh is running
 }
 
-// result is what came of a refresh.
+// result is the result of a refresh.
 type result struct {
 	documents, refused int
 	took               time.Duration
@@ -35,8 +35,8 @@ func newRefresher(from source, log *slog.Logger, m *metrics) *refresher {
 	return &refresher{source: from, most: 5_000_000, mostBad: 1000, log: log, metrics: m, asked: make(chan chan result)}
 }
 
-// run loads the first index, without which there is no service, and then refreshes it
-// until ctx is done.
+// run loads the first index, and then refreshes it until ctx is done. It returns an error only if
+// the first load fails, since there is no service without an index.
 func (r *refresher) run(ctx context.Context) error {
 	if first := r.refresh(ctx); first.err != nil {
 		return first.err
@@ -52,17 +52,17 @@ func (r *refresher) run(ctx context.Context) error {
 		case answer := <-r.asked:
 			answer <- r.refresh(ctx)
 		case <-due:
-			r.refresh(ctx) // logged and counted; the next one may do better
+			r.refresh(ctx) // errors are logged and counted; the next refresh may succeed
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// errBusy says that a refresh runs already.
-var errBusy = errors.New("a refresh is under way; ask again when it is over")
+// errBusy says that a refresh is already running.
+var errBusy = errors.New("a refresh is running; try again later")
 
-// ask has the index refreshed now.
+// ask refreshes the index now, and waits for the result.
 func (r *refresher) ask(ctx context.Context) result {
 	answer := make(chan result, 1)
 	select {
@@ -73,7 +73,7 @@ func (r *refresher) ask(ctx context.Context) result {
 	select {
 	case done := <-answer:
 		return done
-	case <-ctx.Done(): // it goes on all the same
+	case <-ctx.Done(): // the refresh continues
 		return result{err: ctx.Err()}
 	}
 }
@@ -96,9 +96,9 @@ func (r *refresher) refresh(ctx context.Context) result {
 	if err != nil {
 		done.err = fmt.Errorf("load coverage from %s: %w", r.source, err)
 		done.took = time.Since(begun)
-		if ctx.Err() == nil { // or else it was ended on purpose
+		if ctx.Err() == nil { // otherwise the service is stopping
 			r.metrics.refreshed(done, nil)
-			r.log.Error("refresh failed, the index stays as it was", "error", done.err, "took", done.took)
+			r.log.Error("refresh failed, keeping the old index", "error", done.err, "took", done.took)
 		}
 		return done
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fakeSource has as many documents as it says, and waits for the test if it is told to.
+// fakeSource has as many documents as the test says, and waits for the test if there is a wait.
 type fakeSource struct {
 	mu        sync.Mutex
 	documents int
@@ -58,37 +58,37 @@ func TestRefresh(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.run(ctx) }()
-		// at waits until this long after the start, and says how many documents are served.
+		// at waits until some time after the start, and checks how many documents are served.
 		start := time.Now()
 		at := func(d time.Duration, want int) {
 			t.Helper()
-			time.Sleep(time.Until(start.Add(d))) // of the bubble's clock
+			time.Sleep(time.Until(start.Add(d))) // by the clock of the synctest bubble
 			synctest.Wait()
 			got := 0
 			if x := r.current.Load(); x != nil {
 				got = len(x.rows)
 			}
 			if got != want {
-				t.Errorf("%v after the start there are %d documents, not %d", d, got, want)
+				t.Errorf("%v after the start there are %d documents, want %d", d, got, want)
 			}
 		}
 		at(59*time.Second, 0)
 		at(time.Minute, 1)
 		from.set(2, nil)
-		at(11*time.Minute+59*time.Second, 1) // the old one, until the new one is whole
+		at(11*time.Minute+59*time.Second, 1) // the old index, until the new one is complete
 		at(12*time.Minute, 2)
 		from.set(3, errors.New("the cluster burns"))
-		at(23*time.Minute, 2) // failed: the old one stays
+		at(23*time.Minute, 2) // failed, so the old index stays
 		from.set(3, nil)
 		at(32*time.Minute, 3)
 		from.set(4, nil)
-		if done := r.ask(ctx); done.err != nil || done.documents != 4 { // at once, not in ten minutes
-			t.Errorf("asked for: %+v", done)
+		if done := r.ask(ctx); done.err != nil || done.documents != 4 { // at once, without waiting for the interval
+			t.Errorf("a refresh on request: %+v", done)
 		}
 		go r.ask(ctx)
 		synctest.Wait()
 		if done := r.ask(ctx); !errors.Is(done.err, errBusy) {
-			t.Errorf("asked for twice: %v", done.err)
+			t.Errorf("a second request for a refresh: %v", done.err)
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -97,8 +97,8 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// An index that lacks documents is worse than an old one: each of these keeps what was
-// there, and the first load has no other way than to end the service.
+// A failed refresh keeps the old index, since an index that lacks documents is worse than an old one.
+// If the first load fails, the service ends.
 func TestFailedLoads(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -118,13 +118,13 @@ func TestFailedLoads(t *testing.T) {
 			old := indexOf(t, document{carrier: "acme", service: "express"})
 			r.current.Store(old)
 			if done := r.refresh(t.Context()); done.err == nil || r.current.Load() != old {
-				t.Errorf("%v, and the index is another: %t", done.err, r.current.Load() != old)
+				t.Errorf("the refresh: %v; the index changed: %t", done.err, r.current.Load() != old)
 			}
 		})
 	}
 }
 
-// While indexes come and go, each reader sees one of them whole.
+// While indexes are replaced, each reader sees one complete index.
 func TestReadersSeeOneIndex(t *testing.T) {
 	r := newServer(t, nil).refresher
 	made := func(price uint32) *index {

@@ -17,7 +17,7 @@ import (
 // maxQuery is the longest query of a URL: three short parameters.
 const maxQuery = 1024
 
-// server answers over HTTP.
+// server answers HTTP requests.
 type server struct {
 	refresher   *refresher
 	metrics     *metrics
@@ -41,7 +41,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/ready":
 		code = s.ready(w)
 	default:
-		s.text(w, code, "there is nothing here; ask GET /v1/coverage?origin=01001000&destination=20040002\n")
+		s.text(w, code, "not found; try GET /v1/coverage?origin=01001000&destination=20040002\n")
 	}
 	s.metrics.answered(route, code, time.Since(begun))
 }
@@ -52,13 +52,13 @@ func (s *server) only(w http.ResponseWriter, r *http.Request, method string,
 		return handle(w, r)
 	}
 	w.Header().Set("Allow", method)
-	return s.text(w, http.StatusMethodNotAllowed, "ask with "+method+"\n")
+	return s.text(w, http.StatusMethodNotAllowed, "use "+method+"\n")
 }
 
 func (s *server) text(w http.ResponseWriter, code int, text string) int {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // a client that has gone
+	_, _ = w.Write([]byte(text)) // an error means that the client has gone
 	return code
 }
 
@@ -72,7 +72,7 @@ func (s *server) ready(w http.ResponseWriter) int {
 	return s.text(w, http.StatusOK, "ready\n")
 }
 
-// answer is the memory of one request, which the next one uses again.
+// answer is the memory of one request. The next one reuses it.
 type answer struct {
 	offers []offer
 	body   []byte
@@ -80,7 +80,7 @@ type answer struct {
 
 var (
 	answers  = sync.Pool{New: func() any { return &answer{offers: make([]offer, 0, 64), body: make([]byte, 0, 4096)} }}
-	jsonType = []string{"application/json"} // shared by all answers: Header.Set would make one for each
+	jsonType = []string{"application/json"} // shared by all answers, since Header.Set allocates
 )
 
 func (s *server) coverage(w http.ResponseWriter, r *http.Request) (code int) {
@@ -92,7 +92,7 @@ func (s *server) coverage(w http.ResponseWriter, r *http.Request) (code int) {
 	}
 	a := answers.Get().(*answer)
 	defer func() {
-		if cap(a.body) <= 64<<10 && cap(a.offers) <= 4096 { // one huge answer should not stay in memory
+		if cap(a.body) <= 64<<10 && cap(a.offers) <= 4096 { // do not keep the memory of a huge answer
 			answers.Put(a)
 		}
 	}()
@@ -106,9 +106,9 @@ func (s *server) coverage(w http.ResponseWriter, r *http.Request) (code int) {
 	}
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(code)
-	_, _ = w.Write(a.body) // a client that has gone
+	_, _ = w.Write(a.body) // an error means that the client has gone
 	if s.logRequests {
-		// Five attributes are what a record holds without an allocation.
+		// A record holds five attributes without an allocation.
 		s.log.LogAttrs(r.Context(), slog.LevelInfo, "coverage asked", slog.Int("code", code), slog.String("origin", q.origin),
 			slog.String("destination", q.destination), slog.Int("offers", len(a.offers)),
 			slog.Duration("took", time.Since(begun)))
@@ -116,21 +116,21 @@ func (s *server) coverage(w http.ResponseWriter, r *http.Request) (code int) {
 	return code
 }
 
-// query is what is asked.
+// query are the parameters of a request.
 type query struct {
 	origin, destination, carrier string
 	from, to                     uint32 // origin and destination
 }
 
-// problem is a parameter that is wrong, and the way out.
+// problem is a wrong parameter, with its limit and what to do.
 type problem struct{ field, value, limit, fix string }
 
-// parseQuery reads the parameters. url.ParseQuery would make a map for each request.
+// parseQuery reads the parameters. url.ParseQuery would allocate a map for each request.
 func parseQuery(raw string) (q query, problems []problem) {
 	if len(raw) > maxQuery {
 		return q,
 			[]problem{{"query", strconv.Itoa(len(raw)) + " bytes", strconv.Itoa(maxQuery) + " bytes",
-				"send origin, destination and, if you like, carrier"}}
+				"send only origin, destination and optionally carrier"}}
 	}
 	for raw != "" {
 		var pair string
@@ -168,7 +168,7 @@ func parseQuery(raw string) (q query, problems []problem) {
 	return q, problems
 }
 
-// answer looks up what is asked. A carrier that is unknown covers nothing.
+// answer looks up the offers for a query. An unknown carrier has none.
 func (x *index) answer(offers []offer, q query) []offer {
 	carrier := uint16(anyCarrier)
 	if q.carrier != "" {
@@ -180,7 +180,7 @@ func (x *index) answer(offers []offer, q query) []offer {
 	return x.lookup(offers, q.from, q.to, carrier)
 }
 
-// appendJSON writes offers as JSON: no reflection, and names that are quoted already.
+// appendJSON appends offers as JSON, without reflection. The names are already quoted.
 func (x *index) appendJSON(b []byte, offers []offer) []byte {
 	b = append(b, '[')
 	for i, o := range offers {
@@ -211,24 +211,24 @@ func (s *server) refresh(w http.ResponseWriter, r *http.Request) (code int) {
 	}
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(code)
-	_, _ = w.Write(append(b, '\n')) // a client that has gone
+	_, _ = w.Write(append(b, '\n')) // an error means that the client has gone
 	return code
 }
 
-// status is what one wants to know without a server of metrics.
+// status answers /-/status, for people and for bench, who have no metrics server.
 func (s *server) status(w http.ResponseWriter, _ *http.Request) int {
 	documents, bytes := 0, 0
 	if x := s.refresher.current.Load(); x != nil {
 		documents, bytes = len(x.rows), x.bytes()
 	}
-	var gc pauseReader // since the start
+	var gc pauseReader // a new one reads all pauses since the start
 	p := gc.read()
 	b := fmt.Appendf(nil,
 		`{"documents":%d,"index_bytes":%d,"heap_bytes":%d,"gc_pauses":%d,"gc_pauses_over_1ms":%d,"gc_pause_max_seconds":%g}`+
 			"\n",
 		documents, bytes, heapBytes(), p.count, p.overMillisecond, p.longest)
 	w.Header()["Content-Type"] = jsonType
-	_, _ = w.Write(b) // a client that has gone
+	_, _ = w.Write(b) // an error means that the client has gone
 	return http.StatusOK
 }
 
@@ -246,7 +246,7 @@ func appendProblems(b []byte, problems []problem) []byte {
 	return append(b, `]}`+"\n"...)
 }
 
-// appendString quotes a string that is not known before.
+// appendString appends a string as JSON.
 func appendString(b []byte, s string) []byte {
 	quoted, err := json.Marshal(s)
 	if err != nil {

@@ -61,15 +61,15 @@ func TestAnswers(t *testing.T) {
 		{"a carrier is bounded", full, "GET", route + "&carrier=" + strings.Repeat("x", 65), 400, `"limit":"64 bytes"`},
 		{"a query is bounded", full, "GET", "/v1/coverage?" + strings.Repeat("x", 1025), 400,
 			`{"field":"query","value":"1025 bytes","limit":"1024 bytes"`},
-		{"a method that is none of its", full, "DELETE", route, 405, "ask with GET\n"},
-		{"nothing there", full, "GET", "/", 404, "there is nothing here"},
+		{"a method that is not allowed", full, "DELETE", route, 405, "use GET\n"},
+		{"an unknown path", full, "GET", "/", 404, "not found"},
 		{"no index yet", empty, "GET", route, 503, "loading"},
 		{"healthy even then", empty, "GET", "/healthy", 200, "healthy\n"},
 		{"but not ready", empty, "GET", "/ready", 503, "loading"},
 		{"ready", full, "GET", "/ready", 200, "ready\n"},
 		{"not ready any more", draining, "GET", "/ready", 503, "draining\n"},
 		{"and yet it answers", draining, "GET", route, 200, offer},
-		{"nobody refreshes", full, "POST", "/-/refresh", 409, "a refresh is under way"},
+		{"a refresh while nobody runs the refresher", full, "POST", "/-/refresh", 409, "a refresh is running"},
 		{"status", full, "GET", "/-/status", 200, `{"documents":1,"index_bytes":48,`},
 	} {
 		w := httptest.NewRecorder()
@@ -80,25 +80,25 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// discard is a ResponseWriter that allocates nothing itself.
+// discard is a ResponseWriter that allocates nothing.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
 
-// With its log line and its metrics, an answer costs no allocation beyond what net/http
-// makes of a request.
+// Answering a request, with its log line and its metrics, allocates nothing beyond what net/http
+// does.
 func TestRequestAllocations(t *testing.T) {
 	s := newServer(t, indexOf(t, generated(10_000)...))
 	w := discard{http.Header{}}
 	r := httptest.NewRequest("GET", "/v1/coverage?origin=01001000&destination=20040002&carrier=carrier-7", nil)
 	if n := testing.AllocsPerRun(1000, func() { s.ServeHTTP(w, r) }); n > 1 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("an answer takes %v allocations", n)
 	}
 }
 
-// A request that is under way when the service is told to stop is answered.
+// A request that is being answered when the service is told to stop gets its answer.
 func TestDrain(t *testing.T) {
 	from := &fakeSource{wait: make(chan struct{}), began: make(chan struct{}, 2)}
 	s := newServer(t, nil)
@@ -118,7 +118,7 @@ func TestDrain(t *testing.T) {
 	asked := make(chan int, 1)
 	go func() {
 		r, err := http.Post("http://"+listener.Addr().String()+"/-/refresh", "", nil)
-		for err == nil && r.StatusCode == http.StatusConflict { // until the first refresh is over
+		for err == nil && r.StatusCode == http.StatusConflict { // until the first refresh has ended
 			r.Body.Close()
 			r, err = http.Post("http://"+listener.Addr().String()+"/-/refresh", "", nil)
 		}
@@ -137,7 +137,7 @@ func TestDrain(t *testing.T) {
 	}
 	from.wait <- struct{}{}
 	if code := <-asked; code != http.StatusOK {
-		t.Errorf("the request under way is answered %d", code)
+		t.Errorf("the request was answered with %d", code)
 	}
 	if err := <-served; err != nil {
 		t.Error(err)

@@ -42,7 +42,7 @@ func BenchmarkDistributionParallel(b *testing.B) { benchKnown(b, runtime.GOMAXPR
 func BenchmarkSet(b *testing.B)                  { benchKnown(b, 1, set) }
 func BenchmarkSetParallel(b *testing.B)          { benchKnown(b, runtime.GOMAXPROCS(0), set) }
 
-// kind is how each client is called.
+// kind is one kind of call, and how each client makes it.
 type kind struct {
 	named, handle func(*client.Client) func()
 	theirs        func(*statsd.Client) func()

@@ -26,7 +26,7 @@ const (
 	tinyBatch = 10 // samples a request
 )
 
-// floodSeries writes new series, as many as it can.
+// floodSeries writes as many new series as it can.
 func floodSeries(ctx context.Context, _ string, s *server) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for writer := range floodWriters {
@@ -58,8 +58,8 @@ func growSeries(ctx context.Context, _ string, s *server) error {
 	}
 }
 
-// writeNew writes n series of one metric. The values of one label count up from first. A
-// refusal by a limit is an answer like any other.
+// writeNew writes n series of one metric, whose label counts up from first. A refusal by a limit is
+// no error.
 func writeNew(ctx context.Context, address, prefix string, first, n int) error {
 	var request prompb.WriteRequest
 	now := time.Now().UnixMilli()
@@ -99,8 +99,7 @@ func ask(r *http.Request) (status int, err error) {
 	return answer.StatusCode, err
 }
 
-// dashboards queries expensive panels, as Grafana does: so many panels, each all the time or
-// with a pause.
+// dashboards queries a number of expensive panels as Grafana does, each with a pause or without.
 func dashboards(panels int, pause time.Duration) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -140,8 +139,8 @@ func askPanel(ctx context.Context, address string, panel int) error {
 	return err
 }
 
-// sendTiny writes known series, ten samples a request, on so many connections, at a rate of so
-// many requests a second, or with 0 as many as it can.
+// sendTiny writes known series, ten samples per request, over a number of connections, at a rate of
+// requests per second, or with rate 0 as fast as it can.
 func sendTiny(connections int, rate float64) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		c := remoteload.Standard()

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// memoryDisk is the size of a data directory that fills up: more than the load writes in
-	// some seconds. It takes memory.
+	// memoryDisk is the size of a data directory that fills up: more than the load writes in some
+	// seconds. It is in memory.
 	memoryDisk = 256 << 20
 
 	// loopDisk is the size of a disk that freezes: a sparse file.
@@ -70,9 +70,8 @@ func onLoop(dir string) (undo func() error, err error) {
 	return func() error { return errors.Join(unix.Unmount(dir, 0), os.Remove(image)) }, nil
 }
 
-// frozen freezes the file system until its standard input ends: on request, or when the
-// process at the other end has died in whatever way. It must not die of a broken pipe before
-// it has thawed the file system.
+// frozen freezes the file system until its standard input ends, on request or because the lab has
+// died. It must not die of a broken pipe before it has thawed the file system.
 const frozen = `trap '' PIPE HUP INT TERM; fsfreeze -f "$1" || exit 1; echo frozen; read -r end; fsfreeze -u "$1"`
 
 // freeze freezes the disk until ctx is done.

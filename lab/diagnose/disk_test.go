@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A disk that stays frozen would disable the machine. It is thawed when the trial ends, and
-// also when the lab is killed.
+// The disk is thawed when the trial ends, and also when the lab is killed. A disk that stays frozen
+// would disable the machine.
 func TestAFrozenDiskIsThawed(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")

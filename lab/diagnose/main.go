@@ -1,19 +1,18 @@
-// Diagnose makes Freshet ill in each way that `freshet diagnose` knows, one after the other,
-// and checks that it names the right cause first, within a minute.
+// Diagnose injects each fault that `freshet diagnose` knows into a Freshet, one after the other, and
+// checks that the command names the right cause first, within a minute.
 //
 //	go run -C lab ./diagnose                      each fault three times, about ten minutes
 //	go run -C lab ./diagnose --only lock,disk     some of them
-//	go run -C lab ./diagnose --runs 1             once, to look at
-//	go run -C lab ./diagnose --keep DIR           and keep the records
+//	go run -C lab ./diagnose --runs 1             each fault once, for a quick look
+//	go run -C lab ./diagnose --keep DIR           keep the records
 //
 // The binary is built from this tree with the build tag faults, which releases do not have:
-// FRESHET_FAULT then tells internal/lib/fault what to do in the paths of each request,
-// datagram and write. It receives DogStatsD and remote write all the time, as a server does.
-// Two rows need no help from the binary: a client that makes up tags, and no fault at all, for
-// which no cause may be clear. Others are made from outside (outside.go): by a CPU quota, by
-// files in the place of directories, by a disk that is full or frozen (disk.go), by a setting
-// or a client (clients.go). Beside each is a row that looks like it and has no effect. A fault
-// that the machine does not allow is reported as not tried.
+// FRESHET_FAULT then tells internal/lib/fault what to do to requests, datagrams and writes. The
+// server receives DogStatsD and remote write all the time. Two rows need no help from the binary: a
+// client that makes up tags, and no fault at all, for which no cause may be clear. Other faults come
+// from outside (outside.go): a CPU quota, files in place of directories, a disk that is full or
+// frozen (disk.go), a setting, or a client (clients.go). Each of them has a row beside it that looks
+// similar and does no harm. A fault that the machine does not allow is reported as not tried.
 //
 // The time runs from the beginning of the fault until `freshet diagnose` has printed. The exit
 // status is 1 if a fault was named wrongly or took longer than a minute.
@@ -84,7 +83,7 @@ func main() {
 	}
 }
 
-// measure makes the faults and prints the table. right reports whether all were named.
+// measure injects the faults and prints the table. right reports whether all were named.
 func measure(ctx context.Context, only string, runs int, keep string) (right bool, err error) {
 	wanted := rows()
 	if only != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// The code behind the build tag compiles, though no release and no other test has it.
+// The code behind the build tag compiles. No release and no other test contains it.
 func TestFaultsCompile(t *testing.T) {
 	cmd := exec.Command("go", "build", "-C", "../..", "-tags", "faults", "-o", "/dev/null", "./internal/role/ingester")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -23,8 +23,8 @@ func TestFaultsCompile(t *testing.T) {
 	}
 }
 
-// A row is right if the fault was named first, clearly, and in time. The row without a fault
-// is right if nothing was clear.
+// A row is right if the fault is named first, is clear, and in time. The row without a fault is right
+// if no cause is clear.
 func TestRow(t *testing.T) {
 	named := func(name string, score float64) *diagnose.Diagnosis {
 		return &diagnose.Diagnosis{Causes: []diagnose.Cause{{Name: name, Score: score}, {Name: "garbage", Score: .2}}}
@@ -57,7 +57,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// A cause from outside is right only if it gives the details.
+// A cause of a fault from outside must also contain the details.
 func TestUnsaid(t *testing.T) {
 	from := outside{says: []string{"tenant b", "DIR/tsdb/b", "Raise it", "10 %"}}
 	found := &diagnose.Diagnosis{Causes: []diagnose.Cause{
@@ -69,7 +69,7 @@ func TestUnsaid(t *testing.T) {
 	}
 }
 
-// Each row from outside is in the table, and each in the table exists.
+// The table has exactly the faults from outside.
 func TestOutsideNames(t *testing.T) {
 	if names := slices.Sorted(maps.Keys(outsides)); !slices.Equal(names, slices.Sorted(slices.Values(outsideNames))) {
 		t.Errorf("%q are not %q", names, outsideNames)

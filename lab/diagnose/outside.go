@@ -13,15 +13,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// outside is a fault made from outside the process, by files, a cgroup, a setting or a client;
-// or something that looks like a fault and has no effect.
+// outside is a fault that comes from outside the process: from files, a cgroup, a setting or a
+// client. Or it looks like a fault and does no harm.
 type outside struct {
-	cause string // must be named first, or none
+	cause string // the cause that must be named first, or none
 	also  string // another right answer, or empty
 	// Texts that the cause must contain; DIR stands for the data directory.
 	says    []string
-	args    []string                                        // of the server; DIR stands for the data directory
-	quiet   bool                                            // no DogStatsD load beside it
+	args    []string                                        // flags of the server; DIR stands for the data directory
+	quiet   bool                                            // without the load of DogStatsD
 	mount   func(dir string) (undo func() error, err error) // undone once the server has ended
 	prepare func(dir string) error
 	begin   func(dir string, s *server) (undo func() error, err error) // once the server is ready
@@ -33,12 +33,11 @@ type outside struct {
 // socket is the Unix datagram socket in the data directory.
 const socket = "lab.sock"
 
-// storeWait is how long it takes until the first tile is due for a store, which is then
-// opened.
+// storeWait is how long it takes until the first tile is due, which opens its store.
 const storeWait = 20 * time.Second
 
 // outsides are the faults from outside, by the name of their row. The load takes a fifth of a
-// processor; remote write alone an eighth.
+// processor, its remote write an eighth.
 var outsides = map[string]outside{
 	"cpu_quota": {
 		cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.08 processors", "Raise the quota"},
@@ -106,13 +105,13 @@ var outsides = map[string]outside{
 	},
 	"malformed_once": {cause: none, run: sendOnce},
 
-	// Below every limit, a flood differs from a start only after two steps of ten seconds.
+	// A flood below every limit looks like a start for the first two steps of ten seconds.
 	"cardinality_remote_write": {
 		cause: diagnose.Cardinality,
 		says:  []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries,
 		wait: 32 * time.Second,
 	},
-	// Growth differs from a start only after two minutes, and three steps.
+	// Growth looks like a start for two minutes, and three steps.
 	"growth": {
 		cause: diagnose.Growth,
 		says: []string{
@@ -148,7 +147,7 @@ var outsideNames = []string{
 	"cardinality_remote_write", "growth", "queries", "queries_few", "small_requests", "small_requests_few",
 }
 
-// untriedError is the reason why a fault cannot be made on this machine.
+// untriedError says why a fault cannot be made on this machine.
 type untriedError struct{ error }
 
 func in(dir, text string) string { return strings.ReplaceAll(text, "DIR", dir) }
@@ -156,7 +155,7 @@ func in(dir, text string) string { return strings.ReplaceAll(text, "DIR", dir) }
 // unsaid returns the texts that are missing in the cause that was named first.
 func (o *outside) unsaid(dir string, found *diagnose.Diagnosis) (missing []string) {
 	if len(found.Causes) == 0 {
-		return nil // the row shows that already
+		return nil // the row already shows that
 	}
 	c := &found.Causes[0]
 	text := c.Title + "\n" + c.Next
@@ -171,7 +170,7 @@ func (o *outside) unsaid(dir string, found *diagnose.Diagnosis) (missing []strin
 	return missing
 }
 
-// quota puts the server into a cgroup that may use so many processors.
+// quota puts the server into a cgroup that may use that many processors.
 func quota(cores float64) func(string, *server) (func() error, error) {
 	const period = 100_000 // microseconds
 	return func(_ string, s *server) (func() error, error) {
@@ -218,8 +217,8 @@ func tenantB(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "lab.yaml"), []byte(text), 0o600)
 }
 
-// moveRaw moves the directory of the raw store away once it has its series. If it moved
-// earlier, the server would open the store once more, as one with many series.
+// moveRaw moves the directory of the raw store away once the store has its series. Earlier, the
+// server would open a new store with many series.
 func moveRaw(ctx context.Context, dir string, _ *server) error {
 	select {
 	case <-time.After(storeWait / 2):
@@ -259,7 +258,7 @@ func send(network, datagram string) func(context.Context, string, *server) error
 	}
 }
 
-// sendOnce sends one malformed line during the record, as a user who tries something out.
+// sendOnce sends one malformed line during the record, like a user who tries something out.
 func sendOnce(ctx context.Context, _ string, s *server) error {
 	conn, err := net.Dial("udp", s.UDP)
 	if err != nil {

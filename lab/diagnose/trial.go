@@ -28,11 +28,11 @@ const (
 	writeBatch       = 200    // samples a request: 300 requests a second
 	writeConnections = 8
 
-	// newShare is the share of a flood's metrics with a new tag value: 21,000 a second.
+	// newShare is the share of a flood's metrics that have a new tag value: 21,000 a second.
 	newShare = 0.3
 
-	// warmUp is the time for series to begin, and for the journal of the seconds before, which
-	// is part of a record, to fill.
+	// warmUp is how long it takes until series exist, and until the flight recorder, which is part
+	// of a record, has filled.
 	warmUp = 8 * time.Second
 
 	startTime = 30 * time.Second
@@ -102,7 +102,7 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 	return found, took, err
 }
 
-// wait waits, or until ctx is done.
+// wait waits for a while, or until ctx is done.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -225,7 +225,7 @@ func (s *server) ready(dir string) error {
 	return nil
 }
 
-// stop kills the server: its data is not needed, and an ill one drains slowly.
+// stop kills the server: its data are not needed, and with a fault it drains slowly.
 func (s *server) stop() error {
 	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

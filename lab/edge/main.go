@@ -1,17 +1,16 @@
-// Edge measures what counting a request costs nginx, for several ways of counting. It repeats,
-// on your machine and in one run, what Kong reported of its logger at the edge.
+// Edge measures what it costs nginx to count a request, for several ways of counting. It repeats on
+// your machine, in one run, what Kong reported about its logger at the edge.
 //
-//	go run -C lab ./edge             about seven minutes
-//	go run -C lab ./edge --quick     about two, to look at
+//	go run -C lab ./edge             takes about seven minutes
+//	go run -C lab ./edge --quick     takes about two, for a rough result
 //
-// For each log handler there is one nginx with one worker, and all of them run. wrk sends
-// requests to them in turns of a second, in a new random order each round, so that other work
-// on the machine affects all alike. Each is compared with the empty handler in the same round.
-// Processor time is the worker's own, from the scheduler, user and system together.
+// Each log handler has an nginx with one worker, and all of them run at the same time. wrk sends
+// requests to them in turns of a second, in a new random order each round, so that other work on the
+// machine affects all alike. Each handler is compared with the empty one in the same round.
+// Processor time is the worker's, user and system, from the scheduler.
 //
-// A request's own cost in nginx and the kernel varies between rounds by more than a handler
-// takes. So the second table counts user-mode instructions, by callgrind: these repeat to
-// within ten.
+// The cost of a request in nginx and the kernel varies between rounds by more than a handler takes.
+// So the second table counts user-mode instructions, by callgrind, which repeat to within ten.
 //
 // nginx, its Lua module, valgrind and wrk are Debian's. lua/bench/conf.sh has the handlers.
 package main
@@ -50,7 +49,7 @@ var handlers = []handler{
 	{"handle", "resty.freshet: two handles"},
 }
 
-// plan is how much is measured.
+// plan says how much to measure.
 type plan struct {
 	rounds int
 	turn   time.Duration // wrk counts whole seconds

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// load measures all handlers in turns, and returns a measurement of each for each round.
+// load measures all handlers in turns, and returns a measurement of each handler in each round.
 func load(ctx context.Context, p plan, dir string) (map[string][]measured, error) {
 	var all []*nginx
 	defer func() {
@@ -71,7 +71,7 @@ func interval(values []float64, digits int, unit string) string {
 	return fmt.Sprintf("%.*f%s [%.*f, %.*f]", digits, report.Median(values), unit, digits, low, digits, high)
 }
 
-// instructions counts the instructions of all handlers that have Lua.
+// instructions counts the instructions of all handlers with Lua code.
 func instructions(ctx context.Context) (map[string]int, error) {
 	fmt.Fprintln(os.Stderr, "instructions by callgrind, about a minute")
 	var names []string

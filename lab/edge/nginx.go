@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// nginx is a process that counts by one handler. It has no master: the process is the worker.
+// nginx is a process with one handler. It has no master: the process is the worker.
 type nginx struct {
 	handler
 	address string
@@ -64,8 +64,8 @@ func start(ctx context.Context, h handler, dir string) (_ *nginx, err error) {
 	return n, nil
 }
 
-// pinned returns a command that runs on one processor, if there are two, so that nginx and wrk
-// do not change places while they are measured.
+// pinned returns a command that runs on one processor, if there are two, so that nginx and wrk stay
+// on theirs while they are measured.
 func pinned(ctx context.Context, processor int, name string, arg ...string) *exec.Cmd {
 	if runtime.NumCPU() < 2 {
 		return exec.CommandContext(ctx, name, arg...)
@@ -73,7 +73,7 @@ func pinned(ctx context.Context, processor int, name string, arg ...string) *exe
 	return exec.CommandContext(ctx, "taskset", append([]string{"-c", strconv.Itoa(processor), name}, arg...)...)
 }
 
-// wait waits until it answers.
+// wait waits until nginx answers.
 func (n *nginx) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -1,17 +1,17 @@
 /*
- * limit receives datagrams and counts them, and does nothing else: what it costs
- * is what this machine's kernel charges for receiving, the limit of every server.
+ * limit receives datagrams and counts them, and does nothing else. Its cost is what
+ * this machine's kernel takes for receiving, the lower limit for every server.
  *
- *   limit recvfrom          UDP, one blocking call a datagram
- *   limit recvmmsg          UDP, one blocking call for all that wait
- *   limit sleep MS          UDP, take all that wait, then sleep for MS milliseconds
+ *   limit recvfrom          UDP, one blocking call per datagram
+ *   limit recvmmsg          UDP, one blocking call for all waiting datagrams
+ *   limit sleep MS          UDP, take all waiting datagrams, then sleep for MS milliseconds
  *   limit gro               UDP, one blocking call for datagrams that the kernel joined
- *   limit unixgram PATH     Unix socket, one blocking call a datagram
+ *   limit unixgram PATH     Unix socket, one blocking call per datagram
  *
- * It prints "PID ADDRESS", the process to measure and where it listens, on a port
- * that the kernel chose. For each line on standard input it prints what it counted
- * since its start, "DATAGRAMS BYTES DROPS", and once more when standard input ends,
- * which ends it.
+ * It prints "PID ADDRESS": the process to measure and its address, with a port that
+ * the kernel chose. For each line on standard input it prints its counts since the
+ * start, "DATAGRAMS BYTES DROPS". When standard input ends, it prints them once more
+ * and ends.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -54,9 +54,9 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* The process that receives has one thread and does not talk: a second thread
- * would make each of its system calls a little dearer. A child reads the counts
- * from shared memory and answers for it. */
+/* The receiving process has one thread and does not answer requests: a second thread
+ * would make each of its system calls a little more expensive. A child process reads
+ * the counts from shared memory and answers. */
 static void answer(const volatile struct counts *n, int fd)
 {
 	char line[16];
@@ -76,7 +76,7 @@ static int udp_socket(void)
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	if (fd < 0)
 		die("socket");
-	/* The first may exceed net.core.rmem_max and takes CAP_NET_ADMIN. */
+	/* The first option may exceed net.core.rmem_max, and needs CAP_NET_ADMIN. */
 	int size = RECEIVE_BUFFER;
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof size) < 0 &&
 	    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) < 0)
@@ -121,8 +121,8 @@ static void receive_one(int fd, volatile struct counts *n)
 
 static long pause_ms; /* what the method sleep was given; 0 for the others */
 
-/* receive_batches blocks without a pause; with one it takes all that waits, and
- * then sleeps. */
+/* receive_batches blocks if there is no pause. With a pause it takes all waiting
+ * datagrams, and then sleeps. */
 static void receive_batches(int fd, volatile struct counts *n)
 {
 	struct mmsghdr messages[BATCH] = {0};
@@ -146,8 +146,8 @@ static void receive_batches(int fd, volatile struct counts *n)
 	}
 }
 
-/* receive_joined counts what the sender sent: the kernel joins datagrams of one
- * length, of which the last may be shorter, and tells that length. */
+/* receive_joined counts the datagrams that were sent: the kernel joins datagrams of
+ * one length, the last of which may be shorter, and reports that length. */
 static void receive_joined(int fd, volatile struct counts *n)
 {
 	int on = 1;

@@ -1,14 +1,15 @@
-// Bench measures what the log costs the service of this module, and how long its garbage
-// collector stops it, with a million documents:
+// Bench measures what the log costs the service of this module, and how long garbage collection
+// stops it, with a million documents:
 //
-//	go run ./bench           about two minutes
-//	go run ./bench --quick   half of one, to look at
+//	go run ./bench           takes about two minutes
+//	go run ./bench --quick   takes half a minute, for a rough result
 //
-// It builds the service and starts it three times, with GOMAXPROCS=2: with a line for each
-// request, without, and once more without, which says how much of a difference is none.
-// They take turns, in random order, under two loads: wrk on few connections, which asks
-// again as soon as it is answered; and a loop that asks when it is due, at a quarter of what
-// the service can do, whose latencies are from then on. Each is compared in its own round.
+// It builds the service and starts it three times, with GOMAXPROCS=2: with a log line for each
+// request, without, and once more without, which shows how large a difference is noise. The three
+// take turns in random order, under two loads. Under the first, wrk sends the next request of each
+// connection as soon as the last one is answered. The second sends requests at fixed times, at a
+// quarter of the service's highest rate, and measures latency from those times. Services are
+// compared within a round.
 package main
 
 import (
@@ -34,9 +35,9 @@ import (
 )
 
 func main() {
-	documents := flag.Int("documents", 1_000_000, "in the index")
+	documents := flag.Int("documents", 1_000_000, "documents in the index")
 	pairs := flag.Int("pairs", 9, "rounds, each with and without the log")
-	turn := flag.Duration("turn", 1500*time.Millisecond, "length of one load")
+	turn := flag.Duration("turn", 1500*time.Millisecond, "duration of one load")
 	quick := flag.Bool("quick", false, "three rounds of 0.5 s")
 	flag.Parse()
 	if *quick {
@@ -48,7 +49,7 @@ func main() {
 	}
 }
 
-// script has wrk ask for random routes, and print what it found as JSON.
+// script makes wrk request random routes and print its result as JSON.
 const script = `
 request = function()
   return wrk.format("GET", string.format("/v1/coverage?origin=%08d&destination=%08d", math.random(0, 99999999), math.random(0, 99999999)))
@@ -60,16 +61,16 @@ done = function(summary, latency, requests)
 end
 `
 
-// service is one of the processes.
+// service is one of the three processes.
 type service struct {
 	name     string
 	cmd      *exec.Cmd
 	address  string
-	before   status // when it was ready
+	before   status // its status when it was ready
 	wrk, due []load
 }
 
-// status is what it says of itself.
+// status is the answer of /-/status.
 type status struct {
 	Documents  int
 	IndexBytes int     `json:"index_bytes"`
@@ -80,7 +81,7 @@ type status struct {
 
 func run(documents, pairs int, turn time.Duration) (err error) {
 	if _, err := exec.LookPath("wrk"); err != nil {
-		return errors.New("there is no wrk here; install it: sudo apt-get install wrk")
+		return errors.New("wrk is not installed; install it: sudo apt-get install wrk")
 	}
 	dir, err := os.MkdirTemp("", "coverage-bench-")
 	if err != nil {
@@ -100,7 +101,7 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 	if err := generate(program, export, documents); err != nil {
 		return err
 	}
-	// A server of metrics that reads them, so that sending them costs what it costs.
+	// A server that reads the metrics, so that sending them has its usual cost.
 	metrics, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -180,7 +181,7 @@ func generate(program, export string, documents int) error {
 	return cmd.Run()
 }
 
-// start starts a service and waits until it is ready.
+// start starts a service, and waits until it is ready.
 func start(name, dir, program string, args ...string) (*service, error) {
 	logs, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
@@ -230,7 +231,7 @@ func (s *service) status() (now status, err error) {
 }
 
 func runWrk(lua, address string, connections int, length time.Duration) (l load, err error) {
-	// wrk takes whole seconds.
+	// wrk accepts only whole seconds.
 	seconds := max(1, int((length + time.Second/2).Seconds()))
 	out, err := exec.Command("wrk", "-t", "1", "-c", strconv.Itoa(connections), "-d", strconv.Itoa(seconds), "-s", lua,
 		"http://"+address).CombinedOutput()
@@ -254,7 +255,7 @@ func runWrk(lua, address string, connections int, length time.Duration) (l load,
 	return load{got.Rate, got.P50, got.P99}, nil
 }
 
-// stolen is how long other machines had the processors of this virtual one, of all time.
+// stolen is how long other virtual machines had this one's processors, and the total time.
 func stolen() (taken, total uint64) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -263,7 +264,7 @@ func stolen() (taken, total uint64) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, field := range strings.Fields(line) {
 		n, err := strconv.ParseUint(field, 10, 64)
-		if err != nil || i > 8 { // the first is a name, and those from the ninth on are in others
+		if err != nil || i > 8 { // the first field is a name; those after the eighth time are part of others
 			continue
 		}
 		if total += n; i == 8 {
@@ -286,7 +287,7 @@ func loadAverage() string {
 	return strings.Join(strings.Fields(line)[:3], " ")
 }
 
-// print compares each service with the first one.
+// print prints the results of all services, compared with the first one.
 func print(title string, services []*service, of func(*service) []load) {
 	fmt.Printf("%-20s  %-22s  %-20s  %-20s  %s\n", title, "requests/s", "p50, ms", "p99, ms", "p99 to off, 95 % interval")
 	column := func(loads []load, value func(load) float64) (values []float64) {
@@ -325,7 +326,7 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// bootstrap is the interval in which 95 % of the medians of samples drawn from values are.
+// bootstrap returns the 95 % interval of the median, by medians of samples drawn from values.
 func bootstrap(values []float64) (low, high float64) {
 	const draws = 10_000
 	medians := make([]float64, draws)

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// load is what was found under one.
+// load is the result of one load.
 type load struct{ rate, p50, p99 float64 } // requests a second, milliseconds
 
-// openLoop asks at a rate, each request when it is due, and measures each from then on: a
-// service that hangs is not asked less for it.
+// openLoop sends requests at a fixed rate, and measures each from the time when it was due. So a
+// service that hangs does not get fewer requests.
 func openLoop(address string, rate float64, length time.Duration) (load, error) {
 	const connections = 64
 	n := int(rate * length.Seconds())
 	latencies := make([]time.Duration, n)
-	due := make(chan int, n) // so that the clock never waits
+	due := make(chan int, n) // has room for all, so that sending a request never blocks
 	at := func(i int) time.Duration { return time.Duration(float64(i) / rate * float64(time.Second)) }
 	begun := time.Now()
 	var clients sync.WaitGroup
@@ -52,7 +52,7 @@ func openLoop(address string, rate float64, length time.Duration) (load, error) 
 	clients.Wait()
 	for range connections {
 		if err := <-failed; err != nil {
-			return load{}, fmt.Errorf("ask when due: %w", err)
+			return load{}, fmt.Errorf("request at a fixed rate: %w", err)
 		}
 	}
 	took := time.Since(begun)
@@ -61,8 +61,7 @@ func openLoop(address string, rate float64, length time.Duration) (load, error) 
 	return load{float64(n) / took.Seconds(), ms(latencies[n/2]), ms(latencies[n*99/100])}, nil
 }
 
-// connection speaks just enough HTTP: net/http's client would take the processors that the
-// service could have.
+// connection is a minimal HTTP client. That of net/http would take processor time from the service.
 type connection struct {
 	net.Conn
 	r       *bufio.Reader
@@ -93,7 +92,7 @@ func (c *connection) ask() error {
 			return err
 		}
 		if first && !bytes.HasPrefix(line, []byte("HTTP/1.1 200")) {
-			return fmt.Errorf("answered %s", bytes.TrimSpace(line))
+			return fmt.Errorf("the service answered %s", bytes.TrimSpace(line))
 		}
 		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
 			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
