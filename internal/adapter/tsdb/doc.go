@@ -16,17 +16,18 @@
 //	sync.go         what is written survives a power loss
 //	read.go         queriers
 //	tiles.go        WriteTiles
-//	raw.go          WriteRequests, whose phases follow
-//	rawlookup.go
-//	raworder.go
-//	rawappend.go
-//	rawexemplar.go
-//	rawrefuse.go
+//	raw.go          WriteRequests, whose phases are in the files that begin with raw
+//	rawcommit.go    samples of requests that wait for the commit
+//	rawbounds.go    the times that they may have
 //	opening.go      a store's way to be open, or broken
 //	store.go        the place of one database, its users and its commits
 //	damage.go       what can be wrong with a store's files
 //	database.go     an open TSDB
-//	rawcache.go     known series of requests
+//	rawcache.go     what is known of the series of requests
+//	rawlookup.go    how they are found by the labels as sent
+//	raworder.go     where a sample lies among those of its series
+//	rawexemplar.go  how exemplars are read
+//	rawsent.go      a series of a request, and a sample of it
 //	references.go   known series of tiles
 //	newcomers.go    series that are new to a database
 //	exemplars.go

@@ -4,24 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
-
-// WriteRequests and its phases. Each phase has a file, which declares its part of rawWrite:
-//
-//	look up    rawlookup.go  find the series for the labels as sent
-//	order      raworder.go   decide about a sample that is not the newest of its series
-//	refuse     rawrefuse.go  refuse what tsdb would refuse, before it leaves something behind
-//	append     rawappend.go  add to the samples that wait for the commit
-//	exemplars  rawexemplar.go
-//	commit     here, and in raworder.go if waiting samples must be visible at once
-//
-// A series is looked up once for each request. Its samples are then ordered, refused and
-// appended one by one. An appended sample counts in the Outcome at once; if the commit fails,
-// no Outcome counts.
 
 // WriteRequests stores requests of one tenant in its raw store, all in one commit. A part that
 // cannot be stored affects no other: the request's Outcome has the fate of each part, exactly
@@ -59,152 +52,267 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*w
 	defer st.release()
 	db.raw.mu.Lock()
 	defer db.raw.mu.Unlock()
-	w := rawWrite{rawCache: db.raw, ctx: ctx, store: st, db: db}
-	w.latest = s.now().Add(write.MaxAhead).UnixMilli()
-	w.open()
-	w.evict()
+	w := rawWrite{
+		known: db.raw,
+		bounds: rawBounds{
+			head: db.Head(), window: st.options.OutOfOrderTimeWindow, latest: s.now().Add(write.MaxAhead).UnixMilli(),
+		},
+		commit: rawCommit{ctx: ctx, store: st, db: db},
+	}
 	w.begin()
+	w.known.evict()
 	for _, r := range requests {
 		if err := w.writeRequest(r); err != nil {
-			err = errors.Join(err, w.app.Rollback())
-			w.forget(db.maxT()) // the cache knows samples that are not stored
+			err = errors.Join(err, w.commit.app.Rollback())
+			w.known.forget(db.maxT()) // the cache knows samples that are not stored
 			return err
 		}
 	}
-	if err := st.commit(w.app); err != nil {
+	if err := st.commit(w.commit.app); err != nil {
 		return err // the database opens again, with an empty cache
 	}
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
 }
 
-// rawWrite is the state of one WriteRequests.
+// rawWrite is one WriteRequests. It takes each series, and each of its samples, through phases
+// that do not know each other:
+//
+//	look up   rawLookup: the labels as sent become a rawFound, once for all samples of a series
+//	order     rawOrder: where a sample lies among those of its series; if it is not the newest,
+//	          the store says what it has at its time
+//	bounds    rawBounds: whether tsdb would refuse it, before that leaves something behind
+//	append    rawCommit: it waits for the commit
+//
+// A sample that was appended counts in the Outcome at once; if the commit fails, no Outcome
+// counts.
 type rawWrite struct {
-	*rawCache
-	ctx   context.Context
-	store *store
-	db    *database
-
-	request *write.Request
-	sent    *remotewrite.Series // the series of request that is being written
-
-	rawLookup
-	rawOrder
-	rawAppender
+	known  *rawCache
+	bounds rawBounds
+	commit rawCommit
 
 	stored, repeated int // samples and histograms
 }
 
+// begin begins a commit.
+func (w *rawWrite) begin() {
+	w.bounds.look()
+	w.commit.begin(w.known.nextCommit())
+}
+
 func (w *rawWrite) writeRequest(r *write.Request) error {
-	w.useTerms(r.Terms.Generation)
-	w.request = r
-	w.sender = r.Sender
-	w.cursor.Begin()
+	w.known.lookup.begin(r)
+	w.known.sender = r.Sender
 	if r.Only != nil {
 		for _, i := range r.Only {
-			if err := w.writeSeries(&r.Series[i]); err != nil {
+			if err := w.writeSeries(rawSent{r, &r.Series[i]}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	for i := range r.Series {
-		if err := w.writeSeries(&r.Series[i]); err != nil {
+		if err := w.writeSeries(rawSent{r, &r.Series[i]}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeSeries writes one series of the request.
-func (w *rawWrite) writeSeries(sent *remotewrite.Series) error {
-	w.sent = sent
+func (w *rawWrite) writeSeries(sent rawSent) error {
 	// Prometheus refuses a series with only exemplars, too. But as a sender it writes each
 	// exemplar into a series of its own, so refusing would lose all of them.
-	if w.request.Version2() && w.counts() == (outcome.Counts{}) {
-		w.refuse(outcome.NoSamples, outcome.Counts{}, errors.New("it has no sample, no histogram and no exemplar"))
+	if sent.request.Version2() && sent.parts() == (outcome.Counts{}) {
+		sent.refuse(outcome.NoSamples, outcome.Counts{}, errors.New("it has no sample, no histogram and no exemplar"))
 		return nil
 	}
-	if !w.lookUp() {
+	f := rawFound{sent: sent}
+	if !w.known.lookup.find(&f) || f.entry == nil && !w.findInHead(&f) {
 		return nil
 	}
-	w.beginOrder()
-	samples, histograms := w.request.Samples(sent), w.request.Histograms(sent)
+	onDisk := int64(math.MinInt64)
+	if f.entry == nil { // not in the head, so at most on disk
+		onDisk = w.commit.db.blocksMaxT()
+	}
+	o := rawOrderOf(f.entry, w.commit.number, onDisk)
+	samples, histograms := sent.request.Samples(sent.series), sent.request.Histograms(sent.series)
 	for i := range samples {
 		s := &samples[i]
 		// A series may change from floats to histograms or back within a request. In the order of
 		// time no sample is late.
 		for len(histograms) > 0 && histograms[0].Time < s.Time {
-			if err := w.addHistogram(&histograms[0]); err != nil {
+			if err := w.addHistogram(&f, &o, &histograms[0]); err != nil {
 				return err
 			}
 			histograms = histograms[1:]
 		}
-		if err := w.add(s.Start, s.Time, s.Value, nativeHistogram{}); err != nil {
+		if err := w.add(&f, &o, s.Start, rawValue{t: s.Time, v: s.Value}); err != nil {
 			return err
 		}
 	}
 	for i := range histograms {
-		if err := w.addHistogram(&histograms[i]); err != nil {
+		if err := w.addHistogram(&f, &o, &histograms[i]); err != nil {
 			return err
 		}
 	}
-	exemplars := w.request.Exemplars(sent)
+	exemplars := sent.request.Exemplars(sent.series)
 	for i := range exemplars {
-		w.addExemplar(&exemplars[i])
+		w.addExemplar(&f, &exemplars[i])
 	}
 	return nil
 }
 
-// addHistogram is add for a histogram of the request.
-func (w *rawWrite) addHistogram(sent *remotewrite.Histogram) error {
-	h, err := newHistogram(sent)
-	if err != nil {
-		w.refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
-		return nil
+// findInHead looks up a series whose spelling is new, and reports whether it is to be written: if
+// the head does not have it, the tenant must have room for it.
+func (w *rawWrite) findInHead(f *rawFound) bool {
+	if ref := w.commit.refOf(f.labels); ref != 0 {
+		w.known.lookup.learn(f, ref, w.known.bound)
+		return true
 	}
-	return w.add(sent.Start, sent.Time, sent.Sum, h)
+	if limit, has := f.sent.request.MaxSeries, w.commit.inMemory(); limit > 0 && has >= uint64(limit) {
+		w.known.tell(f.labels, true)
+		f.sent.refuse(outcome.TooManySeries, f.sent.parts(), fmt.Errorf(
+			"the tenant has %d series in memory, and distributor.max_series allows %d; known series go on", has, limit))
+		return false
+	}
+	return true
 }
 
-// add takes a sample, or a histogram if h has one, through the phases after the look-up. If
-// start, the time at which the series began to count, is not 0, it adds a zero there first. An
-// error is one of the disk.
-func (w *rawWrite) add(start, t int64, v float64, h nativeHistogram) error {
-	part := outcome.Counts{Samples: 1}
-	if h != (nativeHistogram{}) {
-		part = outcome.Counts{Histograms: 1}
-	}
-	if t > w.latest {
-		w.refuse(outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", stamp(t), write.MaxAhead))
+func (w *rawWrite) addHistogram(f *rawFound, o *rawOrder, sent *remotewrite.Histogram) error {
+	h, err := newHistogram(sent)
+	if err != nil {
+		f.sent.refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
 		return nil
 	}
-	last := w.lastT()
-	if t <= last {
-		if done, err := w.settle(t, v, h, part); done || err != nil {
+	return w.add(f, o, sent.Start, rawValue{t: sent.Time, v: sent.Sum, h: h})
+}
+
+// add takes a sample through the phases after the look-up. An error is one of the disk.
+func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error {
+	if x.t > w.bounds.latest {
+		f.sent.refuse(outcome.TooFarAhead, x.part(), fmt.Errorf(
+			"its time %s is more than %v ahead of the clock here", stamp(x.t), write.MaxAhead))
+		return nil
+	}
+	if x.t <= o.last {
+		if decided, err := w.settle(f, o, x); decided || err != nil {
 			return err
 		}
 	}
 	// Nearly all samples are of a known series, and have no start or a known one.
-	if w.n == 0 || start > last {
-		if err := w.admit(t, h); err != nil {
-			w.refuseAppend(part, t, err)
+	if f.entry == nil || start > o.last {
+		if err := w.bounds.check(x); err != nil {
+			w.refuse(f, x, err)
 			return nil
 		}
-		w.start(start, last, t, h)
+		if o.zeroBefore(x, start, w.bounds.window) {
+			_ = w.append(f, o, x.zeroAt(start)) // it is our addition; its loss does no harm
+		}
 	}
-	if err := w.append(t, v, h); err != nil {
-		w.refuseAppend(part, t, err)
+	if err := w.append(f, o, x); err != nil {
+		w.refuse(f, x, err)
 		return nil
 	}
 	w.stored++
-	w.request.Outcome.Written.Add(part)
-	w.appended(t, v, part.Samples == 1)
+	f.sent.write(x.part())
 	return nil
 }
 
-// counts returns the parts of the series that is being written.
-func (w *rawWrite) counts() outcome.Counts {
-	return outcome.Counts{
-		Samples: len(w.request.Samples(w.sent)), Histograms: len(w.request.Histograms(w.sent)), Exemplars: len(w.request.Exemplars(w.sent)),
+// settle decides about a sample that is not newer than all others of its series, unless nothing
+// has its time: then the caller appends it. tsdb would silently lose a repeat of a sample that
+// waits for the commit, and would let an out-of-order sample replace a stored one.
+func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, err error) {
+	switch o.place(f.entry, x) {
+	case rawRepeat:
+		w.repeat(f, x)
+		return true, nil
+	case rawConflict:
+		w.conflict(f, x, tile.Point{T: x.t, V: math.Float64frombits(f.entry.Bits)})
+		return true, nil
+	case rawLateWaiting:
+		if err := w.commit.store.commit(w.commit.app); err != nil {
+			return false, err
+		}
+		w.begin()
+		o.committed()
+	}
+	ls := w.known.lookup.spell(f)
+	there, err := w.commit.db.at(w.commit.ctx, ls, x.t)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("look for %s at %d: %w", ls, x.t, err)
+	case there == nil:
+		return false, nil
+	case same(*there, x.point()):
+		w.repeat(f, x)
+	default:
+		w.conflict(f, x, *there)
+	}
+	return true, nil
+}
+
+// repeat counts a sample that the series has already.
+func (w *rawWrite) repeat(f *rawFound, x rawValue) {
+	w.repeated++
+	f.sent.write(x.part())
+}
+
+// conflict refuses a sample at whose time the series has another value. The first stays.
+func (w *rawWrite) conflict(f *rawFound, x rawValue, there tile.Point) {
+	f.sent.refuse(outcome.Duplicate, x.part(), fmt.Errorf(
+		"at %s another value is stored: %s, not %s", stamp(x.t), format(there), format(x.point())))
+}
+
+// append adds a sample to those that wait for the commit. tsdb looks at labels only if it does
+// not know the reference of the series.
+func (w *rawWrite) append(f *rawFound, o *rawOrder, x rawValue) error {
+	var ref uint64
+	var err error
+	if f.entry == nil {
+		ref, err = w.commit.add(0, f.labels, x)
+	} else if ref, err = w.commit.add(f.entry.Ref, labels.EmptyLabels(), x); errors.Is(err, tsdb.ErrInvalidSample) {
+		// The head has dropped the series.
+		if err = w.bounds.check(x); err == nil {
+			ref, err = w.commit.add(0, w.known.lookup.spell(f), x)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if f.entry == nil || f.entry.Ref != ref {
+		w.known.lookup.learn(f, ref, o.last)
+	}
+	o.appended(f.entry, w.commit.number, x)
+	return nil
+}
+
+// refuse counts a sample that tsdb refused, or would refuse.
+func (w *rawWrite) refuse(f *rawFound, x rawValue, err error) {
+	reason, cause := w.bounds.refusal(x, err)
+	f.sent.refuse(reason, x.part(), cause)
+}
+
+// addExemplar adds an exemplar of a series after its samples.
+func (w *rawWrite) addExemplar(f *rawFound, x *remotewrite.Exemplar) {
+	part := outcome.Counts{Exemplars: 1}
+	kept, err := false, error(nil)
+	switch {
+	case x.Time == 0:
+		err = errors.New("the exemplar has no time")
+	case f.entry == nil:
+		err = errors.New("its series has no sample")
+	default:
+		var e exemplar.Exemplar
+		if e, err = w.known.exemplars.read(f.sent, x); err == nil {
+			kept, err = w.commit.addExemplar(f.entry.Ref, e)
+		}
+	}
+	switch {
+	case err != nil:
+		f.sent.refuse(outcome.BadExemplar, part, err)
+	case kept:
+		f.sent.write(part)
+	default:
+		f.sent.request.Outcome.NotKept++
 	}
 }

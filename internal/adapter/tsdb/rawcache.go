@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
-	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
@@ -14,26 +13,22 @@ import (
 // database, because references mean nothing in another.
 type rawCache struct {
 	*newcomers
-	mu       sync.Mutex // held through a commit, so that the cache agrees with the database
-	cache    *seriescache.Cache
-	bound    int64  // Unix milliseconds; a series of the head that is not in the cache has no newer sample
-	terms    uint64 // the generation of its spellings
-	resolved int    // how often labels were looked at since the opening
-	commit   uint32 // number of the last commit
-	cursor   seriescache.Cursor
-	builder  labels.ScratchBuilder
-	labels   []remotewrite.Label
+	mu        sync.Mutex // held through a commit, so that the cache agrees with the database
+	lookup    rawLookup
+	exemplars rawExemplars
+	bound     int64  // Unix milliseconds; a series of the head that is not in the cache has no newer sample
+	commits   uint32 // number of the last commit
 
 	deleting sync.Mutex
 	deleted  []uint64 // references that the head has dropped since the last commit
 }
 
 func newRawCache(n *newcomers) *rawCache {
-	return &rawCache{newcomers: n, builder: labels.NewScratchBuilder(16)}
+	return &rawCache{newcomers: n, exemplars: rawExemplars{builder: labels.NewScratchBuilder(16)}}
 }
 
 // forget forgets all series. The database has no sample newer than maxT.
-func (c *rawCache) forget(maxT int64) { c.cache, c.bound = seriescache.New(), maxT }
+func (c *rawCache) forget(maxT int64) { c.lookup.cache, c.bound = seriescache.New(), maxT }
 
 // PostDeletion is tsdb's callback.
 func (c *rawCache) PostDeletion(series map[chunks.HeadSeriesRef]labels.Labels) {
@@ -51,21 +46,14 @@ func (c *rawCache) evict() {
 	c.deleted = nil
 	c.deleting.Unlock()
 	for _, ref := range deleted {
-		c.cache.Evict(ref)
+		c.lookup.cache.Evict(ref)
 	}
 }
 
-// begin begins a commit.
-func (c *rawCache) begin() {
-	if c.commit++; c.commit == 0 {
-		c.commit = 1 // 0 means no commit
+// nextCommit returns the number of a new commit.
+func (c *rawCache) nextCommit() uint32 {
+	if c.commits++; c.commits == 0 {
+		c.commits = 1 // 0 means no commit
 	}
-}
-
-// useTerms forgets the spellings of any other generation of terms.
-func (c *rawCache) useTerms(generation uint64) {
-	if c.terms != generation {
-		c.cache.ForgetSpellings()
-		c.terms = generation
-	}
+	return c.commits
 }

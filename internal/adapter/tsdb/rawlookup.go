@@ -5,108 +5,111 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/storage"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// rawLookup is the database's knowledge of the series that is being written.
+// rawLookup finds the series that the labels of a request stand for. It looks at labels only if
+// their spelling is new, or if found is asked for them.
 type rawLookup struct {
-	n     seriescache.Number // 0 if the head does not have it
-	known bool               // ls has its labels; otherwise only its reference is known
-	ls    labels.Labels
+	cache    *seriescache.Cache
+	cursor   seriescache.Cursor
+	terms    uint64 // the generation of the spellings in cache
+	resolved int    // how often labels were looked at since the database opened
 }
 
-// lookUp finds the series for the request's labels, and reports whether to write it. It does
-// not look at the labels of a known series.
-func (w *rawWrite) lookUp() bool {
-	w.known = false
-	w.n = w.cache.Find(&w.cursor, w.request.Request, w.sent)
-	switch w.n {
+// rawFound is a series that was looked up. The head has it if entry is not nil.
+type rawFound struct {
+	sent   rawSent
+	entry  *seriescache.Series // what is remembered of it; nil if the head does not have it
+	number seriescache.Number  // of entry
+	labels labels.Labels       // empty if they were not needed yet; never if entry is nil
+}
+
+// begin prepares the look-up of the series of a request.
+func (l *rawLookup) begin(r *write.Request) {
+	if l.terms != r.Terms.Generation {
+		l.cache.ForgetSpellings()
+		l.terms = r.Terms.Generation
+	}
+	l.cursor.Begin()
+}
+
+// find looks up f.sent, and reports whether it is to be written: else its parts are dropped or
+// refused. If its spelling is new, f has labels and no entry.
+func (l *rawLookup) find(f *rawFound) bool {
+	f.number = l.cache.Find(&l.cursor, f.sent.request.Request, f.sent.series)
+	switch f.number {
 	case seriescache.Dropped:
-		w.request.Outcome.Dropped.Add(w.counts())
+		f.sent.drop(f.sent.parts())
 		return false
 	case 0:
-		if !w.resolve() {
-			return false
-		}
+		return l.resolve(f)
 	}
-	if w.sent.Metadata != (remotewrite.Metadata{}) && w.n != 0 {
-		if e := w.cache.At(w.n); !e.Described {
-			e.Described = true
-			if !w.known { // otherwise resolve has done it
-				w.spell()
-				w.describe()
-			}
-		}
+	f.entry = l.cache.At(f.number)
+	if f.sent.hasMetadata() && !f.entry.Described {
+		f.entry.Described = true
+		l.spell(f)
+		f.describe()
 	}
 	return true
 }
 
-// resolve looks up a series that the cache does not know, and reports whether to write it.
-func (w *rawWrite) resolve() bool {
-	ls, refused := w.labelsOf()
+// resolve finds the labels of a series whose spelling is new.
+func (l *rawLookup) resolve(f *rawFound) bool {
+	l.resolved++
+	ls, refused := f.sent.resolve()
 	switch {
 	case refused != nil:
-		w.refuse(refused.Reason, w.counts(), refused.Cause)
+		f.sent.refuse(refused.Reason, f.sent.parts(), refused.Cause)
 		return false
 	case ls.IsEmpty():
-		w.cache.Add(&w.cursor, w.request.Request, w.sent, seriescache.Dropped)
-		w.request.Outcome.Dropped.Add(w.counts())
+		l.cache.Add(&l.cursor, f.sent.request.Request, f.sent.series, seriescache.Dropped)
+		f.sent.drop(f.sent.parts())
 		return false
 	}
-	w.known, w.ls = true, ls
-	w.describe()
-	var ref storage.SeriesRef
-	if g, ok := w.app.(storage.GetRef); ok {
-		ref, _ = g.GetRef(ls, ls.Hash())
-	}
-	if ref != 0 {
-		w.learn(uint64(ref), w.bound)
-		return true
-	}
-	if limit := w.request.MaxSeries; limit > 0 && w.db.Head().NumSeries() >= uint64(limit) {
-		w.tell(ls, true)
-		w.refuse(outcome.TooManySeries, w.counts(), fmt.Errorf(
-			"the tenant has %d series in memory, and distributor.max_series allows %d; known series go on", w.db.Head().NumSeries(), limit))
-		return false
+	f.labels = ls
+	if f.sent.hasMetadata() {
+		f.describe()
 	}
 	return true
 }
 
-// labelsOf returns the labels of the series for the labels as sent: none if a rule drops it.
-func (w *rawWrite) labelsOf() (labels.Labels, *outcome.Refusal) {
-	w.resolved++
-	return w.request.Terms.Rules.Resolve(w.request.Request, w.sent)
-}
-
-// describe passes on the request's metadata for the series' metric.
-func (w *rawWrite) describe() {
-	if w.sent.Metadata != (remotewrite.Metadata{}) {
-		w.request.Described = append(w.request.Described, write.Description{Metric: w.ls.Get(model.MetricNameLabel), Metadata: w.sent.Metadata})
-	}
-}
-
-// learn remembers the reference of the series that is being written. If it is new to the cache,
-// it has no sample newer than lastT.
-func (w *rawWrite) learn(ref uint64, lastT int64) {
-	if w.n = w.cache.ByRef(ref); w.n == 0 {
-		w.n = w.cache.NewSeries(ref, lastT)
-	}
-	w.cache.Add(&w.cursor, w.request.Request, w.sent, w.n)
+// describe passes on the metadata of the series' metric.
+func (f *rawFound) describe() {
+	r := f.sent.request
+	r.Described = append(r.Described, write.Description{
+		Metric: f.labels.Get(model.MetricNameLabel), Metadata: f.sent.series.Metadata,
+	})
 }
 
 // spell finds the labels of a series that was found by its spelling.
-func (w *rawWrite) spell() {
-	if w.known {
+func (l *rawLookup) spell(f *rawFound) labels.Labels {
+	if f.labels.IsEmpty() {
+		l.resolved++
+		var refused *outcome.Refusal
+		if f.labels, refused = f.sent.resolve(); refused != nil || f.labels.IsEmpty() {
+			panic(fmt.Sprintf("BUG: the rules took a series and now, in the same generation, do not: %v", refused))
+		}
+	}
+	return f.labels
+}
+
+// learn remembers the reference that the head gave a series, and its spelling if that is new. If
+// the series is new to the cache, it has no sample newer than lastT, Unix milliseconds.
+func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
+	if f.entry != nil {
+		if f.entry.Ref != ref {
+			l.cache.SetRef(f.number, ref)
+		}
 		return
 	}
-	ls, refused := w.labelsOf()
-	if refused != nil || ls.IsEmpty() {
-		panic(fmt.Sprintf("BUG: the rules took a series and now, in the same generation, do not: %v", refused))
+	if f.number = l.cache.ByRef(ref); f.number == 0 {
+		f.number = l.cache.NewSeries(ref, lastT)
 	}
-	w.ls, w.known = ls, true
+	l.cache.Add(&l.cursor, f.sent.request.Request, f.sent.series, f.number)
+	f.entry = l.cache.At(f.number)
+	f.entry.Described = f.entry.Described || f.sent.hasMetadata() // by resolve, just before
 }

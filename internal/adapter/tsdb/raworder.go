@@ -1,106 +1,76 @@
 package tsdb
 
 import (
-	"fmt"
 	"math"
 
-	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
-// rawOrder decides which times of the series that is being written are accepted.
+// rawOrder knows the times of one series while its samples are written, and tells where a sample
+// lies among them.
 type rawOrder struct {
-	before    int64 // Unix milliseconds; the series had no newer sample when it, or the commit, began
-	lateNewer int64 // Unix milliseconds; the newest out-of-order sample that waits for the commit
+	last  int64 // Unix milliseconds; the series has no newer sample, stored or waiting for the commit
+	waits bool  // a sample that came as the newest of the series waits for the commit
+	late  int64 // Unix milliseconds of the newest other sample that waits for it; MinInt64 for none
 }
 
-// beginOrder prepares the order after the look-up.
-func (w *rawWrite) beginOrder() {
-	w.lateNewer = math.MinInt64
-	w.before = math.MinInt64
-	if w.n == 0 {
-		w.before = w.db.blocksMaxT() // the series is not in the head, so at most on disk
-		return
+// rawPlace is where a sample lies among those of its series.
+type rawPlace uint8
+
+const (
+	rawNewest      rawPlace = iota // behind all others: none has its time
+	rawRepeat                      // the newest is the same
+	rawConflict                    // the newest has its time, and another value
+	rawLate                        // the store knows whether another has its time
+	rawLateWaiting                 // likewise, once all samples that wait are committed
+)
+
+// rawOrderOf begins the order of a series, whose entry is nil if the head does not have it. Then
+// no sample of it is newer than onDisk. commit is the number of the commit under way.
+func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder {
+	if entry == nil {
+		return rawOrder{last: onDisk, late: math.MinInt64}
 	}
-	if e := w.cache.At(w.n); e.Commit != w.commit {
-		w.before = e.LastT
-	}
+	return rawOrder{last: entry.LastT, waits: entry.Commit == commit, late: math.MinInt64}
 }
 
-// lastT returns a time, in Unix milliseconds, after which the series has no sample, stored or
-// waiting.
-func (w *rawWrite) lastT() int64 {
-	if w.n != 0 {
-		return w.cache.At(w.n).LastT
+// place decides about a sample. A sample that waits for the commit cannot be looked up in the
+// store. Late samples that come in the order of time, like a backlog, cannot meet each other.
+func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
+	switch {
+	case x.t > o.last:
+		return rawNewest
+	case entry == nil:
+		return rawLate
+	case x.t == o.last && entry.Float && x.isFloat():
+		if math.Float64bits(x.v) == entry.Bits { // as for all markers of staleness
+			return rawRepeat
+		}
+		return rawConflict
+	case o.waits || x.t <= o.late:
+		return rawLateWaiting
 	}
-	return w.before
+	return rawLate
+}
+
+// zeroBefore decides whether a zero goes before a sample, at the time start at which its series
+// began to count, so that rate() sees the first increment. It does not if the series has a sample
+// at start or later. A series that began more than window before the sample, in milliseconds, has
+// no first increment here. start is 0 if it is unknown.
+func (o *rawOrder) zeroBefore(x rawValue, start, window int64) bool {
+	return start != 0 && start > o.last && start < x.t && start >= x.t-window
 }
 
 // appended notes a sample that now waits for the commit.
-func (w *rawWrite) appended(t int64, v float64, float bool) {
-	e := w.cache.At(w.n)
-	e.Commit = w.commit
-	if t > e.LastT {
-		e.LastT, e.Bits, e.Float = t, math.Float64bits(v), float
-	} else {
-		w.lateNewer = t
-	}
-}
-
-// settle handles a sample that is not newer than everything that the series has. done means
-// that its fate is decided; otherwise the caller appends it.
-//
-// tsdb would silently lose a repeat of a sample that waits for the commit, and would let an
-// out-of-order sample replace a stored one.
-func (w *rawWrite) settle(t int64, v float64, h nativeHistogram, part outcome.Counts) (done bool, err error) {
-	if w.n != 0 {
-		e := w.cache.At(w.n)
-		if t == e.LastT && e.Float && e.Commit != 0 && h == (nativeHistogram{}) {
-			w.meet(part, tile.Point{T: t, V: math.Float64frombits(e.Bits)}, tile.Point{T: t, V: v})
-			return true, nil
-		}
-		// Samples that wait for the commit cannot be looked up. Late samples that come in the
-		// order of time, like a backlog, cannot meet each other.
-		if e.LastT != w.before || t <= w.lateNewer {
-			if err := w.flush(); err != nil {
-				return false, err
-			}
-		}
-	}
-	w.spell()
-	earlier, err := w.db.at(w.ctx, w.ls, t)
-	if err != nil {
-		return false, fmt.Errorf("look for %s at %d: %w", w.ls, t, err)
-	}
-	if earlier == nil {
-		return false, nil
-	}
-	now := tile.Point{T: t, V: v}
-	if h != (nativeHistogram{}) {
-		now.H = h.floats()
-	}
-	w.meet(part, *earlier, now)
-	return true, nil
-}
-
-// meet decides about a sample whose time already has one.
-func (w *rawWrite) meet(part outcome.Counts, there, now tile.Point) {
-	if same(there, now) {
-		w.repeated++
-		w.request.Outcome.Written.Add(part)
+func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue) {
+	entry.Commit = commit
+	if x.t <= o.last {
+		o.late = x.t
 		return
 	}
-	w.refuse(outcome.Duplicate, part, fmt.Errorf("at %s another value is stored: %s, not %s", stamp(now.T), format(there), format(now)))
+	o.last, o.waits = x.t, true
+	entry.LastT, entry.Bits, entry.Float = x.t, math.Float64bits(x.v), x.isFloat()
 }
 
-// flush commits the gathered samples and goes on.
-func (w *rawWrite) flush() error {
-	if err := w.store.commit(w.app); err != nil {
-		return err
-	}
-	w.open()
-	w.begin()
-	w.lateNewer = math.MinInt64
-	w.before = w.cache.At(w.n).LastT
-	return nil
-}
+// committed notes that no sample waits any more.
+func (o *rawOrder) committed() { o.waits, o.late = false, math.MinInt64 }

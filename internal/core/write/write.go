@@ -35,23 +35,28 @@ type Request struct {
 	Described []Description
 }
 
+// Parts counts the parts of a series.
+func (r *Request) Parts(s *remotewrite.Series) outcome.Counts {
+	return outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s)), Exemplars: len(r.Exemplars(s))}
+}
+
+// Refuse counts refused parts of a series.
+func (r *Request) Refuse(s *remotewrite.Series, reason outcome.Reason, parts outcome.Counts, cause error) {
+	if r.Outcome.Refuse(reason, parts) {
+		r.Outcome.Tell(labelrules.Text(r.Request, s), cause)
+	}
+}
+
 // RefuseAll refuses every part of the request.
 func (r *Request) RefuseAll(reason outcome.Reason, cause error) {
 	if r.Only == nil {
 		for i := range r.Series {
-			r.refuse(&r.Series[i], reason, cause)
+			r.Refuse(&r.Series[i], reason, r.Parts(&r.Series[i]), cause)
 		}
 		return
 	}
 	for _, i := range r.Only {
-		r.refuse(&r.Series[i], reason, cause)
-	}
-}
-
-func (r *Request) refuse(s *remotewrite.Series, reason outcome.Reason, cause error) {
-	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s)), Exemplars: len(r.Exemplars(s))}
-	if r.Outcome.Refuse(reason, parts) {
-		r.Outcome.Tell(labelrules.Text(r.Request, s), cause)
+		r.Refuse(&r.Series[i], reason, r.Parts(&r.Series[i]), cause)
 	}
 }
 

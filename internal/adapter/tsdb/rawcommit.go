@@ -1,0 +1,58 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+)
+
+// rawCommit gathers samples and exemplars. Until they are committed, no query sees them.
+type rawCommit struct {
+	ctx    context.Context
+	store  *store
+	db     *database
+	app    storage.Appender
+	number uint32 // as in the entries of the series that it writes
+}
+
+// begin begins the commit of a number.
+func (c *rawCommit) begin(number uint32) { c.number, c.app = number, c.db.Appender(c.ctx) }
+
+// add adds a sample by the reference of its series, or by its labels if ref is 0: tsdb looks at
+// labels only then. It returns the reference.
+func (c *rawCommit) add(ref uint64, ls labels.Labels, x rawValue) (uint64, error) {
+	if x.isFloat() {
+		got, err := c.app.Append(storage.SeriesRef(ref), ls, x.t, x.v)
+		return uint64(got), err
+	}
+	got, err := c.app.AppendHistogram(storage.SeriesRef(ref), ls, x.t, x.h.integer, x.h.float)
+	return uint64(got), err
+}
+
+// addExemplar adds an exemplar to a series of the head, and reports whether it is kept.
+func (c *rawCommit) addExemplar(ref uint64, e exemplar.Exemplar) (kept bool, err error) {
+	got, err := c.app.AppendExemplar(storage.SeriesRef(ref), labels.EmptyLabels(), e)
+	switch {
+	case err == nil && got == 0 && c.store.options.MaxExemplars == 0, errors.Is(err, storage.ErrOutOfOrderExemplar):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil // or it is already stored
+}
+
+// refOf returns the reference of a series, 0 if the head does not have it.
+func (c *rawCommit) refOf(ls labels.Labels) uint64 {
+	g, ok := c.app.(storage.GetRef)
+	if !ok {
+		return 0
+	}
+	ref, _ := g.GetRef(ls, ls.Hash())
+	return uint64(ref)
+}
+
+// inMemory returns the number of series in the head.
+func (c *rawCommit) inMemory() uint64 { return c.db.Head().NumSeries() }
