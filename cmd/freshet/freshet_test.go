@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"flag"
 	"os"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -28,22 +26,4 @@ func freshet(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	var out, notes bytes.Buffer
 	code = execute(t.Context(), args, &out, &notes)
 	return code, out.String(), notes.String()
-}
-
-// printed is what a command that runs has printed so far.
-type printed struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (p *printed) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(b)
-}
-
-func (p *printed) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,24 +20,35 @@ func TestWithoutACommand(t *testing.T) {
 	for _, key := range []string{"HTTP_LISTEN", "DOGSTATSD_UDP", "DISTRIBUTOR_OTLP_GRPC_LISTEN"} {
 		t.Setenv("FRESHET_"+key, "127.0.0.1:0")
 	}
-	var said, notes printed
+	file, err := os.Create("printed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	printed := func() string {
+		text, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	go func() { ended <- execute(ctx, nil, &said, &notes) }()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said.String(),
-		"\nTry:\n"); time.Sleep(20 * time.Millisecond) {
+	go func() { ended <- execute(ctx, nil, file, file) }()
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(printed(), "\nTry:\n"); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 30s: the server says what to try\n%s%s", &said, &notes)
+			t.Fatalf("not within 30s: the server says what to try\n%s", printed())
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	var told answer.Listening
-	if err := files.ReadJSON(filepath.Join("data", answer.ListeningFile), &told); err != nil ||
-		!strings.Contains(said.String(), "  HTTP       http://"+told.HTTP+"  ") {
-		t.Errorf("%v, %+v\n%s", err, told, &said)
+	err = files.ReadJSON(filepath.Join("data", answer.ListeningFile), &told)
+	if err != nil || !strings.Contains(printed(), "  HTTP       http://"+told.HTTP+"  ") {
+		t.Errorf("%v, %+v\n%s", err, told, printed())
 	}
 	stop()
 	if code := <-ended; code != command.OK {
-		t.Errorf("exit code %d\n%s", code, &notes)
+		t.Errorf("exit code %d\n%s", code, printed())
 	}
 	for _, flag := range []string{"--help", "-h"} {
 		if code, stdout, stderr := freshet(t, flag); code != command.OK || stderr != "" ||
