@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -53,22 +50,7 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 	})
 }
 
-// foreign refuses requests from a web page of another origin. It costs senders nothing, since they
-// send no browser headers.
-func (s *server) foreign(e exposure, r *http.Request) error {
-	if e != writes {
-		return s.rebound(r)
-	}
-	if !browser(r) {
-		return nil
-	}
-	if err := foreignPage(r); err != nil {
-		return err
-	}
-	return s.rebound(r)
-}
-
-// admit decides on a request that acts for a tenant.
+// admit decides whether a request may act for the tenant that it names.
 func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
 	claim, access := claimOf(r), s.access.Load()
 	if s.vouched(r, claim) {
@@ -87,7 +69,7 @@ func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
 	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
 }
 
-// grant decides on a write or a read, whatever the protocol.
+// grant decides whether a claim allows to write, or to read, whatever the protocol.
 func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
 	grant, err := access.Grant(c)
 	switch {
@@ -101,19 +83,6 @@ func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenan
 			"or set self.metrics to false", tenant.Own)
 	}
 	return grant, err
-}
-
-// operator reports whether r may see the whole process. With a single tenant every request may;
-// with many, only an operator's request that names no tenant.
-func (s *server) operator(r *http.Request) bool {
-	if s.access.Load() == nil {
-		return true
-	}
-	c := claimOf(r)
-	if s.vouched(r, c) {
-		return c.Headers == nil
-	}
-	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
 }
 
 // refuse answers with the reason, in the form of the Prometheus API, whose clients show it.
@@ -182,35 +151,4 @@ func tenantsOf(c settings.Config) []string {
 		all = append(all, name)
 	}
 	return all
-}
-
-// serveMetrics answers with the metrics of the process, or of one tenant. A tenant does not get
-// metrics without the label tenant: they count all tenants together and would show what the others
-// send.
-func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	if s.operator(r) {
-		s.metrics.ServeHTTP(w, r)
-		return
-	}
-	own := ownMetrics{s.registry, tenantOf(r)}
-	promhttp.HandlerFor(own, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-}
-
-// ownMetrics gathers the metrics whose label tenant has one value.
-type ownMetrics struct {
-	all    prometheus.Gatherer
-	tenant string
-}
-
-// Gather implements prometheus.Gatherer.
-func (o ownMetrics) Gather() (families []*dto.MetricFamily, err error) {
-	families, err = o.all.Gather()
-	for _, f := range families {
-		f.Metric = slices.DeleteFunc(f.Metric, func(m *dto.Metric) bool {
-			return !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool {
-				return l.GetName() == "tenant" && l.GetValue() == o.tenant
-			})
-		})
-	}
-	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err
 }

@@ -48,8 +48,8 @@ func (s *server) openAggregator() error {
 	return nil
 }
 
-// checkJournal reports an empty journal although tiles were stored: it was deleted, or only a part
-// of a backup was restored.
+// checkJournal reports that the journal is empty although tiles were stored: it was deleted, or only
+// a part of a backup was restored.
 func (s *server) checkJournal(report journal.Report) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
 		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of " +

@@ -101,7 +101,7 @@ type client struct {
 	scheme, host, port string
 	at                 string // IP address, if host may not resolve to it
 	ca                 string // CA file for the server's certificate; empty if the system's CAs suffice
-	user               string // who needs a password; empty for none
+	user               string // a user who needs a password; empty if nobody does
 	token              bool   // the token is in apiclient.TokenVariable
 	certificate        bool   // the client needs a certificate
 }
@@ -117,7 +117,7 @@ func (s *server) client() client {
 	return c
 }
 
-// know adds what a web configuration file demands of clients.
+// know adds what the web configuration file demands of clients.
 func (c *client) know(w *web.Config) {
 	if users := slices.Sorted(maps.Keys(w.Users)); len(users) > 0 {
 		c.user = users[0]
@@ -139,8 +139,9 @@ func (c *client) know(w *web.Config) {
 	}
 }
 
-// trust finds a name in the server's certificate, the first of the chain in file. Clients take the
-// certificate itself as their CA, since the file with the CA is not known here.
+// trust chooses what a client needs to trust the server: a name in its certificate, which is the
+// first of the chain in file, and file as the CA unless the system knows the CA. The CA's own file
+// is not known here.
 func (c *client) trust(chain []*x509.Certificate, file string) {
 	intermediates := x509.NewCertPool()
 	for _, one := range chain[1:] {

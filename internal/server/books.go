@@ -33,7 +33,8 @@ type savedBooks struct {
 	ledger.Books
 }
 
-// openLedger reads the books of the previous process. Without them only the comparison is lost.
+// openLedger reads the books of the previous process, which the server shows beside its own. It
+// starts without them, too.
 func (s *server) openLedger() error {
 	s.registry.MustRegister(booksExporter{s.ledger})
 	text, err := os.ReadFile(s.path(booksFile))

@@ -9,6 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
+// openCatalogue loads the names that earlier processes saw, without those that have long been unused.
 func (s *server) openCatalogue() (err error) {
 	if s.catalogueFile, err = cataloguefile.Open(s.path("names.db"), s.logger); err != nil {
 		return err
@@ -46,9 +47,9 @@ func (s *server) forgetNames(ctx context.Context) error {
 // kept.
 func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
 
-// keptNames is how long a name keeps its owner after its last sample even if the tenant has reached
-// its limit of names: a remembered context does not ask for its name again, and a live series is
-// still written under it.
+// keptNames is how long a name keeps its owner after its last sample, even if the tenant has reached
+// its limit of names. A remembered context does not ask for its name again, and its live series is
+// still written under that name.
 func (s *server) keptNames(kind series.Kind) time.Duration {
 	c := s.config.Aggregator
 	ttl := c.CounterTTL

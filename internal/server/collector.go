@@ -17,6 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
+// openCollector binds the DogStatsD sockets. runCollector reads them.
 func (s *server) openCollector() error {
 	constant, err := s.config.ConstantLabels()
 	if err != nil {

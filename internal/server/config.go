@@ -20,10 +20,10 @@ func (s *server) inForce() settings.Config { return *s.current.Load() }
 // has reports whether the process has a role.
 func (s *server) has(role string) bool { return s.config.Roles().Has(role) }
 
-// reloader puts another configuration in force while the server runs.
+// reloader has what a reload needs: the source of the configuration, and how the reloads went.
 type reloader struct {
 	source *settings.Source
-	asked  chan os.Signal // one more may wait while one is handled, since that reads the newest file
+	asked  chan os.Signal // one signal may wait while another is handled; it reads the newest file
 	mu     sync.Mutex     // one reload at a time
 
 	reloads    *prometheus.CounterVec

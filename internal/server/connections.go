@@ -7,8 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// openConnections divides the process' file descriptors: connections get those that data files do
-// not need.
+// openConnections divides the process' file descriptors between data files and connections.
 func (s *server) openConnections() (err error) {
 	if s.shares, err = connections.Share(); err != nil {
 		return err

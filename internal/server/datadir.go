@@ -8,6 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/files"
 )
 
+// openDirectory takes the data directory for this process alone.
 func (s *server) openDirectory() error {
 	lock, err := files.LockDir(s.config.DataDir)
 	if err != nil {
@@ -17,6 +18,7 @@ func (s *server) openDirectory() error {
 	return nil
 }
 
+// path returns a path below the data directory.
 func (s *server) path(elements ...string) string {
 	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
 }

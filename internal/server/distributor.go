@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// laterAggregator gives the distributor an aggregator that is built after it. It is used only once
-// both exist.
+// laterAggregator stands in for the aggregator, which is built after the distributor. It is used
+// only once both exist.
 type laterAggregator struct{ aggregator **aggregator.Aggregator }
 
 // Push implements distributor.Aggregator.

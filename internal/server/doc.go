@@ -22,6 +22,7 @@
 //	explainer.go       what a datagram would become
 //	taps.go            lines as they arrive, for freshet tail and capture
 //	process.go         what the process costs
+//	metrics.go         /metrics: of the process, or of one tenant
 //	books.go           the ledger: kept across restarts, exported
 //	self.go            stages, traces and the flight recorder, set up
 //	records.go         records of the flight recorder

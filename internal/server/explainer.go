@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/explain"
 )
 
-// explainer returns an Explainer with the present state of this server.
+// explainer returns an Explainer that knows the present state of this server.
 func (s *server) explainer() (*explain.Explainer, error) {
 	now := time.Now()
 	x, err := explain.New(s.inForce(), now)

@@ -37,8 +37,8 @@ const (
 	splits
 )
 
-// exposures has every route; registering any other is a bug. A test tries each route as a tenant
-// who wants to see another tenant's data.
+// exposures has every route; to register another is a bug. A test tries each route as a tenant that
+// wants another tenant's data.
 var exposures = map[string]exposure{
 	"GET /-/healthy": probes,
 	"GET /-/ready":   probes,

@@ -29,6 +29,21 @@ func foreignPage(r *http.Request) error {
 	return nil
 }
 
+// foreign refuses a request from a web page of another origin. Senders send no headers of browsers,
+// so to them the check costs nothing.
+func (s *server) foreign(e exposure, r *http.Request) error {
+	if e != writes {
+		return s.rebound(r)
+	}
+	if !browser(r) {
+		return nil
+	}
+	if err := foreignPage(r); err != nil {
+		return err
+	}
+	return s.rebound(r)
+}
+
 // rebound refuses a request on loopback whose Host is not one of our names. The owner of a name can
 // make it resolve to loopback; a page of that name then has the same origin as the server. Such a
 // page can set any header but Host, so no header makes up for it. With TLS it has no certificate

@@ -46,7 +46,7 @@ func (s *server) openForwarders() error {
 	return nil
 }
 
-// runForwarders sends until ctx is done. Everything that pushes to them has ended by then.
+// runForwarders sends until ctx is done. By then everything that pushes to the queues has ended.
 func (s *server) runForwarders(ctx context.Context) error {
 	var all errgroup.Group
 	for _, f := range s.forwarders {

@@ -36,7 +36,7 @@ func (s *server) reloadIngester(next settings.Config) {
 	}
 }
 
-// runIngester writes what comes in until ctx is done. The HTTP servers have ended by then.
+// runIngester writes what comes in until ctx is done. By then the HTTP servers have ended.
 func (s *server) runIngester(ctx context.Context) error { return s.ingester.Run(ctx) }
 
 // tendStores closes unused stores and tries to open broken ones again, until ctx is done.

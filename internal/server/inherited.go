@@ -49,14 +49,14 @@ func (in *inheritance) dogstatsd(network, address string) (all []sockets.Inherit
 	return all
 }
 
-// tcp returns the listener for an address, nil if there is none.
+// tcp returns the listener for an HTTP address, nil if there is none.
 func (in *inheritance) tcp(address string) (net.Listener, error) {
 	listener, err := in.listener("tcp", address)
 	in.answered = in.answered || listener != nil
 	return listener, err
 }
 
-// listener is tcp for other protocols than HTTP.
+// listener returns the listener for an address, nil if there is none.
 func (in *inheritance) listener(network, address string) (net.Listener, error) {
 	taken, ok := in.TakeOne(network, address)
 	if !ok {
@@ -67,9 +67,9 @@ func (in *inheritance) listener(network, address string) (net.Listener, error) {
 	return listener, err
 }
 
-// checkLeft deals with sockets that no address of the configuration took. A socket of systemd would
-// fill up unread, which is a mistake in one of the two configurations; one of the previous image is
-// no longer wanted.
+// checkLeft deals with the sockets that no address of the configuration took. A socket of systemd
+// would fill up unread, so it is a mistake in one of the two configurations. A socket of the previous
+// image is closed, since the configuration no longer names it.
 func (s *server) checkLeft() error {
 	var errs []error
 	for _, l := range s.inherited.Left() {
@@ -92,8 +92,8 @@ func (s *server) checkLeft() error {
 	return s.inherited.Close()
 }
 
-// bookedFile says, for the sockets that outlive the process, which drops are in its books. Without
-// it those drops are counted twice.
+// bookedFile has, for each socket that outlives the process, how many drops are in the books.
+// Without it the next process counts them again.
 const (
 	bookedFile     = "sockets.json"
 	bookedInterval = 2 * time.Second
@@ -138,8 +138,8 @@ func (s *server) writeBooked() error {
 	return s.replace(bookedFile, append(text, '\n'))
 }
 
-// keepBooked writes the file while sockets are shared with systemd, and once more when the
-// collector has reported everything.
+// keepBooked writes the file at intervals while sockets are shared with systemd, and for the last
+// time when the collector has reported everything.
 func (s *server) keepBooked(ctx context.Context) error {
 	var tick <-chan time.Time
 	if len(s.inherited.shared) > 0 {

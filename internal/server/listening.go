@@ -29,8 +29,8 @@ func (s *server) listening() answer.Listening {
 	}
 }
 
-// A listeningTold serializes writes of listening.json, and blocks them before the server has
-// announced itself: programs take the file as a sign that the server is open.
+// listeningTold serializes writes of listening.json, and blocks them before the server has announced
+// itself: for programs the file is the sign that the server is ready.
 type listeningTold struct {
 	mu        sync.Mutex
 	announced bool
@@ -76,8 +76,8 @@ func first(sockets []collector.Listening, network string) collector.Listening {
 	return collector.Listening{}
 }
 
-// listeningOf returns the addresses of a tenant. Addresses of other tenants are none of its
-// business, and what it sends there is in their books.
+// listeningOf returns the addresses of a tenant, and of no other tenant: samples that come there
+// are in the other tenant's books.
 func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
 	l := answer.Listening{PID: os.Getpid()}
 	if servers[0].tenant == tenant { // OTLP over gRPC serves http.tenant

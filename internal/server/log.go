@@ -16,7 +16,7 @@ import (
 // logTime is how long a hung output may delay the end of the process.
 const logTime = 2 * time.Second
 
-// serverLog is the log of a server. Another goroutine writes it, so that a hung output delays
+// serverLog is the log of a server. A goroutine of its own writes it, so that a hung output delays
 // nothing else.
 type serverLog struct {
 	*slog.Logger

@@ -30,12 +30,13 @@ func queryMemory(of memory.Limit) promapi.Memory {
 	return promapi.Memory{Bytes: of.Bytes / 4, Of: "a quarter of the memory of " + of.Of, Process: of.Bytes}
 }
 
-// collectorGarbage is the garbage that a collector may leave: a few MB with 10,000 contexts. It
-// makes 13 kB a second while it counts, so collecting earlier costs nothing. Other roles have
-// stores, which make a hundred times as much.
+// collectorGarbage is the garbage that a collector alone may leave: a few MB with 10,000 contexts. A
+// collector makes 13 kB of garbage a second, so earlier collections cost nothing. Stores make a
+// hundred times as much.
 var collectorGarbage = memory.Garbage{Percent: 25, Most: 16 << 20}
 
-// limitGarbage applies collectorGarbage until ctx is done, unless the user has set a limit.
+// limitGarbage applies collectorGarbage until ctx is done, unless the process has stores or the user
+// has set GOGC.
 func limitGarbage(ctx context.Context, c settings.Config) {
 	if _, said := os.LookupEnv("GOGC"); !said && !c.Roles().Has(settings.RoleIngester) {
 		collectorGarbage.Limit(ctx)

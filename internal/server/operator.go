@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// forOperators refuses everybody but operators. It guards endpoints that show memory or raw data,
-// or change anything.
+// forOperators refuses everybody but operators. It guards endpoints that show memory or raw data, or
+// that change something.
 func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.notOperator(r); err != nil {
@@ -26,6 +26,19 @@ func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 		}
 		h(w, r)
 	}
+}
+
+// operator reports whether r may see the whole process. With a single tenant every request may;
+// with many, only an operator's request that names no tenant.
+func (s *server) operator(r *http.Request) bool {
+	if s.access.Load() == nil {
+		return true
+	}
+	c := claimOf(r)
+	if s.vouched(r, c) {
+		return c.Headers == nil
+	}
+	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
 }
 
 // vouched reports whether a request is an operator's, wherever it comes from: it has an operator's
@@ -118,8 +131,8 @@ func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 }
 
 // noteProxy ends http.operator_loopback when the first request with a proxy's header comes, at any
-// address, until the server is stopped and started; a restart in place remembers it. The proxy's
-// next client may make it add no header.
+// address, until the server is stopped and started; a restart in place remembers it. The first
+// header decides: the proxy's next client may be able to keep the proxy from adding one.
 func (s *server) noteProxy(h http.Header) {
 	if !s.config.HTTP.OperatorLoopback || s.proxied.Load() != nil {
 		return

@@ -74,8 +74,8 @@ func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error
 	return nil, "", errors.Join(errs...)
 }
 
-// unreachable reports whether the file of a socket left by the previous image is gone, as after a
-// clean-up of the directory. A restart of its unit binds a socket of systemd.
+// unreachable reports whether the file of a socket that the previous image left is gone, as after a
+// clean-up of the directory. If systemd holds the socket, only a restart of its unit binds it again.
 func (s *server) unreachable(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist) && !s.inherited.shared["unix "+path]

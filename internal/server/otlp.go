@@ -2,19 +2,14 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"strings"
-	"sync"
 
-	"golang.org/x/crypto/bcrypt"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -74,6 +69,9 @@ func (o *otlpServer) close() error {
 	}
 	return nil // closed at the end of runOTLP
 }
+
+// file returns a duplicate of the socket, for a successor.
+func (o *otlpServer) file() (*os.File, error) { return fileOf(o.listener, "OTLP") }
 
 // runOTLP answers until ctx is done, then lets running requests end.
 func (s *server) runOTLP(ctx context.Context) error {
@@ -168,47 +166,3 @@ func (o *otlpServer) authenticate(webConfig, authorization string) error {
 	}
 	return nil
 }
-
-// nobody is a hash to check passwords of unknown users against, so that the time of the answer does
-// not tell them apart.
-const nobody = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
-
-// basicAuth does what http.Request.BasicAuth does, without a request.
-func basicAuth(header string) (user, password string, ok bool) {
-	scheme, encoded, _ := strings.Cut(header, " ")
-	text, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil || !strings.EqualFold(scheme, "Basic") {
-		return "", "", false
-	}
-	return strings.Cut(string(text), ":")
-}
-
-// passwords remembers passwords that matched, since checking them is slow on purpose: at most one
-// per user.
-type passwords struct {
-	mu     sync.Mutex
-	fitted map[string][sha256.Size]byte // by user: hash of the hash and the password
-}
-
-func (p *passwords) fit(user, hash, password string) bool {
-	sum := sha256.Sum256([]byte(hash + "\x00" + password))
-	p.mu.Lock()
-	known, ok := p.fitted[user]
-	p.mu.Unlock()
-	if ok && known == sum {
-		return true
-	}
-	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fitted == nil {
-		p.fitted = map[string][sha256.Size]byte{}
-	}
-	p.fitted[user] = sum
-	return true
-}
-
-// file returns a duplicate of the socket, for a successor.
-func (o *otlpServer) file() (*os.File, error) { return fileOf(o.listener, "OTLP") }

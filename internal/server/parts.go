@@ -9,7 +9,7 @@ import (
 
 // parts returns what runs, beginning with the part that stops last: a part stops after those below
 // it, since they hand over to it. They start together, so that the collector reads while the
-// aggregator opens. opened is called when everything that was in use before is open.
+// aggregator opens. opened is called when the server is ready.
 func (s *server) parts(opened func() error) []run.Part {
 	aggregate := s.runAggregator
 	if !s.has(settings.RoleAggregator) {

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// serveProcess answers in tens of microseconds and stops no goroutine, so that it can be asked
-// during a measurement.
+// serveProcess says what the process costs. It answers in tens of microseconds and stops no
+// goroutine, so that a measurement can ask it.
 func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 	figures := answer.Process{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
 	figures.Listening = listeningOf(tenantOf(r), s.http, s.otlp.addr(), s.collector.Listening())

@@ -126,8 +126,8 @@ func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	}, nil
 }
 
-// storeStats describes the stores of a tenant that share no series: raw samples, and the finest
-// tiles.
+// storeStats describes the stores of a tenant that share no series: of raw samples, and of the
+// finest tiles.
 type storeStats struct{ stores *tsdb.Stores }
 
 func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {

@@ -15,9 +15,9 @@ import (
 // startRetry is the Retry-After of a request that comes before the server is ready.
 const startRetry = 5 * time.Second
 
-// answering is closed once requests are answered. After a restart in place that is when the journal
-// is replayed, since clients have waited since the previous image; a request then waits only for
-// the store that it needs.
+// answering returns a channel that is closed once requests are answered. After a restart in place
+// that is when the journal is replayed, since clients have waited since the previous image; a
+// request then waits only for the store that it needs.
 func (s *server) answering() <-chan struct{} {
 	if s.inherited.answered {
 		return s.opening.opened
@@ -60,7 +60,7 @@ func (s *server) brokenStores() []record.BrokenStore {
 	return found
 }
 
-// looked returns the broken stores after checking those that are open.
+// looked checks the open stores, and returns the broken ones.
 func (s *server) looked() []record.BrokenStore {
 	if s.handler.Load() != nil && s.stores != nil {
 		s.stores.Look()
@@ -68,10 +68,10 @@ func (s *server) looked() []record.BrokenStore {
 	return s.brokenStores()
 }
 
-// serveReady says whether the server answers at its usual speed, or else what it waits for. Broken
-// stores do not make it unready: one broken file would take all tenants out of service. Only
-// operators see the names of tenants, and no page whose name resolves to this address does: a probe
-// may send any Host.
+// serveReady says whether the server answers at its usual speed, or else what it waits for. A broken
+// store does not make the server unready: one broken file would take all tenants out of service. A
+// probe may send any Host, so every Host is answered. But only operators see the names of tenants, and
+// not a web page whose name was made to resolve to this address.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
 	if s.handler.Load() == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // reload reads the configuration again and puts in force what does not take a restart. An invalid
-// configuration changes nothing. The changes that it returns say which of them wait for a restart.
+// configuration changes nothing. Each change that it returns says whether it waits for a restart.
 func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
 	s.reloader.mu.Lock()
 	defer s.reloader.mu.Unlock()

@@ -43,7 +43,7 @@ type plan struct {
 const (
 	checkFlag  = "check" // of freshet serve
 	checkTime  = 30 * time.Second
-	checkDelay = time.Second // for its output, after it has ended
+	checkDelay = time.Second // for the rest of the output, after the program has ended
 	probeBytes = 1 << 20     // far more than an image writes before it is ready, except windows
 )
 
@@ -78,8 +78,8 @@ func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc
 
 func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
 
-// watchRestarts begins a restart at SIGUSR2, if it would succeed. It is the last thing that this
-// image does; the next image handles later requests.
+// watchRestarts begins a restart at SIGUSR2, if it would succeed. A restart is the last thing that
+// an image does; the next image handles later requests.
 func (s *server) watchRestarts(ctx context.Context) error {
 	for {
 		select {
@@ -152,7 +152,7 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	return nil
 }
 
-// checkRoom finds out whether the next image can write what it must.
+// checkRoom finds out whether the disk has room for what the next image must write.
 func (s *server) checkRoom() error {
 	const probe = "restart.probe"
 	dir, err := files.Open(s.config.DataDir)
@@ -168,8 +168,8 @@ func (s *server) checkRoom() error {
 }
 
 // checkAddresses binds the addresses that the next image will have to bind, since a reload does
-// not. A configuration for a newer version than this image is left to the program that has checked
-// it.
+// not. If this image cannot read the configuration, it may be for a newer version: the new program
+// has checked it.
 func (s *server) checkAddresses() error {
 	next, err := s.reloader.source.Load()
 	if err != nil {
@@ -237,9 +237,9 @@ func (s *server) leave() ([]handover.Socket, error) {
 	return all, err
 }
 
-// replaceImage replaces the program when the collector has stopped. As a part, it runs after the
-// collector and before all others stop: windows are in the journal and survive, and the sockets'
-// buffers fill. See docs/decisions/restart.md.
+// replaceImage replaces the program when the collector has stopped and before other parts stop:
+// the windows are in the journal, and new datagrams wait in the sockets' buffers. See
+// docs/decisions/restart.md.
 func (s *server) replaceImage(ctx context.Context) error {
 	<-ctx.Done()
 	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // a stop wins
@@ -261,7 +261,7 @@ func (s *server) replaceImage(ctx context.Context) error {
 	return handover.Exec(s.restarter.plan.path, os.Args, s.restarter.plan.sockets)
 }
 
-// tellRestarted reports that this image runs, to those who asked for the restart.
+// tellRestarted tells freshet restart, and the log, that this image is ready.
 func (s *server) tellRestarted() {
 	if s.restarter.last.State == "" {
 		return

@@ -32,9 +32,9 @@ func (s *server) openSelf() (err error) {
 	return nil
 }
 
-// stir sees each batch. Batches of other senders wake the flight recorder; Freshet's own, and tiles
-// of earlier samples, come to an idle server too. Batches of datagrams have no tenant yet; their
-// windows do.
+// stir sees each batch, and wakes the flight recorder when a client sends. Freshet's own batches,
+// and tiles of earlier samples, come to an idle server too. A batch of datagrams has no tenant yet;
+// its window has one.
 func (s *server) stir(t *stage.Trip) {
 	if t.Input != stage.Tiles && t.Tenant != "" && t.Tenant != tenant.Own {
 		s.recorder.Stir()

@@ -54,7 +54,7 @@ type server struct {
 	log           *serverLog
 	lock          *files.Lock // of the data directory
 	memory        memory.Limit
-	shares        connections.Shares // of the descriptors
+	shares        connections.Shares // of the file descriptors
 	catalogue     *catalogue.Catalogue
 	catalogueFile *cataloguefile.File
 
@@ -108,9 +108,10 @@ type server struct {
 	restarter     *restarter
 }
 
-// newServer opens what it takes to read the sockets, in order of dependency; buildRoles does the rest.
-// Ports and the directory, which others may hold, come first, so that their errors come quickly.
-// from can read the configuration again. After an error the caller must still close the server.
+// newServer opens everything that reading the sockets takes, in order of dependency; buildRoles does
+// the rest. The data directory and the ports come first: another process may hold them, and then
+// the error comes at once. from reads the configuration again for a reload. After an error the
+// caller must still close the server.
 func newServer(
 	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,
 ) (*server, error) {

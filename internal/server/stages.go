@@ -57,8 +57,8 @@ func (s stages) Collect(to chan<- prometheus.Metric) {
 // two bound native buckets too, so that both forms agree; the usual budgets are among them.
 var stageBuckets = []float64{1.0 / 4096, 1.0 / 1024, 1.0 / 256, 1.0 / 64, 1.0 / 16, 0.125, 0.25, 0.5, 1, 2, 4, 16}
 
-// durations is a histogram in both forms, native and with classic buckets; the scraper chooses.
-// Prometheus takes the classic one by default. The exemplar names a trace.
+// durations returns a histogram in both forms, native and with classic buckets. The scraper chooses
+// one; Prometheus chooses the classic form by default. The exemplar names a trace.
 func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero,
 		stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)

@@ -19,16 +19,15 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// tapAPI streams what arrives, raw or line by line, to this machine's users.
+// tapAPI streams to operators what arrives, raw or line by line.
 type tapAPI struct {
 	collector *collector.Collector
 	stored    func(tenant string) tail.Stored
-	stopping  context.Context // done when the server stops; the stop would wait for streams
+	stopping  context.Context // done when the server stops, which would wait for streams
 }
 
 const (
-	// tapStall is how long a client may read nothing before its tap is closed: there are only a few
-	// taps.
+	// tapStall is how long a client may read nothing before its tap is closed: taps are few.
 	tapStall = 10 * time.Second
 
 	// tapNotice is how often a tail learns what it was not shown.

@@ -2,15 +2,20 @@ package server
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/crypto/bcrypt"
 )
 
 // readWebConfig reads a web configuration file of the exporter-toolkit, and the certificates that
@@ -34,8 +39,9 @@ func readWebConfig(path string) (*web.Config, error) {
 	return c, nil
 }
 
-// tlsConfig returns the TLS of a web configuration file, nil if it has none, for listeners that do
-// not speak HTTP. As for HTTP, file and certificates are read again for each connection.
+// tlsConfig returns the TLS of a web configuration file, nil if it has none, for listeners that the
+// exporter-toolkit does not serve. As there, file and certificates are read again for each
+// connection.
 func tlsConfig(path string) (*tls.Config, error) {
 	if path == "" {
 		return nil, nil
@@ -61,4 +67,45 @@ func tlsConfig(path string) (*tls.Config, error) {
 		return inner, nil
 	}
 	return outer, nil
+}
+
+// passwords remembers passwords that matched, since checking them is slow on purpose: at most one
+// per user.
+type passwords struct {
+	mu     sync.Mutex
+	fitted map[string][sha256.Size]byte // by user: hash of the hash and the password
+}
+
+func (p *passwords) fit(user, hash, password string) bool {
+	sum := sha256.Sum256([]byte(hash + "\x00" + password))
+	p.mu.Lock()
+	known, ok := p.fitted[user]
+	p.mu.Unlock()
+	if ok && known == sum {
+		return true
+	}
+	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fitted == nil {
+		p.fitted = map[string][sha256.Size]byte{}
+	}
+	p.fitted[user] = sum
+	return true
+}
+
+// nobody is a hash to check passwords of unknown users against, so that the time of the answer does
+// not tell them apart.
+const nobody = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
+
+// basicAuth does what http.Request.BasicAuth does, without a request.
+func basicAuth(header string) (user, password string, ok bool) {
+	scheme, encoded, _ := strings.Cut(header, " ")
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || !strings.EqualFold(scheme, "Basic") {
+		return "", "", false
+	}
+	return strings.Cut(string(text), ":")
 }
