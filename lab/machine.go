@@ -58,8 +58,7 @@ func cpuModel(info string) string {
 	return runtime.GOARCH
 }
 
-// processors is the time of all processors since the machine's start, in the kernel's
-// ticks.
+// processors is the time of all processors since the machine's start, in the kernel's ticks.
 type processors struct {
 	all    uint64
 	worked uint64 // for processes and the kernel, without interrupts, which serve the load
@@ -89,7 +88,7 @@ func readProcessors(stat string) (p processors, err error) {
 	return p, nil
 }
 
-// stolenBy returns the share of the time since before that other machines had.
+// stolenBy returns the share of processor time since before that went to other machines.
 func (p processors) stolenBy(before processors) float64 {
 	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may step back
 		return 0

@@ -1,5 +1,5 @@
-// Lab measures what receiving metrics costs, on this machine and in one run: bare receivers
-// that only count, which is the kernel's price, Freshet, and other servers.
+// Lab measures the cost of receiving metrics, on this machine and in one run. It compares bare
+// receivers, which only count and so show the kernel's price, Freshet, and other servers.
 // docs/performance.md has the method and the results.
 //
 // The files, from the top; each uses only names of files below it:
@@ -15,15 +15,15 @@
 //	fresh.go        how fresh answers are
 //	techniques.go   Go benchmarks of the ways to do one thing
 //	acknowledge.go  how long writes wait for their acknowledgement
-//	fairness.go     how long others wait while one tenant sends far too much
-//	sending.go      a load on its way
+//	fairness.go     how long other tenants wait while one sends far too much
+//	sending.go      a load that is being sent
 //	panels.go       the queries of dashboards
 //	remotewrite.go  databases, and what they spend on remote write
 //	peer.go         other servers, built once
 //	limit.go        bare receivers
 //	disturbed.go    whether other processes disturbed a measurement
 //	machine.go      the machine
-//	clock.go        what a process has used
+//	clock.go        the memory of a process
 //	freshet.go      our receivers
 //	steps.go        steps and their progress
 //	receiver.go     what a receiver is
@@ -151,7 +151,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	err = errors.Join(l.measure(ctx), l.close())
-	fmt.Fprint(stdout, l.results) // what is finished, if it was interrupted
+	fmt.Fprint(stdout, l.results) // the finished part, if the lab was interrupted
 	if err != nil || !write {
 		return err
 	}

@@ -91,7 +91,7 @@ type answered struct {
 	failed  uint64    // in any other way
 	empty   uint64    // answers without a series
 	delayed uint64    // refreshes that had to wait for the one before
-	why     string    // the first that was refused, failed or empty
+	why     string    // why the first query was refused, failed or was empty
 }
 
 // refresh refreshes a dashboard from begun until the end, and counts the refreshes that are

@@ -14,8 +14,8 @@ import (
 // peersDir keeps the built peers between runs.
 const peersDir = ".cache/peers"
 
-// buildPeers makes receivers of the peers, and builds the missing ones, which takes minutes
-// each. A peer that cannot be built is left out.
+// buildPeers returns the peers as receivers. It builds missing ones, which takes minutes each, and
+// leaves out those that cannot be built.
 func (l *lab) buildPeers(ctx context.Context) error {
 	var steps []step
 	for _, p := range peers.All() {

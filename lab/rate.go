@@ -17,7 +17,7 @@ const (
 	tryTime   = time.Second // at each rate; a full receive buffer is only a small part of that
 	searching = 15 * time.Second
 
-	ratePrecision = 0.05 // of the rate
+	ratePrecision = 0.05 // as a part of the rate
 	rateTries     = 4    // at a rate that the sender does not reach
 	rateLeast     = 1000 // metrics a second; the search ends there
 )

@@ -28,8 +28,8 @@ type receiver struct {
 	flush     time.Duration // its period; whole periods are measured
 	segmented bool          // the sender hands the kernel many datagrams as one
 	unixgram  bool          // it also listens on a Unix datagram socket
-	aside     bool          // measured for information, not for a goal
-	stores    bool          // it makes series in a store, with the first tile
+	aside     bool          // whether it is measured only for information, not for a goal
+	stores    bool          // whether it creates series in a store, with the first tile
 	around    time.Duration // about how long it takes to start, to finish counting, and to stop
 	start     func(ctx context.Context, dir string, on cpus) (*running, error)
 }
@@ -73,11 +73,11 @@ type running struct {
 	addresses map[string]string // by network
 	received  func(context.Context) (counted, error)
 	stop      func() error
-	allocated func(context.Context) (objects uint64, err error) // nil if it does not say
+	allocated func(context.Context) (objects uint64, err error) // nil if it does not report them
 }
 
-// counted is what a receiver has received since its start by its own counters: metrics, or
-// datagrams if it does not parse them.
+// counted is how much a receiver has received since its start, by its own counters: metrics, or
+// datagrams if it does not parse.
 type counted struct{ metrics, datagrams uint64 }
 
 // metricsOf returns how many of the sent metrics a receiver counted since before.
@@ -139,8 +139,7 @@ func (on cpus) start(cmd *exec.Cmd) error {
 	return errors.Join(cmd.Start(), restore())
 }
 
-// pin keeps the calling goroutine on a thread that may use only these cores, until restore is
-// called.
+// pin keeps the calling goroutine on a thread that may use only these cores, until restore is called.
 func (on cpus) pin() (restore func() error, err error) {
 	if on == nil {
 		return func() error { return nil }, nil

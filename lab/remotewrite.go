@@ -27,12 +27,11 @@ const (
 	writeConnections = 2
 	quickWriteRuns   = 2
 
-	// afterwards is how long a database is left alone before its CPU time is read: work that
-	// it postpones is part of the price.
+	// afterwards is how long the lab waits before it reads a database's CPU time, since postponed
+	// work is part of the price.
 	afterwards = 500 * time.Millisecond
 
-	// manySeries are enough to show in a process' memory, which varies by 20 MB for other
-	// reasons.
+	// manySeries are enough to show in a process' memory, which varies by 20 MB for other reasons.
 	manySeries = 100_000
 
 	// writeEnds is the age of the last samples: some databases hide the last seconds from
@@ -44,7 +43,7 @@ const (
 type writeWorkload struct {
 	report.WriteLoad
 	version int
-	takes   time.Duration // about, with the first peer, which takes longest
+	takes   time.Duration // about how long the first peer takes, which takes longest
 }
 
 // writeWorkloads returns the page's workloads. Each lasts for several garbage collections, and
@@ -347,7 +346,7 @@ func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds 
 // query returns the value of an expression at a time in Unix milliseconds, or 0 if there is
 // none.
 func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uint64, error) {
-	// nocache: otherwise VictoriaMetrics would change the time.
+	// Without nocache VictoriaMetrics would change the time of the query.
 	params := url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at)/1000, 'f', 3, 64)}, "nocache": {"1"}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?"+params.Encode(), nil)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// One short run of either version, with Freshet, Freshet in the place of the peer, as the base
-// of comparison, a database that does not understand version 2, and one that does not start.
-// Everything acknowledged is found.
+// In a short run with either version of remote write, everything acknowledged is found. It measures
+// Freshet, Freshet in place of the peer as the base of comparison, a database that does not
+// understand version 2, and one that does not start.
 func TestRemoteWriteRun(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]
@@ -63,7 +63,7 @@ func TestRemoteWriteRun(t *testing.T) {
 	}
 }
 
-// The loads of the page are valid.
+// The loads of the published page are valid.
 func TestWriteWorkloads(t *testing.T) {
 	for _, w := range writeWorkloads() {
 		c := w.config()

@@ -14,7 +14,7 @@ import (
 const (
 	manyContexts = 1_000_000
 	manyRate     = 500e3            // metrics a second: each context comes every two seconds
-	manyTime     = 10 * time.Second // at that rate, until the tables have their size
+	manyTime     = 10 * time.Second // at that rate, until tables no longer grow
 	flushTime    = 10 * time.Second
 
 	stormContexts = 100e3 // new ones a second
@@ -29,7 +29,7 @@ func (l *lab) stormTime() time.Duration {
 	return stormTime
 }
 
-// scaleSteps needs the highest rate.
+// scaleSteps returns the steps of this part. They need the highest rate.
 func (l *lab) scaleSteps() []step {
 	return []step{
 		{what: "a million contexts", takes: manyTime + flushTime + 8*time.Second, do: l.million},
@@ -37,9 +37,9 @@ func (l *lab) scaleSteps() []step {
 	}
 }
 
-// million fills a collector without limits with a million contexts of counters and gauges,
-// measures its memory, and then sends more load, beside which each second's window has to be
-// flushed.
+// million fills a collector without limits with a million contexts of counters and gauges, and
+// measures its memory. Then it sends more load, during which the collector must flush the window of
+// each second.
 func (l *lab) million(ctx context.Context) error {
 	c := load.Standard()
 	c.Contexts, c.Kinds = manyContexts, load.Mix{load.Counter: 1, load.Gauge: 1}

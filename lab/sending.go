@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// sending is a load on its way to a receiver.
+// sending is a load that is being sent to a receiver.
 type sending struct {
 	*loadgen.Client
 	cancel context.CancelFunc
@@ -18,16 +18,16 @@ type sending struct {
 	err    error
 }
 
-// road is how a load gets to a receiver.
+// road says how a load is sent to a receiver.
 type road struct {
 	network   string
 	segmented bool // the kernel gets many datagrams as one
 	on        cpus // of the thread that sends
 }
 
-// send starts sending at a rate, until end is called or the pace's duration is over. The pace
-// is even, since bursts would save a blocking receiver some wake-ups; but segmented datagrams
-// are a burst.
+// send starts sending at a rate, until end is called or the pace's duration is over. It sends
+// evenly, since bursts would save a blocking receiver some wake-ups. Only segmented datagrams are
+// sent as a burst.
 func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (*sending, error) {
 	sender, err := loadgen.Open(loadgen.Config{Network: by.network, Address: p.addresses[by.network], GSO: by.segmented})
 	if err != nil {
@@ -88,6 +88,6 @@ func sendFor(ctx context.Context, p *running, by road, traffic *load.Load,
 	if err != nil {
 		return result, 0, err
 	}
-	received, err := p.settle(ctx, before, result.Sent, 1500*time.Millisecond) // our windows, and some
+	received, err := p.settle(ctx, before, result.Sent, 1500*time.Millisecond) // a window of a second, and some more
 	return result, received, err
 }

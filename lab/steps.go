@@ -9,10 +9,10 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// step is one thing to do, small enough for a person to see progress.
+// step is one thing to do, so small that a person sees progress.
 type step struct {
 	what  string
-	takes time.Duration // about
+	takes time.Duration // estimated
 	do    func(context.Context) error
 }
 
@@ -24,8 +24,8 @@ type progress struct {
 	line *terminal.Line // nil if out is no terminal
 }
 
-// run does the steps in order. Before each it shows what it is and how long the rest takes. It
-// ends at the first step that fails or is interrupted.
+// run does the steps in order. Before each it shows the step and the remaining time. It stops at the
+// first step that fails or is interrupted.
 func (p progress) run(ctx context.Context, steps []step) error {
 	all, begun := total(steps), time.Now()
 	for i, s := range steps {
@@ -57,10 +57,10 @@ func total(steps []step) (takes time.Duration) {
 	return takes
 }
 
-// corrected scales the estimate of the remaining time by the speed so far: estimates hold for
-// a quiet machine.
+// corrected scales the estimate of the remaining time by the speed so far, since estimates hold only
+// for a quiet machine.
 func corrected(left, done, took time.Duration) time.Duration {
-	const enough = 30 * time.Second // to judge by
+	const enough = 30 * time.Second // before that, the speed says little
 	if done < enough {
 		return left
 	}
@@ -76,7 +76,7 @@ func (p progress) show(text string) {
 	p.line.Draw(text)
 }
 
-// note prints a line that stays.
+// note prints a line that is not replaced.
 func (p progress) note(text string) {
 	p.line.Clear()
 	fmt.Fprintln(p.out, text)

@@ -26,14 +26,14 @@ func TestStepsSayWhichFailed(t *testing.T) {
 	}
 }
 
-// An interruption is reported as one, whatever the step returns after its receiver was killed.
+// An interruption is reported as such, even if the step returns another error when its receiver dies.
 func TestStepsSayThatTheyWereInterrupted(t *testing.T) {
 	for what, err := range map[string]error{"a step that then fails": errors.New("connection refused"),
 		"a step that ends well": nil} {
 		ctx, cancel := context.WithCancel(t.Context())
 		got := progress{out: io.Discard}.run(ctx, []step{
 			{what: "measure", do: func(context.Context) error { cancel(); return err }},
-			{what: "measure more", do: func(context.Context) error { t.Error("went on"); return nil }},
+			{what: "measure more", do: func(context.Context) error { t.Error("a step after the interruption ran"); return nil }},
 		})
 		if got == nil || got.Error() != "interrupted in step 1 of 2, measure" {
 			t.Errorf("%s: error %v", what, got)

@@ -42,9 +42,9 @@ func (l *lab) techniqueSteps() []step {
 	}
 }
 
-// benchmarkStep runs the matching Go benchmarks of a package below lab. each is the time of
-// one benchmark, which is about doubled by the work around it. In each round each benchmark
-// has one turn, so that other work on the machine affects all alike.
+// benchmarkStep runs the matching Go benchmarks of a package below lab. each is the time of one
+// benchmark; the work around it about doubles that. In each round every benchmark has one turn, so
+// that other work on the machine affects all alike.
 func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration,
 	rounds int, results *report.Benchmarks) step {
 	return step{
@@ -103,8 +103,8 @@ var (
 	benchmarkUnit = regexp.MustCompile(`([\d.e+]+) (\S+)`)
 )
 
-// parseBenchmarks reads the output of `go test -bench -benchmem`. A benchmark's name is its
-// group and technique; repetitions are put together.
+// parseBenchmarks reads the output of `go test -bench -benchmem`. The name of a benchmark is its
+// group and technique. Figures of repeated runs are collected.
 func parseBenchmarks(out string) (all []report.Technique) {
 	for line := range strings.Lines(out) {
 		found := benchmarkLine.FindStringSubmatch(strings.TrimSpace(line))
@@ -139,5 +139,5 @@ func parseBenchmarks(out string) (all []report.Technique) {
 	return all
 }
 
-// words returns a benchmark's name with the spaces that Go does not allow in it.
+// words returns a benchmark's name with spaces, which Go replaces.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -1,4 +1,4 @@
-// Package cortex holds the ways in which Cortex has decoded remote write, beside Freshet's.
+// Package cortex compares the ways in which Cortex has decoded remote write with Freshet's.
 //
 // Cortex' distributor spent its time decoding protobuf: first by reflection, into messages
 // that point to messages, then by generated code that copies each label's name and value into

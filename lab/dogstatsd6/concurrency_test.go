@@ -43,8 +43,8 @@ func TestConcurrencies(t *testing.T) {
 	}
 }
 
-// byGoroutines is the first version: a goroutine for each packet. Their number is bounded
-// here, as the rate of packets bounded it there.
+// byGoroutines is the first version: a goroutine for each packet. Their number is bounded here. In the
+// agent the rate of packets bounded it.
 func byGoroutines(n int) int {
 	var samples atomic.Int64
 	var all sync.WaitGroup
@@ -87,8 +87,8 @@ func byWorkers(n int) int {
 	return int(samples.Load())
 }
 
-// byReader is ours: the goroutine that reads the socket parses, and shares nothing. More cores
-// take more sockets.
+// byReader is Freshet's: the goroutine that reads the socket parses, and shares nothing. To use more
+// cores, Freshet opens more sockets.
 func byReader(n int) (samples int) {
 	var p dogstatsd.Parser
 	for i := range n {

@@ -84,7 +84,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// The techniques that sort find a context whatever the order of its tags.
+// Techniques that sort find the same context for any order of its tags.
 func TestKeysOfReorderedTags(t *testing.T) {
 	for _, k := range keyings[:len(keyings)-1] {
 		find, s := k.make(), spellings[0]
@@ -166,9 +166,8 @@ func number[K comparable](contexts map[K]int, key K) int {
 	return n
 }
 
-// bySpan is ours, as in core/window: the raw bytes of name and tags, found by a seeded hash
-// and compared. A context with its tags in two orders is two entries, and both lead to one
-// series.
+// bySpan is Freshet's, as in core/window: the raw bytes of name and tags, found by a seeded hash and
+// compared. A context whose tags come in two orders has two entries, which lead to one series.
 func bySpan() func(*spelled) int {
 	type slot struct {
 		hash   uint32

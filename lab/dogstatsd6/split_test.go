@@ -31,8 +31,8 @@ var splitters = []struct {
 	{"ours", func() splitter { return new(inPlace) }},
 }
 
-// BenchmarkSplit measures the way from a line to its fields. Ours does not cut the tags: that
-// is done once a context, not once a metric. It does look for parts that the others leave out:
+// BenchmarkSplit measures splitting a line into its fields. Freshet does not split the tags, which
+// it does once per context and not per metric. But it looks for parts that the others leave out:
 // several values or lines, sampling rates, timestamps, origins.
 //
 // Bound for ours: 0 allocs/op.
@@ -124,7 +124,7 @@ func (f *fields) read(value []byte) bool {
 	return err == nil
 }
 
-// inPlace is ours: it makes nothing of the fields that it finds.
+// inPlace is Freshet's: it finds the fields in place, and copies nothing.
 type inPlace struct{ parser dogstatsd.Parser }
 
 func (s *inPlace) split(line []byte) bool {

@@ -18,12 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connections to each server. They are far more than wait for an answer at a time, unless the
-// server hangs. Then requests wait for a connection, and their latency shows it.
+// connections is how many connections each server has: far more than wait for an answer at a time,
+// unless the server hangs. Then requests wait for a connection, and their latency shows it.
 const connections = 64
 
-// client has the connections to a server. It speaks just enough HTTP: net/http's client would
-// take a third of the processors that the server could have.
+// client has the connections to a server. It is a minimal HTTP client: that of net/http would take a
+// third of the processors from the server.
 type client struct {
 	address string
 	idle    chan *connection
@@ -38,7 +38,7 @@ type connection struct {
 func newClient(address string) *client {
 	c := &client{address: address, idle: make(chan *connection, connections)}
 	for range connections {
-		c.idle <- nil // not connected yet
+		c.idle <- nil // connected when it is first used
 	}
 	return c
 }
@@ -132,14 +132,14 @@ type slice struct {
 	p50, p99   time.Duration
 	behind     time.Duration // 99th percentile of how late we sent requests
 	sent       int
-	unanswered int // within the slice and the patience after it
+	unanswered int // without an answer until patience after the slice
 }
 
 // patience is how long the client waits for answers after the end of a slice.
 const patience = time.Second
 
-// openLoop sends requests at a rate, each when it is due, and measures each from then on. A
-// request without an answer counts with the latency up to the end.
+// openLoop sends requests at a rate, and measures each from the time when it was due. A request
+// without an answer counts with the time until the end.
 func (c *client) openLoop(rate float64, length time.Duration) slice {
 	n := int(rate * length.Seconds())
 	latencies := make([]time.Duration, n)
@@ -151,7 +151,7 @@ func (c *client) openLoop(rate float64, length time.Duration) slice {
 		i   int
 		due time.Time
 	}
-	queue := make(chan request, n) // so that the clock never waits
+	queue := make(chan request, n) // has room for all, so that sending a request never blocks
 	var clients sync.WaitGroup
 	for range connections {
 		clients.Go(func() {

@@ -32,7 +32,7 @@ const (
 	ringAll = "slogring, all" // nothing suppressed
 )
 
-// goals are the loggers that are compared by turns.
+// goals are the loggers that are compared with no log in short turns.
 var goals = []string{none, again, ring, ringAll}
 
 func newLogger(name string, out *os.File) (logger, *slogring.Handler) {

@@ -3,7 +3,7 @@
 //
 //	go run -C lab/logging .            about nine minutes
 //	go run -C lab/logging . --quick    about a minute, to look at
-//	go run -C lab/logging . --goals    slogring and no log alone
+//	go run -C lab/logging . --goals    only slogring and no log
 //
 // The service looks up routes in memory and logs three lines a request. It is another process
 // of this program, with GOMAXPROCS=2, one for each logger. Requests come over loopback from
@@ -11,11 +11,11 @@
 // processes share the processors, for all loggers alike.
 //
 // Throughput is from a closed loop. Latencies are from an open loop at half of the throughput
-// without a log: a request is sent when it is due, whatever happened to those before, and its
-// latency counts from then. In each round all loggers come once, in random order, and each is
-// compared with no log in the same round. For the goals, slogring and no log then take turns
-// of a fraction of a second, so that other work on the machine affects both. A second process
-// without a log shows how large a difference can be by chance.
+// without a log: each request is sent when it is due, even if earlier ones have no answer yet, and
+// its latency counts from then. In each round every logger has one turn, in random order, and is
+// compared with no log in the same round. For the goals, slogring and no log then take turns of a
+// fraction of a second, so that other work on the machine affects both. A second process without a
+// log shows how large a difference can be by chance.
 //
 // Only the lab depends on these loggers; Freshet needs none of them.
 package main

@@ -36,7 +36,7 @@ const pipeRate = 256 << 10 // bytes a second
 // output is where the lines go.
 type output struct {
 	name  string
-	names []string // of loggers
+	names []string // the loggers to measure
 	open  func(dir, logger string) (*sink, error)
 }
 
@@ -62,7 +62,7 @@ var outputs = []output{
 		return &sink{file: f, read: func() (io.ReadCloser, error) { return os.Open(f.Name()) }}, nil
 	}},
 	{fmt.Sprintf("pipe of %d KiB/s", pipeRate>>10), names, func(string, string) (*sink, error) { return newPipe() }},
-	// The other loggers would hang for ever.
+	// All other loggers would hang for ever.
 	{"blocked pipe", goals, func(string, string) (*sink, error) {
 		r, w, err := os.Pipe()
 		return &sink{file: w, unread: r}, err
@@ -110,13 +110,13 @@ type server struct {
 	result *result
 }
 
-// result is what was measured of a server, for each round unless noted.
+// result has the measurements of a server, one for each round unless noted.
 type result struct {
 	output, name string
 	throughput   []float64 // requests a second, of each closed loop
 	p50, p99     []float64 // milliseconds
 	ratio        []float64 // p99 to the p99 without a log in the same round
-	pairs        []float64 // the same, by turns
+	pairs        []float64 // the same, in short turns
 	cpu          []float64 // microseconds of processor a request
 	inLog        []float64 // microseconds a request in calls of the logger
 	waited       []float64 // milliseconds that goroutines waited for a sync.Mutex, a second
@@ -269,8 +269,7 @@ func number(line, key string) uint64 {
 	return n
 }
 
-// measure measures all loggers with one output, at a rate; with rate 0 it first finds the
-// rate.
+// measure measures all loggers with one output, at a rate. With rate 0 it first finds the rate.
 func measure(ctx context.Context, p plan, o output, dir string, rate *float64) (results []*result, err error) {
 	var servers []*server
 	defer func() {

@@ -27,12 +27,12 @@ type counts struct {
 	InLog    time.Duration // of all requests, in calls of the logger: formatting, waiting and writing
 	CPU      time.Duration // of the process
 	GC       float64       // seconds of processor, as of the last collection
-	User     float64       // the same, of the program
+	User     float64       // the same, for the program's own code
 	Waited   float64       // seconds that goroutines waited for a sync.Mutex
 	Stats    *slogring.Stats
 }
 
-// route is an answer to a lookup.
+// route is one answer to a lookup.
 type route struct {
 	Carrier string `json:"carrier"`
 	Service string `json:"service"`
@@ -125,7 +125,7 @@ func (s *service) counts(h *slogring.Handler) counts {
 	return c
 }
 
-// serve is the server's process. It ends when its input does.
+// serve runs the server's process. It ends when its standard input ends.
 func serve(name string, out *os.File) error {
 	if runtime.GOMAXPROCS(0) != 2 {
 		return fmt.Errorf("GOMAXPROCS is %d, and should be 2", runtime.GOMAXPROCS(0))
@@ -142,7 +142,7 @@ func serve(name string, out *os.File) error {
 		if h != nil && r.URL.Query().Has("close") {
 			ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 			defer cancel()
-			_ = h.Close(ctx) // the output may be blocked; the counts tell
+			_ = h.Close(ctx) // if the output is blocked, the counts show it
 		}
 		_ = json.NewEncoder(w).Encode(s.counts(h)) // fails if the client has gone
 	})

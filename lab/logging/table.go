@@ -53,7 +53,7 @@ func printMachine(w io.Writer) error {
 	return nil
 }
 
-// print prints the tables: medians, then the least and the largest.
+// print prints the tables: medians, with the least and the largest values.
 func print(out io.Writer, p plan, rate float64, results []*result) {
 	fmt.Fprintf(out,
 		"\nOpen loop: %.0f requests/s of %d lines each, %d rounds of %v. Medians, and the least and largest.\n", rate,
@@ -110,7 +110,7 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 			report.RatioAtMost(r.pairs, bound))
 	}
 	w.Flush()
-	fmt.Fprintf(out, "\nThe client itself was late by %s ms at p99, which is in all latencies.\n", spread(behind, 2))
+	fmt.Fprintf(out, "\nThe client itself was late by %s ms at p99, which all latencies include.\n", spread(behind, 2))
 }
 
 func spread(values []float64, digits int) string {

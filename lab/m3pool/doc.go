@@ -1,25 +1,23 @@
-// Package m3pool holds the techniques with which Uber's M3 handed batches to goroutines, each
-// beside Freshet's.
+// Package m3pool compares the techniques by which Uber's M3 gave batches to goroutines with
+// Freshet's.
 //
 // M3 started a goroutine for each batch; a channel of tokens bounded their number. A goroutine
-// starts with a stack of 2 KiB, which grows by being copied to one twice as large. Their write
-// path was over 30 calls deep, so almost every batch paid for this, and a helper that was no
-// longer inlined made it worse. Their benchmarks were shallow and never showed it. The cure
-// was a pool of long-lived goroutines, which are replaced now and then so that no large stack
-// lives for ever.
+// starts with a stack of 2 KiB, which grows by being copied to one twice as large. M3's write path
+// was over 30 calls deep, so almost every batch paid for a copy, and a helper that was no longer
+// inlined made it worse. M3's benchmarks were shallow and never showed it. The cure was a pool of
+// long-lived goroutines, which are replaced now and then so that no large stack lives for ever.
 //
 // Run it with
 //
 //	go test -C lab -bench . ./m3pool
 //
 // Benchmarks are named depth/technique. One operation is one batch: the same work, 33 calls
-// deep or one after the other. "regression" has the helper out of line: its frame no longer
-// fits into 4 KiB, so each batch grows its stack once more. "regression fixed" has it inlined,
-// as before the regression: better, and still one growth for each batch. The pools are
-// measured with the regression, which does not affect them. The frames, and so the growths,
-// hold for builds without the race detector. Batches come in bursts, as from a tier that
-// flushes at intervals, and the next burst waits until the one before is done. ns/op is CPU
-// time of all threads, including the pushing one.
+// deep or one after the other. In "regression" the helper is not inlined: the stack no longer fits
+// into 4 KiB, so each batch grows it once more. In "regression fixed" it is inlined, as before:
+// better, but still one growth for each batch. The pools are measured with the regression, which
+// does not affect them. The sizes of frames, and so the growths, hold for builds without the race
+// detector. Batches come in bursts, as from a tier that flushes at intervals, and the next burst
+// waits until the one before is done. ns/op is CPU time of all threads, including the pushing one.
 //
 // There are two ways to see growing stacks, and neither needs a patched compiler. growths/op
 // is exact: the work checks whether one of its variables has moved. growth-% is for programs

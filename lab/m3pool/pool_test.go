@@ -63,7 +63,7 @@ func benchmark(b *testing.B, of func(helper) work) {
 	}
 }
 
-// With every technique and depth, all of the work is done once.
+// Every technique does all of the work once, at every depth.
 func TestTechniques(t *testing.T) {
 	for _, tt := range techniques {
 		for _, do := range []work{deepWork(tt.helper), shallowWork(tt.helper)} {
@@ -81,8 +81,8 @@ func TestTechniques(t *testing.T) {
 	}
 }
 
-// The part of the table that is the same on every machine: with a goroutine for each batch,
-// deep batches grow a stack once, with the regression twice; with a pool hardly ever.
+// With a goroutine for each batch, a deep batch grows a stack once, and twice with the regression.
+// With a pool it hardly ever does. This part of the table is the same on every machine.
 func TestGrowths(t *testing.T) {
 	const n = 20 * burst
 	for i, want := range []struct{ least, most float64 }{{1.5, 2}, {.75, 1}, {0, .05}, {0, .05}} {
@@ -129,7 +129,7 @@ func byChannel(do func(uint64)) (push func(uint64), stop func()) {
 	}
 }
 
-// byPool is ours: several channels, and workers that are replaced.
+// byPool is Freshet's: several channels, and workers that are replaced.
 func byPool(do func(uint64)) (push func(uint64), stop func()) {
 	p := pool.New(pool.Options{Workers: workers, Queue: burst}, do)
 	ctx, cancel := context.WithCancel(context.Background())

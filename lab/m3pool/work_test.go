@@ -9,13 +9,13 @@ import (
 // calls is how deep the work is.
 const calls = 33
 
-// stack watches the stack that it lies on: when the stack is copied, the watch moves with it
-// and finds itself at another address. It must not escape to the heap, so it is never passed
-// to a function that the compiler does not know.
+// stack detects copies of the stack that it lies on: when the stack is copied, its own address
+// changes. It must not escape to the heap, so it is never passed to a function that the compiler
+// does not know.
 type stack struct {
-	at      uintptr // address of the watch itself
+	at      uintptr // its own address
 	growths uint64
-	bytes   uintptr // from the watch to the deepest call
+	bytes   uintptr // from it to the deepest call
 }
 
 func (s *stack) look(deepest uintptr) {
@@ -27,8 +27,8 @@ func (s *stack) look(deepest uintptr) {
 	s.bytes = max(s.bytes, at-deepest)
 }
 
-// work stands for the processing of a batch: it returns its result for x, and what happened to
-// the stack.
+// work stands for the processing of a batch. It returns a result for x, and what happened to the
+// stack.
 type work func(x uint64) (result uint64, seen stack)
 
 // deepWork returns work like a write path: calls within calls, the last of which calls a
@@ -62,8 +62,8 @@ const (
 	outOfLine helper = true // the regression: it has its own stack frame
 )
 
-// call needs 80 bytes of stack, and makes the remaining calls: 33 of them fit into a stack of
-// 4 KiB. It grows the stack before its first line, so no growth goes unseen.
+// call needs 80 bytes of stack, and makes the remaining calls. 33 calls fit into a stack of 4 KiB.
+// The stack grows before the first line of a function, so no growth is missed.
 //
 //go:noinline
 func call(s *stack, x uint64, left int, h helper) uint64 {
@@ -93,8 +93,8 @@ func clone(s *stack, x uint64) uint64 {
 	return local[x>>58]
 }
 
-// The watch is right. Deep work makes a new goroutine grow its stack of 2 KiB once, and twice
-// with the regression. It does not grow the stack of a goroutine that has done such work
+// stack counts growths correctly. Deep work makes a new goroutine grow its stack of 2 KiB once, and
+// twice with the regression. It does not grow the stack of a goroutine that has done such work
 // before. Shallow work fits into any stack.
 func TestStack(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // collections would shrink stacks

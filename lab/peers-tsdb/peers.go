@@ -27,12 +27,12 @@ import (
 type Peer struct {
 	Name     string // the usual spelling
 	Version  string // of the Go module
-	Version2 bool   // it understands remote write 2.0
+	Version2 bool   // whether it understands remote write 2.0
 
 	folder  string   // with its go.mod
 	pkg     string   // to build
 	flags   []string // of go build
-	cgo     bool     // it is released with C code
+	cgo     bool     // whether its releases have C code
 	command func(place) ([]string, error)
 	flush   string // path of a request that makes everything acknowledged visible to queries; empty if it is at once
 }
@@ -79,7 +79,7 @@ func source() (string, error) {
 	return filepath.Join(root, "lab/peers-tsdb"), err
 }
 
-// place is what a peer gets to run with.
+// place is a directory and an address for a peer.
 type place struct {
 	program string
 	dir     string // for its files
@@ -88,7 +88,7 @@ type place struct {
 
 const (
 	startLimit = 30 * time.Second // on a busy machine
-	stopLimit  = 20 * time.Second // some flush once more
+	stopLimit  = 20 * time.Second // some peers flush once more
 	pause      = 20 * time.Millisecond
 )
 
@@ -150,7 +150,7 @@ func (p *Peer) start(cache, dir string) (*Running, error) {
 	r.PID = r.cmd.Process.Pid
 	go func() {
 		defer close(r.ended)
-		_ = r.cmd.Wait() // ended by Stop, or noticed at the next request
+		_ = r.cmd.Wait() // an early end is noticed at the next request
 	}()
 	return r, nil
 }

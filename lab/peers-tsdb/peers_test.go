@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The versions on the page are the pinned ones.
+// The versions that the page shows are the pinned ones.
 func TestVersions(t *testing.T) {
 	for _, p := range All() {
 		text, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
@@ -22,7 +22,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Each peer is told its address and the directory of its files.
+// Each peer's command line has its address and the directory of its files.
 func TestCommands(t *testing.T) {
 	for _, p := range All() {
 		at := place{program: "/program", dir: t.TempDir(), address: "127.0.0.1:18428"}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// gostatsd has releases, but none that Go's versions can name.
+// gostatsd is pinned by its commit, since the names of its releases are no Go versions.
 var gostatsd = Peer{
 	Name: "gostatsd", Version: "v0.0.0-20260617134838-e5cc67e82525", Language: "Go", Tags: true,
 	program: "gostatsd",
@@ -15,8 +15,8 @@ var gostatsd = Peer{
 	plan:    planGostatsd,
 }
 
-// planGostatsd runs it on UDP alone: it has one address, which may be a path in place of UDP.
-// It never asks for a receive buffer.
+// planGostatsd runs it on UDP only, since it can have just one address. It never asks for a receive
+// buffer.
 func planGostatsd(at place) (plan, error) {
 	return plan{
 		command: []string{
@@ -46,7 +46,7 @@ func gostatsdReceived(log []byte) (Received, error) {
 	var good, bad uint64
 	for line := range bytes.Lines(log) {
 		if !bytes.HasPrefix(line, []byte("{")) || !bytes.HasSuffix(line, []byte("}\n")) {
-			continue // another line, or not complete yet
+			continue // another line, or an incomplete one
 		}
 		var report struct {
 			Name  string

@@ -15,8 +15,8 @@ var otelcol = Peer{
 	plan:    planOtelcol,
 }
 
-// Its default for timers passes every value on. A histogram aggregates, as the others do. The
-// receive buffer can be set for Unix sockets only.
+// Its default for timers passes on every value. A histogram aggregates them, like other peers. The
+// receive buffer can be set only for Unix sockets.
 const otelcolConfig = `
 receivers:
   statsd: &statsd

@@ -32,8 +32,8 @@ type Peer struct {
 	Name     string
 	Version  string // of the package, as its registry spells it
 	Language string
-	Tags     bool // it understands the tags of DogStatsD
-	Unixgram bool // it listens on a Unix datagram socket as well as on UDP
+	Tags     bool // whether it understands DogStatsD's tags
+	Unixgram bool // whether it also listens on a Unix datagram socket
 
 	program string // the built program, below the peer's directory
 	build   func(ctx context.Context, p *Peer, home string, out io.Writer) error
@@ -77,7 +77,7 @@ type Received struct {
 	Metrics, Datagrams uint64
 }
 
-// place is what a peer gets to run with.
+// place is a program, a directory and addresses for a peer.
 type place struct {
 	program  string // the built program
 	dir      string // for its own files
@@ -86,7 +86,7 @@ type place struct {
 	admin    string // free TCP host:port, for requests to the peer
 }
 
-// plan is how a peer runs in its place.
+// plan says how to run a peer in its place.
 type plan struct {
 	command  []string
 	received func(context.Context) (Received, error)
@@ -142,7 +142,7 @@ func (at place) write(name, text string) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// read returns what the peer has written into one of its files so far; nothing if the file
+// read returns what the peer has written into one of its files so far. It returns nothing if the file
 // does not exist yet.
 func (at place) read(name string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(at.dir, name))

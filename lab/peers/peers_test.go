@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// statsd is small enough to be built for real: two packages and no compiler.
+// A peer can be built, run, asked and stopped. Statsd is small enough: two packages, no compiler.
 func TestReceivedIsWhatWasSent(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	p := statsd
@@ -66,7 +66,7 @@ func send(t *testing.T, address string, packets, perPacket int) {
 	}
 }
 
-// await asks until the peer has received enough, or a flush should have reported it.
+// await asks until the peer has received enough, or until a flush must have reported it.
 func await(t *testing.T, r *Running, want Received) (got Received) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Flush)
@@ -102,7 +102,7 @@ func TestStartTellsLastWords(t *testing.T) {
 	}
 }
 
-// Each peer is told where to receive, and flushes as often as the others.
+// Each peer's settings say where to receive, and to flush as often as the others.
 func TestPlans(t *testing.T) {
 	for _, p := range All() {
 		t.Run(p.Name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The function beside it ends with it; here at once.
+			// The function beside a peer ends with the peer, here at once.
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			if plan.beside != nil {
@@ -137,7 +137,7 @@ func TestPlans(t *testing.T) {
 					t.Errorf("%q is not set:\n%s", want, settings)
 				}
 			}
-			scraped := p.Name == statsdExporter.Name // by us, each Flush
+			scraped := p.Name == statsdExporter.Name // scraping takes the place of a flush
 			if !scraped && !strings.Contains(settings, "10s") && !strings.Contains(settings, "10000") {
 				t.Errorf("no flush of 10 s is set:\n%s", settings)
 			}
@@ -148,7 +148,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// The versions on the page are the pinned ones.
+// The versions that the page shows are the pinned ones.
 func TestVersions(t *testing.T) {
 	for _, p := range All() {
 		file, pinned := filepath.Join(p.Name, "go.mod"), " "+p.Version
@@ -174,7 +174,7 @@ func sample(t *testing.T, name string) []byte {
 	return text
 }
 
-// The samples are real output of the versions in their names.
+// Each peer's counters are read correctly, from real output of the version in the file's name.
 func TestCounters(t *testing.T) {
 	exporter := func(page []byte) (Received, error) {
 		n, err := counter(page, statsdExporterLines, "")
@@ -203,7 +203,7 @@ func TestCounters(t *testing.T) {
 
 func TestAnswersOfStatsd(t *testing.T) {
 	answers := bufio.NewScanner(bytes.NewReader(sample(t, "statsd-0.9.0.txt")))
-	for _, want := range []uint64{2333, 0} { // in flushes before, since the last
+	for _, want := range []uint64{2333, 0} { // in earlier flushes, since the last flush
 		answer, err := statsdAnswer(answers)
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +217,7 @@ func TestAnswersOfStatsd(t *testing.T) {
 	}
 }
 
-// Telegraf may write while we read.
+// Telegraf's counters are read correctly also while Telegraf writes them.
 func TestUnfinishedLineOfTelegraf(t *testing.T) {
 	whole := "internal_statsd udp_packets_dropped=2i,udp_packets_received=12i 1\n"
 	for text, want := range map[string]Received{

@@ -17,7 +17,7 @@ import (
 const (
 	startLimit  = 30 * time.Second // on a busy machine
 	answerLimit = 10 * time.Second // for an answer; the peer may have a backlog
-	stopLimit   = 10 * time.Second // some flush once more
+	stopLimit   = 10 * time.Second // some peers flush once more
 	pause       = 20 * time.Millisecond
 )
 
@@ -26,8 +26,8 @@ const logFile = "log"
 
 // Running is a running peer.
 type Running struct {
-	UDP      string // host:port that it receives at
-	Unixgram string // path that it receives at, too, or nothing
+	UDP      string // host:port at which it receives
+	Unixgram string // path at which it also receives, or empty
 	PID      int
 
 	at     place
@@ -54,7 +54,7 @@ func run(ctx context.Context, at place, plan plan) (*Running, error) {
 		ended: make(chan struct{}), beside: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
-		_ = cmd.Wait() // ended by Stop, or noticed at the next request
+		_ = cmd.Wait() // an early end is noticed at the next request
 	}()
 	// The function beside the peer lives until Stop, whatever happens to ctx.
 	var alive context.Context
@@ -96,8 +96,8 @@ func (r *Running) ready(ctx context.Context) error {
 	}
 }
 
-// bound reports whether a socket is bound to the peer's addresses. A datagram to find out
-// would be counted.
+// bound reports whether sockets are bound to the peer's addresses. It sends no datagram to find out,
+// since the peer would count it.
 func (r *Running) bound() (bool, error) {
 	if r.Unixgram != "" {
 		if _, err := os.Stat(r.Unixgram); err != nil {
@@ -117,8 +117,7 @@ func (r *Running) bound() (bool, error) {
 	return bytes.Contains(table, fmt.Appendf(nil, ":%04X 00000000:0000 ", number)), err
 }
 
-// Received returns what the peer's counters say now. Counters that are reported at each flush
-// are up to a Flush late.
+// Received returns the peer's counters. Those that are reported at each flush may be one Flush old.
 func (r *Running) Received(ctx context.Context) (Received, error) {
 	select {
 	case <-r.ended:

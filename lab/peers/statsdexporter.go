@@ -47,15 +47,14 @@ func planStatsdExporter(at place) (plan, error) {
 	}, err
 }
 
-// scrapeEvery takes the place of Prometheus for a peer that waits to be scraped: that is its
-// flush.
+// scrapeEvery scrapes a peer in place of Prometheus, at the interval at which others flush.
 func scrapeEvery(ctx context.Context, period time.Duration, page string) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			_, _ = scrape(ctx, page) // Received tells whether the peer is well
+			_, _ = scrape(ctx, page) // Received reports errors of the peer
 		case <-ctx.Done():
 			return
 		}

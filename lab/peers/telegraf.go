@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// telegraf is built only with the plugins that it needs here, by its own build tags: all 300
+// telegraf is built with only the plugins that it needs here, by its own build tags. All 300 would
 // take many minutes and a gigabyte of modules.
 var telegraf = Peer{
 	Name: "telegraf", Version: "v1.37.2", Language: "Go", Tags: true,
@@ -66,8 +66,8 @@ var (
 	telegrafDropped = regexp.MustCompile(`[ ,]udp_packets_dropped=(\d+)i`)
 )
 
-// telegrafReceived reads the last complete line. Telegraf counts datagrams, and those for
-// which it had no room, but not the lines in them.
+// telegrafReceived reads the last complete line. Telegraf counts datagrams, and those that it
+// dropped for lack of room, but not their lines.
 func telegrafReceived(lines []byte) (Received, error) {
 	lines = lines[:bytes.LastIndexByte(lines, '\n')+1]
 	if len(lines) == 0 {

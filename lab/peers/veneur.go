@@ -16,8 +16,8 @@ var veneur = Peer{
 	plan:    planVeneur,
 }
 
-// Without sinks, flushed values are computed and discarded. Readers and workers are as in its
-// example, but for the 96 workers, which are for many cores.
+// Without sinks, it computes flushed values and discards them. The settings are those of its example,
+// except its 96 workers, which are for many cores.
 const veneurConfig = `
 statsd_listen_addresses:
   - udp://%[1]s
@@ -32,7 +32,7 @@ stats_address: %[6]s
 `
 
 func planVeneur(at place) (plan, error) {
-	// It sends its counters to a StatsD server: to us.
+	// It sends its own counters to a StatsD server, which is the lab.
 	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		return plan{}, err

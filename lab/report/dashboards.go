@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Dashboards is how long writes wait for their acknowledgement while dashboards are
-// refreshed, and while none is. It may be of another day than the rest.
+// Dashboards is how long writes wait for their acknowledgement, while dashboards are refreshed and
+// without dashboards. It may be measured on another day than the rest.
 type Dashboards struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
@@ -68,8 +68,8 @@ type WritesBeside struct {
 // goalBeside: 99 of 100 writes beside the dashboards must take less than so many milliseconds.
 const goalBeside = 15.0
 
-// goalFresh: beside the dashboards a query must have 99 of 100 of Freshet's own probes in less
-// than so many milliseconds. A datagram waits for the end of its second.
+// goalFresh: beside the dashboards, queries must return 99 of 100 of Freshet's own probes in less than
+// so many milliseconds. A datagram waits for the end of its second.
 var goalFresh = map[string]float64{"dogstatsd": 1300, "remote_write": 100}
 
 // Cost returns the entry of a database, for adding a run. It makes one if there is none.
@@ -98,7 +98,7 @@ func (d *Dashboards) others() (all []float64, repeated int) {
 	return all, repeated
 }
 
-// disturbed returns in how many runs others took more than they may.
+// disturbed returns in how many runs others took more than allowed.
 func disturbed(others []float64, atMost float64) (n int) {
 	for _, o := range others {
 		if o > atMost {
@@ -114,7 +114,7 @@ func disturbedRule(run string, atMost float64, repeats int) string {
 		run, 100*atMost, repeats)
 }
 
-// repeatedRuns says how many were, and how many of those that count break the rule.
+// repeatedRuns says how many runs were repeated, and how many of those that count break the rule.
 func repeatedRuns(run string, others []float64, repeated int, atMost float64) string {
 	text := fmt.Sprintf("%d of %d %ss were repeated.", repeated, len(others), run)
 	if n := disturbed(others, atMost); n > 0 {
@@ -172,7 +172,7 @@ func (r *Results) dashboards() string {
 	return text
 }
 
-// times are of writes.
+// times formats latencies of writes.
 func (w WritesBeside) times() string {
 	return withSpread(w.P50, significant) + " / " + withSpread(w.P99, significant) + " / " +
 		withSpread(w.Longest, significant)

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// Fairness is how long others wait for their acknowledgements while one tenant sends far more
-// than it may. The halves of a pair have the same server, and the same load and rate of the
-// others, with that tenant and without it.
+// Fairness is how long other tenants wait for their acknowledgements while one sends far more than
+// its limit. The two halves of a pair, with that tenant and without it, have the same server and the
+// same load of the others.
 type Fairness struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
@@ -34,13 +34,13 @@ type Fairness struct {
 	Refused      uint64 `json:"refused"`      // of them
 }
 
-// goalFairness is how many times as long the others may wait, at most.
+// goalFairness is how many times as long the others may wait at most.
 const goalFairness = 1.10
 
-// ratios are of each pair.
+// ratios returns the ratio of each pair.
 func (f *Fairness) ratios() []float64 { return ratios(f.Beside, f.Alone) }
 
-// ratio is the median of the ratios with its confidence interval.
+// ratio formats the median of the ratios with its confidence interval.
 func (f *Fairness) ratio() string {
 	median := Median(f.ratios())
 	low, high := MedianInterval(f.ratios())

@@ -2,8 +2,8 @@ package report
 
 import "fmt"
 
-// What the collector must be like, beside the ratios that each Load has for itself.
-// The collector is always the first of ours.
+// The collector's goals, except the ratios, which are in each Load. The collector is always the first
+// of Freshet's receivers.
 const (
 	goalIdle        = 1.0 // percent of a core, less than
 	goalRate        = 3e6 // metrics a second on one core, more than
@@ -13,24 +13,24 @@ const (
 	goalContext     = 400.0 // bytes a context, at most
 	goalNewContexts = 100e3 // a second, in a storm of them
 
-	// RateReached is the part of a rate that was asked from which on it counts as sent;
-	// below it the sender was the limit.
+	// RateReached is which part of a requested rate must be sent. Below that the sender was the
+	// limit.
 	RateReached = 0.97
 )
 
-// goalRow returns a line of the table: what was measured, in words and as a number, and its
-// bound. The figure has no noise.
+// goalRow returns a row of the table for a figure without noise: its name, the figure as text and as
+// a number, and its bound.
 func goalRow(what, how, is, bound string, reached bool) []string {
 	return verdictRow(what, how, is, bound, verdict(reached))
 }
 
-// runsRow returns the line of a figure of several runs.
+// runsRow returns the row for a figure of several runs.
 func runsRow(what, how string, runs []float64, format func(float64) string, bound string,
 	keeps func(float64) bool) []string {
 	return verdictRow(what, how, withSpread(runs, format), bound, verdictOfRuns(runs, keeps))
 }
 
-// verdictRow returns the line of a goal that noise may leave open.
+// verdictRow returns the row for a goal that noise may leave undecided.
 func verdictRow(what, how, is, bound string, v Verdict) []string {
 	if v != Reached {
 		bound += fmt.Sprintf(", **%s**", v)
@@ -64,8 +64,8 @@ func (r *Results) goals() string {
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 
-// ratioGoals compare the collector with the bare receiver, and the whole server with
-// the collector, turn by turn.
+// ratioGoals compares the collector with the bare receiver, and the whole server with the collector,
+// turn by turn.
 func (r *Results) ratioGoals() (rows [][]string) {
 	row := func(name string, base, c *Cost, goal float64) {
 		rows = append(rows, runsRow(name, fmt.Sprintf("%s: %s, to %s: %s", c.Name, c.micros(), base.Name, base.micros()),
@@ -83,7 +83,7 @@ func (r *Results) ratioGoals() (rows [][]string) {
 	return rows
 }
 
-// memoryGoals are the goals for the load with the most contexts, if it has enough of them.
+// memoryGoals returns the goals for the load with the most contexts, if it has enough of them.
 func (r *Results) memoryGoals() (rows [][]string) {
 	most := r.mostContexts()
 	ours := most.of(Ours)

@@ -12,7 +12,7 @@ func (r *Results) mostContexts() (most Load) {
 	return most
 }
 
-// memory has the memory under the load with the most contexts.
+// memory returns the table of memory under the load with the most contexts.
 func (r *Results) memory() string {
 	most := r.mostContexts()
 	var rows [][]string

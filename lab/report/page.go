@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// sections are the parts of the page between a marker with their name and the next end marker.
+// sections are the generated parts of the page, between a marker with their name and an end marker.
 var sections = []struct {
 	name   string
 	render func(*Results) string
@@ -78,7 +78,7 @@ func (r *Results) machine() string {
 		{"kernel", r.Machine.Kernel},
 		{"processes running before", fmt.Sprintf("%.1f on average, in the last minute", r.Machine.LoadAverage)},
 	}
-	if r.Machine.Stolen != nil { // else nobody looked
+	if r.Machine.Stolen != nil { // otherwise it was not measured
 		rows = append(rows,
 			[]string{
 				"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100**r.Machine.Stolen),
@@ -94,7 +94,7 @@ func (r *Results) machine() string {
 	return text
 }
 
-// of returns the receivers of a group, in the order of their turns.
+// of returns the receivers of a group, in the order in which they took turns.
 func (l *Load) of(g Group) (all []Cost) {
 	for _, c := range l.Costs {
 		if c.Group == g {

@@ -28,8 +28,8 @@ const (
 	barHeight  = 14
 )
 
-// plotStyle is readable on light and dark pages. The bars' colours mean: grey, what
-// the kernel takes; blue, Freshet; pale, others.
+// plotStyle is readable on light and dark pages. Grey bars are bare receivers, which show the kernel's
+// cost, blue ones Freshet, pale ones other servers.
 const plotStyle = `<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .t { font-weight: 600 }
@@ -62,8 +62,8 @@ var legend = []struct {
 	{Peer, "other servers"},
 }
 
-// plot draws a bar for each receiver, in rising order; a line across its end is the spread of
-// the runs.
+// plot draws a bar for each receiver, in rising order. A line across its end shows the spread of the
+// runs.
 func (l *Load) plot() string {
 	costs := l.sorted()
 	largest := 0.0

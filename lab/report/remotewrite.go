@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// RemoteWrite is what databases spend on the same requests of remote write. It may be of
-// another day than the rest, since it compares with nothing there.
+// RemoteWrite is the cost of the same remote write requests in several databases. It may be measured
+// on another day than the rest, with which it is not compared.
 type RemoteWrite struct {
 	Date     string      `json:"date"` // UTC
 	Machine  Machine     `json:"machine"`
@@ -17,8 +17,8 @@ type RemoteWrite struct {
 	Acknowledged []Acknowledged `json:"acknowledged,omitempty"`
 }
 
-// Acknowledged is how long Freshet takes for requests, and for their necessary part: waiting
-// for a worker, appending and committing. Both are by its own clock.
+// Acknowledged is how long Freshet takes for whole requests, and for their necessary part: waiting for
+// a worker, appending and committing. Freshet measures both itself.
 type Acknowledged struct {
 	Load     string    `json:"load"`
 	Pace     string    `json:"pace"`
@@ -27,7 +27,7 @@ type Acknowledged struct {
 	Push     []float64 `json:"push_p99_ms"`
 }
 
-// ratios are of each run.
+// ratios returns the ratio of each run.
 func (a Acknowledged) ratios() []float64 { return ratios(a.Whole, a.Push) }
 
 // Acknowledge returns the entry of a load and pace, for adding a run. It makes one if there is
@@ -70,7 +70,7 @@ type WriteGoals struct {
 type WriteCost struct {
 	Name  string `json:"name"`
 	Group Group  `json:"group"`
-	Not   string `json:"not_measured,omitempty"` // why there is nothing else
+	Not   string `json:"not_measured,omitempty"` // why it was not measured
 
 	Acknowledged uint64 `json:"acknowledged"` // samples, of all runs
 	Found        uint64 `json:"found"`        // of them, by queries afterwards
@@ -105,7 +105,7 @@ func (w *RemoteWrite) Cost(load WriteLoad, name string, group Group) *WriteCost 
 // Lost returns how many acknowledged samples were not found.
 func (c WriteCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
-// row is a line of the table of its load.
+// row returns a row of the table of its load.
 func (c WriteCost) row() []string {
 	if c.Not != "" {
 		return []string{c.Name, c.Not, "", "", "", "", "", ""}
@@ -153,7 +153,7 @@ func (w *RemoteWrite) acknowledgedRows() (rows [][]string) {
 	return rows
 }
 
-// measured says when and where a part was measured, if that may differ from the rest.
+// measured says when and where a part was measured, if not with the rest.
 func measured(date string, m Machine, versions []Version) string {
 	var names []string
 	for _, v := range versions {

@@ -1,20 +1,20 @@
-// Package report holds what the lab measured, and makes docs/performance.md's
-// tables and plots of it. It measures nothing: the same results give the same page.
+// Package report holds the lab's results, and makes the tables and plots of docs/performance.md from
+// them. It measures nothing: the same results give the same page.
 //
-// The files, from the top; each uses names of those below it alone:
+// The files, from the top; each uses only names of files below it:
 //
 //	page.go         the page, section by section
 //	report.go       Results, read and written
-//	techniques.go   each part of them in a file of its own: Go benchmarks,
+//	techniques.go   the parts of the results, a file each: Go benchmarks,
 //	dashboards.go   writes while dashboards are refreshed,
-//	fairness.go     others while one tenant sends far too much,
+//	fairness.go     other tenants while one sends far too much,
 //	remotewrite.go  databases,
 //	memory.go       memory and large numbers of contexts
-//	goals.go        what the collector must be like, and whether it is
+//	goals.go        the collector's goals, and whether it reaches them
 //	plot.go         plots
-//	clock.go        what a process has used
-//	verdict.go      what a run says of a goal
-//	results.go      what one receiver spent
+//	clock.go        the CPU time of a process
+//	verdict.go      what a run shows about a goal
+//	results.go      the cost of each receiver
 //	cells.go        numbers in tables
 //	stats.go        medians and intervals
 package report
@@ -25,8 +25,8 @@ import (
 	"os"
 )
 
-// Results are those of one run of the lab: docs/performance/results.json. Parts
-// that were not measured are empty.
+// Results are the results of one run of the lab, in docs/performance/results.json. Parts that were
+// not measured are empty.
 type Results struct {
 	Date     string    `json:"date"` // UTC, of the beginning, as in 2026-11-21
 	Machine  Machine   `json:"machine"`
@@ -42,7 +42,7 @@ type Results struct {
 	Fairness    *Fairness    `json:"fairness,omitempty"`
 	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
 
-	LeftOut []string `json:"left_out,omitempty"` // what was asked for and not measured, and why
+	LeftOut []string `json:"left_out,omitempty"` // what was wanted but not measured, and why
 }
 
 // Read reads results as Write wrote them.

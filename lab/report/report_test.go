@@ -35,8 +35,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// The ranks are those of tables of the sign test: with 95 % or more, 2 and 8 of 9, 3 and 10
-// of 12, 3 and 12 of 14, where 4 and 11 have 94 %, 6 and 15 of 20, 10 and 21 of 30.
+// MedianInterval has the ranks of published tables of the sign test for at least 95 %: 2 and 8 of 9,
+// 3 and 10 of 12, 3 and 12 of 14 (4 and 11 have 94 %), 6 and 15 of 20, 10 and 21 of 30.
 func TestMedianInterval(t *testing.T) {
 	for n, want := range map[int][2]float64{
 		0: {math.Inf(-1), math.Inf(1)}, 5: {math.Inf(-1), math.Inf(1)},
@@ -56,7 +56,7 @@ func TestMedianInterval(t *testing.T) {
 	}
 }
 
-// sample has each thing once.
+// sample has one of everything.
 func sample() *Results {
 	return &Results{
 		Date:     "2026-11-21",
@@ -233,7 +233,7 @@ func ours(r *Results) *WriteCost { return &r.RemoteWrite.Loads[0].Costs[2] }
 
 func besideOf(r *Results) *DashboardCost { return &r.Dashboards.Databases[1] }
 
-// A reader sees which runs count though they should not.
+// The page says which runs count although they were disturbed.
 func TestDisturbedRunsAreTold(t *testing.T) {
 	r := sample()
 	besideOf(r).Others = []float64{.06, .5}
@@ -259,7 +259,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// Each goal that was missed says so, and none that was reached.
+// The page says of each missed goal that it was missed, and of no other.
 func TestMissedGoals(t *testing.T) {
 	if text := sample().goals(); strings.Contains(text, "missed") {
 		t.Errorf("nothing was missed in\n%s", text)
@@ -328,7 +328,7 @@ func TestMissedGoals(t *testing.T) {
 	}
 }
 
-// A goal that noise hides is neither reached nor missed, and the page says so.
+// The page says of a goal that noise hides that it is neither reached nor missed.
 func TestNotShown(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -359,8 +359,8 @@ func TestNotShown(t *testing.T) {
 	}
 }
 
-// A figure of several runs shows that a goal is reached if each run keeps it, and that it is
-// missed if none does: the bound is not in its range.
+// Several runs show that a goal is reached if each of them reaches it, and that it is missed if none
+// does: the bound lies outside their range.
 func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 	r := sample()
 	if text := r.goals(); strings.Contains(text, string(NotShown)) {
@@ -453,7 +453,7 @@ func TestPageHasAPlaceForEachSection(t *testing.T) {
 	}
 }
 
-// Plots are XML whatever the names, and have a bar for each receiver.
+// Plots are valid XML with any names, and have a bar for each receiver.
 func TestPlots(t *testing.T) {
 	plots := sample().Plots()
 	if len(plots) != 1 || plots["udp.svg"] == "" {
@@ -482,7 +482,7 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// The axis has a handful of lines for any values.
+// The axis has three to eight lines for any values.
 func TestGridStep(t *testing.T) {
 	for largest, want := range map[float64]float64{0.02: 0.005, 0.3: 0.05, 1: 0.2, 7.9: 1, 8.1: 2, 40: 5} {
 		if got := gridStep(largest); got < want*0.999 || got > want*1.001 {
@@ -505,7 +505,7 @@ func TestResultsSurviveTheirFile(t *testing.T) {
 	}
 }
 
-// Runs are added as they are done, so that what is finished is there at any time.
+// Runs are added one by one, so that finished runs are there at any time.
 func TestRunsAreAddedToWhatIsThere(t *testing.T) {
 	r := new(Results)
 	load := Load{ID: "udp", Name: "UDP"}
@@ -528,7 +528,7 @@ func TestRunsAreAddedToWhatIsThere(t *testing.T) {
 	}
 }
 
-// Without another database there is nothing to be compared with, and the rest is as it is.
+// Without another database only the comparison is missing on the page.
 func TestRemoteWriteAlone(t *testing.T) {
 	r := sample()
 	costs := &r.RemoteWrite.Loads[0].Costs

@@ -113,7 +113,7 @@ type Rate struct {
 	Sender    bool      `json:"sender_was_the_limit"` // of one search at least
 }
 
-// Scale is what large numbers of contexts do to the collector.
+// Scale is the collector's cost of large numbers of contexts.
 type Scale struct {
 	Million *Million `json:"million,omitempty"`
 	Storm   *Storm   `json:"storm,omitempty"`

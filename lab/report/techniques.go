@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Techniques are Go benchmarks of the ways to do one thing. They may be of another day than
-// the rest, since they compare with nothing there.
+// Techniques are Go benchmarks of different ways to do one thing. They may be measured on another day
+// than the rest, with which they are not compared.
 type Techniques struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
@@ -111,7 +111,7 @@ func (r *Results) techniques() string {
 		return notMeasured
 	}
 	b := all.Parsing
-	// What holds for all four tables stands once, before the first.
+	// The text that holds for all four tables stands before the first one.
 	conditions := measured(all.Date, all.Machine, all.Versions) +
 		disturbedRule("round", all.OthersAtMost, all.RepeatsAtMost) + "\n\n"
 	head := []string{"what", "how", "ns:", "ratio to ours:", "bytes allocated:", "allocations:"}
