@@ -24,6 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 var (
@@ -160,6 +161,28 @@ func TestConfigurationReference(t *testing.T) {
 		if out, err := check.CombinedOutput(); err != nil {
 			t.Errorf("%s\n%s", example[1], out)
 		}
+	}
+}
+
+// names.md lists all keys of a rule, which configuration.md leaves to it.
+func TestKeysOfRules(t *testing.T) {
+	var listed strings.Builder // first cells of tables
+	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`"+`[^|]+) \|`).FindAllStringSubmatch(read(t, "names.md"), -1) {
+		listed.WriteString(row[1])
+	}
+	n := 0
+	for _, k := range settings.Schema().Keys() {
+		name, is := strings.CutPrefix(k.Path, "mapping.rules[].")
+		if !is || strings.HasPrefix(name, "relabel[].") { // Prometheus' own, as in distributor.relabel
+			continue
+		}
+		n++
+		if !strings.Contains(listed.String(), "`"+name+"`") {
+			t.Errorf("names.md does not list %s", name)
+		}
+	}
+	if n < 10 {
+		t.Errorf("a rule has %d keys only", n)
 	}
 }
 

@@ -85,6 +85,9 @@ func writeReference(w io.Writer, keys []conf.Key) error {
 	var b strings.Builder
 	current := ""
 	for _, k := range keys {
+		if strings.HasPrefix(k.Path, "mapping.rules[]") {
+			continue // names.md explains them with examples
+		}
 		section, _, below := strings.Cut(k.Path, ".")
 		if !below {
 			section = topSection
