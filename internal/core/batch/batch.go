@@ -1,6 +1,6 @@
-// Package batch is the encoding of what one producer's window holds for one shard of one
-// tenant. A batch is the unit that is journalled, that a follower will be fed, and that will
-// travel between processes. Package tile folds batches. Layout: docs/format/batch.md.
+// Package batch encodes what one producer counted in one window, for one shard of one tenant. A
+// batch is what the journal appends and what processes will send to each other. Package tile
+// folds batches. Layout: docs/format/batch.md.
 package batch
 
 import (
@@ -206,8 +206,7 @@ type Reader struct {
 	exemplar Exemplar
 }
 
-// ErrNewer means that a newer version wrote the batch, in a way that this version does not
-// know. That version can read it.
+// ErrNewer means that a newer version wrote the batch, in a form that this version cannot read.
 var ErrNewer = errors.New("written by a newer version")
 
 // ParseHeader returns the header of a batch. It points into b.
@@ -270,8 +269,8 @@ func (r *Reader) Next() *Increment {
 	return nil
 }
 
-// Err returns, after Next returned nil, which increments are missing: malformed ones that were
-// skipped, or all those after the place where the batch is damaged.
+// Err says which increments are missing, once Next has returned nil: malformed ones that Next
+// skipped, or all behind the place where the batch is damaged.
 func (r *Reader) Err() error {
 	switch {
 	case r.err != nil || r.skipped == 0:
@@ -363,9 +362,9 @@ func (i *Increment) AppendBrief(dst []byte) []byte {
 	return append(dst, i.brief...)
 }
 
-// Brief reads what AppendBrief wrote at the front of b, for a series of a kind and a batch
-// whose window starts at second. The key of the increment says only its kind. It is valid until
-// the next call of Next or Brief, and nil if b is malformed.
+// Brief reads what AppendBrief wrote at the front of b. kind is the series' kind, and second
+// the start of the batch's window. The key of the increment has only the kind. The increment is
+// valid until the next call of Next or Brief; it is nil if b is malformed.
 func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
 	r.rest, r.left, r.err = nil, 0, nil
 	r.inc = Increment{Key: kindKeys[kind : kind+1]}

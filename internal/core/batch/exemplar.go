@@ -45,8 +45,8 @@ func (e *Exemplar) Append(dst []byte, base int64) []byte {
 
 var errExemplar = errors.New("exemplar is malformed")
 
-// Parse is the inverse of Append at the front of b. It refuses what the parser of lines
-// refuses. base is not negative.
+// Parse reads what Append wrote at the front of b. It refuses the exemplars that core/dogstatsd
+// refuses in a line. base is not negative.
 func (e *Exemplar) Parse(b []byte, base int64) (rest []byte, err error) {
 	if len(b) == 0 || int(b[0]) >= len(b) {
 		return nil, errExemplar

@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Writer writes a capture. Each record is one Write call below, so that a killed process leaves
-// whole records, unless the writer below splits them.
+// Writer writes a capture. It passes on each record in one Write, so that a killed process
+// leaves whole records, unless the writer below splits them.
 type Writer struct {
 	w         io.Writer
 	buf       []byte // the record being written; reused

@@ -1,7 +1,7 @@
-// Package catalogue decides which claim owns which Prometheus name: for each tenant, the kind
-// that came first under a name, and its metadata. It gives other names to other kinds that
-// claim the name, and to timers whose histograms differ in form. Package mapping makes the
-// claimed names; an adapter saves the catalogue.
+// Package catalogue gives each Prometheus name of a tenant one owner: the kind of metric that
+// claimed it first. It also has the name's metadata. Other kinds that claim the name get other
+// names, and so do timers whose histograms differ in form. Package mapping makes the claimed
+// names; an adapter saves the catalogue.
 //
 // A name must be claimed on one machine: two machines that see the claims in different orders
 // would give the plain name to different kinds. So a sample's series is decided once, where it
@@ -29,8 +29,7 @@ const DefaultMaxNames = 100_000
 // saved all the time.
 const seenStep = 3_600_000
 
-// Entry is one name and its owner: the claim of one kind, and for timers of one form, on one
-// base.
+// Entry is one name and its owner: one kind under one base, for timers also one form.
 type Entry struct {
 	Tenant   string
 	Name     string // the name of the series
@@ -194,9 +193,10 @@ func newEntry(now int64, name string, claim *Claim) *entry {
 	return e
 }
 
-// Peek returns what Resolve would return, except that Resolve may first give names back. It
-// changes nothing. known reports whether the claim has the name already. Peek reports every
-// time what Resolve reports once. Without an event, Owner is the name's owner, if it has one.
+// Peek returns what Resolve would return, and changes nothing. Only if a tenant has all its
+// names may the answers differ, since Resolve first gives unused ones back. known reports
+// whether the claim has the name already. Peek reports every time what Resolve reports once.
+// Without an event, Owner is the name's owner, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -481,8 +481,8 @@ func (t *tenant) taken(e *Entry) bool {
 }
 
 // Forget removes and returns the names that were last seen before a time, in Unix milliseconds.
-// Claims that got another name because of one keep it. A name whose series live longer, by
-// KeepFor, stays. now is in Unix milliseconds.
+// A claim that got another name because one of these was taken keeps it. A name whose series
+// live longer, by KeepFor, stays. now is in Unix milliseconds.
 func (c *Catalogue) Forget(now, before int64) []Entry {
 	c.mu.Lock()
 	var gone []Entry

@@ -26,9 +26,9 @@ const (
 	searchEvery = 10_000
 )
 
-// KeepFor sets how long a name of a kind stays its owner's after the last sample, at least:
-// until no series of it is measured, remembered or repeated. kept is called with the catalogue
-// locked.
+// KeepFor sets how long a name keeps its owner after the last sample, at least. It depends on
+// the kind: by then no series of the name is measured, remembered or repeated. kept is called
+// with the catalogue locked.
 func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

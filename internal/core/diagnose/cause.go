@@ -19,12 +19,12 @@ const (
 )
 
 const (
-	// Listed is the lowest score of a cause that is named. Below it, a healthy process under load
-	// has the same figures.
+	// Listed is the lowest score at which a cause is named. A healthy process under load may
+	// reach lower scores.
 	Listed = 0.2
 
-	// Clear is the lowest score of a cause that counts as found: its effects rank below it.
-	// Alarms should use this threshold.
+	// Clear is the lowest score at which a cause counts as found. Causes that are only its
+	// effects then rank below it. Alarms should use this threshold.
 	Clear = 0.5
 )
 

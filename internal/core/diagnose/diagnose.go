@@ -2,8 +2,8 @@
 // moment, with evidence. The content of a record: docs/format/record.md. The causes and what to
 // do about each: docs/diagnose.md.
 //
-// A record may come from anyone: its parts are bounded before they are decoded, and text that is
-// repeated from it is whatever its author wrote.
+// A record may come from anyone: its parts are bounded before they are decoded, and text quoted
+// from it may say anything.
 //
 // The files, from the top; each uses only names of those below it:
 //
@@ -122,8 +122,8 @@ func ReadRecord(from io.ReaderAt, size int64) (*Diagnosis, error) {
 	return Read(f)
 }
 
-// Read returns what a record shows. A file that is missing or cannot be read costs only what it
-// would have shown.
+// Read names the causes that a record shows. If a file of it is missing or cannot be read, only
+// the evidence in that file is missing.
 func Read(f *record.File) (*Diagnosis, error) {
 	if s := f.Seconds(); s <= 0 || s > maxSeconds {
 		return nil, errTimes

@@ -294,9 +294,9 @@ func (m *moment) culprit(g *grown) string {
 	return text
 }
 
-// GrowingLabel returns the label of a metric with most new values, if they can explain the new
-// series of the last steps, or else one without a name. Series that a limit refuses come again
-// and again, so they explain nothing.
+// GrowingLabel returns the label of a metric that has the most new values, if these explain the
+// new series of the last steps. Otherwise it returns a label without a name. Series that a
+// limit refuses come again and again, so they explain nothing.
 func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	if len(of.Labels) == 0 ||
 		float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {

@@ -18,7 +18,8 @@ const (
 
 const malformedMetric, samplesMetric = "freshet_dogstatsd_malformed_lines_total", "freshet_dogstatsd_samples_total"
 
-// malformedLines are those of one sender, or of a listener if the sender is unknown.
+// malformedLines are the malformed lines of one sender, or of a listener if the sender is
+// unknown.
 type malformedLines struct {
 	tenant, of, reason, example string  // of names the sender, as in "what 10.0.0.1:53 sends"
 	perSecond, share            float64 // share of all its lines

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// Queries: those of dashboards take the processors, or outnumber the turns, so that they wait for
-// each other.
+// Queries take the processors, or there are more queries than turns, so that they wait for each
+// other. Usually dashboards send them.
 const (
 	// The part of the processors that queries take. It does not matter while processors are free.
 	queriesUsual = 0.20

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Stores: some cannot be opened, or lost data. Whatever else is wrong, this needs somebody to fix
-// it.
+// Stores cannot be opened, or lost data. Whatever else is wrong, a person must fix this.
 const (
 	brokenMetric  = "freshet_store_broken"
 	cutMetric     = "freshet_store_wal_cut_bytes_total"

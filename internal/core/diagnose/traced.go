@@ -140,7 +140,7 @@ func (t *tracing) see(e *trace.Event) {
 	t.goroutines[id] = next
 }
 
-// end counts what is under way when the trace ends.
+// end counts the waits and runs that have not ended when the trace does.
 func (t *tracing) end() {
 	for _, g := range t.goroutines {
 		spent := float64(t.last - g.since)

@@ -20,7 +20,7 @@ type Explanation struct {
 	Fault    int
 	Expected string
 
-	// If the line is well-formed, the one that Line names is filled. They point into the line.
+	// Of a well-formed line: the field that Line names is filled, and points into the line.
 	Metric Metric
 	Event  Event
 	Check  Check

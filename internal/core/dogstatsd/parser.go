@@ -6,10 +6,11 @@ import (
 )
 
 // Parser reads the lines of one datagram after another. The zero value is ready for Reset. It
-// does not allocate, except to grow its buffers: marks to a quarter of the largest datagram, the
-// copy to its length, and Metric.Values to the longest packed line, where two bytes make at most
-// one value of eight. Metrics grows the Values of the caller's metrics, and a malformed line
-// those of the metric after the last: a caller that holds many should drop the long ones.
+// does not allocate, except to grow its buffers: marks to a quarter of the largest datagram,
+// the copy to its length, and Metric.Values to the longest packed line: at most 8 bytes for
+// every 2 bytes of the line. Metrics grows the Values of the caller's metrics; a malformed line
+// may grow those of the metric behind the last. A caller that holds many metrics should drop
+// long Values.
 //
 // A Parser belongs to one goroutine. What Next filled is valid until the next call of Next or
 // Reset, or until the datagram's memory is reused.

@@ -16,7 +16,7 @@ type Config struct {
 	Tenants map[string]Override `yaml:"tenants" help:"limits of single tenants, by name"`
 }
 
-// Override has the limits of one tenant that differ from those of all.
+// Override has the limits of one tenant that differ from the general ones.
 type Override struct {
 	MaxSeries             conf.OptionalInt `yaml:"max_series" help:"overrides limits.max_series"`
 	MaxSeriesPerMetric    conf.OptionalInt `yaml:"max_series_per_metric" help:"overrides limits.max_series_per_metric"`

@@ -7,10 +7,10 @@ type unclaimed struct {
 	at    uint32 // Unix seconds, see record.freed
 }
 
-// Key returns the key of the series in a place. The key never changes. Any goroutine may read
-// it without a lock, as long as a holder of the place waits for it to finish: once the last
-// holder leaves, the memory goes to other series. A table whose window another goroutine
-// flushes leaves only after the keys were read.
+// Key returns the key of the series that has a place. It never changes. Any goroutine may read
+// it without a lock while the place has a holder; when the last holder leaves, the memory goes
+// to other series. So a table whose window is being flushed leaves only after the flusher has
+// read the keys.
 func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
 
 // Leave gives up a table's hold on a series. The series leaves with its last holder, except
@@ -41,11 +41,11 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	}
 }
 
-// Load makes a series known that was live before a restart, even over a limit. It has no holder
-// and must be claimed within the claim time; the place of an up/down counter is kept until its
-// total is forgotten, counted from seen, its last sample. Call Load in the order of seen. The
-// series counts as a passer-by until it comes again, because how often it came is not known.
-// Times are Unix nanoseconds.
+// Load makes a series known that was live before a restart, even over a limit. It has no
+// holder: a table must claim it within the claim time. An up/down counter keeps its place until
+// its total is forgotten, counted from seen, its last sample. Call Load in the order of seen.
+// The series counts as a passer-by until it comes again, because how often it came is not
+// known. Times are Unix nanoseconds.
 func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	if len(key) > maxKey { // its next claim is refused as too long
 		return
@@ -147,11 +147,11 @@ func (t *Tenant) late(queue int, now int64, since uint32) bool {
 // leaveLook is how many places one call of LeaveUnclaimed looks at, at most: 1 ms.
 const leaveLook = 1 << 16
 
-// LeaveUnclaimed removes passers-by without a holder if some series wanted a place since after,
-// in Unix nanoseconds. Tables call it when a flood is over, while they let their own passers-by
-// go. The work is bounded, because a restart may leave a million of them: each call starts
-// behind a place, 0 at first, removes no more than most of them, and returns the place that it
-// reached, 0 at the end.
+// LeaveUnclaimed removes passers-by that have no holder and whose places are wanted: see
+// Crowded. after is Unix nanoseconds. Tables call it when a flood is over, while they let their
+// own passers-by go. A restart may leave a million passers-by, so each call does a bounded part
+// of the work: it starts behind a place, 0 at first, removes at most most series, and returns
+// the place that it reached, 0 at the end.
 func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,8 +172,8 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 	return behind
 }
 
-// Crowded reports whether, since a time in Unix nanoseconds, a series was over a limit that
-// leaving place p would relieve. It takes no lock.
+// Crowded reports whether, after a time in Unix nanoseconds, a new series exceeded a limit that
+// the series in place p counts towards. It takes no lock.
 func (t *Tenant) Crowded(p Place, since int64) bool {
 	return t.tenantOver.Load() > since || t.places.metrics.at(t.places.at(p).metric).over.Load() > since
 }

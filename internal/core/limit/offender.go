@@ -231,8 +231,9 @@ type Offender struct {
 	Example string        // labels of a series that had no place
 	Senders []SenderSamples
 
-	// Steady marks a metric that is over a limit all the time, or was when no other was. It is
-	// false for metrics that displace each other among the 16 that are remembered.
+	// Steady is true for a metric that is over a limit all the time, or was while no other
+	// metric was. It is false for metrics that displace each other among the 16 that are
+	// remembered.
 	Steady bool
 }
 

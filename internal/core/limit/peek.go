@@ -2,7 +2,7 @@ package limit
 
 import "github.com/freshet-io/freshet/internal/core/series"
 
-// Prospect is what Admit would answer, and how full the tenant is. A limit of 0 is none.
+// Prospect is what Admit would answer, and how full the tenant is. A limit of 0 means no limit.
 type Prospect struct {
 	Known  bool // it has a place
 	Fate   Fate

@@ -56,8 +56,7 @@ type Relabel struct {
 	Action       string   `yaml:"action" help:"replace (default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`
 }
 
-// Optional is a text that may be missing. An empty text means something else than a missing
-// one.
+// Optional is a text that may be missing, which differs from an empty text.
 type Optional struct {
 	Text  string
 	Given bool

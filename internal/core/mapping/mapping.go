@@ -89,8 +89,8 @@ type Output struct {
 	Kind   series.Kind
 	Name   string // the value of __name__; the caller may set another valid name
 	Policy *series.Policy
-	// Buckets is the upper bounds of a timer with classic buckets as text, else empty. Timers
-	// with different Buckets cannot be one series.
+	// Buckets has the upper bounds of a timer with classic buckets, as text; it is empty for
+	// others. Timers with different Buckets cannot be one series.
 	Buckets string
 	Source  uint64  // which value of a gauge that a rule merges by sum, min or max; else 0
 	Scale   float64 // factor of each value; 1 for sets and checks

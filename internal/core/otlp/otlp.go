@@ -43,11 +43,11 @@ type Converted struct {
 	Refused outcome.Outcome
 }
 
-// Convert adds the series of m to two requests that the caller has begun, and finishes both: to
-// gets cumulative values, deltas gets values of delta temporality, which are what was added
-// since the point before. In deltas a series has the type counter if it only grows, gauge if it
-// may fall, or histogram for a native histogram or a part of a classic one. Convert uses up m.
-// It calls room with the bytes of both requests before they grow; an error of room ends the
+// Convert adds the series of m to two requests that the caller has begun, and finishes both.
+// Cumulative values go to to. Values of delta temporality, what was added since the point
+// before, go to deltas: there a series has the type counter if it only grows, gauge if it may
+// fall, or histogram for a native histogram or a part of a classic one. Convert uses up m. It
+// calls room with the bytes of both requests before they grow; an error of room ends the
 // conversion and is returned. After an error neither request may be used.
 //
 // Each refused data point counts as one sample.

@@ -26,16 +26,16 @@ const (
 	RemoteWrite = "remote_write"
 )
 
-// Mark is common to the probes of one Freshet and to no other line: an application's own gauge
+// Mark is in every probe of one Freshet and in no other line. So an application's own gauge
 // freshet_probe is another series.
 type Mark struct {
 	id     string // label prober
 	prefix string // of every datagram
 }
 
-// NewMark returns the mark of the collector that is the producer with that number. It is the same
-// after a restart, and so are its series, and the datagrams that a restart in place finds in a
-// socket.
+// NewMark returns the mark of the collector with this producer number. A restart does not
+// change the mark. So the series stay the same, and a restart in place knows the probes that it
+// finds in a socket.
 func NewMark(producer uint64) *Mark {
 	var text [8]byte
 	binary.BigEndian.PutUint64(text[:], producer)

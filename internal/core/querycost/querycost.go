@@ -36,7 +36,7 @@ const (
 // Others is the ID of the row of all queries without room.
 const Others = "others"
 
-// Asker identifies who asks, as far as the request tells.
+// Asker is the sender of a query, as far as the request tells.
 type Asker struct {
 	sender.Sender
 	Dashboard, Panel string // of Grafana; empty if the request did not say

@@ -306,9 +306,8 @@ func (q *Queue) damaged(d segment.Damage) {
 	}
 }
 
-// Done marks the frame that Peek returned last as no longer needed. It reports whether the frame
-// still counted, which it does not if it was given up meanwhile. After an error a restart may
-// return the frame again.
+// Done marks the frame that Peek returned last as no longer needed. counted is false if the
+// queue gave the frame up meanwhile. After an error a restart may return the frame again.
 func (q *Queue) Done() (counted bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -321,8 +320,8 @@ func (q *Queue) Done() (counted bool, err error) {
 	return true, q.save()
 }
 
-// Waiting returns what is not done, and the time of the oldest waiting frame, 0 for none. Between
-// Done and the next Peek, that is the time of the frame before.
+// Waiting returns the frames that are not done, and the time of the oldest one, 0 for none.
+// Between Done and the next Peek, it is the time of the frame that is done.
 func (q *Queue) Waiting() (sum Amount, oldest int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package record describes what is kept of a moment in which something was wrong: one zip file
-// with profiles, an execution trace and metrics of the process. role/recorder makes records, and
+// Package record describes a record: one zip file with profiles, an execution trace and metrics
+// of the process, taken at a moment when something was wrong. role/recorder makes records, and
 // core/diagnose reads causes out of them. The content of each file: docs/format/record.md.
 package record
 

@@ -92,7 +92,7 @@ func (c Config) generation(pod, round int) int {
 	return (replaced-pod-1)/c.pods() + 1
 }
 
-// Load has the requests of a round, and overwrites them with those of the next.
+// Load has the requests of a round, and overwrites them with the requests of the next.
 type Load struct {
 	Config
 	requests []request

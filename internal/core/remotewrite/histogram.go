@@ -31,7 +31,7 @@ type Count struct {
 // CountForm is the type in which a Count was sent.
 type CountForm uint8
 
-// The forms.
+// The forms of a Count.
 const (
 	NoCount CountForm = iota
 	IntegerCount

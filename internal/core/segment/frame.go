@@ -94,8 +94,8 @@ func (f *Format) AppendFrame(dst []byte, mark uint32, frame *Frame) []byte {
 	return dst
 }
 
-// WriteFrame writes a frame whose payload is parts, one after the other, instead of
-// frame.Payload: they may be too long to copy. w keeps an error.
+// WriteFrame writes a frame. Its payload is the parts in order, not frame.Payload: they may be
+// too long to copy. w keeps its first error.
 func (f *Format) WriteFrame(w *bufio.Writer, mark uint32, frame *Frame, parts ...[]byte) error {
 	length := 0
 	for _, part := range parts {

@@ -63,7 +63,7 @@ type Reader interface {
 	Sync() error
 }
 
-// Format distinguishes the files of one log from those of others.
+// Format distinguishes the files of one log from the files of other logs.
 type Format struct {
 	Noun       string // "journal segment", in errors
 	Magic      string // 8 bytes, begins the file

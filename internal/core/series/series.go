@@ -99,8 +99,7 @@ func AppendLabel(dst []byte, name, value string) []byte {
 var errKey = errors.New("series key is malformed")
 
 // ParseKey is the inverse of AppendKey. The labels are copies. It refuses labels that are
-// unsorted, repeated or empty: a key that AppendKey did not write must not be a second spelling
-// of a series.
+// unsorted, repeated or empty, so that each series has only one key.
 func ParseKey(key []byte) (Kind, labels.Labels, error) {
 	if len(key) == 0 || !Kind(key[0]).Valid() {
 		return 0, labels.EmptyLabels(), errKey

@@ -81,8 +81,8 @@ func New() *Cache {
 	return &Cache{seed: maphash.MakeSeed(), spellings: make([]spelling, 1), series: make([]Series, 1)}
 }
 
-// Cursor is a position in one request. It expects the request's series in the order of the last
-// request, which saves hashing them.
+// Cursor is a position in a request. It expects the series in the order of the request before;
+// a series that comes in its turn is found without hashing.
 type Cursor struct {
 	last    uint32 // the spelling found last
 	hash    uint64 // of the last spelling that was not found
@@ -187,8 +187,8 @@ func mix(hash, symbol uint64) uint64 {
 	return high ^ low ^ hash<<1
 }
 
-// Add remembers the spelling of s as one of series n, or of Dropped. The last Find with u must
-// have missed it.
+// Add remembers the spelling of s as one of series n, or of Dropped. Call it after Find with u
+// returned 0 for s.
 func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n Number) {
 	var key []byte
 	length := uint32(0)

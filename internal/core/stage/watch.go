@@ -65,8 +65,8 @@ func (w *Watch) OnOver(f func(*Trip)) { w.over.Store(&f) }
 // must not keep the trip.
 func (w *Watch) OnEnd(f func(*Trip)) { w.ended.Store(&f) }
 
-// End counts a trip in all stages that it passed. It also times the trip, unless it is one of
-// many requests. Call it once, and do not use the trip for another batch.
+// End counts a trip in all stages that it passed, and times it there. Of very many requests it
+// times only some. Call it once, and do not use the trip for another batch.
 func (w *Watch) End(t *Trip) {
 	if w == nil {
 		return
@@ -111,8 +111,8 @@ func (b *Budgets) Over(t *Trip) (s Stage, spent time.Duration, over bool) {
 	return 0, 0, false
 }
 
-// Count adds samples of a stage that does not watch all trips. Watched trips of such a stage
-// have no samples of their own.
+// Count adds samples of a stage in which only some batches have a trip. These trips carry no
+// samples, so that none counts twice.
 func (w *Watch) Count(s Stage, i Input, samples uint64) {
 	if w != nil {
 		w.samples[i][s].Add(samples)

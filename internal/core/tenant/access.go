@@ -39,8 +39,8 @@ type Grant struct {
 	Read, Write bool
 }
 
-// ErrNoToken means that the request did not authenticate. Any other error of Access.Grant
-// means that it did, and may not do this.
+// ErrNoToken means that the request did not authenticate. With any other error of Access.Grant
+// it did, but may not do what it asks for.
 var ErrNoToken = errors.New("not authenticated")
 
 // ByHeader trusts the tenant header, which a proxy sets. known are the names that it may

@@ -14,9 +14,9 @@ type Config struct {
 	UpDownTTL  time.Duration
 	OutOfOrder time.Duration // how far before the last boundary a |T gauge may be; used from the next boundary on
 
-	// Full are the tenants for which too much waits to be stored. Their tiles repeat no series:
-	// otherwise what waits would grow at each boundary although nothing is counted. Full holds
-	// for one boundary; the Config that shards share has none.
+	// Full lists the tenants whose backlog of samples to be stored is full. Their tiles repeat
+	// no values: otherwise the backlog would grow at each boundary although nothing is counted.
+	// Full holds for one boundary; it is empty in the Config that shards share.
 	Full []string
 }
 

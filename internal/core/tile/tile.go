@@ -268,10 +268,10 @@ type Closed struct {
 }
 
 // Close ends the tile up to boundary, which must be the next one, or any later one while the
-// shard rests. It returns the samples to store, in order of tenant, series and time. The samples
-// stay part of the open set until Stored. Whether earlier samples of a tenant are stored does not
-// matter here, so no store holds up a shard. The times to live are config's, so that a replay can
-// close with those of its time.
+// shard rests. It returns the samples to store, in order of tenant, series and time. The
+// samples stay part of the open set until Stored. Whether earlier samples of a tenant are
+// stored does not matter here, so no store holds up a shard. The times to live are those of
+// config, so that a replay can close with the times of then.
 func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
@@ -314,9 +314,9 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	return closed
 }
 
-// Rests reports whether the shard holds only totals of up/down counters, all of them handed out:
-// its next tiles would repeat the last one. Such totals survive weeks in which nothing ran, whose
-// tiles need not be made.
+// Rests reports whether the shard holds only totals of up/down counters, all of them handed
+// out: its next tiles would repeat the last one. So when nothing ran for weeks, the tiles of
+// that time need not be made.
 func (s *Shard) Rests() bool {
 	if s.series != s.upDowns {
 		return false
@@ -400,8 +400,9 @@ func (s *Shard) Since(tenantName string) int64 {
 	return s.closed
 }
 
-// Unstored yields each tenant that has something here, with the end of its first tile that is not
-// stored, in Unix milliseconds: a waiting tile, or the one that closes next.
+// Unstored yields each tenant that has series or waiting samples here, with the end of its
+// first tile that is not stored, in Unix milliseconds: a waiting tile, or the one that closes
+// next.
 func (s *Shard) Unstored() iter.Seq2[string, int64] {
 	return func(yield func(string, int64) bool) {
 		for name, t := range s.tenants {

@@ -26,7 +26,7 @@ func (w *Waiting) len() (n int) {
 	return n
 }
 
-// sampleBytes is the size of a Sample, histogramBytes that of a histogram without spans and
+// sampleBytes is the size of a Sample, histogramBytes the size of a histogram without spans and
 // buckets.
 const (
 	sampleBytes    = 56

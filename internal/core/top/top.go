@@ -1,6 +1,6 @@
-// Package top counts what is busiest, for people who look: samples by metric, datagrams by
-// sender, values by label. All of it is bounded, and one row counts whatever found no room. The
-// collector decides when to feed it: only while somebody looks.
+// Package top counts what is busiest: samples by metric, datagrams by sender, values by label.
+// All of it is bounded, and one row counts whatever found no room. The collector feeds it only
+// while a client asks for it.
 package top
 
 import (
@@ -11,7 +11,7 @@ import (
 // Span is how many seconds rates look back: DogStatsD clients may flush only every ten.
 const Span = 10
 
-// Amount is what came in some seconds.
+// Amount is the traffic of some seconds.
 type Amount struct {
 	Count     uint64 // samples, datagrams or requests
 	Bytes     uint64 // of datagrams, or of decompressed requests
@@ -28,8 +28,8 @@ func (a *Amount) add(b Amount) {
 	a.Malformed += b.Malformed
 }
 
-// recent is what came in each of the last seconds. It has two more than rates look at: one that
-// is being filled, and one that may be late.
+// recent is the traffic of each of the last seconds. It has two more than rates look at: one
+// that is being filled, and one that may be late.
 type recent [Span + 2]second
 
 type second struct {

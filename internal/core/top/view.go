@@ -2,8 +2,8 @@ package top
 
 import "github.com/prometheus/prometheus/model/labels"
 
-// View shows what is busiest in a tenant, to people and to core/diagnose: a server's answer and the
-// records have it as JSON. Rates cover the Seconds whole seconds before End.
+// View shows what is busiest in a tenant: servers answer it as JSON, and records keep it for
+// core/diagnose. Rates cover the Seconds whole seconds before End.
 type View struct {
 	Tenant    string          `json:"tenant"`
 	End       int64           `json:"end"` // Unix seconds
@@ -52,8 +52,8 @@ type ViewMalformed struct {
 	Example   string  `json:"example,omitempty"` // one of the lines, cut off after 200 bytes
 }
 
-// ViewListener is what a listener received in the last 15 s, always counted: it includes a client
-// that flushes each 10 s.
+// ViewListener is what a listener received in the last 15 s, so that a client that flushes
+// every 10 s is in it. It is counted all the time.
 type ViewListener struct {
 	Listener  string  `json:"listener"`
 	Lines     float64 `json:"lines_per_second"`

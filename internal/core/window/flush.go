@@ -106,10 +106,9 @@ type noted []uint8
 // noteWindows is the length of a turn: 17 minutes, if windows are seconds.
 const noteWindows = 1024
 
-// InUse yields keys of series in the window, for callers that track what is in use and can be
-// some minutes late. It yields a series in its first window, and then again in the first window
-// that has the series after a turn of noteWindows windows. Call it before Flush, once for each
-// window in order.
+// InUse yields the keys of series in use, for a caller that may learn of them some minutes
+// late. It yields a series in its first window, and from then on once in about noteWindows
+// windows, as long as samples come. Call it before Flush, once for each window in order.
 func (w *Window) InUse() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
@@ -128,9 +127,9 @@ func (w *Window) InUse() iter.Seq[[]byte] {
 	}
 }
 
-// Flush adds increments of the window to out, which must have begun with the window's second,
-// until out has so many bytes or all are added, and reports whether all are. The window then
-// goes back to its table.
+// Flush adds increments of the window to out until all are added or out has so many bytes, and
+// reports whether all are. out must have begun with the window's second. When all are added,
+// the window goes back to its table.
 func (w *Window) Flush(out *batch.Writer, bytes int) (done bool) {
 	w.fill(w.records, w.extras, w.policies)
 	for number := range w.numbers() {

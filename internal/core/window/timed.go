@@ -12,10 +12,9 @@ import (
 // search that a client with wild times costs.
 const maxTimed = 1024
 
-// MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock. A
-// gauge is written at its own time and waits in memory until then; from further ahead it would
-// have to be written at a time that its sender did not give. Counts only join a tile by their
-// time, so any time is taken.
+// MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock: the
+// value waits in memory until then, and is written at that time. Values further ahead are
+// refused. Counts have no such bound, since their time only chooses a tile.
 const MaxAhead = 60
 
 // keepTimed is how many timed values a series keeps memory for from window to window.

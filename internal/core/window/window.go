@@ -22,8 +22,9 @@ type Resolver interface {
 	ResolveMetric(m *dogstatsd.Metric) Resolution
 	ResolveCheck(c *dogstatsd.Check) Resolution
 
-	// UpDown reports whether a rule makes a count an up/down counter, so that it may go down.
-	// The table asks for negative counts of contexts that it does not hold. It takes no place.
+	// UpDown reports whether a rule makes a count an up/down counter, which may go down. The
+	// table asks for negative counts of contexts that it does not hold. The answer takes no
+	// place for the series.
 	UpDown(m *dogstatsd.Metric) bool
 
 	// ResolveOverflow returns the overflow series of a metric name, kind and policy, under

@@ -10,7 +10,8 @@ import (
 
 // Ref is the place of a block in its Arena. The zero Ref is no block.
 //
-// Below largeRef it counts units from the first chunk on; above, large blocks.
+// Below largeRef a Ref counts units of memory from the first chunk on. From there it numbers
+// the large blocks.
 type Ref uint32
 
 const (

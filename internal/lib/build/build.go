@@ -7,8 +7,9 @@ import (
 	"runtime/debug"
 )
 
-// Version is what the linker gave to main, empty for builds that are no release: those have
-// the version that the Go command derives from git. main sets it before anything reads it.
+// Version is the version of a release. The linker gives it to main, which sets it before
+// anything reads it. In other builds it is empty, and the version is the one that the Go
+// command derives from git.
 var Version string
 
 // Info is a build.

@@ -59,7 +59,8 @@ type ExitError struct{ Code int }
 
 func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// Exit is the error by which a command ends with a code and prints nothing more, nil for OK.
+// Exit returns the error by which a command ends with a code and prints nothing more. It is nil
+// for OK.
 func Exit(code int) error {
 	if code == OK {
 		return nil

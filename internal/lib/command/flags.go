@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// DurationFlag adds a flag that is read as durations in the configuration are.
+// DurationFlag adds a flag for a duration, written as in the configuration.
 func DurationFlag(flags *pflag.FlagSet, name string, preset time.Duration, help string) *time.Duration {
 	d := preset
 	flags.Func(name, help, func(text string) error {

@@ -19,8 +19,8 @@
 // `show:"url"` the passwords and queries of URLs. Shown, Diff, problems and the text of flags obey
 // them; Settings shows everything.
 //
-// What a value means, and which values go together, is the section's business: see Validator. Which
-// file is read, and when, is the caller's.
+// Each section checks what its values mean and which of them go together: see Validator. The
+// caller decides which file is read, and when.
 //
 // The files, from the top; each uses only names from files below it:
 //

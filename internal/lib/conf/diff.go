@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Change is one difference between two configurations. Old and New are written as in a file, except
-// for secrets, which may look the same. One of them is empty if an element, or a key of an element,
-// is in one configuration only.
+// Change is one difference between two configurations. Old and New are written as in a file,
+// but secrets are hidden, so that both may look the same. One of them is empty if an element,
+// or a key of an element, is in one configuration only.
 type Change struct {
 	Path    string `json:"key"` // "dogstatsd.udp", "rules[2].name"
 	Old     string `json:"old"`

@@ -16,7 +16,8 @@ import (
 
 var name = os.Getenv("FRESHET_FAULT")
 
-// Run is where the ingester begins: busy goroutines leave no processor to others.
+// Run is called when the ingester begins. For starvation it starts busy goroutines that leave
+// no processor to others.
 func Run() {
 	if name != "starvation" {
 		return
@@ -38,7 +39,7 @@ func busy() {
 // held is a lock that each request takes and holds for long.
 var held sync.Mutex
 
-// Push is where a request with so many samples reaches the ingester.
+// Push is called when a request with so many samples reaches the ingester.
 func Push(samples int) {
 	switch name {
 	case "lock":

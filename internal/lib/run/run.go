@@ -1,4 +1,4 @@
-// Package run starts the parts of a process, each when the things it needs are there, and
+// Package run starts the parts of a process, each once the parts that it needs are ready. It
 // stops them in reverse order, each only after all parts that feed it have ended.
 package run
 

@@ -41,7 +41,7 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// New returns shares of a capacity. One party may have at most each of it, and may have at
+// New returns shares of a capacity. One party may have at most each of the capacity, and at
 // most waiting requests in its queue.
 func New(capacity, each int64, waiting int) *Shares {
 	return &Shares{capacity: capacity, each: each, waiting: waiting, parties: map[string]*party{}}

@@ -20,7 +20,7 @@ type Conversion struct {
 	Notes []Note // what differs from before
 }
 
-// Note is one thing that differs from before.
+// Note describes one thing that will not be as it was with statsd_exporter.
 type Note struct {
 	Line int    `json:"line"` // of the mapping in its file; 0 for the defaults
 	Text string `json:"text"`
