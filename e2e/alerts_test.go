@@ -67,7 +67,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 		if _, err := p.get("/api/v1/query", url.Values{"query": {rule.Expr}}); err != nil {
-			t.Errorf("%s: %v", rule.Alert, err)
+			t.Errorf("the expression of %s: %v", rule.Alert, err)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 			out, err := exec.Command(freshet,
 				append([]string{"bench", "remote-write", "--json", "--series", "1000", "--batch", "300"}, args...)...).Output()
 			if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-				t.Fatalf("%v, %s", err, failed.Stderr)
+				t.Fatalf("bench: %v, %s", err, failed.Stderr)
 			}
 			var a struct {
 				Run struct {
@@ -37,7 +37,7 @@ func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 				}
 			}
 			if err := json.Unmarshal(out, &a); err != nil {
-				t.Fatalf("%v in %s", err, out)
+				t.Fatalf("bench printed no JSON: %v in %s", err, out)
 			}
 			r := a.Run
 			if r.Sent < 2000 || r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries ||

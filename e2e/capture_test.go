@@ -58,7 +58,7 @@ func TestCaptureAndReplay(t *testing.T) {
 			Name, Type string
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Type != "counter" {
-			t.Fatalf("%s: %v", line, err)
+			t.Fatalf("replay --print printed %s: %v", line, err)
 		}
 		printed++
 	}
@@ -77,7 +77,7 @@ func TestCaptureAndReplay(t *testing.T) {
 			if got, err := second.value(query); err != nil {
 				return err
 			} else if uint64(got) != want {
-				return fmt.Errorf("%s = %v, want %d", query, got, want)
+				return fmt.Errorf("%s is %v, want %d", query, got, want)
 			}
 		}
 		return nil
@@ -91,7 +91,7 @@ func TestTail(t *testing.T) {
 	all := startTail(t, p)
 	wanted := startTail(t, p, "--name", "page_*", "--tag", "env:prod", "--pid", fmt.Sprint(os.Getpid()))
 	malformed := startTail(t, p, "--malformed")
-	eventually(t, startLimit, "three taps", func() error { return wantMetric(p, "freshet_taps", 3) })
+	eventually(t, startLimit, "all three tails are connected", func() error { return wantMetric(p, "freshet_taps", 3) })
 
 	conn, err := net.Dial("unixgram", p.Unixgram)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *tailing) next(t *testing.T) (l tailLine) {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(text, &l); err != nil {
-		t.Fatalf("%s: %v", text, err)
+		t.Fatalf("tail printed %s: %v", text, err)
 	}
 	return l
 }
@@ -192,7 +192,7 @@ func command(t *testing.T, args ...string) string {
 func wantMetric(p *process, name string, want float64) error {
 	got, err := p.ownMetric(name)
 	if err == nil && got != want {
-		err = fmt.Errorf("%s is %v, not %v", name, got, want)
+		err = fmt.Errorf("%s is %v, want %v", name, got, want)
 	}
 	return err
 }

@@ -372,7 +372,7 @@ func (r *run) checkEvent(t *testing.T, p *process, op operation) {
 		Key      string   `json:"aggregation_key"`
 	}
 	var events []event
-	eventually(t, 20*time.Second, "the event", func() error {
+	eventually(t, 20*time.Second, "the client has sent one event", func() error {
 		err := p.ask("/api/v1/events", url.Values{"tag": {op.Tags[0]}, "text": {"SECOND"}}, &events)
 		if err == nil && len(events) != 1 {
 			err = fmt.Errorf("there are %d events", len(events))

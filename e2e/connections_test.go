@@ -68,7 +68,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		r.Header.Set("X-Scope-OrgID", tenant)
 		answer, err := (&http.Client{Timeout: time.Minute}).Do(r)
 		if err != nil || answer.Body.Close() != nil || answer.StatusCode != http.StatusNoContent {
-			t.Errorf("%s: %v %v", tenant, answer, err)
+			t.Errorf("a write of %s: %v %v", tenant, answer, err)
 		}
 	}
 	const series = 25_000 // so that a window is more than a MiB of journal

@@ -62,7 +62,7 @@ func TestDashboards(t *testing.T) {
 		if status, text, _, err := p.write("application/x-protobuf",
 			pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, "dashboards_written")))); err != nil ||
 			status != http.StatusNoContent {
-			return fmt.Errorf("%d %s %v", status, text, err)
+			return fmt.Errorf("a write: %d %s %v", status, text, err)
 		}
 		increment(t, p, "dashboards", 1)
 		var empty []string
@@ -80,7 +80,7 @@ func TestDashboards(t *testing.T) {
 		}
 		if len(empty) > 0 {
 			slices.Sort(empty)
-			return fmt.Errorf("%d have none:\n%s", len(empty), strings.Join(empty, "\n"))
+			return fmt.Errorf("%d expressions have none:\n%s", len(empty), strings.Join(empty, "\n"))
 		}
 		return nil
 	})
@@ -192,6 +192,6 @@ func TestPromtool(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "../.cache/promtool", "check", "rules",
 		"../deploy/alerts.yaml").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "SUCCESS") {
-		t.Errorf("%v; `make test` installs promtool\n%s", err, out)
+		t.Errorf("promtool, which `make test` installs: %v\n%s", err, out)
 	}
 }

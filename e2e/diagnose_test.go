@@ -24,7 +24,7 @@ func diagnosis(t *testing.T, args ...string) (found diagnose.Diagnosis) {
 		t.Fatalf("%s: %v", cmd, err)
 	}
 	if err := json.Unmarshal(text, &found); err != nil {
-		t.Fatalf("%v in %s", err, text)
+		t.Fatalf("diagnose printed no JSON: %v in %s", err, text)
 	}
 	return found
 }
@@ -78,7 +78,7 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 		}
 		for _, want := range []string{"metric flood_requests", "label request_id", sender} {
 			if !strings.Contains(d.Causes[0].Title, want) {
-				t.Errorf("%s: %q does not say %q", what, d.Causes[0].Title, want)
+				t.Errorf("the first cause of %s is %q, which lacks %q", what, d.Causes[0].Title, want)
 			}
 		}
 	}

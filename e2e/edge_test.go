@@ -130,7 +130,7 @@ func (n *nginx) getTraced(route, trace string) error {
 	}
 	defer answer.Body.Close()
 	if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK || string(body) != "ok" {
-		return fmt.Errorf("%s %q %w", answer.Status, body, err)
+		return fmt.Errorf("nginx answered %s %q %w", answer.Status, body, err)
 	}
 	n.sent.Add(1)
 	return nil
@@ -239,7 +239,7 @@ func (n *nginx) ledger(p *process) {
 			return err
 		}
 		if s := now.Samples; s.Difference != 0 || len(s.Malformed) > 0 || len(s.Refused) > 0 {
-			return fmt.Errorf("%+v", s)
+			return fmt.Errorf("the ledger has %+v", s)
 		}
 		return nil
 	})
@@ -266,7 +266,7 @@ func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
 	eventually(t, 20*time.Second, "the rest is counted", func() error {
 		v, err := p.value("sum(http_requests)")
 		if err != nil || v < float64(most-100) || v > float64(most) {
-			return fmt.Errorf("%v of %d, of which %d were counted before, %w", v, most, before, err)
+			return fmt.Errorf("%v of %d requests are counted, %d of them before the kill; %w", v, most, before, err)
 		}
 		return nil
 	})
@@ -332,7 +332,7 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 	for _, route := range routes {
 		for range 3 {
 			if err := n.get(route); err != nil {
-				t.Fatalf("%q: %v", route, err)
+				t.Fatalf("a request with route %q: %v", route, err)
 			}
 		}
 	}
@@ -381,7 +381,7 @@ func TestEdgeClassicBuckets(t *testing.T) {
 	} {
 		eventually(t, 30*time.Second, "the buckets are stored", func() error {
 			if v, err := p.value(expr); err != nil || v != want {
-				return fmt.Errorf("%s is %v, not %v, %w", expr, v, want, err)
+				return fmt.Errorf("%s is %v, want %v; %w", expr, v, want, err)
 			}
 			return nil
 		})
@@ -407,7 +407,7 @@ func TestEdgeExemplars(t *testing.T) {
 		found, err := p.exemplars("http_request_duration")
 		if err != nil || len(found) != 1 || found[0].Series["route"] != "home" || found[0].Labels["trace_id"] != trace ||
 			found[0].Value < 0 || found[0].Value > 60 {
-			return fmt.Errorf("%+v, %v", found, err)
+			return fmt.Errorf("the exemplars are %+v, %v", found, err)
 		}
 		return nil
 	})

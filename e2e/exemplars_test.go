@@ -81,7 +81,7 @@ func TestExemplars(t *testing.T) {
 			`{__name__=~"bad_one|no_measurement|classic_time_(sum|count)"}`:   nil,
 		} {
 			if got, err := p.exemplars(expr); err != nil || !reflect.DeepEqual(got, want) {
-				return fmt.Errorf("%s: %v, %+v; want %+v", expr, err, got, want)
+				return fmt.Errorf("exemplars of %s: %v, %+v; want %+v", expr, err, got, want)
 			}
 		}
 		return nil

@@ -41,7 +41,7 @@ forward:
 				kind, m = remoteWriteV1, v1Of(requestV2(at, float64(len(sent)), "forwarded"))
 			}
 			if status, text, _, err := p.write(kind, pack(t, m)); err != nil || status != http.StatusNoContent {
-				t.Fatalf("%d %s %v", status, text, err)
+				t.Fatalf("a write: %d %s %v", status, text, err)
 			}
 			sent = append(sent, fmt.Sprint(float64(at)/1000, len(sent)))
 		}
@@ -63,7 +63,7 @@ forward:
 	eventually(t, 30*time.Second, "everything is there", func() error {
 		results, err := other.query("forwarded[10m]")
 		if err != nil || len(results) != 1 {
-			return fmt.Errorf("%v, %v", results, err)
+			return fmt.Errorf("the results are %v, %v", results, err)
 		}
 		var got []string
 		for _, v := range results[0].Values {

@@ -164,7 +164,7 @@ func (p *process) askTotals() (a totals, err error) {
 func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 	t.Helper()
 	var first totals
-	eventually(t, 30*time.Second, "the totals", func() (err error) {
+	eventually(t, 30*time.Second, "the totals are within the bounds", func() (err error) {
 		if first, err = p.askTotals(); err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func checkTiles(t *testing.T, p *process, want totals) {
 		t.Fatal(err)
 	}
 	if len(series) != loadContexts {
-		t.Errorf("%d series, want %d", len(series), loadContexts)
+		t.Errorf("there are %d series, want %d", len(series), loadContexts)
 	}
 	for _, s := range series {
 		for i, v := range s.Values[:len(s.Values)-1] { // the last one is of the open tile

@@ -270,7 +270,7 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		"malformed or late: difference %d",
 		s.sent, read, dropped, oversized, received, ended, int64(received)-int64(ended))
 	if datagrams != s.sent || read+dropped+oversized != s.sent {
-		t.Errorf("%d datagrams sent, %d in the books", s.sent, datagrams)
+		t.Errorf("%d datagrams were sent, the books have %d", s.sent, datagrams)
 	}
 	if received != read || ended != received {
 		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, %d of them in a final state",
@@ -322,7 +322,7 @@ func TestClientsSayWhatTheyDropped(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the client's own count", func() error {
+	eventually(t, time.Minute, "the ledger has the client's own counts", func() error {
 		now, _, err := p.ledger()
 		if err != nil {
 			return err

@@ -84,7 +84,7 @@ func TestAFloodOfLabels(t *testing.T) {
 		})
 	}
 	for metric, n := range sent {
-		eventually(t, 30*time.Second, "the total of "+metric, func() error {
+		eventually(t, 30*time.Second, "the total is exact of "+metric, func() error {
 			return p.expect("sum("+metric+")", float64(n), 0)
 		})
 	}
@@ -180,7 +180,7 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 	<-done
 	var heaps, peaks [2]int
 	for i, p := range servers {
-		eventually(t, 30*time.Second, "the total", func() error { return p.expect("sum(requests)", float64(lines), 0) })
+		eventually(t, 30*time.Second, "the total is exact", func() error { return p.expect("sum(requests)", float64(lines), 0) })
 		heaps[i], peaks[i] = inUse(t, p), peak(t, p)
 	}
 	worth := empty + allowed*seriesBytes
@@ -192,10 +192,10 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 		allowance += 4 << 20 // 5 % of so small a process is noise; remembering the flood would take 160 MiB
 	}
 	if heaps[1] > heaps[0]+allowance {
-		t.Errorf("%d MiB in use after a flood, more than 5 %% above %d MiB", heaps[1]>>20, heaps[0]>>20)
+		t.Errorf("%d MiB are in use after a flood, more than 5 %% above the %d MiB without one", heaps[1]>>20, heaps[0]>>20)
 	}
 	if peaks[1] > worth+worth/20 {
-		t.Errorf("%d MiB resident in a flood, more than 5 %% above the %d MiB of a full limit", peaks[1]>>20, worth>>20)
+		t.Errorf("%d MiB were resident in a flood, more than 5 %% above the %d MiB of a full limit", peaks[1]>>20, worth>>20)
 	}
 	for _, p := range servers {
 		p.terminate(t)
@@ -256,7 +256,7 @@ func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	eventually(t, 30*time.Second, "the refusals are in the books", func() error {
 		b, _, err := p.ledger()
 		if err == nil && (b.Samples.Refused["metric_series"] != 2 || b.Samples.OfWhich.Folded != 1) {
-			err = fmt.Errorf("%+v", b.Samples)
+			err = fmt.Errorf("the books have %+v", b.Samples)
 		}
 		return err
 	})

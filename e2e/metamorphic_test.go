@@ -133,7 +133,7 @@ func sendAs(t *testing.T, p *process, v variant, prefix string, lines []string) 
 	arrived := func() {
 		eventually(t, 20*time.Second, v.name+": all packets are read", func() error {
 			if n := read() - before; n != sent {
-				return fmt.Errorf("%v of %v", n, sent)
+				return fmt.Errorf("%v of %v lines are read", n, sent)
 			}
 			return nil
 		})
@@ -195,18 +195,18 @@ func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *pr
 		if i == 0 {
 			want = got
 			if len(want) != 5+1+3+1+1+1+4+2 {
-				t.Errorf("%s: %d series: %v", v.name, len(want), slices.Sorted(maps.Keys(want)))
+				t.Errorf("%s has %d series: %v", v.name, len(want), slices.Sorted(maps.Keys(want)))
 			}
 			checkSent(t, server(v), end, promName(prefixOf(v, try)))
 			continue
 		}
 		for _, series := range slices.Sorted(maps.Keys(want)) {
 			if got[series] != want[series] {
-				t.Errorf("%s: %s\n is %s\nwant %s", v.name, series, got[series], want[series])
+				t.Errorf("variant %s: %s\n is %s\nwant %s", v.name, series, got[series], want[series])
 			}
 		}
 		if len(got) != len(want) {
-			t.Errorf("%s: %d series, want %d", v.name, len(got), len(want))
+			t.Errorf("variant %s has %d series, want %d", v.name, len(got), len(want))
 		}
 		conflicts(t, server(v))
 	}
@@ -269,6 +269,6 @@ func checkSent(t *testing.T, p *process, end time.Time, prefix string) {
 	}
 	// 120 members; three times the standard error of HyperLogLog with 2^14 registers.
 	if users, err := p.value(fmt.Sprintf("%susers @ %d", prefix, end.Unix())); err != nil || math.Abs(users-120) > 3 {
-		t.Errorf("%v distinct users, want 120; %v", users, err)
+		t.Errorf("there are %v distinct users, want 120; %v", users, err)
 	}
 }

@@ -102,7 +102,7 @@ func TestOTLP(t *testing.T) {
 			out, err := exec.CommandContext(t.Context(), "../.cache/venv/bin/python", "clients/python/otlp.py", protocol,
 				endpoint, name).CombinedOutput()
 			if err != nil || len(out) > 0 {
-				t.Fatalf("%v; `make test` installs the clients\n%s", err, out)
+				t.Fatalf("the Python client, which `make test` installs: %v\n%s", err, out)
 			}
 			checkRecorded(t, p, name)
 		})
@@ -226,7 +226,7 @@ func TestDeltaOverOTLP(t *testing.T) {
 			if err := provider.Shutdown(t.Context()); err != nil { // Shutdown sends
 				t.Fatalf("round %v, %s: %v", round, name, err)
 			}
-			eventually(t, 30*time.Second, "totals", func() error { return p.checkAdded(name, round) })
+			eventually(t, 30*time.Second, "the totals are right", func() error { return p.checkAdded(name, round) })
 		}
 		switch round {
 		case 1:
@@ -237,7 +237,7 @@ func TestDeltaOverOTLP(t *testing.T) {
 			p = start(t, p.dataDir)
 		}
 		for _, name := range names { // before the next round adds to them
-			eventually(t, 30*time.Second, "totals after a restart", func() error { return p.checkAdded(name, round) })
+			eventually(t, 30*time.Second, "the totals are right after a restart", func() error { return p.checkAdded(name, round) })
 		}
 	}
 }
@@ -282,9 +282,9 @@ func TestARepeatOfDelta(t *testing.T) {
 		text, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		if err != nil || answer.StatusCode != http.StatusOK || string(text) != "{}" {
-			t.Fatalf("%s %s %v", answer.Status, text, err)
+			t.Fatalf("the answer: %s %s %v", answer.Status, text, err)
 		}
-		eventually(t, 30*time.Second, "totals", func() error {
+		eventually(t, 30*time.Second, "the totals are right", func() error {
 			return errors.Join(p.expect("hits_total", 5, 0), p.expect("level", -5, 0))
 		})
 		if n, err := p.ownMetric("freshet_aggregator_repeated_samples_total"); err != nil || n != float64(2*round) {

@@ -29,7 +29,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 			for _, of := range []string{`tenant="default",path="dogstatsd"`, `tenant="freshet",path="remote_write"`} {
 				probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
 				if err != nil || len(probes) != 1 || probes[0].Value.V < 3 {
-					return fmt.Errorf("%s: %v %v", of, probes, err)
+					return fmt.Errorf("probes of %s: %v %v", of, probes, err)
 				}
 			}
 			return nil
@@ -75,7 +75,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 			return err
 		}
 		if err := json.Unmarshal(busy, &seconds); err != nil || seconds.Seconds < 5 {
-			return fmt.Errorf("%s %v", busy, err)
+			return fmt.Errorf("status/top has too few seconds: %s %v", busy, err)
 		}
 		return json.Unmarshal(busy, &top)
 	})

@@ -85,7 +85,7 @@ func startPrometheus(t *testing.T, settings string) *process {
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("%v; `make clients` builds it", err)
+		t.Fatalf("start Prometheus, which `make clients` builds: %v", err)
 	}
 	go func() {
 		p.err = p.cmd.Wait()
@@ -154,7 +154,7 @@ func TestPrometheusSends(t *testing.T) {
 				eventually(t, 30*time.Second, "samples arrive", func() error {
 					v, err := p.value("app_requests_total{code=\"500\"}")
 					if err == nil && v < n {
-						err = fmt.Errorf("%v of %v", v, n)
+						err = fmt.Errorf("the counter is %v, want at least %v", v, n)
 					}
 					return err
 				})
@@ -170,7 +170,7 @@ func TestPrometheusSends(t *testing.T) {
 				}
 				if m := metadata["app_load"]; len(m) != 1 || m[0].Type != "gauge" ||
 					m[0].Help != "How busy it is, größer is worse." {
-					return fmt.Errorf("%v", metadata)
+					return fmt.Errorf("the metadata is %v", metadata)
 				}
 				return nil
 			})

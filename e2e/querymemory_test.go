@@ -62,7 +62,7 @@ func TestQueryMemory(t *testing.T) {
 		status, text := ask(query, 4001)
 		if status != http.StatusUnprocessableEntity || !strings.Contains(text, `"errorType":"execution"`) ||
 			!strings.Contains(text, "query.max_memory") {
-			t.Fatalf("%s: status %d %s", query, status, text)
+			t.Fatalf("the query %s was answered with %d %s", query, status, text)
 		}
 	}
 	write("after", 1)
@@ -169,7 +169,7 @@ func TestQueryResultMemory(t *testing.T) {
 				done = true
 				if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.text, `"errorType":"execution"`) ||
 					!strings.Contains(a.text, "query.max_memory") {
-					t.Errorf("%s: status %d %s", query, a.status, a.text)
+					t.Errorf("the query %s was answered with %d %s", query, a.status, a.text)
 				}
 			case <-time.After(50 * time.Millisecond):
 			}
@@ -177,7 +177,7 @@ func TestQueryResultMemory(t *testing.T) {
 	}
 	// Other queries are answered.
 	if n, err := p.value("count(wide)"); err != nil || n != series {
-		t.Errorf("%v of %d series after the queries: %v", n, series, err)
+		t.Errorf("after the queries %v of %d series are there: %v", n, series, err)
 	}
 	p.staysSmall(t)
 }

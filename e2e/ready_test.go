@@ -136,7 +136,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 		if err == nil &&
 			(status != http.StatusServiceUnavailable || r.Ready || r.Stores == nil ||
 				!slices.Equal(r.Stores.Now, []string{"default/raw"})) {
-			err = fmt.Errorf("%d %+v", status, r)
+			err = fmt.Errorf("/-/ready: %d %+v", status, r)
 		}
 		return err
 	})
@@ -301,7 +301,7 @@ func TestTheJournalIsGone(t *testing.T) {
 	increment(t, p, "totals", 5)
 	eventually(t, time.Minute, "tiles are stored", func() error {
 		if n, err := p.metric(`freshet_store_samples_stored_total{store="10s"}`); err != nil || n == 0 {
-			return fmt.Errorf("%v samples, %v", n, err)
+			return fmt.Errorf("%v samples are stored, %v", n, err)
 		}
 		return nil
 	})
@@ -346,7 +346,7 @@ func TestAStopThatIsSignalledTwice(t *testing.T) {
 	}
 	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} { // the server reads the request
 		if got, err := answers.ReadString('\n'); err != nil || got != want {
-			t.Fatalf("%q, %v", got, err)
+			t.Fatalf("the answer begins with %q, %v", got, err)
 		}
 	}
 	p.signal(t, syscall.SIGTERM)

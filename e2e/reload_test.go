@@ -69,7 +69,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		t.Errorf("the last rules are not in force: %v, %v", rules, err)
 	}
 	if n, err := p.ownMetric("freshet_config_reloads_total"); err != nil || int(n) != reloads {
-		t.Errorf("%v reloads are counted, %v", n, err)
+		t.Errorf("%v reloads are in the metric, %v", n, err)
 	}
 }
 
@@ -147,10 +147,10 @@ func TestABadFileChangesNothing(t *testing.T) {
 		status, body := p.post(t, "/-/reload")
 		if status != http.StatusBadRequest || !strings.Contains(body, tt.want) ||
 			!strings.HasPrefix(body, "nothing has changed:") {
-			t.Errorf("%s: %d %s", tt.name, status, body)
+			t.Errorf("a reload with %s: %d %s", tt.name, status, body)
 		}
 		if after := config(); after != before {
-			t.Errorf("%s changed the configuration to %s", tt.name, after)
+			t.Errorf("a reload with %s changed the configuration to %s", tt.name, after)
 		}
 		if n, err := p.ownMetric("freshet_config_last_reload_successful"); err != nil || n != 0 {
 			t.Errorf("%s: the metric of the last reload is %v, %v", tt.name, n, err)

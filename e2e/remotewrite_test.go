@@ -146,10 +146,10 @@ func TestBadRequests(t *testing.T) {
 		}
 		if written := header.Get("X-Prometheus-Remote-Write-Samples-Written"); status != c.status ||
 			!strings.Contains(text, c.text) || written != c.written {
-			t.Errorf("%s: %d, %s written: %s", c.why, status, written, text)
+			t.Errorf("%s: status %d, %s samples written: %s", c.why, status, written, text)
 		}
 		if after, err := p.metric(c.counter); err != nil || after <= before {
-			t.Errorf("%s: %s was %v and is %v, %v", c.why, c.counter, before, after, err)
+			t.Errorf("%s: %s did not grow, from %v to %v; %v", c.why, c.counter, before, after, err)
 		}
 	}
 	if v, err := p.value(`count({__name__=~"first|good|many.*"})`); err != nil || v != 20 {
@@ -280,13 +280,13 @@ func TestDamagedWAL(t *testing.T) {
 			for i := range int64(requests) {
 				if status, text, _, err := p.write(remoteWriteV2,
 					pack(t, requestV2(base+i, float64(base+i), "wal1", "wal2"))); err != nil || status != http.StatusNoContent {
-					t.Fatalf("%d %s %v", status, text, err)
+					t.Fatalf("a write before the damage: %d %s %v", status, text, err)
 				}
 			}
 			p.kill(t)
 			segments, err := filepath.Glob(filepath.Join(p.dataDir, "tsdb/default/raw/wal/0*"))
 			if err != nil || len(segments) != 1 {
-				t.Fatalf("%v, %v", segments, err)
+				t.Fatalf("want one segment, there are %v, %v", segments, err)
 			}
 			content, err := os.ReadFile(segments[0])
 			if err == nil {
@@ -307,7 +307,7 @@ func TestDamagedWAL(t *testing.T) {
 					}
 				}
 				if len(r.Values) < c.least {
-					t.Errorf("%v: %d samples are left, want %d", r.Metric, len(r.Values), c.least)
+					t.Errorf("%v has %d samples left, want at least %d", r.Metric, len(r.Values), c.least)
 				}
 			}
 			if len(results) != 2 && c.least > 0 {
@@ -323,7 +323,7 @@ func TestDamagedWAL(t *testing.T) {
 			if status, text, _, err := p.write(remoteWriteV2,
 				pack(t, requestV2(base+requests, float64(base+requests), "wal1", "wal2", "wal3"))); err != nil ||
 				status != http.StatusNoContent {
-				t.Errorf("%d %s %v", status, text, err)
+				t.Errorf("a write after the damage: %d %s %v", status, text, err)
 			}
 		})
 	}
@@ -356,7 +356,7 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 		for _, v := range r.Values {
 			at := int64(v.T*1000 + .5)
 			if _, twice := found[at]; twice {
-				t.Fatalf("%v: two samples at %d", r.Metric, at)
+				t.Fatalf("%v has two samples at %d", r.Metric, at)
 			}
 			found[at] = v.V
 		}
@@ -387,7 +387,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	}
 	var promised []int64
 	if status, text, _ := send(); status != http.StatusNoContent {
-		t.Fatalf("%d %s", status, text)
+		t.Fatalf("a write before the disk is full: %d %s", status, text)
 	}
 	promised = append(promised, at)
 	d.fill(t, p)
@@ -398,7 +398,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 		case status == http.StatusNoContent:
 			promised = append(promised, at)
 		case status != http.StatusServiceUnavailable || after == "" || !strings.Contains(text, "nothing was written"):
-			t.Fatalf("%d, Retry-After %q: %s", status, after, text)
+			t.Fatalf("a write on a full disk: %d, Retry-After %q: %s", status, after, text)
 		default:
 			refused++
 		}
@@ -410,7 +410,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	d.free(t, p)
 	eventually(t, 30*time.Second, "requests are written again", func() error {
 		if status, text, _ := send(); status != http.StatusNoContent {
-			return fmt.Errorf("%d %s", status, text)
+			return fmt.Errorf("a write: %d %s", status, text)
 		}
 		promised = append(promised, at)
 		return nil
@@ -418,7 +418,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	for range 2 { // in the running server, and after kill -9
 		results, err := p.query("full[30m]")
 		if err != nil || len(results) != 1 {
-			t.Fatalf("%v, %v", results, err)
+			t.Fatalf("the series is %v, %v", results, err)
 		}
 		found := map[int64]bool{}
 		for _, v := range results[0].Values {

@@ -352,7 +352,7 @@ func TestSignalsNeverKill(t *testing.T) {
 		eventually(t, startLimit, "the server restarts once more", func() error {
 			out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 			if err != nil {
-				return fmt.Errorf("%w: %s", err, out)
+				return fmt.Errorf("freshet restart: %w: %s", err, out)
 			}
 			return nil
 		})
@@ -413,7 +413,7 @@ func TestRestartSignalsTheServerAlone(t *testing.T) {
 	}
 	out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "no process has it; is it running") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("freshet restart without a server: %v: %s", err, out)
 	}
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -434,7 +434,7 @@ func TestAddressesOfPortZeroStay(t *testing.T) {
 	}
 	p := start(t, dir, "--config", config)
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-		t.Fatalf("%v: %+v\n%s", err, r, said)
+		t.Fatalf("the restart: %v: %+v\n%s", err, r, said)
 	}
 	addresses := regexp.MustCompile(`(?m)^  (?:HTTP {7}|OTLP {7}grpc {6})(\S+)`)
 	eventually(t, 30*time.Second, "the addresses are the same as before", func() error {
@@ -593,7 +593,7 @@ func TestSocketActivation(t *testing.T) {
 		p = launch(t, a.dir, a.command(t, small))
 		told += p.previousDrops(t)
 		if r, said, err := p.restart(t); err != nil {
-			t.Fatalf("%v: %+v\n%s", err, r, said)
+			t.Fatalf("the restart: %v: %+v\n%s", err, r, said)
 		}
 		told += p.previousDrops(t)
 	}

@@ -55,7 +55,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	closed()
 	eventually(t, startLimit, "the events are counted", func() error {
 		if n, err := p.ownMetric("freshet_discarded_events_total"); err != nil || n != 2 {
-			return fmt.Errorf("%v events, %w", n, err)
+			return fmt.Errorf("%v events are counted, %w", n, err)
 		}
 		return nil
 	})
@@ -110,7 +110,7 @@ func (p *process) refusesQueries(t *testing.T) {
 		out, err := exec.Command(freshet, append(args, "--server", p.HTTP)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "not_stored: nothing is stored here") ||
 			strings.Contains(string(out), "{") {
-			t.Errorf("%s: %v: %s", args[0], err, out)
+			t.Errorf("freshet %s: %v: %s", args[0], err, out)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestSizing(t *testing.T) {
 		t.Helper()
 		eventually(t, time.Minute, "all samples are journalled", func() error {
 			if n, err := p.ownMetric("freshet_aggregator_journalled_samples_total"); err != nil || int(n) != sent {
-				return fmt.Errorf("%v of %d, %v", n, sent, err)
+				return fmt.Errorf("%v of %d samples are journalled, %v", n, sent, err)
 			}
 			return nil
 		})

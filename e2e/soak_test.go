@@ -71,7 +71,7 @@ func TestSoak(t *testing.T) {
 	}
 	for _, name := range []string{"freshet_dogstatsd_samples_total", "freshet_aggregator_journalled_samples_total"} {
 		if n, err := p.ownMetric(name); err != nil || n != float64(sent.samples) {
-			t.Errorf("%s = %v, %v; %d were sent", name, n, err, sent.samples)
+			t.Errorf("%s is %v, %v; %d were sent", name, n, err, sent.samples)
 		}
 	}
 	conflicts(t, p)

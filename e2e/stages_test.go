@@ -105,7 +105,7 @@ func TestFreshness(t *testing.T) {
 			`tenant="team-a", path="dogstatsd"`, `tenant="freshet", path="remote_write"`} {
 			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
 			if err != nil || len(probes) != 1 || probes[0].Value.V < 5 {
-				return fmt.Errorf("%s: %v %v", of, probes, err)
+				return fmt.Errorf("probes of %s: %v %v", of, probes, err)
 			}
 		}
 		return nil
@@ -150,7 +150,7 @@ func TestProbesCostATenantNothing(t *testing.T) {
 		for _, of := range []string{`tenant="default",path="dogstatsd"`, `tenant="freshet",path="remote_write"`} {
 			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
 			if err != nil || len(probes) != 1 || probes[0].Value.V < 2 {
-				return fmt.Errorf("%s: %v %v", of, probes, err)
+				return fmt.Errorf("probes of %s: %v %v", of, probes, err)
 			}
 		}
 		return nil

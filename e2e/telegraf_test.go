@@ -84,7 +84,7 @@ func startTelegraf(t *testing.T, outputs string) *telegraf {
 	cmd.Stdout, cmd.Stderr = sender, sender
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v; `make clients` builds it", err)
+		t.Fatalf("start telegraf, which `make clients` builds: %v", err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

@@ -93,7 +93,7 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 		}
 		stored, err := p.ofTenant("freshet_ledger_samples_total", "b", `state="stored"`)
 		if err == nil && int(refused+stored) != sentB {
-			err = fmt.Errorf("%d sent, %v refused, %v stored", sentB, refused, stored)
+			err = fmt.Errorf("%d were sent, %v refused, %v stored", sentB, refused, stored)
 		}
 		return err
 	})

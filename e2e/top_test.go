@@ -96,7 +96,7 @@ func TestTop(t *testing.T) {
 	eventually(t, 30*time.Second, "top shows what was sent", func() error {
 		b = look()
 		if samples, datagrams := b.in(b.Samples), b.in(b.Datagrams); samples != 720 || datagrams != 320 || len(b.Labels) < 2 {
-			return fmt.Errorf("%d samples in %d datagrams, labels %v", samples, datagrams, b.Labels)
+			return fmt.Errorf("it shows %d samples in %d datagrams, labels %v", samples, datagrams, b.Labels)
 		}
 		return nil
 	})
@@ -168,7 +168,7 @@ func TestTopOnATerminal(t *testing.T) {
 		_, _ = io.Copy(shown, master) // ends with an error when the other side is closed
 	}()
 	const page = "\x1b[H\x1b[1mtenant default at "
-	eventually(t, 30*time.Second, "three pages", func() error {
+	eventually(t, 30*time.Second, "top has drawn three pages", func() error {
 		if n := strings.Count(shown.String(), page); n < 3 {
 			return fmt.Errorf("there are %d pages in %q", n, shown)
 		}
@@ -224,7 +224,7 @@ func TestTopAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	eventually(t, 30*time.Second, "two lines", func() error {
+	eventually(t, 30*time.Second, "top has printed two lines", func() error {
 		if n := strings.Count(printed.String(), "\n"); n < 2 {
 			return fmt.Errorf("there are %d lines", n)
 		}
@@ -242,7 +242,7 @@ func TestTopAsJSON(t *testing.T) {
 			Data   busiest
 		}
 		if err := json.Unmarshal(line, &a); err != nil || a.Status != "success" || a.Data.Seconds < 1 {
-			t.Errorf("%v: %s", err, line)
+			t.Errorf("a wrong update: %v: %s", err, line)
 		}
 	}
 	p.terminate(t)

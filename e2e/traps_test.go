@@ -149,7 +149,7 @@ func TestTrapHealthQueryAtEpoch(t *testing.T) {
 		_ = r.Body.Close()
 		if want := `{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}`; err != nil ||
 			strings.TrimSpace(string(body)) != want {
-			t.Errorf("%s: %s: %s", method, r.Status, body)
+			t.Errorf("by %s: %s: %s", method, r.Status, body)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestUpDownCountersSurvive(t *testing.T) {
 			p.kill(t)
 		}
 		p = start(t, dir, "--config", file)
-		eventually(t, 20*time.Second, "the totals", func() error {
+		eventually(t, 20*time.Second, "the totals are right", func() error {
 			if err := p.expect("sum(e2e_open)", total, 0); err != nil {
 				return err
 			}

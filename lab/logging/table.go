@@ -89,8 +89,8 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 	w.Flush()
 
 	fmt.Fprintf(out,
-		"\ngoals: p99 to no log's, by turns of %v, %d times; its interval must be below the bound, "+
-			"and narrower than what it is over 1\n", p.turn, p.pairs)
+		"\ngoals: p99 as a multiple of that without a log, in turns of %v, %d times; its interval must be "+
+			"below the bound, and narrower than the bound is above 1\n", p.turn, p.pairs)
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "output\tlogger\tbound\tinterval\t")
 	var behind []float64
