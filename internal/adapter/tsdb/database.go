@@ -53,6 +53,16 @@ func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcom
 	return d, nil
 }
 
+// hasExemplars reports whether the database has any exemplar.
+func (d *database) hasExemplars() bool {
+	q, err := d.ExemplarQuerier(context.Background())
+	if err != nil {
+		return true // unknown: assume there are some
+	}
+	found, err := q.Select(math.MinInt64, math.MaxInt64, []*labels.Matcher{})
+	return err != nil || len(found) > 0
+}
+
 func (d *database) close() error {
 	err := d.DB.Close()
 	d.reg.unregister()

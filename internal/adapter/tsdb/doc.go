@@ -19,6 +19,7 @@
 //	raw.go          WriteRequests, whose phases are in the files that begin with raw
 //	rawcommit.go    samples of requests that wait for the commit
 //	rawbounds.go    the times that they may have
+//	tenants.go      the stores of each tenant
 //	opening.go      a store's way to be open, or broken
 //	store.go        the place of one database, its users and its commits
 //	damage.go       what can be wrong with a store's files

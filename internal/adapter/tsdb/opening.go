@@ -2,7 +2,9 @@ package tsdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,6 +18,38 @@ const (
 	// tries take at most a tenth of a processor.
 	openShare = 10
 )
+
+// read returns the database for a reader, who must release the store when done, or nil if there
+// is none on disk: a query creates no store.
+func (s *store) read(ctx context.Context) (*database, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, ErrClosed
+	}
+	if s.db == nil && s.opening == nil {
+		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	return s.use(ctx)
+}
+
+// write returns the database for a writer, who must release the store when done.
+func (s *store) write(ctx context.Context) (*database, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, ErrClosed
+	}
+	if s.damaged.Load() {
+		if err := s.repair(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.widen()
+	return s.use(ctx)
+}
 
 // use returns the database, and opens it if needed. The caller holds s.mu; use releases it
 // while the database opens.

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/prometheus/common/model"
-	prom "github.com/prometheus/prometheus/config"
 )
 
 // Retention returns how long a store keeps samples; 0 if there is no such store.
@@ -47,19 +44,4 @@ func (s *store) configure(cfg Config) error {
 		return nil
 	}
 	return s.applyOptions()
-}
-
-// applyOptions changes the options of an open database that can change. The caller holds s.mu.
-func (s *store) applyOptions() error {
-	room := &s.db.exemplars
-	room.mu.Lock()
-	defer room.mu.Unlock()
-	// tsdb turns off what is missing here, so everything is given.
-	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
-		TSDBConfig: &prom.TSDBConfig{
-			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,
-			Retention:            &prom.TSDBRetentionConfig{Time: model.Duration(time.Duration(s.options.RetentionDuration) * time.Millisecond)},
-		},
-		ExemplarsConfig: &prom.ExemplarsConfig{MaxExemplars: room.now},
-	}})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	prom "github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 
@@ -53,37 +54,8 @@ type store struct {
 	syncing    atomic.Bool // a sync is under way
 }
 
-// read returns the database for a reader, who must release the store when done, or nil if there
-// is none on disk: a query creates no store.
-func (s *store) read(ctx context.Context) (*database, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
-		return nil, ErrClosed
-	}
-	if s.db == nil && s.opening == nil {
-		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-	}
-	return s.use(ctx)
-}
-
-// write returns the database for a writer, who must release the store when done.
-func (s *store) write(ctx context.Context) (*database, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
-		return nil, ErrClosed
-	}
-	if s.damaged.Load() {
-		if err := s.repair(ctx); err != nil {
-			return nil, err
-		}
-	}
-	s.widen()
-	return s.use(ctx)
-}
+// name returns the name of the store in files, logs and answers.
+func (s *store) name() string { return s.tenant + "/" + s.kind }
 
 // inMemory returns how many series the database has in memory, 0 if it is closed.
 func (s *store) inMemory() int {
@@ -105,6 +77,21 @@ func (s *store) widen() {
 	if err := s.shut(); err != nil {
 		s.logger.Warn("database closed with an error; it opens again from its WAL", "err", err)
 	}
+}
+
+// applyOptions changes the options of an open database that can change. The caller holds s.mu.
+func (s *store) applyOptions() error {
+	room := &s.db.exemplars
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	// tsdb turns off what is missing here, so everything is given.
+	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
+		TSDBConfig: &prom.TSDBConfig{
+			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,
+			Retention:            &prom.TSDBRetentionConfig{Time: model.Duration(time.Duration(s.options.RetentionDuration) * time.Millisecond)},
+		},
+		ExemplarsConfig: &prom.ExemplarsConfig{MaxExemplars: room.now},
+	}})
 }
 
 func (s *store) release() {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -81,6 +83,10 @@ func (s *Stores) writeTiles(ctx context.Context, tenant string, width tile.Width
 	return w.written, nil
 }
 
+// traceLabel is the label of an exemplar that has the trace's ID, the name that OTLP uses and
+// Grafana looks for.
+const traceLabel = "trace_id"
+
 // tileWrite is the state of one WriteTiles.
 type tileWrite struct {
 	store    *store
@@ -142,6 +148,29 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 		w.pending[got] = append(w.pending[got], int32(i))
 	}
 	return nil
+}
+
+// exemplar adds the exemplar of a stored sample, if it has one. Its outcome affects nothing
+// else. One that is already stored is a repeat.
+func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
+	x := sample.Exemplar
+	if x == nil {
+		return
+	}
+	// A repeat of a sample that is only in a block has no reference. The head may be empty then,
+	// and would begin at the exemplar's time.
+	if w.db.exemplars.most == 0 || ref == 0 || x.Time > w.latest {
+		w.written.ExemplarsNotKept++
+		return
+	}
+	w.db.exemplars.grow(w.db.DB)
+	if _, err := w.app.AppendExemplar(storage.SeriesRef(ref), sample.Series.Labels, exemplar.Exemplar{
+		Labels: labels.FromStrings(traceLabel, x.Trace.String()), Value: x.Value, Ts: x.Time, HasTs: true,
+	}); err != nil {
+		w.written.ExemplarsNotKept++
+		return
+	}
+	w.written.Exemplars++
 }
 
 // resolve looks up a series and a time after which the database has no sample of it. In each

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +29,7 @@ type Stores struct {
 	metrics *metrics
 	growth  *growth.Tracker
 	fsync   func(path string) error
+	note    func(name string) // called when a store was opened
 	warming progress
 	noted   noted
 
@@ -54,6 +53,7 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 		fsync:   fsync,
 		tenants: map[string]map[string]*store{},
 	}
+	s.note = s.noteOpened
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {
 		return nil, fmt.Errorf("open stores: %w", err)
 	}
@@ -77,66 +77,20 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 	return s, nil
 }
 
-func (s *Stores) newTenant(name string) map[string]*store {
-	stores := map[string]*store{}
-	for _, kind := range kinds {
-		stores[kind] = &store{
-			tenant:  name,
-			kind:    kind,
-			dir:     filepath.Join(s.dir, name, kind),
-			options: s.cfg.options(kind),
-			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name, "store": kind}, s.reg),
-			logger:  s.logger.With("tenant", name, "store", kind),
-			opened:  s.metrics.open,
-			fault:   s.metrics.broken.WithLabelValues(name, kind),
-			cut:     s.metrics.cut.WithLabelValues(name, kind),
-			now:     s.now,
-			growth:  s.growth,
-			note:    s.noteOpened,
-		}
-	}
-	return stores
-}
-
-// allStores returns every store of every tenant, in the order of their names. The caller holds
-// s.mu.
-func (s *Stores) allStores() (all []*store) {
-	for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
-		for _, kind := range slices.Sorted(maps.Keys(s.tenants[name])) {
-			all = append(all, s.tenants[name][kind])
-		}
-	}
-	return all
-}
-
-// forWrite returns a store, and makes it and its tenant if needed.
-func (s *Stores) forWrite(name, kind string) (*store, error) {
+// Tend does what is due once a minute: it closes idle databases, tries broken stores again, and
+// notes which stores are in use.
+func (s *Stores) Tend(ctx context.Context) error {
+	err := s.closeIdle()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, ErrClosed
+	all := s.allStores()
+	s.mu.Unlock()
+	for _, st := range all {
+		try, cancel := context.WithTimeout(ctx, openPause) // a hanging store must not hold up the others
+		st.tryBroken(try)
+		cancel()
+		st.look()
 	}
-	if stores, ok := s.tenants[name]; ok {
-		return stores[kind], nil
-	}
-	if err := tenant.Check(name); err != nil {
-		return nil, err
-	}
-	if len(s.tenants) >= s.cfg.MaxTenants {
-		return nil, ErrTooManyTenants
-	}
-	s.tenants[name] = s.newTenant(name)
-	return s.tenants[name][kind], nil
-}
-
-// forRead returns a store, or nil if it does not exist.
-func (s *Stores) forRead(name, kind string) (*store, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, ErrClosed
-	}
-	return s.tenants[name][kind], nil
+	return errors.Join(err, s.noteUsed())
 }
 
 // closeIdle closes databases that were unused for as long as the configuration says.

@@ -32,8 +32,6 @@ type usedStores struct {
 	Used map[string]int64 `json:"used_ms"` // last write or query of stores in use, by TENANT/STORE
 }
 
-func (s *store) name() string { return s.tenant + "/" + s.kind }
-
 // Progress is how far OpenUsed has come.
 type Progress struct {
 	Done  int      `json:"done"`
@@ -258,20 +256,4 @@ func (s *Stores) Exist(kinds ...string) bool {
 		info, err := os.Stat(st.dir)
 		return slices.Contains(kinds, st.kind) && err == nil && info.IsDir()
 	})
-}
-
-// Tend does what is due once a minute: it closes idle databases, tries broken stores again, and
-// notes which stores are in use.
-func (s *Stores) Tend(ctx context.Context) error {
-	err := s.closeIdle()
-	s.mu.Lock()
-	all := s.allStores()
-	s.mu.Unlock()
-	for _, st := range all {
-		try, cancel := context.WithTimeout(ctx, openPause) // a hanging store must not hold up the others
-		st.tryBroken(try)
-		cancel()
-		st.look()
-	}
-	return errors.Join(err, s.noteUsed())
 }

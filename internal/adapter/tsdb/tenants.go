@@ -1,0 +1,73 @@
+package tsdb
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+func (s *Stores) newTenant(name string) map[string]*store {
+	stores := map[string]*store{}
+	for _, kind := range kinds {
+		stores[kind] = &store{
+			tenant:  name,
+			kind:    kind,
+			dir:     filepath.Join(s.dir, name, kind),
+			options: s.cfg.options(kind),
+			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name, "store": kind}, s.reg),
+			logger:  s.logger.With("tenant", name, "store", kind),
+			opened:  s.metrics.open,
+			fault:   s.metrics.broken.WithLabelValues(name, kind),
+			cut:     s.metrics.cut.WithLabelValues(name, kind),
+			now:     s.now,
+			growth:  s.growth,
+			note:    s.note,
+		}
+	}
+	return stores
+}
+
+// allStores returns every store of every tenant, in the order of their names. The caller holds
+// s.mu.
+func (s *Stores) allStores() (all []*store) {
+	for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
+		for _, kind := range slices.Sorted(maps.Keys(s.tenants[name])) {
+			all = append(all, s.tenants[name][kind])
+		}
+	}
+	return all
+}
+
+// forWrite returns a store, and makes it and its tenant if needed.
+func (s *Stores) forWrite(name, kind string) (*store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if stores, ok := s.tenants[name]; ok {
+		return stores[kind], nil
+	}
+	if err := tenant.Check(name); err != nil {
+		return nil, err
+	}
+	if len(s.tenants) >= s.cfg.MaxTenants {
+		return nil, ErrTooManyTenants
+	}
+	s.tenants[name] = s.newTenant(name)
+	return s.tenants[name][kind], nil
+}
+
+// forRead returns a store, or nil if it does not exist.
+func (s *Stores) forRead(name, kind string) (*store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	return s.tenants[name][kind], nil
+}
