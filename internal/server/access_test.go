@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,63 +22,14 @@ import (
 	"time"
 
 	"github.com/golang/snappy"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
-	"github.com/spf13/pflag"
 
-	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/conf"
-	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/settings"
 )
-
-// running starts a server with all its parts, and stops it when the test ends.
-func running(t testing.TB, text string) *server {
-	t.Helper()
-	return runningFrom(t, writeFile(t, text))
-}
-
-// runningFrom is running with a configuration file.
-func runningFrom(t testing.TB, file string) *server {
-	t.Helper()
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	from := settings.NewSource(flags)
-	if err := flags.Parse([]string{"--config", file}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := from.Load()
-	if err == nil {
-		err = checkFiles(c)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Distributor.OTLP.GRPCListen = "127.0.0.1:0" // like the other addresses in such texts
-	ctx, stop := context.WithCancelCause(context.Background())
-	s, err := newServer(c, from, prometheus.NewRegistry(), newLog(io.Discard, slog.LevelInfo))
-	if err != nil {
-		t.Fatal(errors.Join(err, s.close()))
-	}
-	s.restarter.begin(ctx, stop)
-	opened, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- run.Run(ctx, c.Drain, s.parts(func() error { close(opened); return nil })...) }()
-	t.Cleanup(func() {
-		stop(nil)
-		if err := errors.Join(<-ended, s.close()); err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case <-opened:
-	case err := <-ended:
-		ended <- err
-		t.FailNow()
-	}
-	return s
-}
 
 // tenantsText returns a file with tokens: one for each of two teams, and one for each right.
 func tenantsText() string {
@@ -125,81 +73,9 @@ self: {recorder: {budgets: false}}
 `)
 }
 
-// request sends a request with a token, from this machine or through a proxy. After the first one
-// through a proxy, operators on this machine need their socket.
-func (s *server) request(t *testing.T, method, path, token, body string, proxied bool) *http.Response {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	if proxied {
-		r.Header.Set("X-Forwarded-For", "10.0.0.7")
-	}
-	if strings.HasPrefix(body, "query=") {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	client := http.DefaultClient
-	if !proxied && s.proxied.Load() != nil {
-		client = apiclient.OverSocket(s.operatorPath())
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
-}
-
-// answer is request with the whole answer read.
-func (s *server) answer(t *testing.T, method, path, token, body string, proxied bool) (*http.Response, string) {
-	t.Helper()
-	resp := s.request(t, method, path, token, body, proxied)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if plain, err := snappy.Decode(nil, text); err == nil && strings.HasSuffix(path, "/read") {
-		text = plain
-	}
-	return resp, string(text)
-}
-
-// eventually waits until is returns true.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30s: %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 // ofBeta matches what only team-beta may see: its name, names and values of its series, its socket,
 // and the reason in its books.
 var ofBeta = regexp.MustCompile(`beta|73190842|127\.0\.0\.2|bad_value`)
-
-// send has a tenant's application send its usual lines once.
-func (s *server) send(t *testing.T, whose, lines string) {
-	t.Helper()
-	for _, l := range s.collector.Listening() {
-		if l.Tenant != whose {
-			continue
-		}
-		conn, err := net.Dial("udp", l.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if _, err := io.WriteString(conn, lines); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 const (
 	linesOfAlpha = "alpha_level:1|g|#alpha_tag:x\n_e{5,1}:alpha|x"

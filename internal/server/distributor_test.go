@@ -12,16 +12,6 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// withoutSockets starts a server that accepts samples over HTTP alone.
-func withoutSockets(t *testing.T) *server {
-	t.Helper()
-	return running(t, `
-data_dir: `+t.TempDir()+`
-http: {listen: "127.0.0.1:0"}
-dogstatsd: {udp: "", unixgram: "", unix: ""}
-`)
-}
-
 // A user who tries a sender's address with a browser or a probe learns that it is the right one. A
 // 404 would say that nothing accepts OTLP here.
 func TestSendersPost(t *testing.T) {

@@ -3,10 +3,13 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/core/top"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // A record has each of many senders of requests, so that even a fleet whose members send little is
@@ -34,4 +37,30 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		}
 		return len(agents) == tills
 	})
+}
+
+// A server whose disk takes no record is still diagnosed, and the command says that the record was
+// not kept.
+func TestDiagnoseWithADiskThatTakesNothing(t *testing.T) {
+	data := t.TempDir()
+	s := running(t, "data_dir: "+data+`
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+`)
+	if err := os.WriteFile(filepath.Join(data, "records"), nil, 0o600); err != nil { // where the directory should be
+		t.Fatal(err)
+	}
+	ask := func(args ...string) {
+		code, stdout, stderr := freshet(t, append([]string{"diagnose", "--server", s.http[0].addr()}, args...)...)
+		if code != command.OK || !strings.HasPrefix(stdout, "record 2") || !strings.Contains(stdout, "Found fine:") ||
+			!strings.Contains(stderr, "the server has not kept record 2") ||
+			!strings.Contains(stderr, "not a directory; --save FILE keeps one here") {
+			t.Errorf("diagnose %s: exit code %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+	ask()
+	if err := os.Remove(filepath.Join(data, "records")); err != nil { // a file is no directory to list
+		t.Fatal(err)
+	}
+	ask("--last")
 }

@@ -56,16 +56,6 @@ func writeCertificate(t *testing.T, dir string, serial int64) {
 	}
 }
 
-// writeIn writes a file and returns its path.
-func writeIn(t *testing.T, dir, name, text string) string {
-	t.Helper()
-	file := filepath.Join(dir, name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 const tlsText = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
 // A command needs the server's CA and a tenant's token, and says so.

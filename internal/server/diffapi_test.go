@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,16 +13,6 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/settings"
 )
-
-// writeFile writes text to a file and returns its path.
-func writeFile(t testing.TB, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "freshet.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 // The server's own flags and environment override a file that it is asked about.
 func TestDiffConsidersFlags(t *testing.T) {
