@@ -358,7 +358,8 @@ func TestEngine(t *testing.T) {
 			prices[r.priceCents] = true
 		}
 		if len(into.builder.rows) != documents || len(prices) != documents || into.bad != 1 {
-			t.Errorf("with %d slices: %d documents, %d different ones, %d bad ones", slices, len(into.builder.rows), len(prices), into.bad)
+			t.Errorf("with %d slices: %d documents, %d different ones, %d bad ones",
+				slices, len(into.builder.rows), len(prices), into.bad)
 		}
 	}
 	for _, slices := range []int{1, 3, 8} {

@@ -14,7 +14,8 @@ import (
 // What is acknowledged after a sync of the journal survives a power loss, even if the stores, which
 // do not sync what they take, had it before. A checkpoint no longer has what is stored.
 func TestAPowerLossLosesNothing(t *testing.T) {
-	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second, checkpointInterval + 2*time.Minute} {
+	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second,
+		checkpointInterval + 2*time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, dir := newStore(t), t.TempDir()

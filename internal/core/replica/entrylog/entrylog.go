@@ -178,7 +178,8 @@ func (l *Log) begin(first segment.Position, h *head) {
 		// The segments with the entries up to here have been removed.
 		l.base, l.members, l.terms, l.changes = h.base, h.members, []run{{h.base, h.term}}, nil
 	}
-	l.segments = append(l.segments, &part{first: first, base: h.base, members: h.members, end: beginBytes, size: beginBytes})
+	l.segments = append(l.segments,
+		&part{first: first, base: h.base, members: h.members, end: beginBytes, size: beginBytes})
 }
 
 // add takes an entry that is at this offset of the last segment. It is called with mu held, or

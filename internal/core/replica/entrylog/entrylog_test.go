@@ -175,7 +175,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, %d bytes after %d", name, err, l.Bytes(), size)
 		}
 	}
-	if _, err := Create(memfs.New(), testOptions, Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: make([]uint64, 500)}}); !errors.Is(err, errMembers) {
+	if _, err := Create(memfs.New(), testOptions,
+		Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: make([]uint64, 500)}}); !errors.Is(err, errMembers) {
 		t.Errorf("too many members: %v", err)
 	}
 	fs := memfs.New()
@@ -302,7 +303,8 @@ func TestCommittedIsMissing(t *testing.T) {
 	f.Data = f.Data[:len(f.Data)-last]
 	check(t, mustOpen(t, fs.Crash()), "term 1 vote 2 commit 4, [1 2 3]: 2/1 3/1 4/1")
 	l = mustOpen(t, fs)
-	if err := l.Start(5); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "the state of the member ends with entry 5") {
+	if err := l.Start(5); !errors.Is(err, ErrDamaged) ||
+		!strings.Contains(err.Error(), "the state of the member ends with entry 5") {
 		t.Errorf("the member's state has more than the log: %v", err)
 	}
 	if err := l.Start(4); err != nil {

@@ -45,7 +45,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	head := segment.AppendHeader(nil, format.Magic, testMark, first)
 	for _, payload := range [][]byte{make([]byte, headBytes), bytes.Repeat([]byte{0xff}, headBytes)} {
-		f.Add(format.AppendFrame(bytes.Clone(head), testMark, &segment.Frame{Pos: first, Tag: tag(headFrame, 0), Stamp: 11, Payload: payload}), false)
+		f.Add(format.AppendFrame(bytes.Clone(head), testMark,
+			&segment.Frame{Pos: first, Tag: tag(headFrame, 0), Stamp: 11, Payload: payload}), false)
 	}
 
 	f.Fuzz(func(t *testing.T, tail []byte, withHead bool) {

@@ -22,7 +22,8 @@ func goldenStory(t *testing.T) *memfs.FS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, l, append(entries(2, 2, 4), memberChange(t, 5, 2, raftpb.ConfChangeTransitionAuto, "l4")), &State{2, 1, 2})
+	mustAppend(t, l, append(entries(2, 2, 4), memberChange(t, 5, 2, raftpb.ConfChangeTransitionAuto, "l4")),
+		&State{2, 1, 2})
 	mustAppend(t, l, entries(2, 6, 12), &State{2, 1, 5})
 	mustAppend(t, l, entries(3, 9, 10), &State{3, 2, 8})
 	if err := l.Compact(6, 0); err != nil {

@@ -167,7 +167,8 @@ func (l *Log) take(f *segment.Frame, first segment.Position) error {
 			return err
 		}
 		if s.Term < l.state.Term || s.Commit < l.state.Commit {
-			return fmt.Errorf("term %d and commit %d follow term %d and commit %d", s.Term, s.Commit, l.state.Term, l.state.Commit)
+			return fmt.Errorf("term %d and commit %d follow term %d and commit %d",
+				s.Term, s.Commit, l.state.Term, l.state.Commit)
 		}
 		l.state = s
 		return nil
@@ -224,7 +225,9 @@ func (l *Log) syncFound(name string) error {
 // termOf returns the term of an entry between base and last. It is called with mu held, or while
 // nothing else uses the log.
 func (l *Log) termOf(index uint64) uint64 {
-	i, found := slices.BinarySearchFunc(l.terms, index, func(r run, index uint64) int { return cmp.Compare(r.from, index) })
+	i, found := slices.BinarySearchFunc(l.terms, index, func(r run, index uint64) int {
+		return cmp.Compare(r.from, index)
+	})
 	if !found {
 		i--
 	}

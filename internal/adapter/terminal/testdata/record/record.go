@@ -46,7 +46,9 @@ load 15s
 func main() {
 	storage := promqltest.LoadedStorage(fatal{}, series)
 	defer storage.Close()
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true})
+	engine := promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 1e6, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
+	})
 	end := time.Unix(3600, 0)
 	for name, expr := range map[string]string{
 		"columns":    `page_views`,
