@@ -29,8 +29,8 @@ const (
 	// all shards, so that a flood of one second does not hold memory for ever.
 	keepBytes = 16 << 10
 
-	// partBits is how many bits of a sequence number the batches of one shard and portion:
-	// 65,536 batches of splitBytes are more than any memory holds.
+	// partBits is how many bits of a sequence number count the batches of one shard in a
+	// portion: 65,536 batches of splitBytes are more than any memory holds.
 	partBits = 16
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// keptBriefly is how long a name stays its owner's after its last sample until KeepFor sets
+// keptBriefly is how long a name keeps its owner after the last sample, until KeepFor sets
 // another time: longer than a series of any kind lives by default.
 const keptBriefly = 2 * time.Hour
 

@@ -34,7 +34,7 @@ const (
 )
 
 // refusedByRequests are the names of the metric of refused samples of remote write and OTLP:
-// today's, and that in older records.
+// the present name, and the one in older records.
 var refusedByRequests = [...]string{"freshet_distributor_refused_total", "freshet_ingest_refused_total"}
 
 func cardinality(m *moment) finding {

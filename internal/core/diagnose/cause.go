@@ -46,7 +46,7 @@ type Evidence struct {
 }
 
 // finding is the result of a look for one cause. Its field fine says what was checked, with
-// figures; of a low score nothing else is shown.
+// figures. With a low score nothing else is shown.
 type finding struct {
 	Cause
 	fine string

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// A slow disk: goroutines spend long in system calls on files. The sum, in seconds a second, is
-// how many are there at any time.
+// A slow disk: goroutines spend long in system calls on files. The sum, in seconds per second,
+// is the number of goroutines in such calls at any time.
 const (
 	fileUsual = 0.10
 	fileBad   = 0.60

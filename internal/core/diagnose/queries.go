@@ -22,8 +22,8 @@ const (
 	fullUsual = 0.70
 	fullBad   = 0.90
 
-	// Their part of the processors that the process gets, if goroutines wait for one: other
-	// processes may have most of the machine.
+	// The queries' part of the processor time that the process gets. It counts if goroutines
+	// wait for a processor: other processes may have most of the machine.
 	queriesOfOwn    = 0.40
 	queriesOfOwnBad = 0.70
 

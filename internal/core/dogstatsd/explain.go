@@ -180,7 +180,8 @@ func (x *explainer) value(m *Metric, i int) string {
 	return fmt.Sprintf("a measurement of %v", v)
 }
 
-// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. What e has of it is well-formed.
+// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. The parts that e has are
+// well-formed.
 func (x *explainer) event(e *Event) {
 	if x.e.Reason == EventHeader {
 		return

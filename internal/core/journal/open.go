@@ -178,9 +178,9 @@ func (l *Log) findFrames(files []segment.File, report *Report) error {
 	return nil
 }
 
-// readSegment calls fn for each frame of a segment that counts, returns their number and where
-// reading ended, and reports damage between them. What follows the last good frame of the last
-// segment is left to the caller.
+// readSegment calls fn for each frame that counts in a segment. It returns their number and
+// where reading ended, and reports damage between them. The caller handles what follows the
+// last good frame of the last segment.
 func readSegment(fs segment.FS, s segment.File, report *Report,
 	fn func(Position, Frame) error) (r *segment.Scanner, frames int, err error) {
 	if r, err = segmentFormat.Open(fs, s.First); err != nil {

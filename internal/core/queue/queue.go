@@ -183,8 +183,8 @@ func (q *Queue) drop() {
 	q.segments = q.segments[1:]
 }
 
-// write writes the added frames to the current segment or into a new one. After a failure, which
-// may be one to sync, the segment gets no more frames.
+// write writes the added frames to the current segment or into a new one. After a failure, even
+// of the sync alone, the segment gets no more frames.
 func (q *Queue) write() error {
 	first := q.tail.Last + 1
 	began, err := q.tail.Write()

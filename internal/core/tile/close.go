@@ -110,8 +110,8 @@ func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	return e.combines().emit(e, out, w, t, form{zero: w != finest || !e.started})
 }
 
-// idle reports whether the series left all stores so long ago that its next sample is later than
-// all that they hold. Nothing of it may wait for them.
+// idle reports whether the series is live in no store, owes none a sample, and has been silent
+// for so long that its next sample is later than any that they hold.
 func (e *entry) idle(boundary int64) bool {
 	if len(e.open) > 0 || len(e.timed) > 0 {
 		return false

@@ -9,8 +9,8 @@ import (
 
 // Bounds of the work when a window closes, since packets wait for it.
 const (
-	// sweepShare: each window checks one series in so many for idleness, so a full round takes
-	// so many windows.
+	// sweepShare is the share of the series, as a divisor, that each window checks for
+	// idleness: a full round takes as many windows.
 	sweepShare = 64
 
 	// leaveMost is how many series leave in a window at most, for each of two reasons:
