@@ -1,0 +1,473 @@
+// Package entry is one record of a replicated log: what a leader proposes, and what each member
+// of its group applies in the same order. An entry says all that decides about it and is not
+// state folded from earlier entries: times, settings, limits. Applying one asks no clock and no
+// configuration. The log itself, terms and indexes are the replica's. Layout:
+// docs/format/entry.md.
+package entry
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+const (
+	// TargetSize is the size, in bytes, at which a leader begins another entry. Small entries keep
+	// heartbeats and other tenants from waiting behind a large one.
+	TargetSize = 1 << 20
+
+	// MaxSize is the largest entry in bytes, a frame of the log. Only a part that cannot be cut
+	// takes more than TargetSize: a batch of one shard, of some 4 MiB, or one huge histogram.
+	MaxSize = 16 << 20
+)
+
+const version = 1
+
+// Kind says what an entry is.
+type Kind uint8
+
+// The kinds.
+const (
+	KindWindows  Kind = 1 + iota // pushes of collectors
+	KindWrite                    // a request of remote write or OTLP, or a part of one
+	KindDeltas                   // a request of OTLP deltas, or a part of one
+	KindBoundary                 // the end of a tile
+	KindEvents                   // of a tenant's event log
+	KindNames                    // of a tenant's catalogue
+	KindVersion                  // what all members know
+
+	lastKind = KindVersion
+)
+
+// maxTime bounds times and durations in milliseconds, as batches do: sums of a few do not
+// overflow.
+const maxTime = 9_000_000_000_000
+
+// Bounds of names, in bytes.
+const (
+	maxTenant = 255
+	maxAgent  = 255
+)
+
+// Entry is an entry of one kind; the fields of other kinds mean nothing. After Parse its strings
+// and lists point into the entry's bytes: clone what must live longer.
+type Entry struct {
+	Kind  Kind
+	Shape uint32 // of the group's shards, from 1 on; an entry of another shape has moved
+	Group uint64
+
+	Windows  Windows
+	Write    Write // also of KindDeltas
+	Boundary Boundary
+	Notes    Notes // of KindEvents and KindNames
+	Version  Version
+}
+
+// Windows are the pushes that came while the entry before was written. Pushes end the entry: more
+// may be added to its bytes with List's Append.
+type Windows struct {
+	Clock  int64 // Unix milliseconds, the leader's
+	Pushes List  // of AppendPush
+}
+
+// Push is one push of a collector. Repeats are known by sender, incarnation and stream, whose
+// sequence grows.
+type Push struct {
+	Sender, Incarnation, Sequence uint64
+	Stream                        uint32
+	Shape                         uint32 // in the sender's knowledge
+	Again                         bool   // was sent before, perhaps to another leader
+	Batches                       List   // of package batch
+}
+
+// Write is a request with what was decided about it.
+type Write struct {
+	Tenant    string
+	Arrival   int64         // Unix milliseconds, of the node where the request came in
+	Window    int64         // milliseconds; older samples than this before the tenant's newest are refused
+	MaxSeries int           // of the tenant in memory; 0 for no limit
+	Sender    sender.Sender // its address and agent; other fields are not kept
+	Pair      Pair
+	Hash      uint64 // of KindDeltas: by which a request that is sent again is known
+	Form      Form
+	Body      []byte // compressed with snappy; no rules are left to apply to it
+}
+
+// Pair is the place of a request's sender in an HA pair. The zero Pair is no pair's.
+type Pair struct {
+	Cluster, Replica string
+	Timeout          int64 // milliseconds without a request, after which the other replica is elected
+}
+
+// Form is the form of a body.
+type Form uint8
+
+// The forms: remote write 1.0 and 2.0.
+const (
+	RemoteWrite1 Form = 1 + iota
+	RemoteWrite2
+)
+
+// Boundary closes a tile of some shards. Times to live and windows are those of the leader's
+// configuration.
+type Boundary struct {
+	End        int64 // Unix milliseconds, of the tile of 10 s
+	CounterTTL int64 // milliseconds, like the times that follow
+	GaugeTTL   int64
+	CheckTTL   int64
+	UpDownTTL  int64
+	Timed      int64 // how far before the last boundary a gauge with its own time may be
+	Shards     Shards
+	Full       List // of the tenants whose tiles repeat no series, since too much waits for their stores
+}
+
+// tileMillis is the width of the tile that a boundary closes.
+const tileMillis = int64(10 * time.Second / time.Millisecond)
+
+// Notes are events or names of a tenant. The parts are opaque here.
+type Notes struct {
+	Tenant string
+	Parts  List
+}
+
+// Version is what all members of the group know when it is proposed. What is newer may be
+// written from here on.
+type Version struct {
+	Format    uint32 // of entries and all that is in them
+	Semantics uint32 // of applying them: constants, sketches, encodings
+}
+
+// ErrNewer means that a newer program wrote the entry. A member that meets it stops: to skip the
+// entry would make its stores differ from all others.
+var ErrNewer = errors.New("written by a newer version")
+
+// Append appends the entry to b. It allocates nothing if b has room. It panics if a field is out
+// of bounds: once such an entry is committed, every member would stop at it. It does not look
+// into lists.
+func (e *Entry) Append(b []byte) []byte {
+	from := len(b)
+	if e.Shape == 0 {
+		panic("BUG: an entry without a shape is appended")
+	}
+	b = append(b, version, byte(e.Kind))
+	b = binary.LittleEndian.AppendUint32(b, e.Shape)
+	b = binary.LittleEndian.AppendUint64(b, e.Group)
+	switch e.Kind {
+	case KindWindows:
+		b = appendTime(b, e.Windows.Clock)
+		b = append(b, e.Windows.Pushes...)
+	case KindWrite, KindDeltas:
+		b = e.Write.append(b, e.Kind)
+	case KindBoundary:
+		b = e.Boundary.append(b)
+	case KindEvents, KindNames:
+		b = appendName(b, e.Notes.Tenant)
+		b = append(b, e.Notes.Parts...)
+	case KindVersion:
+		b = binary.AppendUvarint(b, uint64(e.Version.Format))
+		b = binary.AppendUvarint(b, uint64(e.Version.Semantics))
+	default:
+		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
+	}
+	if size := len(b) - from; size > MaxSize {
+		panic(fmt.Sprintf("BUG: an entry of kind %d has %d bytes, and %d are the most", e.Kind, size, MaxSize))
+	}
+	return b
+}
+
+// flagPair is the flag of a Write that has a Pair.
+const flagPair = 1
+
+func (w *Write) append(b []byte, kind Kind) []byte {
+	if w.Form < RemoteWrite1 || w.Form > RemoteWrite2 || len(w.Body) == 0 || w.MaxSeries < 0 {
+		panic(fmt.Sprintf("BUG: a request has form %d, a body of %d bytes, a limit of %d", w.Form, len(w.Body), w.MaxSeries))
+	}
+	flags := byte(0)
+	if w.Pair != (Pair{}) {
+		flags = flagPair
+	}
+	b = append(b, flags, byte(w.Form))
+	b = appendName(b, w.Tenant)
+	b = appendTime(b, w.Arrival)
+	b = appendTime(b, w.Window)
+	b = binary.AppendUvarint(b, uint64(w.MaxSeries))
+	switch at := w.Sender.Addr.Addr(); {
+	case !at.IsValid():
+		b = append(b, 0)
+	case at.Is4():
+		ip := at.As4()
+		b = append(append(b, 4), ip[:]...)
+	default:
+		ip := at.As16()
+		b = append(append(b, 16), ip[:]...)
+	}
+	b = appendText(b, w.Sender.Agent, maxAgent)
+	if flags&flagPair != 0 {
+		b = appendText(b, w.Pair.Cluster, MaxSize)
+		b = appendText(b, w.Pair.Replica, MaxSize)
+		b = appendTime(b, w.Pair.Timeout)
+	}
+	if kind == KindDeltas {
+		b = binary.LittleEndian.AppendUint64(b, w.Hash)
+	}
+	return append(b, w.Body...)
+}
+
+func (t *Boundary) append(b []byte) []byte {
+	if t.End%tileMillis != 0 || t.Shards == (Shards{}) {
+		panic(fmt.Sprintf("BUG: a boundary at %d of the shards %x", t.End, t.Shards))
+	}
+	for _, n := range [...]int64{t.End, t.CounterTTL, t.GaugeTTL, t.CheckTTL, t.UpDownTTL, t.Timed} {
+		b = appendTime(b, n)
+	}
+	for _, word := range t.Shards {
+		b = binary.LittleEndian.AppendUint64(b, word)
+	}
+	return append(b, t.Full...)
+}
+
+// flagAgain is the flag of a Push that was sent before.
+const flagAgain = 1
+
+// AppendPush appends a push to b, as it travels and as an entry has it.
+func AppendPush(b []byte, p *Push) []byte {
+	flags := byte(0)
+	if p.Again {
+		flags = flagAgain
+	}
+	b = append(b, flags)
+	b = binary.LittleEndian.AppendUint64(b, p.Sender)
+	b = binary.LittleEndian.AppendUint64(b, p.Incarnation)
+	b = binary.LittleEndian.AppendUint64(b, p.Sequence)
+	b = binary.LittleEndian.AppendUint32(b, p.Stream)
+	b = binary.LittleEndian.AppendUint32(b, p.Shape)
+	return append(b, p.Batches...)
+}
+
+// Parse reads an entry, which must not change while e is in use. It allocates nothing. It refuses
+// what Append does not write, to the last byte, and takes other memory than b for nothing.
+func (e *Entry) Parse(b []byte) error {
+	if err := e.parse(b); err != nil {
+		return fmt.Errorf("entry: %w", err)
+	}
+	return nil
+}
+
+var (
+	errSize      = fmt.Errorf("it has more than %d bytes", MaxSize)
+	errShort     = errors.New("it is cut short")
+	errMalformed = errors.New("it is malformed")
+)
+
+func (e *Entry) parse(b []byte) error {
+	if len(b) > MaxSize {
+		return errSize
+	}
+	r := reader{b: b}
+	if v := r.byte(); v > version {
+		return fmt.Errorf("it has version %d, and this program reads %d: %w", v, version, ErrNewer)
+	}
+	e.Kind, e.Shape, e.Group = Kind(r.byte()), r.uint32(), r.uint64()
+	if r.bad {
+		return errShort
+	}
+	if e.Kind > lastKind {
+		return fmt.Errorf("its kind is %d, and this program knows those up to %d: %w", e.Kind, lastKind, ErrNewer)
+	}
+	var err error
+	switch e.Kind {
+	case KindWindows:
+		e.Windows.Clock = r.time()
+		e.Windows.Pushes = r.list()
+		for p := range e.Windows.Pushes.All() {
+			if _, err := ParsePush(p); err != nil {
+				return err
+			}
+		}
+	case KindWrite, KindDeltas:
+		err = e.Write.parse(&r, e.Kind)
+	case KindBoundary:
+		e.Boundary.parse(&r)
+	case KindEvents, KindNames:
+		e.Notes.Tenant = r.name()
+		e.Notes.Parts = r.list()
+	case KindVersion:
+		e.Version.Format, e.Version.Semantics = r.number32(), r.number32()
+	default:
+		return errMalformed
+	}
+	if err == nil && (r.bad || len(r.b) > 0 || e.Shape == 0 || b[0] == 0) {
+		err = errMalformed
+	}
+	return err
+}
+
+func (w *Write) parse(r *reader, kind Kind) error {
+	flags := r.byte()
+	if unknown := flags &^ flagPair; unknown != 0 {
+		return fmt.Errorf("its request has the unknown flag %#02x: %w", unknown, ErrNewer)
+	}
+	if w.Form = Form(r.byte()); w.Form > RemoteWrite2 {
+		return fmt.Errorf("its request has the unknown form %d: %w", w.Form, ErrNewer)
+	}
+	w.Tenant = r.name()
+	w.Arrival, w.Window = r.time(), r.time()
+	w.MaxSeries = int(r.number(math.MaxInt))
+	var at netip.Addr
+	switch n := r.byte(); n {
+	case 0:
+	case 4:
+		if ip := r.cut(4); ip != nil {
+			at = netip.AddrFrom4([4]byte(ip))
+		}
+	case 16:
+		if ip := r.cut(16); ip != nil {
+			at = netip.AddrFrom16([16]byte(ip))
+		}
+	default:
+		return errMalformed
+	}
+	w.Sender = sender.Sender{Addr: netip.AddrPortFrom(at, 0), Agent: r.text(maxAgent)}
+	w.Pair = Pair{}
+	if flags&flagPair != 0 {
+		w.Pair = Pair{Cluster: r.text(MaxSize), Replica: r.text(MaxSize), Timeout: r.time()}
+		r.bad = r.bad || w.Pair == Pair{}
+	}
+	if w.Hash = 0; kind == KindDeltas {
+		w.Hash = r.uint64()
+	}
+	if w.Body = r.cut(len(r.b)); len(w.Body) == 0 || w.Form == 0 {
+		return errMalformed
+	}
+	return nil
+}
+
+func (t *Boundary) parse(r *reader) {
+	for _, n := range [...]*int64{&t.End, &t.CounterTTL, &t.GaugeTTL, &t.CheckTTL, &t.UpDownTTL, &t.Timed} {
+		*n = r.time()
+	}
+	for i := range t.Shards {
+		t.Shards[i] = r.uint64()
+	}
+	t.Full = r.list()
+	for tenant := range t.Full.All() {
+		r.bad = r.bad || len(tenant) == 0 || len(tenant) > maxTenant
+	}
+	r.bad = r.bad || t.End%tileMillis != 0 || t.Shards == Shards{}
+}
+
+// ParsePush reads what AppendPush wrote. The batches point into b; they are not looked at.
+func ParsePush(b []byte) (p Push, err error) {
+	r := reader{b: b}
+	flags := r.byte()
+	if unknown := flags &^ flagAgain; unknown != 0 {
+		return p, fmt.Errorf("a push has the unknown flag %#02x: %w", unknown, ErrNewer)
+	}
+	p = Push{Sender: r.uint64(), Incarnation: r.uint64(), Sequence: r.uint64(), Stream: r.uint32(), Shape: r.uint32(), Again: flags&flagAgain != 0}
+	p.Batches = r.list()
+	if r.bad || p.Shape == 0 {
+		return p, errMalformed
+	}
+	return p, nil
+}
+
+func appendTime(b []byte, ms int64) []byte {
+	if ms < 0 || ms > maxTime {
+		panic(fmt.Sprintf("BUG: %d ms in an entry", ms))
+	}
+	return binary.AppendUvarint(b, uint64(ms))
+}
+
+func appendName(b []byte, s string) []byte {
+	if s == "" {
+		panic("BUG: a tenant without a name in an entry")
+	}
+	return appendText(b, s, maxTenant)
+}
+
+func appendText(b []byte, s string, most int) []byte {
+	if len(s) > most {
+		panic(fmt.Sprintf("BUG: %.80q… of %d bytes in an entry, %d are the most", s, len(s), most))
+	}
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// reader takes fields from the front of b. After one that is malformed, bad is set and the rest
+// are zero.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) cut(n int) []byte {
+	if r.bad || n > len(r.b) {
+		r.bad = true
+		return nil
+	}
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) byte() byte {
+	if b := r.cut(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) uint32() uint32 {
+	if b := r.cut(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) uint64() uint64 {
+	if b := r.cut(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// number takes a uvarint of at most most, in its shortest form: an entry has one encoding.
+func (r *reader) number(most uint64) uint64 {
+	v, n := binary.Uvarint(r.b)
+	if r.bad || n <= 0 || n > 1 && r.b[n-1] == 0 || v > most {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) number32() uint32 { return uint32(r.number(math.MaxUint32)) }
+
+func (r *reader) time() int64 { return int64(r.number(maxTime)) }
+
+func (r *reader) text(most uint64) string {
+	b := r.cut(int(r.number(most)))
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+func (r *reader) name() string {
+	s := r.text(maxTenant)
+	r.bad = r.bad || s == ""
+	return s
+}
+
+// list takes all that is left.
+func (r *reader) list() List {
+	l := List(r.cut(len(r.b)))
+	if !l.valid() {
+		r.bad = true
+		return nil
+	}
+	return l
+}

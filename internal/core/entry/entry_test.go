@@ -1,0 +1,291 @@
+package entry
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+var update = flag.Bool("update", false, "write testdata/golden")
+
+const clock = 1_795_228_020_250
+
+// examples returns an entry of each kind and form.
+func examples() map[string]Entry {
+	first := AppendPush(nil, &Push{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1, Batches: List{}.Append([]byte("a batch")).Append(bytes.Repeat([]byte("b"), 200))})
+	again := AppendPush(nil, &Push{Sender: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true})
+	shards := Shards{}
+	for _, shard := range []uint16{0, 63, 64, 1023} {
+		shards.Add(shard)
+	}
+	request := Write{
+		Tenant: "default", Arrival: clock, Window: 1_800_000, MaxSeries: 100_000,
+		Sender: sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.1:0"), Agent: "Prometheus/3.5.0"},
+		Form:   RemoteWrite2, Body: []byte("a body"),
+	}
+	unknown := Write{Tenant: strings.Repeat("t", 255), Form: RemoteWrite1, Body: []byte{0}}
+	pair := request
+	pair.Sender = sender.Sender{Addr: netip.MustParseAddrPort("[2001:db8::1]:0")}
+	pair.Pair = Pair{Cluster: "eu", Replica: "b", Timeout: 30_000}
+	deltas := request
+	deltas.Hash = 0x0123456789abcdef
+	return map[string]Entry{
+		"windows":         {Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock, Pushes: List{}.Append(first).Append(again)}},
+		"windows_none":    {Kind: KindWindows, Shape: 1, Group: 1 << 63, Windows: Windows{Clock: clock}},
+		"write":           {Kind: KindWrite, Shape: 1, Write: request},
+		"write_unknown":   {Kind: KindWrite, Shape: 1, Write: unknown},
+		"write_pair":      {Kind: KindWrite, Shape: 3, Group: 9, Write: pair},
+		"deltas":          {Kind: KindDeltas, Shape: 1, Write: deltas},
+		"boundary":        {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: clock - clock%10_000, CounterTTL: 1, GaugeTTL: 2, CheckTTL: 3, UpDownTTL: 4, Timed: 5, Shards: shards, Full: List{}.AppendText("a").AppendText("b")}},
+		"boundary_simple": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: 10_000, Shards: Shards{1}}},
+		"events":          {Kind: KindEvents, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("an event").AppendText("")}},
+		"names":           {Kind: KindNames, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("a name")}},
+		"version":         {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
+	}
+}
+
+// An entry is read as it was written, and its bytes are those in testdata/golden: every later
+// program must read these. -update writes the missing ones alone.
+func TestGolden(t *testing.T) {
+	names, _ := filepath.Glob("testdata/golden/*")
+	if len(names) != len(examples()) && !*update {
+		t.Errorf("testdata/golden has %d files, and there are %d examples", len(names), len(examples()))
+	}
+	for name, want := range examples() {
+		file := filepath.Join("testdata/golden", name)
+		golden, err := os.ReadFile(file)
+		if os.IsNotExist(err) && *update {
+			golden, err = want.Append(nil), os.WriteFile(file, want.Append(nil), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := want.Append([]byte("before")); string(b) != "before"+string(golden) {
+			t.Errorf("%s is written as\n%x, want\n%x", name, b[len("before"):], golden)
+		}
+		got := used(want.Kind)
+		if err := got.Parse(golden); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		clean(&got, &want)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is read as\n%+v, want\n%+v", name, got, want)
+		}
+	}
+}
+
+// used returns an entry that was in use: its fields of the kind have other values.
+func used(kind Kind) (e Entry) {
+	e.Write = examples()["write_pair"].Write
+	e.Write.Hash = 1
+	for _, same := range examples() {
+		if same.Kind == kind && kind != KindWrite {
+			e = same
+		}
+	}
+	return e
+}
+
+// clean makes empty lists equal, and forgets the fields of other kinds, which mean nothing.
+func clean(all ...*Entry) {
+	for _, e := range all {
+		if e.Kind != KindWrite && e.Kind != KindDeltas {
+			e.Write = Write{}
+		}
+		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Notes.Parts} {
+			if len(*l) == 0 {
+				*l = nil
+			}
+		}
+	}
+}
+
+// What a newer program wrote stops a member, and so does every other mistake; only the error
+// differs.
+func TestRefused(t *testing.T) {
+	all := examples()
+	bytesOf := func(name string) []byte {
+		e := all[name]
+		return e.Append(nil)
+	}
+	set := func(name string, at int, to byte) []byte {
+		b := bytesOf(name)
+		b[at] = to
+		return b
+	}
+	const header = 14
+	for _, c := range []struct {
+		why   string
+		bytes []byte
+		newer bool
+	}{
+		{"nothing", nil, false},
+		{"a part of the header", bytesOf("version")[:header-1], false},
+		{"no version", set("write", 0, 0), false},
+		{"a newer version", set("write", 0, 2), true},
+		{"no kind", set("write", 1, 0), false},
+		{"an unknown kind", set("write", 1, byte(lastKind)+1), true},
+		{"no shape", set("write", 2, 0), false},
+		{"an unknown flag of a request", set("write", header, 2), true},
+		{"no form", set("write", header+1, 0), false},
+		{"an unknown form", set("write", header+1, 3), true},
+		{"no tenant", set("events", header, 0), false},
+		{"a number that is longer than needed", append(bytesOf("version")[:header], 0x80, 0, 1), false},
+		{"a number of more than 32 bits", append(bytesOf("version")[:header], 0xff, 0xff, 0xff, 0xff, 0x1f, 1), false},
+		{"bytes after the end", append(bytesOf("version"), 0), false},
+		{"a time beyond any", binary.AppendUvarint(bytesOf("windows_none")[:header], maxTime+1), false},
+		{"a list that is cut", bytesOf("names")[:len(bytesOf("names"))-1], false},
+		{"no body", bytesOf("write")[:len(bytesOf("write"))-len("a body")], false},
+		{"an unknown flag of a push", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{Shape: 1})).replaced(1, 2)...), true},
+		{"a push without a shape", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{}))...), false},
+		{"a push that is cut", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{Shape: 1})[:10])...), false},
+		{"a boundary inside a tile", set("boundary_simple", header, 0x11), false},
+		{"a boundary of no shard", set("boundary_simple", header+7, 0), false},
+		{"a full tenant without a name", append(bytesOf("boundary_simple"), 0), false},
+		{"too large", make([]byte, MaxSize+1), false},
+	} {
+		var e Entry
+		if err := e.Parse(c.bytes); err == nil || errors.Is(err, ErrNewer) != c.newer || !strings.HasPrefix(err.Error(), "entry: ") {
+			t.Errorf("%s: %v", c.why, err)
+		}
+	}
+}
+
+func (l List) replaced(at int, by byte) List {
+	l[at] = by
+	return l
+}
+
+// A program that would commit an entry at which all members stop dies before.
+func TestAppendRefuses(t *testing.T) {
+	broken := map[string]func(e *Entry){
+		"an unknown kind":     func(e *Entry) { e.Kind = lastKind + 1 },
+		"no shape":            func(e *Entry) { e.Shape = 0 },
+		"no tenant":           func(e *Entry) { e.Write.Tenant = "" },
+		"a long tenant":       func(e *Entry) { e.Write.Tenant = strings.Repeat("t", maxTenant+1) },
+		"no form":             func(e *Entry) { e.Write.Form = 0 },
+		"an unknown form":     func(e *Entry) { e.Write.Form = 3 },
+		"no body":             func(e *Entry) { e.Write.Body = nil },
+		"a negative limit":    func(e *Entry) { e.Write.MaxSeries = -1 },
+		"a time before 1970":  func(e *Entry) { e.Write.Arrival = -1 },
+		"a time beyond any":   func(e *Entry) { e.Write.Window = maxTime + 1 },
+		"a long agent":        func(e *Entry) { e.Write.Sender.Agent = strings.Repeat("a", maxAgent+1) },
+		"too large":           func(e *Entry) { e.Write.Body = make([]byte, MaxSize) },
+		"no shards":           func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{} },
+		"an end inside tiles": func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{End: 1, Shards: Shards{1}} },
+	}
+	for why, do := range broken {
+		e := examples()["write"]
+		do(&e)
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "BUG: ") {
+					t.Errorf("%s: appended", why)
+				}
+			}()
+			e.Append(nil)
+		}()
+	}
+}
+
+// A leader adds pushes to an entry that it has begun.
+func TestPushesAreAdded(t *testing.T) {
+	want := examples()["windows"]
+	begun := Entry{Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock}}
+	b := List(begun.Append(nil))
+	for p := range want.Windows.Pushes.All() {
+		b = b.Append(p)
+	}
+	if !bytes.Equal(b, want.Append(nil)) {
+		t.Errorf("%x, want %x", b, want.Append(nil))
+	}
+	var pushes []Push
+	var batches []string
+	for b := range want.Windows.Pushes.All() {
+		p, err := ParsePush(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for batch := range p.Batches.All() {
+			batches = append(batches, string(batch))
+		}
+		p.Batches = nil
+		pushes = append(pushes, p)
+	}
+	if !slices.Equal(batches, []string{"a batch", strings.Repeat("b", 200)}) ||
+		!reflect.DeepEqual(pushes, []Push{{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1}, {Sender: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true}}) {
+		t.Errorf("%+v with %q", pushes, batches)
+	}
+}
+
+func TestShards(t *testing.T) {
+	var s Shards
+	for _, shard := range []uint16{0, 63, 64, 1023} {
+		s.Add(shard)
+	}
+	for shard := range uint16(1024) {
+		if want := slices.Contains([]uint16{0, 63, 64, 1023}, shard); s.Has(shard) != want {
+			t.Errorf("shard %d: %v", shard, !want)
+		}
+	}
+}
+
+// FuzzParse: an entry has one encoding, and nothing makes a reader fail but what it refuses.
+func FuzzParse(f *testing.F) {
+	for _, e := range examples() {
+		b := e.Append(nil)
+		f.Add(b)
+		f.Add(b[:len(b)-1])
+		f.Add(b[:len(b)/2])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var e Entry
+		if e.Parse(b) != nil {
+			return
+		}
+		if got := e.Append(nil); !bytes.Equal(got, b) {
+			t.Fatalf("%x is read as %+v, and written as %x", b, e, got)
+		}
+		if e.Kind == KindWindows {
+			for p := range e.Windows.Pushes.All() {
+				push, err := ParsePush(p)
+				if err != nil || !bytes.Equal(AppendPush(nil, &push), p) {
+					t.Fatalf("the push %x is read as %+v, %v", p, push, err)
+				}
+			}
+		}
+	})
+}
+
+func TestNothingAllocates(t *testing.T) {
+	room := make([]byte, 0, 4<<10)
+	for name, e := range examples() {
+		b := e.Append(nil)
+		var read Entry
+		items := 0
+		if n := testing.AllocsPerRun(100, func() {
+			room = e.Append(room[:0])
+			if err := read.Parse(b); err != nil {
+				t.Fatal(err)
+			}
+			for p := range read.Windows.Pushes.All() {
+				push, _ := ParsePush(p)
+				for range push.Batches.All() {
+					items++
+				}
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
