@@ -170,7 +170,7 @@ func TestBenchLeavesNothingBehind(t *testing.T) {
 }
 
 // A query returns the increments of all counters that bench sent.
-func TestBenchKnowsTheSumOfItsCounters(t *testing.T) {
+func TestBenchCountersAddUp(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	r := bench(t, "--server", "http://"+p.HTTP, "--to", "unixgram", "--contexts", "100", "--rate", "10000", "--duration",

@@ -246,7 +246,7 @@ func (n *nginx) ledger(p *process) {
 }
 
 // A worker that is killed loses at most its counts since the last send.
-func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
+func TestEdgeLosesAtMostOneIntervalOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	n := startNginx(t, "unix:"+p.Unixgram, 200*time.Millisecond, traced)
@@ -320,7 +320,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 }
 
 // A label's value stays a value, whatever a client sends. It never becomes another line.
-func TestEdgeLabelsForgeNothing(t *testing.T) {
+func TestEdgeLabelsForgeNoLines(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond, traced)

@@ -57,9 +57,9 @@ func serveArgs(dir string, args ...string) []string {
 		"127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
 }
 
-// TestStartsThatCannotBe checks that a start that fails prints one clear error, which names the
+// TestAFailedStartSaysWhy checks that a start that fails prints one clear error, which names the
 // cause and the way out. Its exit code tells an init system whether to try again.
-func TestStartsThatCannotBe(t *testing.T) {
+func TestAFailedStartSaysWhy(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

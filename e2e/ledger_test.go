@@ -301,9 +301,9 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	}
 }
 
-// TestClientsSayWhatTheyDropped checks that the ledger has the exact number of datagrams that a real
+// TestTheLedgerHasWhatClientsDropped checks that the ledger has the exact number of datagrams that a real
 // client reports as dropped. The server is stopped meanwhile, so that its socket is full.
-func TestClientsSayWhatTheyDropped(t *testing.T) {
+func TestTheLedgerHasWhatClientsDropped(t *testing.T) {
 	t.Parallel() // it mostly waits: clients report every ten seconds
 	p := start(t, dataDir(t))
 	c, err := statsd.New("unix://"+p.Unixgram, statsd.WithoutClientSideAggregation(), statsd.WithMaxMessagesPerPayload(1),

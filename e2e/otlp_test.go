@@ -300,7 +300,7 @@ func TestARepeatOfDelta(t *testing.T) {
 
 // An empty address turns OTLP over gRPC off. Otherwise the address is printed at the start, and a
 // restart in place keeps it: requests meanwhile wait and are answered.
-func TestTheAddressOfOTLP(t *testing.T) {
+func TestOTLPAddress(t *testing.T) {
 	p := start(t, dataDir(t), "--otlp-grpc-listen", "")
 	if p.OTLPGRPC != "" || strings.Contains(p.output.String(), "OTLP") {
 		t.Errorf("with an empty address the server listens on %q:\n%s", p.OTLPGRPC, p.output)

@@ -395,9 +395,9 @@ func TestTwoRestartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRestartSignalsTheServerAlone checks that freshet restart signals no other process. The files
+// TestRestartSignalsOnlyTheServer checks that freshet restart signals no other process. The files
 // of a killed server still name its process id, which may belong to another process by now.
-func TestRestartSignalsTheServerAlone(t *testing.T) {
+func TestRestartSignalsOnlyTheServer(t *testing.T) {
 	p := start(t, dataDir(t))
 	p.kill(t)
 	other := exec.Command("sleep", "100")
@@ -462,9 +462,9 @@ func (p *process) expectState(t *testing.T, want string) {
 	})
 }
 
-// TestAStopIsNotKeptWaitingByARestart checks that a stop takes precedence over a restart: over one
+// TestAStopOvertakesARestart checks that a stop takes precedence over a restart: over one
 // whose new program hangs, and over one that has already begun to stop the old program.
-func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
+func TestAStopOvertakesARestart(t *testing.T) {
 	t.Run("by the check", func(t *testing.T) {
 		dir := dataDir(t)
 		program := filepath.Join(dir, "freshet")
@@ -653,9 +653,9 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 	}
 }
 
-// TestAStartThatFailsLeavesWhatWaits checks that a start that fails leaves the datagrams in systemd's
+// TestAFailedStartLeavesDatagramsInTheSockets checks that a start that fails leaves the datagrams in systemd's
 // sockets. Otherwise each new try would lose the datagrams since the last one.
-func TestAStartThatFailsLeavesWhatWaits(t *testing.T) {
+func TestAFailedStartLeavesDatagramsInTheSockets(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	a := activate(t)
 	increment(t, &process{listening: listening{Unixgram: a.gramPath}}, "waits", 5)

@@ -22,7 +22,7 @@ type runtimeInfo struct {
 
 // status/runtimeinfo says whether and when the configuration was last loaded, after a start and
 // after good and bad reloads. It once said that the configuration had failed to load, in the year 1.
-func TestRuntimeInfoIsTrue(t *testing.T) {
+func TestRuntimeInfo(t *testing.T) {
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
 	write := func(text string) {

@@ -114,7 +114,7 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 
 // The time of others is all processor time except that of the lab and of the measured processes.
 // Interrupts and idle time do not count.
-func TestWhatOthersTook(t *testing.T) {
+func TestTimeOfOtherProcesses(t *testing.T) {
 	at := func(stat string, ours time.Duration) used {
 		p, err := readProcessors(stat)
 		if err != nil {

@@ -132,7 +132,7 @@ func TestHighest(t *testing.T) {
 	}
 }
 
-func TestHighestOfWhatAlwaysLoses(t *testing.T) {
+func TestHighestRateOfAReceiverThatAlwaysLoses(t *testing.T) {
 	if rate, _, err := highest(func(float64) (tried, error) { return tried{1e6, true}, nil }); err == nil {
 		t.Errorf("%.0f, without an error", rate)
 	}

@@ -30,7 +30,7 @@ func TestSpecs(t *testing.T) { run(t, "busted", "--lua=luajit", "spec") }
 func TestLuacheck(t *testing.T) { run(t, "luacheck", "--quiet", ".") }
 
 // LuaJIT compiles everything that requests call, and aborts no trace of it.
-func TestNothingIsGivenUp(t *testing.T) { run(t, "bench/aborts.sh") }
+func TestNoTraceIsAborted(t *testing.T) { run(t, "bench/aborts.sh") }
 
 // handlers are the handlers of bench/instructions.sh, with how many instructions they may take more
 // than the empty handler. 0 means no bound: documents only state their price.

@@ -18,7 +18,7 @@ execFileSync('go', ['tool', 'esbuild', 'src/main.tsx', 'src/boot.ts', 'src/style
 const { inputs, outputs } = JSON.parse(readFileSync(metafile, 'utf8'))
 rmSync(temporary, { recursive: true })
 
-// index.html names the files by their hashes.
+// index.html names the files with their hashes.
 let index = readFileSync('src/index.html', 'utf8')
 for (const [file, output] of Object.entries(outputs)) {
   if (output.entryPoint) index = index.replace(`{{${output.entryPoint}}}`, `assets/${basename(file)}`)
@@ -26,13 +26,13 @@ for (const [file, output] of Object.entries(outputs)) {
 if (index.includes('{{src/')) throw new Error('index.html names a file that was not built')
 writeFileSync(join(out, 'index.html'), index)
 
-// What is in the bundle comes with its licences.
+// The licences of all packages in the bundle.
 const packages = new Set(Object.keys(inputs).map((file) => file.match(/^node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1]).filter(Boolean))
 const texts = [...packages].sort().map((name) => {
   const directory = join('node_modules', name)
   const { version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
   const file = readdirSync(directory).find((f) => /^licen[cs]e/i.test(f))
-  // One that brings no text names a licence that is given in full elsewhere.
+  // A package without a licence file only names its licence, whose text another package has.
   const text = file && existsSync(join(directory, file)) ? readFileSync(join(directory, file), 'utf8').trim() : `Licensed under ${license}.`
   return `${name} ${version} (${license})\n\n${text}\n`
 })

@@ -82,7 +82,7 @@ func TestLookup(t *testing.T) {
 
 // The index finds the same offers as the model, for every code. Random documents have few codes, so
 // that ranges touch, overlap, contain each other, and are equal.
-func TestLookupIsThatOfTheModel(t *testing.T) {
+func TestLookupEqualsTheModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		codes := 1 + rng.IntN(12)

@@ -37,7 +37,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-func TestStartOfWhatIsNotBuilt(t *testing.T) {
+func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	p := prometheus
 	if p.Built(t.TempDir()) {
 		t.Error("is built in an empty directory")
@@ -49,7 +49,7 @@ func TestStartOfWhatIsNotBuilt(t *testing.T) {
 }
 
 // The error contains the peer's output if it does not start.
-func TestStartTellsLastWords(t *testing.T) {
+func TestAFailedStartShowsThePeersOutput(t *testing.T) {
 	p := Peer{Name: "it", Version: "v1", command: func(place) ([]string, error) {
 		return []string{"sh", "-c", "echo no such setting; exit 3"}, nil
 	}}

@@ -14,7 +14,7 @@ import (
 )
 
 // A peer can be built, run, asked and stopped. Statsd is small enough: two packages, no compiler.
-func TestReceivedIsWhatWasSent(t *testing.T) {
+func TestReceivedEqualsSent(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	p := statsd
 	if p.Built(dir) {
@@ -84,7 +84,7 @@ func await(t *testing.T, r *Running, want Received) (got Received) {
 	return got
 }
 
-func TestStartOfWhatIsNotBuilt(t *testing.T) {
+func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	p := veneur
 	if _, err := p.Start(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not built") {
 		t.Errorf("started a peer that is not built: %v", err)
@@ -92,7 +92,7 @@ func TestStartOfWhatIsNotBuilt(t *testing.T) {
 }
 
 // The error contains the peer's output if it does not start.
-func TestStartTellsLastWords(t *testing.T) {
+func TestAFailedStartShowsThePeersOutput(t *testing.T) {
 	p := Peer{plan: func(place) (plan, error) {
 		return plan{command: []string{"sh", "-c", "echo no such setting; exit 3"}}, nil
 	}}

@@ -234,7 +234,7 @@ func ours(r *Results) *WriteCost { return &r.RemoteWrite.Loads[0].Costs[2] }
 func besideOf(r *Results) *DashboardCost { return &r.Dashboards.Databases[1] }
 
 // The page says which runs count although they were disturbed.
-func TestDisturbedRunsAreTold(t *testing.T) {
+func TestDisturbedRunsAreNamed(t *testing.T) {
 	r := sample()
 	besideOf(r).Others = []float64{.06, .5}
 	if text := r.dashboards(); !strings.Contains(text,
@@ -506,7 +506,7 @@ func TestResultsSurviveTheirFile(t *testing.T) {
 }
 
 // Runs are added one by one, so that finished runs are there at any time.
-func TestRunsAreAddedToWhatIsThere(t *testing.T) {
+func TestRunsAreAdded(t *testing.T) {
 	r := new(Results)
 	load := Load{ID: "udp", Name: "UDP"}
 	for _, name := range []string{"bare", "ours", "bare"} {
@@ -544,7 +544,7 @@ func TestRemoteWriteAlone(t *testing.T) {
 	}
 }
 
-func TestRunsOfRemoteWriteAreAddedToWhatIsThere(t *testing.T) {
+func TestRunsOfRemoteWriteAreAdded(t *testing.T) {
 	var w RemoteWrite
 	for _, name := range []string{"a", "b", "a"} {
 		c := w.Cost(WriteLoad{ID: "v1"}, name, Peer)
