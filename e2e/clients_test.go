@@ -41,7 +41,7 @@ type operation struct {
 	Tags    []string  `json:"tags"`
 	Rate    float64   `json:"rate"`
 	Values  []float64 `json:"values"`
-	Members []string  `json:"members"` // of a set
+	Members []string  `json:"members"` // the members of a set
 
 	// Of a check.
 	Status  int    `json:"status"`
@@ -308,7 +308,7 @@ func (p *process) checkTimer(sel string, values []float64) error {
 		}
 	}
 	sorted := slices.Sorted(slices.Values(values))
-	width := math.Pow(2, 1.0/8) // of a bucket of schema 3
+	width := math.Pow(2, 1.0/8) // width of a bucket of schema 3
 	for _, q := range []float64{0.1, 0.5, 0.9, 0.99} {
 		got, err := p.value(fmt.Sprintf("histogram_quantile(%g, %s)", q, sel))
 		if err != nil {

@@ -227,7 +227,7 @@ func TestDamagedJournal(t *testing.T) {
 		stop   func(*process, *testing.T) // leaves a journal or a checkpoint
 		newest string                     // pattern of the files; the newest is damaged
 		damage func(b []byte) []byte
-		lost   float64 // at most, of three steps of ten; the journal replaces a lost checkpoint
+		lost   float64 // the most that may be lost of 3×10; the journal replaces a lost checkpoint
 	}{
 		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment",
 			func(b []byte) []byte { return b[:len(b)-3] }, 10},

@@ -10,8 +10,8 @@ import (
 // The modes in which datadog-go aggregates before it sends.
 var (
 	plain      = statsd.WithoutClientSideAggregation()
-	aggregated = statsd.WithClientSideAggregation()         // of counts, gauges and sets; the default
-	extended   = statsd.WithExtendedClientSideAggregation() // and packs the values of timers, histograms and distributions
+	aggregated = statsd.WithClientSideAggregation()         // aggregates counts, gauges and sets; the default
+	extended   = statsd.WithExtendedClientSideAggregation() // also packs values of timers, histograms and distributions
 )
 
 // goClient does in this process what client scripts do.

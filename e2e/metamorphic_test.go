@@ -22,7 +22,7 @@ type variant struct {
 	sockets     int // senders, which take turns
 	packetBytes int // lines are joined into packets up to this length
 	readers     int // sockets of the server that share the UDP address
-	restarts    int // of the server, while lines are sent
+	restarts    int // how often the server restarts while lines are sent
 }
 
 var variants = []variant{

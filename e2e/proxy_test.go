@@ -19,7 +19,7 @@ import (
 type door struct {
 	name   string
 	client http.Client
-	host   string // of the URL
+	host   string // the host in its URL
 }
 
 // atTCP returns the door at a TCP address.

@@ -52,9 +52,9 @@ func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Durati
 
 // measurement is the result of one run of a receiver under a load.
 type measurement struct {
-	micros   float64     // of CPU, for each received metric
+	micros   float64     // of CPU time for each received metric
 	rate     float64     // metrics a second, as sent
-	sent     load.Totals // of the whole run
+	sent     load.Totals // sent in the whole run
 	received uint64      // metrics of the whole run, counted by the receiver
 	resident uint64      // bytes, at its end
 
@@ -138,7 +138,7 @@ func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp
 // look is the state of a run at one moment.
 type look struct {
 	at   time.Time
-	cpu  time.Duration // of the receiver
+	cpu  time.Duration // the receiver's CPU time
 	sent uint64        // metrics
 }
 

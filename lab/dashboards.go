@@ -122,7 +122,7 @@ type besideDashboards struct {
 	database database
 	dir      string
 	failed   bool      // it is then left out
-	last     time.Time // of the last samples; the next run continues from there
+	last     time.Time // time of the last samples, from which the next run continues
 }
 
 // tolerate leaves out a peer that failed.
@@ -235,7 +235,7 @@ type besideMeasurement struct {
 type timedWrites struct {
 	writes  loadgen.WriterResult
 	fresh   []float64          // ms
-	percent float64            // of a core
+	percent float64            // CPU time, in percent of a core
 	own     map[string]float64 // ms
 }
 

@@ -12,7 +12,7 @@ import (
 // this share of the processors is measured again.
 const (
 	othersAtMost  = .05
-	repeatsAtMost = 2 // of a run; then the least disturbed one counts
+	repeatsAtMost = 2 // how often a run is repeated; then the least disturbed one counts
 )
 
 // tick is the kernel's unit of /proc/stat.
@@ -39,7 +39,7 @@ func undisturbed[T any](ctx context.Context, repeats int,
 // used is the processor time used up to one moment.
 type used struct {
 	machine processors
-	ours    time.Duration // by the measured processes and the lab
+	ours    time.Duration // used by the measured processes and the lab
 }
 
 // usedUntilNow reads the time of the lab and of the measured processes, and of all.

@@ -34,7 +34,7 @@ const (
 	oneBatch       = 2000
 	oneConnections = 8 // most answers are immediate refusals, the others as slow as for other tenants
 
-	fairSeries      = 40_000 // of the other tenants together, and as many of the one
+	fairSeries      = 40_000 // series of the other tenants together; the one tenant has as many
 	fairBatch       = 200
 	fairConnections = 16
 

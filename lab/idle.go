@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	idleWarmUp   = 5 * time.Second  // for all to start
+	idleWarmUp   = 5 * time.Second  // until all have started
 	idleInterval = 10 * time.Second // a flush of every receiver
 	idleRuns     = 3
 	idleAround   = 3 * time.Second // to start and stop

@@ -16,8 +16,8 @@ import (
 // options are what to measure.
 type options struct {
 	only     []string // parts; empty for all
-	runs     int      // of each bare receiver and of ours
-	peerRuns int      // of each peer; 0 leaves them out
+	runs     int      // runs of each bare receiver and of each Freshet
+	peerRuns int      // runs of each peer; 0 leaves the peers out
 	freshet  string   // the program; built if empty
 	brief    bool     // only the collector's goals, in shorter runs
 

@@ -61,7 +61,7 @@ func cpuModel(info string) string {
 // processors is the time of all processors since the machine's start, in the kernel's ticks.
 type processors struct {
 	all    uint64
-	worked uint64 // for processes and the kernel, without interrupts, which serve the load
+	worked uint64 // time of processes and the kernel, without interrupts, which serve the load
 	stolen uint64
 }
 

@@ -17,7 +17,7 @@ import (
 // panel is a query of a dashboard, sent at each refresh.
 type panel struct {
 	query string
-	span  time.Duration // until now
+	span  time.Duration // the time range, which ends now
 	step  time.Duration
 }
 
@@ -60,9 +60,9 @@ const (
 // dashboard is a dashboard open in a browser, refreshed at an interval.
 type dashboard struct {
 	client *http.Client
-	url    string // of the query
+	url    string // of the query API
 	panels []panel
-	phase  time.Duration // of its first refresh
+	phase  time.Duration // time of its first refresh
 }
 
 // dashboards returns n dashboards that refresh at different times. The same seed gives the
@@ -87,8 +87,8 @@ func dashboards(n int, url, job string, every time.Duration, seed uint64) (all [
 type answered struct {
 	mu      sync.Mutex
 	took    []float64 // ms, of the queries with an answer
-	refused uint64    // by an answer that asks for another try or another query
-	failed  uint64    // in any other way
+	refused uint64    // answers that ask for another try or another query
+	failed  uint64    // queries that failed in any other way
 	empty   uint64    // answers without a series
 	delayed uint64    // refreshes that had to wait for the one before
 	why     string    // why the first query was refused, failed or was empty

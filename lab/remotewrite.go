@@ -175,7 +175,7 @@ func (l *lab) ourVersion() []report.Version {
 
 // writeSteps returns one run of each database under a load.
 func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, databases []database) (steps []step) {
-	var base float64 // of the first peer in this run; 0 if it failed
+	var base float64 // cost of the first peer in this run; 0 if it failed
 	for i, d := range databases {
 		if w.version == 2 && !d.version2 {
 			steps = append(steps, step{what: d.name + " does not understand version 2", do: func(context.Context) error {
@@ -213,7 +213,7 @@ func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, dat
 
 // writeMeasurement is the result of one run of a database under a load.
 type writeMeasurement struct {
-	seconds, newMicros  float64 // of CPU: for a million samples of known series; for a new series, without its sample
+	seconds, newMicros  float64 // CPU time of a million samples of known series; of a new series without its sample
 	p50, p99            time.Duration
 	resident            []float64 // bytes a series, beyond the empty database; none for few series
 	perSecond           float64   // samples

@@ -99,7 +99,7 @@ func (f *freshet) memory(ctx context.Context) (residentBytes, heap float64, err 
 	if err != nil {
 		return 0, 0, err
 	}
-	if _, err := f.get(ctx, "/debug/pprof/heap?gc=1", nil); err != nil { // this runs a collection
+	if _, err := f.get(ctx, "/debug/pprof/heap?gc=1", nil); err != nil { // gc=1 runs a collection
 		return 0, 0, err
 	}
 	figures, err := f.process(ctx)

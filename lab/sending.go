@@ -22,7 +22,7 @@ type sending struct {
 type road struct {
 	network   string
 	segmented bool // the kernel gets many datagrams as one
-	on        cpus // of the thread that sends
+	on        cpus // the cores of the sending thread
 }
 
 // send starts sending at a rate, until end is called or the pace's duration is over. It sends

@@ -43,7 +43,7 @@ var handlers = map[string]int{
 
 const (
 	bound = 550
-	drift = .15 // that a figure in a document may be off, since it varies between releases of nginx and glibc
+	drift = .15 // how far a figure in a document may be off: it varies between releases of nginx and glibc
 )
 
 // Counting a request by route, method and status, in a counter and in a histogram, stays within its

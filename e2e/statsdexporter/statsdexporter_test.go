@@ -73,7 +73,7 @@ type line struct {
 	kind       theirs.MetricType
 	typ        dogstatsd.Type
 	name       string
-	key, value string // of the tag
+	key, value string // the tag's
 }
 
 func (l line) String() string { return fmt.Sprintf("%s %s %s:%s", l.kind, l.name, l.key, l.value) }

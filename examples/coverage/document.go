@@ -11,7 +11,7 @@ import (
 
 // Limits of a document.
 const (
-	codeDigits = 8  // of a postal code, so that it fits into 32 bits
+	codeDigits = 8  // digits of a postal code, so that it fits into 32 bits
 	maxName    = 64 // bytes of a carrier or a service
 	maxLine    = 64 << 10
 )

@@ -21,7 +21,7 @@ const (
 	keepAlive   = "1m"     // how long the point in time is kept after each page
 	maxResponse = 64 << 20 // bytes of a page
 	wholeLoads  = 3        // how often a load is tried if its point in time is lost
-	maxRetries  = 6        // of a request, after 0.2 to 6.4 s, 13 s together
+	maxRetries  = 6        // how often a request is retried, after 0.2 to 6.4 s, 13 s together
 )
 
 // elastic reads a whole index of an Elasticsearch cluster as of one point in time. It reads slices

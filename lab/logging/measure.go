@@ -23,10 +23,10 @@ import (
 // plan is how much to measure.
 type plan struct {
 	rounds int
-	slice  time.Duration // of an open loop
+	slice  time.Duration // length of an open loop
 	closed int           // closed loops with each logger and output, as long as a slice
-	pairs  int           // of slogring and no log, for the goals
-	turn   time.Duration // of each half of a pair
+	pairs  int           // pairs of turns with slogring and without a log, for the goals
+	turn   time.Duration // length of each half of a pair
 	goals  bool          // measure only the goals
 }
 
@@ -121,7 +121,7 @@ type result struct {
 	inLog        []float64 // microseconds a request in calls of the logger
 	waited       []float64 // milliseconds that goroutines waited for a sync.Mutex, a second
 	behind       []float64 // milliseconds that the client itself was late, p99
-	unanswered   int       // of all
+	unanswered   int       // of all requests
 	sent         int
 	gc           float64 // share of the server's processor time, over its whole life
 	counts       counts  // at the end

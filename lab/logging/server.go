@@ -24,7 +24,7 @@ const linesARequest = 3
 // counts are a server's own figures since its start.
 type counts struct {
 	Requests uint64
-	InLog    time.Duration // of all requests, in calls of the logger: formatting, waiting and writing
+	InLog    time.Duration // time of all requests in calls of the logger: formatting, waiting and writing
 	CPU      time.Duration // of the process
 	GC       float64       // seconds of processor, as of the last collection
 	User     float64       // the same, for the program's own code

@@ -153,7 +153,7 @@ func byPool(do func(uint64)) (push func(uint64), stop func()) {
 type round struct {
 	handOver     func(uint64)
 	stop         func()
-	left         sync.WaitGroup // of the burst
+	left         sync.WaitGroup // batches of the burst that are not done
 	sum, growths atomic.Uint64
 }
 

@@ -26,12 +26,12 @@ import (
 // Peer is a database to compare with.
 type Peer struct {
 	Name     string // the usual spelling
-	Version  string // of the Go module
+	Version  string // version of the Go module
 	Version2 bool   // whether it understands remote write 2.0
 
-	folder  string   // with its go.mod
-	pkg     string   // to build
-	flags   []string // of go build
+	folder  string   // the folder with its go.mod
+	pkg     string   // the package to build
+	flags   []string // flags of go build
 	cgo     bool     // whether its releases have C code
 	command func(place) ([]string, error)
 	flush   string // path of a request that makes everything acknowledged visible to queries; empty if it is at once
@@ -95,7 +95,7 @@ const (
 // Running is a running peer.
 type Running struct {
 	PID int
-	URL string // of its HTTP API, as http://127.0.0.1:1234
+	URL string // address of its HTTP API, such as http://127.0.0.1:1234
 
 	peer  *Peer
 	log   string // path of its output

@@ -30,7 +30,7 @@ const receiveBuffer = 4 << 20
 // Peer is a server to compare with.
 type Peer struct {
 	Name     string
-	Version  string // of the package, as its registry spells it
+	Version  string // version of the package, as its registry spells it
 	Language string
 	Tags     bool // whether it understands DogStatsD's tags
 	Unixgram bool // whether it also listens on a Unix datagram socket

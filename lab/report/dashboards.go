@@ -13,7 +13,7 @@ type Dashboards struct {
 	Versions []Version `json:"versions"`
 
 	Dashboards int     `json:"dashboards"`
-	Panels     int     `json:"panels"`          // of each
+	Panels     int     `json:"panels"`          // panels of each dashboard
 	Every      float64 `json:"refresh_seconds"` // from one refresh to the next
 	Series     int     `json:"series"`
 	History    float64 `json:"history_hours"`
@@ -22,7 +22,7 @@ type Dashboards struct {
 	Batch      int     `json:"samples_a_request"`
 
 	OthersAtMost  float64 `json:"others_at_most"`  // part of the processors, in a run that is not repeated
-	RepeatsAtMost int     `json:"repeats_at_most"` // of a run
+	RepeatsAtMost int     `json:"repeats_at_most"` // how often a run is repeated
 
 	Databases []DashboardCost `json:"databases"`
 }
@@ -34,13 +34,13 @@ type DashboardCost struct {
 
 	// Of all runs, those that were repeated among them.
 	Acknowledged uint64 `json:"acknowledged"` // samples, the history's among them
-	Found        uint64 `json:"found"`        // of them, by queries afterwards
+	Found        uint64 `json:"found"`        // how many of them queries found afterwards
 	Repeated     int    `json:"repeated"`
 
 	// Of the runs that count.
 	Queries uint64 `json:"queries"`
 	Refused uint64 `json:"refused"`
-	Failed  uint64 `json:"failed"`  // in another way
+	Failed  uint64 `json:"failed"`  // queries that failed in another way
 	Empty   uint64 `json:"empty"`   // answers without a series
 	Delayed uint64 `json:"delayed"` // refreshes that had to wait for the one before
 	Why     string `json:"why,omitempty"`

@@ -14,24 +14,24 @@ type Fairness struct {
 	Versions []Version `json:"versions"`
 
 	Tenants  int     `json:"tenants"`           // the others
-	Batch    int     `json:"samples_a_request"` // of theirs
+	Batch    int     `json:"samples_a_request"` // samples of each of their requests
 	OneBatch int     `json:"its_samples_a_request"`
-	Limit    float64 `json:"limit"`           // of the one, in samples a second
-	Times    float64 `json:"times_the_limit"` // that it is asked to send
+	Limit    float64 `json:"limit"`           // limit of the one tenant, in samples a second
+	Times    float64 `json:"times_the_limit"` // how many times its limit it should send
 
 	// Of each pair.
 	Capacity []float64 `json:"capacity"` // samples a second of the others, flat out; they send half of it
 	Alone    []float64 `json:"alone_p99_ms"`
 	Beside   []float64 `json:"beside_p99_ms"` // while it sends
-	Rate     []float64 `json:"rate"`          // that it sent at, in samples a second
+	Rate     []float64 `json:"rate"`          // rate at which it sent, in samples a second
 
 	// Of all pairs.
-	Requests     uint64 `json:"requests"`     // of the others, that were timed
-	SentAgain    uint64 `json:"sent_again"`   // of them, by any answer that asked for it
+	Requests     uint64 `json:"requests"`     // timed requests of the others
+	SentAgain    uint64 `json:"sent_again"`   // how many of them an answer asked to send again
 	Acknowledged uint64 `json:"acknowledged"` // samples of the others
-	Stored       uint64 `json:"stored"`       // of them, by the ledger
+	Stored       uint64 `json:"stored"`       // how many of them the ledger has as stored
 	Sent         uint64 `json:"sent"`         // requests of the one
-	Refused      uint64 `json:"refused"`      // of them
+	Refused      uint64 `json:"refused"`      // how many of them were refused
 }
 
 // goalFairness is how many times as long the others may wait at most.

@@ -9,7 +9,7 @@ const (
 	goalRate        = 3e6 // metrics a second on one core, more than
 	goalContexts    = 10_000
 	goalResident    = 40e6  // bytes with these contexts, less than
-	goalAllocations = 0.005 // objects a metric with them, less than: 0 with two digits behind the point
+	goalAllocations = 0.005 // objects a metric with these, less than: rounds to 0.00
 	goalContext     = 400.0 // bytes a context, at most
 	goalNewContexts = 100e3 // a second, in a storm of them
 

@@ -21,9 +21,9 @@ const (
 	plotWidth  = 760
 	plotTop    = 62  // above the first bar: title and legend
 	plotBottom = 34  // below the last: what the axis means
-	plotLeft   = 236 // of the bars: names
+	plotLeft   = 236 // where the bars begin, right of their names
 	plotGap    = 8   // between a bar and its value
-	plotRight  = 150 // of the longest bar: its value, and what was lost, "12.34, lost under 0.01 %"
+	plotRight  = 150 // room for the text behind the longest bar: "12.34, lost under 0.01 %"
 	rowHeight  = 26
 	barHeight  = 14
 )

@@ -73,7 +73,7 @@ type WriteCost struct {
 	Not   string `json:"not_measured,omitempty"` // why it was not measured
 
 	Acknowledged uint64 `json:"acknowledged"` // samples, of all runs
-	Found        uint64 `json:"found"`        // of them, by queries afterwards
+	Found        uint64 `json:"found"`        // how many of them queries found afterwards
 
 	// Of each run.
 	Seconds   []float64 `json:"cpu_seconds_a_million_samples,omitempty"`

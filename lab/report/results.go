@@ -12,7 +12,7 @@ type Machine struct {
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
 
-	LoadAverage float64 `json:"load_average"` // of the minute before: 0 on a quiet machine
+	LoadAverage float64 `json:"load_average"` // over the minute before the run; 0 on a quiet machine
 	// Part of its processors' time that the hypervisor gave to others meanwhile.
 	Stolen *float64 `json:"stolen,omitempty"`
 }
@@ -110,7 +110,7 @@ type Rate struct {
 	Name      string    `json:"name"`
 	Group     Group     `json:"group"`
 	PerSecond []float64 `json:"metrics_a_second"`     // of each search
-	Sender    bool      `json:"sender_was_the_limit"` // of one search at least
+	Sender    bool      `json:"sender_was_the_limit"` // whether it was, in at least one search
 }
 
 // Scale is the collector's cost of large numbers of contexts.
@@ -143,11 +143,11 @@ type Storm struct {
 	Asked         float64 `json:"asked_metrics_a_second"`
 	Rate          float64 `json:"metrics_a_second"`
 	NewContexts   float64 `json:"new_contexts_a_second"`
-	Contexts      int     `json:"contexts"` // of all time
+	Contexts      int     `json:"contexts"` // since the start
 	Sent          uint64  `json:"sent"`     // metrics
 	Received      uint64  `json:"received"`
 	Refused       uint64  `json:"refused"`
-	Folded        uint64  `json:"folded"` // into a series for those without a place: the soft limit
+	Folded        uint64  `json:"folded"` // into an overflow series, above the soft limit
 	KernelDropped uint64  `json:"kernel_dropped"`
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }

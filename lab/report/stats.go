@@ -32,7 +32,7 @@ func Quantile(values []float64, q float64) float64 {
 // is all numbers.
 func MedianInterval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
-	n, k := len(sorted), 0 // so many may be left out at either end
+	n, k := len(sorted), 0 // k values may be left out at either end
 	toss := math.Pow(.5, float64(n))
 	for below := toss; 2*below <= .05 && k < n/2; {
 		k++

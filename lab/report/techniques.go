@@ -38,9 +38,9 @@ type Technique struct {
 	Bytes       float64   `json:"bytes"`
 	Allocations float64   `json:"allocations"`
 
-	GCPercent     []float64 `json:"gc_percent,omitempty"`           // of the process' CPU time, of each round
+	GCPercent     []float64 `json:"gc_percent,omitempty"`           // share of the process' CPU time, in each round
 	Growths       []float64 `json:"stack_growths,omitempty"`        // an operation, of each round
-	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // of the samples of a CPU profile, of each round
+	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // share of the samples of a CPU profile, in each round
 }
 
 // comparedWith is the technique that the others of its group are compared with.

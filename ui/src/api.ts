@@ -6,7 +6,7 @@ import { store } from './store'
 export class Failure extends Error {
   constructor(
     message: string,
-    readonly status = 0, // of HTTP; 0 without an answer
+    readonly status = 0, // HTTP's status; 0 without an answer
     readonly kind = '',
   ) {
     super(message)
@@ -95,7 +95,7 @@ export async function ask<T>(path: string, params: Params = {}, signal?: AbortSi
 
 export interface Polled<T> {
   data?: T
-  error?: Failure // of the last try; data is then older
+  error?: Failure // error of the last try; data is then older
 }
 
 // usePoll calls load every everyMs (0: once) while the tab is visible, and starts anew when

@@ -8,7 +8,7 @@ import { self } from './self'
 import { heads } from './traces'
 
 export interface Exemplar {
-  labels: Labels // of its series
+  labels: Labels // labels of its series
   trace: string
   time: number
   value: number // seconds

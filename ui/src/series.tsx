@@ -291,7 +291,7 @@ const inputName = (input: string) => (input === 'otlp' ? 'OTLP' : input.replaceA
 
 function Senders(props: { top?: Top }) {
   const { top } = props
-  // How many of the newest series, which the server remembers, each sender has sent.
+  // Counts, by sender, how many of the newest series it sent.
   const fresh = new Map<string, number>()
   for (const n of top?.newest_series ?? []) fresh.set(senderName(n.sender), (fresh.get(senderName(n.sender)) ?? 0) + 1)
   return (

@@ -254,7 +254,7 @@ describe('the page', { concurrency: 4 }, () => {
         const range = document.createRange()
         range.setStart(all, 0)
         range.setEndBefore(all.querySelector('.cm-fault'))
-        return range.toString() // of all lines, without what is between them
+        return range.toString() // the text of all lines, without separators
       })
       assert.equal(text, before)
       assert.equal(await field.getAttribute('aria-invalid'), 'true')
@@ -362,7 +362,7 @@ describe('the page', { concurrency: 4 }, () => {
     const export1 = { resourceMetrics: [{ scopeMetrics: [{ metrics: [{ name: 'by.otlp', gauge: { dataPoints: [{ timeUnixNano: `${Date.now()}000000`, asDouble: 1 }] } }] }] }] }
     const send = () => fetch(`${server}/v1/metrics`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'User-Agent': 'otel-page/1' }, body: JSON.stringify(export1) })
     assert.equal((await send()).status, 200)
-    const sending = setInterval(send, 3000) // repeats: senders are those of the last ten seconds
+    const sending = setInterval(send, 3000) // repeated, since the page shows the senders of the last ten seconds
     t.after(() => clearInterval(sending))
     await page.goto('/series')
     const senders = page.getByRole('region', { name: 'By sender of remote write and OTLP' })

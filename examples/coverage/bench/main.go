@@ -164,8 +164,8 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 			float64(now.IndexBytes)/float64(now.Documents), now.Pauses-s.before.Pauses, now.Long-s.before.Long, now.Longest*1e3)
 	}
 	taken, total := stolen()
-	fmt.Printf("others had %.0f %% of the processors meanwhile, beside a load average of %s: "+
-		"a pause or a p99 is as long as that takes\n",
+	fmt.Printf("other machines had %.0f %% of the processors meanwhile, and the load average was %s: "+
+		"both lengthen pauses and latencies\n",
 		100*float64(taken-takenBefore)/float64(max(1, total-totalBefore)), loadAverage())
 	return nil
 }

@@ -17,7 +17,7 @@ local _M = {}
 -- Seconds. A packet takes about 0.1 ms, and longer before the loops are compiled, so a tick
 -- stays below 2 ms.
 _M.TICK = 0.001
-local ENTRY = LONGEST + 10 -- of a bucket: ';', index, ',', count
+local ENTRY = LONGEST + 10 -- bytes of a bucket: ';', index, ',', count
 local TELEMETRY_GAP = 10 -- seconds, as in other clients
 local TELEMETRY = "datadog.dogstatsd.client."
 

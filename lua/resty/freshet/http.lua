@@ -20,7 +20,7 @@ end
 -- its route. An id takes 4 bytes, and only pages in use take memory: 4 KiB for two methods of a
 -- route. Label sets of routes beyond ROUTES are found by name.
 local ROUTES = 1024
-local STATUSES = 512 -- from 100
+local STATUSES = 512 -- how many statuses, from 100 on
 local PER_ROUTE = 16 * STATUSES
 
 local LABELS = { "route", "method", "status" }
