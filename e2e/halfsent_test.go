@@ -74,9 +74,9 @@ func halfPosted(t *testing.T, p *process, tenant string, requests int) {
 }
 
 // TestHalfSentRequests checks that clients which begin requests and do not finish them keep nobody
-// from writing. Each such request once reserved the memory of the largest allowed: four gRPC calls
-// blocked their tenant for a minute, and eight blocked all tenants, and so did HTTP requests with a
-// Content-Length.
+// from writing. Each such request once reserved memory for the largest request. So four gRPC calls
+// blocked their tenant for a minute, eight blocked all tenants, and HTTP requests with a
+// Content-Length did the same.
 func TestHalfSentRequests(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--http-trust-tenant-header", "--http-allow-unknown-tenants")

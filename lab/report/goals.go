@@ -5,13 +5,13 @@ import "fmt"
 // The collector's goals, except the ratios, which are in each Load. The collector is always the first
 // of Freshet's receivers.
 const (
-	goalIdle        = 1.0 // percent of a core, less than
-	goalRate        = 3e6 // metrics a second on one core, more than
+	goalIdle        = 1.0 // must be below this percentage of a core
+	goalRate        = 3e6 // must be above so many metrics a second on one core
 	goalContexts    = 10_000
-	goalResident    = 40e6  // bytes with these contexts, less than
-	goalAllocations = 0.005 // objects a metric with these, less than: rounds to 0.00
-	goalContext     = 400.0 // bytes a context, at most
-	goalNewContexts = 100e3 // a second, in a storm of them
+	goalResident    = 40e6  // must be below so many bytes with these contexts
+	goalAllocations = 0.005 // must be below so many objects a metric, which rounds to 0.00
+	goalContext     = 400.0 // at most so many bytes a context
+	goalNewContexts = 100e3 // at least so many a second, in a storm of them
 
 	// RateReached is which part of a requested rate must be sent. Below that the sender was the
 	// limit.
