@@ -103,7 +103,8 @@ func (b *writeBench) setRate(text string) error {
 }
 
 const (
-	// fastest is more samples a second than any server takes: the samples' times need room.
+	// fastest is more samples a second than any server takes. It decides how far back the samples'
+	// times begin.
 	fastest = 5e6
 
 	// longestSpan is how old the first sample may be. Servers keep 40 days.

@@ -40,8 +40,8 @@ func (b *writeBench) interval() time.Duration {
 	return time.Duration(b.load.Interval) * time.Millisecond
 }
 
-// writeRun is what was sent, what became of it, and what it cost. The names of the fields in JSON
-// stay.
+// writeRun is what was sent, what became of it, and what it cost. Other programs read it as JSON, so
+// its names there do not change.
 type writeRun struct {
 	Rounds         int    `json:"rounds"` // begun
 	SentRequests   uint64 `json:"sent_requests"`

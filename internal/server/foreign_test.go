@@ -260,8 +260,8 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 	}
 }
 
-// A page of another origin would need permission to send gRPC's content type, and is refused there
-// too.
+// A browser lets no page of another origin send gRPC's content type without permission. The server
+// refuses such a page, too.
 func TestForeignPagesOverGRPC(t *testing.T) {
 	s := onlyHTTP(t, "")
 	// The first origin is httptest's own.

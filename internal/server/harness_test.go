@@ -155,7 +155,7 @@ func (s *server) answer(t *testing.T, method, path, token, body string, proxied 
 	return resp, string(text)
 }
 
-// send has a tenant's application send its usual lines once.
+// send sends the usual lines of a tenant's application once.
 func (s *server) send(t *testing.T, whose, lines string) {
 	t.Helper()
 	for _, l := range s.collector.Listening() {

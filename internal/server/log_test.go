@@ -29,7 +29,8 @@ func TestLogIsWholeOnceItIsClosed(t *testing.T) {
 	}
 }
 
-// A pipe that is not read costs nothing to a server that logs nothing, and two seconds at its end.
+// If nobody reads the pipe of the log, only the end of the server waits, for two seconds. The end of a
+// server that has logged nothing does not wait.
 func TestLogThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()

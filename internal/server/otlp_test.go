@@ -85,8 +85,8 @@ func TestTenantsByGRPC(t *testing.T) {
 	}
 }
 
-// TLS and passwords of http.web_config apply to gRPC too: an address without them would be a way
-// around.
+// TLS and passwords of http.web_config apply to gRPC too: otherwise this address would be a way
+// around them.
 func TestTLSAndPasswordsOfGRPC(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)

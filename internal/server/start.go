@@ -34,7 +34,7 @@ func (s *server) runAggregator(ctx context.Context) error {
 	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
 	restored := slices.SortedFunc(s.aggregator.Series(), byAge)
 	for _, held := range restored {
-		if !held.Delta { // not a series of DogStatsD, which these places are for
+		if !held.Delta { // the limits' places are for series of DogStatsD alone
 			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
 		}
 	}

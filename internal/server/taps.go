@@ -23,7 +23,7 @@ import (
 type tapAPI struct {
 	collector *collector.Collector
 	stored    func(tenant string) tail.Stored
-	stopping  context.Context // done when the server stops, which would wait for streams
+	stopping  context.Context // done when the server stops; else the stop would wait for streams
 }
 
 const (

@@ -40,8 +40,8 @@ func readWebConfig(path string) (*web.Config, error) {
 }
 
 // tlsConfig returns the TLS of a web configuration file, nil if it has none, for listeners that the
-// exporter-toolkit does not serve. As there, file and certificates are read again for each
-// connection.
+// exporter-toolkit does not serve. Like the toolkit, they read the file and the certificates again
+// for each connection.
 func tlsConfig(path string) (*tls.Config, error) {
 	if path == "" {
 		return nil, nil
