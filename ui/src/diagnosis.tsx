@@ -36,7 +36,7 @@ export function DiagnosisView(props: { id: string }) {
     return (
       <Empty>
         <p>This recording no longer exists.</p>
-        <p class="note">The server keeps at most self.recorder.records recordings of self.recorder.bytes together, and deletes the oldest.</p>
+        <p class="note">The server deletes the oldest recordings above the limits self.recorder.records and self.recorder.bytes.</p>
       </Empty>
     )
   }

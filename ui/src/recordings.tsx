@@ -153,7 +153,7 @@ function RecordNow(props: { onMade: () => void }) {
   const record = async () => {
     setState({ since: performance.now() })
     try {
-      setState({ made: await make(why.trim() || 'asked on the page', gone.current.signal) })
+      setState({ made: await make(why.trim() || 'requested on the page', gone.current.signal) })
       setWhy('')
       props.onMade()
     } catch (err) {

@@ -251,7 +251,7 @@ function LabelValues(props: { top?: Top; stored?: Stored }) {
   return (
     <Panel title="By label" note="most values first">
       {!top && !stored && <Loading what="Counting label values…" />}
-      {top && top.labels.length === 0 && !stored && <Empty>No label has two values yet.</Empty>}
+      {top && top.labels.length === 0 && !stored && <Empty>No label has more than one value yet.</Empty>}
       {top && top.labels.length > 0 && (
         <Table
           label="Labels of metrics"
@@ -297,7 +297,7 @@ function Senders(props: { top?: Top }) {
   return (
     <Panel title="By sender" note="in the last ten seconds">
       {!top && <Loading what="Watching senders. This takes a second or two…" />}
-      {top && top.senders.length === 0 && <Empty>Nobody is sending DogStatsD.</Empty>}
+      {top && top.senders.length === 0 && <Empty>No DogStatsD arrived in the last ten seconds.</Empty>}
       {top && top.senders.length > 0 && (
         <Table
           label="By sender of DogStatsD"
@@ -312,7 +312,7 @@ function Senders(props: { top?: Top }) {
           ]}
         />
       )}
-      {top && top.request_senders.length === 0 && <Empty>Nobody is sending remote write or OTLP.</Empty>}
+      {top && top.request_senders.length === 0 && <Empty>No remote write or OTLP arrived in the last ten seconds.</Empty>}
       {top && top.request_senders.length > 0 && (
         <Table
           label="By sender of remote write and OTLP"

@@ -99,7 +99,7 @@ function State(props: { data?: Measured; error?: Failure }) {
   return (
     <Empty>
       <p>Freshet’s own metrics are off.</p>
-      <p class="note">To see the stages here, turn self.metrics on. The ledger, /metrics and freshet top work without it.</p>
+      <p class="note">To see the stages here, set self.metrics to true and restart Freshet. The ledger, /metrics and freshet top work without it.</p>
     </Empty>
   )
 }
