@@ -158,7 +158,7 @@ PASS
 	}
 }
 
-// Each round has one turn of every technique, and the share of others.
+// Every technique has one turn in each round, and each round records the time of other processes.
 func TestTechniquesTakeTurns(t *testing.T) {
 	t.Chdir("..")
 	l := &lab{dir: t.TempDir()}

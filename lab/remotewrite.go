@@ -46,8 +46,8 @@ type writeWorkload struct {
 	takes   time.Duration // about how long the first peer takes, which takes longest
 }
 
-// writeWorkloads returns the page's workloads. Each lasts for several garbage collections, and
-// all together take five runs in as many minutes.
+// writeWorkloads returns the page's workloads. Each lasts for several garbage collections. Five runs
+// of all of them take about five minutes.
 func writeWorkloads() []writeWorkload {
 	return []writeWorkload{
 		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request",

@@ -98,7 +98,7 @@ func TestRequestAllocations(t *testing.T) {
 	}
 }
 
-// A request that is being answered when the service is told to stop gets its answer.
+// A stop waits until the service has answered the requests that it has accepted.
 func TestDrain(t *testing.T) {
 	from := &fakeSource{wait: make(chan struct{}), began: make(chan struct{}, 2)}
 	s := newServer(t, nil)

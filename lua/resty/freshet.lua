@@ -305,7 +305,7 @@ local function add(metrics, kind, name, labels, options, prepare)
     return nil, ("freshet: %s %s: %s"):format(kind, tostring(name), err)
   end
   if type(name) ~= "string" or name == "" then
-    return bad "must have a name, a string"
+    return bad "needs a name, which must be a string"
   elseif #name > MAX_NAME then
     return bad(("has a name of %d bytes: at most %d"):format(#name, MAX_NAME))
   end

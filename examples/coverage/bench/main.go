@@ -151,7 +151,7 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 			s.due = append(s.due, got)
 		}
 	}
-	fmt.Printf("%d rounds of %v a load; medians, and the least and largest\n\n", pairs, turn)
+	fmt.Printf("%d rounds of %v per load; medians, with the least and largest values\n\n", pairs, turn)
 	print("wrk, 2 connections", services, func(s *service) []load { return s.wrk })
 	print("asked when due", services, func(s *service) []load { return s.due })
 	for _, s := range services {

@@ -82,7 +82,7 @@ function _M.parse(server)
   local a = { kind = "udp", family = info.family, addr = to, len = info.addrlen, transport = "udp", packet = 1432 }
   C.freshet_freeaddrinfo(info)
   local bytes = ffi.cast("uint8_t *", to.data)
-  -- Behind the port stands 127.0.0.0/8, or behind port and flow ::1.
+  -- Loopback is 127.0.0.0/8, which follows the port, or ::1, which follows port and flow label.
   a.loopback = a.family == AF_INET and bytes[2] == 127 or a.family ~= AF_INET and ffi.string(bytes + 6, 16) == ("\0"):rep(15) .. "\1"
   return a
 end
