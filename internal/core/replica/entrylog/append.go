@@ -77,9 +77,7 @@ func (l *Log) nextSegment(base uint64) error {
 	if err != nil {
 		return err
 	}
-	state := l.state
-	state.Commit = min(state.Commit, base) // a torn write may leave the head alone
-	return l.beginSegment(&head{base: base, term: l.termOf(base), state: state, members: members})
+	return l.beginSegment(&head{base: base, term: l.termOf(base), state: l.state, members: members})
 }
 
 // beginSegment writes header and head as a write of their own, so that their size is known.

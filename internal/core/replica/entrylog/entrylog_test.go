@@ -149,6 +149,9 @@ func TestTruncate(t *testing.T) {
 	}
 	const want = "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/1 5/2 6/2"
 	check(t, l, want)
+	if at := l.place(4); at.end-at.offset > 100 {
+		t.Errorf("to read entry 4, %d bytes are read: also those that were replaced", at.end-at.offset)
+	}
 	check(t, mustOpen(t, fs.Crash()), want)
 
 	// Below the beginning of the segment that is in use, and then again.
@@ -292,8 +295,8 @@ func TestDamageInTheMiddle(t *testing.T) {
 	}
 }
 
-// What the log knows to be committed cannot be missing at its end.
-func TestCommittedIsMissing(t *testing.T) {
+// A member's state has no entry that its log has not: then the log has lost some.
+func TestStart(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
 	mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 4})

@@ -1,0 +1,104 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+)
+
+// ErrChanging means that the members are being changed already.
+var ErrChanging = errors.New("the members of the group are being changed already")
+
+// Members are the members of a group. Voters count for a quorum; learners get all entries and do
+// not. While Leaving is not empty, a quorum of both sets is needed.
+type Members struct{ Voters, Learners, Leaving []uint64 }
+
+// members is what a replica knows of the members.
+type members struct {
+	now      *raftpb.ConfState
+	proposed uint64 // index of the last entry that changes them, applied or not
+}
+
+// changed puts the members into the output.
+func (m *members) changed(out *Output) {
+	out.Members = &Members{
+		Voters:   slices.Clone(m.now.GetVoters()),
+		Learners: slices.Sorted(slices.Values(slices.Concat(m.now.GetLearners(), m.now.GetLearnersNext()))),
+		Leaving:  slices.Clone(m.now.GetVotersOutgoing()),
+	}
+}
+
+// Members implements Group. All changes are one step, in which a quorum of both the old and the new
+// voters decides: to swap a voter never leaves four voters, or two. The group leaves the old set by
+// itself.
+func (r *Replica) Members(voters, learners []uint64) error {
+	switch {
+	case r.damaged != nil:
+		return r.damaged
+	case !r.role.Leads:
+		return ErrNotLeader
+	case len(r.members.now.GetVotersOutgoing()) > 0 || r.members.proposed > r.applied:
+		return ErrChanging
+	}
+	change := changeTo(r.members.now, voters, learners)
+	if len(change.Changes) == 0 {
+		return nil
+	}
+	data, err := proto.Marshal(change)
+	if err == nil {
+		_, err = entrylog.Change(r.members.now, data)
+	}
+	if err != nil {
+		return fmt.Errorf("change the members to voters %v and learners %v: %w", voters, learners, err)
+	}
+	before := r.last
+	err = r.do(func() error {
+		if err := r.node.ProposeConfChange(change); err != nil {
+			return r.refused()
+		}
+		return nil
+	})
+	if err == nil && r.members.proposed <= before {
+		return ErrChanging // Raft made an empty entry of it
+	}
+	return err
+}
+
+// changeTo returns the change from the present members to others.
+func changeTo(now *raftpb.ConfState, voters, learners []uint64) *raftpb.ConfChangeV2 {
+	change := &raftpb.ConfChangeV2{Transition: raftpb.ConfChangeTransitionAuto.Enum()}
+	add := func(what raftpb.ConfChangeType, id uint64) {
+		change.Changes = append(change.Changes, &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: new(id)})
+	}
+	for _, id := range voters {
+		if !slices.Contains(now.GetVoters(), id) {
+			add(raftpb.ConfChangeAddNode, id)
+		}
+	}
+	for _, id := range learners {
+		if !slices.Contains(now.GetLearners(), id) {
+			add(raftpb.ConfChangeAddLearnerNode, id)
+		}
+	}
+	for _, id := range slices.Concat(now.GetVoters(), now.GetLearners()) {
+		if !slices.Contains(voters, id) && !slices.Contains(learners, id) {
+			add(raftpb.ConfChangeRemoveNode, id)
+		}
+	}
+	return change
+}
+
+// changeMembers applies a change that is committed.
+func (r *Replica) changeMembers(data []byte) {
+	change := &raftpb.ConfChangeV2{}
+	if err := proto.Unmarshal(data, change); err != nil {
+		panic(fmt.Sprintf("read a change of the members: %v", err))
+	}
+	r.members.now = r.node.ApplyConfChange(change)
+	r.members.changed(&r.out)
+}

@@ -1,0 +1,104 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// Message is what one member says to another. It may be lost, late and repeated.
+type Message struct {
+	From, To uint64
+	Urgent   bool // small, and late behind entries: has to do with elections, leases, barriers
+
+	body *raftpb.Message
+}
+
+func newMessage(m *raftpb.Message) Message {
+	return Message{From: m.GetFrom(), To: m.GetTo(), body: m,
+		Urgent: m.GetType() != raftpb.MsgApp && m.GetType() != raftpb.MsgAppResp}
+}
+
+// Append appends the bytes of the message, a Message of Raft's raft.proto.
+func (m *Message) Append(dst []byte) ([]byte, error) {
+	return proto.MarshalOptions{}.MarshalAppend(dst, m.body)
+}
+
+// String names the message, for logs and stories.
+func (m *Message) String() string {
+	return fmt.Sprintf("%v %d->%d term %d", m.body.GetType(), m.From, m.To, m.body.GetTerm())
+}
+
+// ParseMessage reads what Append wrote. It refuses what no member would say, on which the library
+// would panic. It cannot refuse a lie: peers must have proved who they are.
+func ParseMessage(b []byte) (Message, error) {
+	m := &raftpb.Message{}
+	if err := proto.Unmarshal(b, m); err != nil {
+		return Message{}, fmt.Errorf("parse a message: %w", err)
+	}
+	if err := plausible(m); err != nil {
+		return Message{}, fmt.Errorf("a message of type %v from member %d: %w", m.GetType(), m.GetFrom(), err)
+	}
+	return newMessage(m), nil
+}
+
+var (
+	errType    = errors.New("members do not send it")
+	errSender  = errors.New("it has no sender or no term")
+	errContext = errors.New("its context is wrong")
+	errEntries = errors.New("its entries do not follow each other")
+)
+
+func plausible(m *raftpb.Message) error {
+	if m.GetFrom() == raft.None || raft.IsLocalMsgTarget(m.GetFrom()) || m.GetTerm() == 0 && m.GetType() != raftpb.MsgReadIndex ||
+		m.GetTerm() != 0 && m.GetType() == raftpb.MsgReadIndex {
+		return errSender
+	}
+	if len(m.GetResponses()) > 0 || m.GetSnapshot() != nil {
+		return errType
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp:
+		return plausibleEntries(m)
+	case raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp:
+		if n := len(m.GetContext()); n != 0 && n != 8 {
+			return errContext
+		}
+	case raftpb.MsgReadIndex, raftpb.MsgReadIndexResp:
+		if len(m.GetEntries()) != 1 || m.GetEntries()[0] == nil {
+			return errContext
+		}
+	case raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgTimeoutNow:
+	default:
+		return errType
+	}
+	return nil
+}
+
+func plausibleEntries(m *raftpb.Message) error {
+	index, term := m.GetIndex(), m.GetLogTerm()
+	for _, e := range m.GetEntries() {
+		index++
+		if e.GetIndex() != index || e.GetTerm() < term || e.GetTerm() > m.GetTerm() || e.GetType() == raftpb.EntryConfChange {
+			return errEntries
+		}
+		term = e.GetTerm()
+	}
+	return nil
+}
+
+// fromLeader reports whether only a leader sends such a message.
+func fromLeader(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat
+}
+
+// answersOldTerm reports whether the message does nothing but tell the sender of a late one that it
+// is at a newer term. If the late one came from the present leader's last leadership, the answer has
+// the present term. Raft then takes it for an acknowledgement of entry 0, sends all entries from the
+// first on, and if that was removed, nothing any more.
+func answersOldTerm(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgAppResp && m.GetIndex() == 0 && !m.GetReject()
+}

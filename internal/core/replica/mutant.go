@@ -1,0 +1,15 @@
+package replica
+
+import "github.com/freshet-io/freshet/internal/core/replica/entrylog"
+
+// mutant has the mistakes that the simulation must find. Only tests can set it: sim_run_test.go.
+var mutant mistakes
+
+type mistakes struct {
+	sendBeforeStore  bool           // an acknowledgement or a vote is sent before its write is stored
+	applyUncommitted bool           // entries are applied as soon as they come
+	forgetState      bool           // term, vote and commit index are not stored
+	founding         *entrylog.Base // a member whose disk was emptied begins anew under its old number
+	answerOldTerm    bool           // a proposal is answered by another leader's entry at its index
+	readUnapplied    bool           // a barrier ends before its index is applied here
+}

@@ -1,0 +1,542 @@
+// Package replica is one member's part in a group that agrees on one order of entries: a driver
+// around Raft (go.etcd.io/raft). Messages, ticks, "this is stored" and "this is applied" come in;
+// messages to send, a write to store and entries to apply go out. It has no goroutine, no clock and
+// no I/O, so a seed replays a whole group (the simulation in sim_test.go). The caller brings those:
+//
+//	for what happens next {
+//		r.Tick(), r.Step(message), r.Propose(data), r.Stored(number) or r.Applied(index)
+//		out, err := r.Take()
+//		// send out.Messages; hand out.Write to the log, out.Apply to the state
+//	}
+//
+// # Storing
+//
+// Raft offers two ways. With Ready and Advance nothing more comes out of it until the last write is
+// on disk: a slow fsync holds up heartbeats, and the others elect another leader. It also hands
+// out committed entries that this member has not stored yet. So the replica uses local messages
+// (AsyncStorageWrites): a write is under way while ticks, heartbeats and further proposals go on,
+// all that comes meanwhile becomes the next write, and only entries that are stored here are
+// applied.
+//
+// What depends on a write (an acknowledgement, a vote) stays inside the replica until Stored is
+// told its number. So the caller may send whatever it gets at once. Requests for votes wait as well,
+// though Raft would send them: they say how long the log is, and after a crash it may be shorter.
+//
+// # Elections
+//
+// Raft draws election timeouts from a random source of its own, which cannot be replaced. So a
+// member that does not lead never ticks Raft: the replica counts the ticks since it heard from the
+// leader, forgets the leader when its lease ends, and campaigns after a timeout that it draws from
+// the source in Config.
+//
+// # Damage
+//
+// A panic of the library means that this member's log is not what it promised, or that there is a
+// mistake in the code. The member is damaged: Take returns the error from then on, and nothing else
+// happens.
+//
+// Files: solo.go has the same for one machine, without Raft. members.go, barrier.go and message.go
+// have what their names say. Package entrylog is the log on disk.
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment"
+)
+
+const (
+	// TickEvery is the time between two ticks.
+	TickEvery = 100 * time.Millisecond
+
+	// A member campaigns when it has not heard from the leader for 1 to 2 s. A leader that has not
+	// heard from a quorum for 1 s steps down.
+	electionTicks  = 10
+	heartbeatTicks = 1
+
+	maxMessage     = 1 << 20  // bytes of entries in one message, unless one entry is longer
+	maxInflight    = 64       // messages with entries to a member that have not been answered
+	maxInflightSum = 16 << 20 // bytes of entries in them
+	maxUncommitted = 64 << 20 // bytes of entries that are proposed and not applied by the leader
+	maxApplying    = 16 << 20 // bytes of entries that are handed out and not applied
+)
+
+var (
+	// ErrNotLeader means that another member has to be asked, or that this one is handing over.
+	ErrNotLeader = errors.New("this member does not lead its group")
+
+	// ErrFull means that too much waits already. Nothing was proposed.
+	ErrFull = errors.New("too many entries of the group are not committed yet")
+
+	// ErrDamaged means that this member must be filled again from the others.
+	ErrDamaged = errors.New("this member of the group is damaged")
+)
+
+// Group is how a role takes part in one order of entries: as a Replica, or Solo on one machine.
+// It is not safe for concurrent use.
+type Group interface {
+	// Propose asks for an entry to be added to the order, and returns its index. Its data must not
+	// change until it was applied or lost. If it is applied as Entry.Own, it is this one; if its
+	// index is in Output.Lost, it may or may not be applied, here or by another leader.
+	Propose(data []byte) (index uint64, err error)
+
+	// Barrier asks for the end of the order. Once its number is in Output.Reads, every entry that was
+	// acknowledged anywhere before the call is applied here. It waits as long as there is no leader.
+	Barrier() (number uint64, err error)
+
+	// Members asks for other members. It is done when Output.Members says so.
+	Members(voters, learners []uint64) error
+
+	// Transfer asks another member to lead. It is done when Output.Role says so; if the other one
+	// does not answer, this one leads on after a second. Until then Propose returns ErrNotLeader.
+	Transfer(to uint64) error
+
+	Tick()                 // every TickEvery
+	Stored(number uint64)  // the Write with this number survives a power loss, and so do all before it
+	Applied(index uint64)  // the entries of Apply up to this one are applied
+	Take() (Output, error) // what is to be done now; the error is ErrDamaged, for ever
+}
+
+// Output is what a member has to do.
+type Output struct {
+	Messages []Message
+	Write    *Write  // nil for none; after those before it
+	Apply    []Entry // committed and stored here; after those before it
+	Reads    []Read
+	Lost     []uint64 // indexes of proposals whose leadership ended before they were applied
+	Role     Role     // at the end of all this; a leader's queue belongs to a term, and ends with it
+	Members  *Members // nil if they are as before
+}
+
+// Write is what is to be stored: Stored is told its number. That of a Replica is the caller's from
+// then on, who may store it beside everything else.
+type Write struct {
+	Number uint64
+	entrylog.Write
+}
+
+// Entry is an entry to apply. An index is handed out once in the life of a Replica, without gaps.
+type Entry struct {
+	Index, Term uint64
+	Data        []byte // empty: there is nothing to apply
+	Own         bool   // proposed here, in the present leadership: its proposer can be answered
+}
+
+// Role is what a member is in its group.
+type Role struct {
+	Term   uint64
+	Leader uint64 // 0 if it is not known
+	Leads  bool
+}
+
+// Config is what a Replica needs to know.
+type Config struct {
+	ID      uint64 // of the member: never used again for another directory, or for an emptied one
+	Applied uint64 // index up to which the member's state has the entries
+	Rand    *rand.Rand
+	Log     entrylog.Options
+
+	// New is where the log of a new member begins. A member that comes back has none: if its
+	// directory is empty, it has forgotten its votes, and Open returns entrylog.ErrNone.
+	New *entrylog.Base
+}
+
+// Replica is a Group of several members.
+type Replica struct {
+	id      uint64
+	rand    *rand.Rand
+	node    *raft.RawNode
+	damaged error
+	out     Output
+
+	term, vote uint64
+	role       Role
+	elapsed    int // ticks since the leader was heard, or since the last election began
+	timeout    int // ticks
+
+	last    uint64 // index of the last entry, stored or not
+	number  uint64 // of the last Write
+	writes  []write
+	handed  []*raftpb.Entry // to be applied
+	applied uint64
+	own     []uint64 // indexes of proposals of this leadership, in order
+
+	members  members
+	barriers barriers
+}
+
+// write is a Write that is not stored yet.
+type write struct {
+	number uint64
+	then   []*raftpb.Message // to be sent after it
+}
+
+// Open opens the log of a member, or creates that of a new one, and begins to take part. The caller
+// closes the log.
+func Open(fs segment.FS, c Config) (*Replica, *entrylog.Log, error) {
+	l, err := entrylog.Open(fs, c.Log)
+	if errors.Is(err, entrylog.ErrNone) && (c.New != nil || mutant.founding != nil) {
+		base := c.New
+		if base == nil {
+			base = mutant.founding
+		}
+		l, err = entrylog.Create(fs, c.Log, *base)
+	}
+	if err == nil {
+		err = l.Start(c.Applied)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("member %d: %w", c.ID, err)
+	}
+	r, err := begin(l, c)
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	return r, l, nil
+}
+
+func begin(l *entrylog.Log, c Config) (r *Replica, err error) {
+	r = &Replica{id: c.ID, rand: c.Rand, applied: c.Applied, last: l.Last()}
+	defer r.guard(&err)
+	state, members, err := l.InitialState()
+	if err != nil {
+		return nil, err
+	}
+	r.node, err = raft.NewRawNode(&raft.Config{
+		ID: c.ID, ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks,
+		Storage: l, Applied: c.Applied, AsyncStorageWrites: true,
+		MaxSizePerMsg: maxMessage, MaxCommittedSizePerReady: maxApplying, MaxUncommittedEntriesSize: maxUncommitted,
+		MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightSum,
+		CheckQuorum: true, PreVote: true, ReadOnlyOption: raft.ReadOnlySafe,
+		DisableProposalForwarding: true, StepDownOnRemoval: true, Logger: quiet{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.term, r.vote = state.GetTerm(), state.GetVote()
+	r.role.Term = r.term
+	r.barriers.life = c.Rand.Uint64()
+	r.members.now = members
+	r.members.changed(&r.out)
+	r.restartTimeout()
+	r.pump()
+	return r, nil
+}
+
+// guard turns a panic of the library into damage.
+func (r *Replica) guard(err *error) {
+	if cause := recover(); cause != nil {
+		r.damaged = fmt.Errorf("%w: %v\n%s", ErrDamaged, cause, debug.Stack())
+		*err = r.damaged
+	}
+}
+
+// do calls into the library, and takes what comes out of it.
+func (r *Replica) do(f func() error) (err error) {
+	if r.damaged != nil {
+		return r.damaged
+	}
+	defer r.guard(&err)
+	err = f()
+	r.pump()
+	return err
+}
+
+// Take implements Group.
+func (r *Replica) Take() (Output, error) {
+	if r.damaged != nil {
+		return Output{}, r.damaged
+	}
+	out := r.out
+	out.Role = r.role
+	r.out = Output{}
+	return out, nil
+}
+
+// Step takes a message of another member. The error is about the message alone.
+func (r *Replica) Step(m Message) error {
+	if m.body.GetTo() != r.id {
+		return fmt.Errorf("member %d: a message for member %d", r.id, m.body.GetTo())
+	}
+	if answersOldTerm(m.body) && m.body.GetTerm() <= r.term {
+		return nil // which Raft would take for more
+	}
+	_ = r.do(func() error { return r.node.Step(m.body) }) // whatever Raft does not want, it drops
+	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.role.Leader {
+		r.elapsed = 0
+	}
+	return nil
+}
+
+// Tick implements Group.
+func (r *Replica) Tick() {
+	_ = r.do(func() error {
+		if r.barriers.overdue() {
+			r.ask()
+		}
+		if r.role.Leads {
+			r.node.Tick()
+			return nil
+		}
+		r.elapsed++
+		if r.elapsed >= electionTicks && r.role.Leader != raft.None {
+			_ = r.node.ForgetLeader() // its lease ends: others may get this member's vote
+		}
+		if r.elapsed >= r.timeout {
+			r.restartTimeout()
+			_ = r.node.Campaign() // which a member without a vote does not
+		}
+		return nil
+	})
+}
+
+func (r *Replica) restartTimeout() {
+	r.elapsed, r.timeout = 0, electionTicks+r.rand.IntN(electionTicks)
+}
+
+// Propose implements Group.
+func (r *Replica) Propose(data []byte) (index uint64, err error) {
+	if len(data) == 0 || len(data) > entrylog.MaxEntry {
+		panic(fmt.Sprintf("BUG: an entry of %d bytes is proposed", len(data)))
+	}
+	if r.damaged == nil && !r.role.Leads {
+		return 0, ErrNotLeader
+	}
+	before := r.last
+	err = r.do(func() error {
+		if err := r.node.Propose(data); err != nil {
+			return r.refused()
+		}
+		r.own = append(r.own, before+1)
+		return nil
+	})
+	if err == nil && r.last != before+1 {
+		panic(fmt.Sprintf("BUG: the proposal of entry %d made %d entries", before+1, r.last-before))
+	}
+	return before + 1, err
+}
+
+// refused returns why Raft did not take a proposal of the leader.
+func (r *Replica) refused() error {
+	if r.node.BasicStatus().LeadTransferee != raft.None {
+		return ErrNotLeader
+	}
+	return ErrFull
+}
+
+// Transfer implements Group.
+func (r *Replica) Transfer(to uint64) error {
+	if r.damaged == nil && !r.role.Leads {
+		return ErrNotLeader
+	}
+	return r.do(func() error { r.node.TransferLeader(to); return nil })
+}
+
+// Stored implements Group.
+func (r *Replica) Stored(number uint64) {
+	if number > r.number || len(r.writes) > 0 && number < r.writes[0].number {
+		panic(fmt.Sprintf("BUG: write %d is stored, of %d", number, r.number))
+	}
+	_ = r.do(func() error {
+		for len(r.writes) > 0 && r.writes[0].number <= number {
+			then := r.writes[0].then
+			r.writes = r.writes[1:]
+			r.deliver(then)
+		}
+		return nil
+	})
+}
+
+// Applied implements Group.
+func (r *Replica) Applied(index uint64) {
+	_ = r.do(func() error {
+		n := 0
+		for n < len(r.handed) && r.handed[n].GetIndex() <= index {
+			n++
+		}
+		if n == 0 {
+			return nil
+		}
+		r.applied = r.handed[n-1].GetIndex()
+		done := &raftpb.Message{Type: raftpb.MsgStorageApplyResp.Enum(), To: new(r.id), From: new(raft.LocalApplyThread), Entries: r.handed[:n:n]}
+		r.handed = r.handed[n:]
+		_ = r.node.Step(done)
+		r.release()
+		return nil
+	})
+}
+
+// pump takes what comes out of the library until nothing more does.
+func (r *Replica) pump() {
+	for r.node.HasReady() {
+		ready := r.node.Ready()
+		r.follow(&ready)
+		var campaign []*raftpb.Message
+		for _, m := range ready.Messages {
+			switch {
+			case m.GetTo() == raft.LocalAppendThread:
+				r.store(m, ready.MustSync)
+			case m.GetTo() == raft.LocalApplyThread:
+				r.apply(m.GetEntries())
+			case m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote:
+				campaign = append(campaign, m)
+			default:
+				r.deliver([]*raftpb.Message{m})
+			}
+		}
+		r.after(campaign)
+		for i := range ready.ReadStates {
+			r.confirm(&ready.ReadStates[i])
+		}
+	}
+}
+
+// follow notes term, vote and role.
+func (r *Replica) follow(ready *raft.Ready) {
+	before := r.role
+	if !raft.IsEmptyHardState(ready.HardState) {
+		if vote := ready.GetVote(); vote != r.vote && vote != raft.None {
+			r.elapsed = 0 // the one that got it has time to win
+		}
+		r.term, r.vote, r.role.Term = ready.GetTerm(), ready.GetVote(), ready.GetTerm()
+	}
+	if s := ready.SoftState; s != nil {
+		r.role.Leader, r.role.Leads = s.Lead, s.RaftState == raft.StateLeader
+	}
+	if r.role == before {
+		return
+	}
+	if before.Leads && (!r.role.Leads || r.role.Term != before.Term) && !mutant.answerOldTerm {
+		r.out.Lost = append(r.out.Lost, r.own...)
+		r.own = nil
+	}
+	if r.role.Term != before.Term || r.role.Leads != before.Leads {
+		r.restartTimeout()
+	}
+	if r.role.Leader != raft.None && r.role.Leader != before.Leader && r.barriers.asking {
+		r.ask()
+	}
+}
+
+// store adds to the next Write.
+func (r *Replica) store(m *raftpb.Message, sync bool) {
+	then := m.GetResponses()
+	if mutant.sendBeforeStore {
+		kept := then[:0:0]
+		for _, m := range then {
+			if m.GetTo() == r.id {
+				kept = append(kept, m)
+			} else {
+				r.deliver([]*raftpb.Message{m})
+			}
+		}
+		then = kept
+	}
+	if len(m.GetEntries()) == 0 && m.Term == nil {
+		r.after(then)
+		return
+	}
+	w := r.out.Write
+	if w == nil {
+		r.number++
+		w = &Write{Number: r.number}
+		r.out.Write = w
+		r.writes = append(r.writes, write{number: r.number})
+	}
+	w.Sync = w.Sync || sync
+	for i, e := range m.GetEntries() {
+		if i == 0 && len(w.Entries) > 0 && e.GetIndex() <= w.Entries[len(w.Entries)-1].Index {
+			w.Entries = w.Entries[:max(e.GetIndex(), w.Entries[0].Index)-w.Entries[0].Index]
+		}
+		change := e.GetType() == raftpb.EntryConfChangeV2
+		w.Entries = append(w.Entries, entrylog.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Change: change, Data: e.GetData()})
+		r.last = e.GetIndex()
+		if change {
+			r.members.proposed = r.last
+		}
+		if mutant.applyUncommitted {
+			r.out.Apply = append(r.out.Apply, Entry{Index: e.GetIndex(), Term: e.GetTerm(), Data: e.GetData(), Own: r.isOwn(e)})
+		}
+	}
+	if m.Term != nil && !mutant.forgetState {
+		w.State = &entrylog.State{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}
+	}
+	r.after(then)
+}
+
+// after delivers messages once all writes up to now are stored.
+func (r *Replica) after(messages []*raftpb.Message) {
+	if len(r.writes) == 0 {
+		r.deliver(messages)
+		return
+	}
+	w := &r.writes[len(r.writes)-1]
+	w.then = append(w.then, messages...)
+}
+
+// deliver sends messages to others, and takes those to itself.
+func (r *Replica) deliver(messages []*raftpb.Message) {
+	for _, m := range messages {
+		if m.GetTo() == r.id {
+			_ = r.node.Step(m)
+		} else {
+			r.out.Messages = append(r.out.Messages, newMessage(m))
+		}
+	}
+}
+
+// apply hands out committed entries.
+func (r *Replica) apply(entries []*raftpb.Entry) {
+	r.handed = append(r.handed, entries...)
+	for _, e := range entries {
+		out := Entry{Index: e.GetIndex(), Term: e.GetTerm(), Own: r.isOwn(e)}
+		switch e.GetType() {
+		case raftpb.EntryNormal:
+			out.Data = e.GetData()
+		case raftpb.EntryConfChangeV2:
+			r.changeMembers(e.GetData())
+		default:
+			panic(fmt.Sprintf("entry %d has type %v", e.GetIndex(), e.GetType()))
+		}
+		if !mutant.applyUncommitted {
+			r.out.Apply = append(r.out.Apply, out)
+		}
+	}
+}
+
+// isOwn reports whether the entry was proposed here in the present leadership.
+func (r *Replica) isOwn(e *raftpb.Entry) bool {
+	for len(r.own) > 0 && r.own[0] < e.GetIndex() {
+		r.own = r.own[1:]
+	}
+	if len(r.own) == 0 || r.own[0] != e.GetIndex() || e.GetTerm() != r.term && !mutant.answerOldTerm {
+		return false
+	}
+	r.own = r.own[1:]
+	return true
+}
+
+// quiet is a logger without a log: the caller sees roles, members and damage.
+type quiet struct{}
+
+func (quiet) Debug(...any)            {}
+func (quiet) Debugf(string, ...any)   {}
+func (quiet) Error(...any)            {}
+func (quiet) Errorf(string, ...any)   {}
+func (quiet) Info(...any)             {}
+func (quiet) Infof(string, ...any)    {}
+func (quiet) Warning(...any)          {}
+func (quiet) Warningf(string, ...any) {}
+
+func (quiet) Fatal(v ...any)                 { panic(fmt.Sprint(v...)) }
+func (quiet) Fatalf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
+func (quiet) Panic(v ...any)                 { panic(fmt.Sprint(v...)) }
+func (quiet) Panicf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }

@@ -1,0 +1,113 @@
+package replica
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// oracle knows what has happened everywhere, and says what must not.
+type oracle struct {
+	agreed  map[uint64]Entry // by index: the first member's that applied it
+	leaders map[uint64]uint64
+	acked   []ack
+	seen    []seen
+	floor   uint64 // index that was acknowledged or read: who reads from now on must see it
+
+	transferTo uint64
+	transferBy int64
+}
+
+type ack struct {
+	o     *operation
+	index uint64
+}
+
+// seen is what a read returned.
+type seen struct{ index, value uint64 }
+
+func (o *oracle) begin() {
+	o.agreed, o.leaders = map[uint64]Entry{}, map[uint64]uint64{}
+}
+
+// leads: at most one member leads in a term.
+func (o *oracle) leads(s *sim, n *simNode, term uint64) {
+	if other, ok := o.leaders[term]; ok && other != n.id {
+		s.fail("members %d and %d lead in term %d", other, n.id, term)
+	}
+	o.leaders[term] = n.id
+}
+
+// applies: members apply the same entries in the same order, each once, and none that is not on
+// their own disk.
+func (o *oracle) applies(s *sim, n *simNode, e *Entry) {
+	s.note(fmt.Appendf(nil, "%d %d %d", n.n, e.Index, e.Term))
+	if e.Index != n.state.applied+1 {
+		s.fail("node %d applies entry %d after entry %d", n.n, e.Index, n.state.applied)
+	}
+	if term, err := n.log.Term(e.Index); err != nil || term != e.Term {
+		s.fail("node %d applies entry %d of term %d, its disk has term %d (%v)", n.n, e.Index, e.Term, term, err)
+	}
+	if a, ok := o.agreed[e.Index]; !ok {
+		o.agreed[e.Index] = *e
+	} else if a.Term != e.Term || !bytes.Equal(a.Data, e.Data) {
+		s.fail("node %d applies entry %d of term %d, another node applied one of term %d there", n.n, e.Index, e.Term, a.Term)
+	}
+}
+
+func (o *oracle) acknowledged(op *operation, index uint64) {
+	o.acked = append(o.acked, ack{op, index})
+	o.floor = max(o.floor, index)
+}
+
+// reads: a read sees all that was acknowledged or read, anywhere, before it began.
+func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
+	s.note(fmt.Appendf(nil, "%d reads %d", n.n, n.state.value))
+	if n.state.applied < floor {
+		s.fail("node %d answers a read at entry %d, and entry %d was known before it began", n.n, n.state.applied, floor)
+	}
+	o.floor = max(o.floor, n.state.applied)
+	o.seen = append(o.seen, seen{n.state.applied, n.state.value})
+}
+
+// finish: without faults the group answers, all have the same, all that was acknowledged is there,
+// and each read returned what the register held at its place in the order.
+func (s *sim) finish() {
+	var model state
+	model.applied = 1
+	values := map[uint64]uint64{1: 0}
+	done := map[uint64]bool{}
+	for i := uint64(2); ; i++ {
+		e, ok := s.oracle.agreed[i]
+		if !ok {
+			break
+		}
+		model.apply(&e)
+		values[i] = model.value
+		if op, ok := parseOperation(e.Data); ok {
+			done[op.value()] = true
+		}
+	}
+	for _, a := range s.oracle.acked {
+		if !done[a.o.value()] {
+			s.fail("write %d of client %d was acknowledged with entry %d, and is lost", a.o.seq, a.o.client, a.index)
+		}
+	}
+	for _, r := range s.oracle.seen {
+		if value, ok := values[r.index]; !ok || value != r.value {
+			s.fail("a read at entry %d returned %x, the register held %x", r.index, r.value, value)
+		}
+	}
+	for _, n := range s.nodes {
+		if !n.up || n.state != model {
+			s.fail("node %d, up %v, ends with %+v, the order with %+v", n.n, n.up, n.state, model)
+		}
+	}
+	for _, c := range s.clients {
+		if c.doing != nil {
+			s.fail("client %d still waits for operation %d", c.n, c.doing.seq)
+		}
+	}
+	if s.swap != nil {
+		s.fail("node %d was not swapped", s.swap.node.n)
+	}
+}

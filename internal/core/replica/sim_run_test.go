@@ -1,0 +1,107 @@
+package replica
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+)
+
+// ciSeeds and ciSeconds are the runs of CI: 4 s of one processor.
+const ciSeeds, ciSeconds = 40, 60
+
+// soaking has the larger numbers of `make soak`.
+var soaking = os.Getenv("FRESHET_SOAK") != ""
+
+var oneSeed = flag.Uint64("seed", 0, "TestGroup simulates this seed alone, and prints its story")
+
+// least is what the runs of CI must have covered together: what did not happen was not tested.
+// They cover about twice as much.
+var least = coverage{acknowledged: 30_000, reads: 10_000, retries: 2_000, lost: 100, elections: 120, truncations: 12,
+	restarts: 80, kills: 35, powerLosses: 40, torn: 25, pauses: 30, parts: 60, transfers: 25, swaps: 6, slow: 25, full: 10}
+
+// A group of three loses nothing that it acknowledged, its members never disagree, no read is stale,
+// and it goes on when it can, whatever becomes of network, disks and processes.
+func TestGroup(t *testing.T) {
+	from, to, seconds := uint64(1), uint64(ciSeeds), int64(ciSeconds)
+	switch {
+	case *oneSeed != 0:
+		from, to = *oneSeed, *oneSeed
+	case soaking:
+		to, seconds = 1000, 120
+	}
+	var sum coverage
+	for seed := from; seed <= to; seed++ {
+		s := simulate(seed, seconds)
+		if s.failed != nil || *oneSeed != 0 {
+			t.Log(s.story.String())
+		}
+		if s.failed != nil {
+			t.Fatalf("seed %d: %v; again: go test -run TestGroup -v -seed %d", seed, s.failed, seed)
+		}
+		sum.add(s.covered)
+	}
+	if *oneSeed != 0 {
+		return
+	}
+	t.Log(sum)
+	wanted := least.each()
+	for i, got := range sum.each() {
+		if *got.n < *wanted[i].n {
+			t.Errorf("%s: %d, too few to have shown anything; the least is %d", got.what, *got.n, *wanted[i].n)
+		}
+	}
+}
+
+// A seed says all that happens, to the last byte: a failure can be looked at again.
+func TestSameSeedSameStory(t *testing.T) {
+	one, other := simulate(3, ciSeconds), simulate(3, ciSeconds)
+	if one.story.String() != other.story.String() {
+		t.Errorf("%s\nand then\n%s", one.story.String(), other.story.String())
+	}
+	if again := simulate(4, ciSeconds).story.String(); again == one.story.String() || strings.Count(again, "\n") < 20 {
+		t.Errorf("another seed has this story:\n%s", again)
+	}
+}
+
+// The simulation finds each of these mistakes with the seed that is recorded here, one of those of
+// TestGroup. `make soak` looks for the first seed that finds it.
+func TestMistakesAreFound(t *testing.T) {
+	for _, m := range []struct {
+		name string
+		mistakes
+		seed uint64
+		want string // of what is found
+	}{
+		{"message before store", mistakes{sendBeforeStore: true}, 2, "is damaged: tocommit"},
+		{"apply beyond commit", mistakes{applyUncommitted: true}, 2, "its disk has term 0"},
+		{"hard state not saved", mistakes{forgetState: true}, 12, "lead in term 2"},
+		{"a vote after an emptied disk", mistakes{founding: &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}},
+			11, "is damaged: tocommit"},
+		{"proposal of an old term", mistakes{answerOldTerm: true}, 8, "and is lost"},
+		{"a barrier ends too early", mistakes{readUnapplied: true}, 2, "was known before it began"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			mutant = m.mistakes
+			defer func() { mutant = mistakes{} }()
+			s := simulate(m.seed, ciSeconds)
+			if s.failed == nil || !strings.Contains(s.failed.Error(), m.want) {
+				t.Errorf("seed %d finds %v, and not %q", m.seed, s.failed, m.want)
+			}
+			if !soaking {
+				return
+			}
+			seed := uint64(1)
+			for simulate(seed, ciSeconds).failed == nil {
+				if seed++; seed > 1000 {
+					t.Fatal("1,000 seeds do not find it")
+				}
+			}
+			t.Logf("the first seed that finds it is %d", seed)
+		})
+	}
+}

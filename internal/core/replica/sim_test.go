@@ -1,0 +1,613 @@
+package replica
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+)
+
+// This file has a group on three nodes, on one thread and a virtual clock. All that happens follows
+// from a seed: the network, disks that forget, kills, pauses, and what clients do. sim_faults_test.go
+// breaks it, and sim_oracle_test.go says what must not happen.
+
+const (
+	ms     = int64(1) // the unit of virtual time
+	second = 1000 * ms
+
+	settleFor = 15 * second // at the end, without faults
+	quietFor  = 5 * second  // at the very end, without clients
+
+	simWriters, simReaders = 4, 2
+	simSegment             = 4 << 10
+	simKeep                = 150 << 10 // bytes of log that members keep for those that were away
+)
+
+// event is something that happens at a time; of two at one time, the older one first.
+type event struct {
+	at, order int64
+	node      *simNode // nil, or it happens only in this life of the node, and after its pause
+	life      int
+	do        func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].order, e[j].order)) < 0
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}
+
+// sim is one run.
+type sim struct {
+	rng    *rand.Rand
+	now    int64
+	end    int64
+	order  int64
+	events events
+	nodes  []*simNode
+	ids    uint64 // of the newest member
+	cut    [3][3]bool
+	story  strings.Builder
+	digest uint64 // of every message, entry and read
+	failed error
+
+	oracle  oracle
+	clients []*client
+	emptied bool // a disk, whose member was not swapped yet
+	swap    *swap
+	covered coverage
+}
+
+// simNode is a node: a disk, and the process on it, if it is up.
+type simNode struct {
+	n           int
+	disk        *memfs.FS
+	id          uint64 // of the member
+	life        int
+	up          bool
+	pausedUntil int64
+	slowDisk    bool
+	slowApply   bool
+
+	replica *Replica
+	log     *entrylog.Log
+	role    Role
+	members Members
+
+	state      state
+	checkpoint state // what a restart begins with
+	toWrite    []*Write
+	writing    bool
+	toApply    []Entry
+	applying   bool
+	pending    map[uint64]*operation // by the index of the proposal
+	reading    map[uint64]question   // by barrier
+}
+
+// state is what the entries make: a register, and which operations of whom it has had.
+type state struct {
+	applied, value uint64
+	seqs           [simWriters]uint64
+}
+
+// at makes something happen.
+func (s *sim) at(after int64, node *simNode, do func()) {
+	s.order++
+	e := event{at: s.now + after, order: s.order, node: node, do: do}
+	if node != nil {
+		e.life = node.life
+	}
+	heap.Push(&s.events, e)
+}
+
+func (s *sim) tell(format string, args ...any) {
+	fmt.Fprintf(&s.story, "%7.2f  ", float64(s.now)/1000)
+	fmt.Fprintf(&s.story, format, args...)
+	s.story.WriteByte('\n')
+}
+
+// fail ends the run.
+func (s *sim) fail(format string, args ...any) {
+	if s.failed == nil {
+		s.failed = fmt.Errorf(format, args...)
+		s.tell("BROKEN: %v", s.failed)
+	}
+}
+
+func (s *sim) note(b []byte) {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, s.digest))
+	_, _ = h.Write(b)
+	s.digest = h.Sum64()
+}
+
+// between returns a random number of at least from and below to.
+func (s *sim) between(from, to int64) int64 { return from + s.rng.Int64N(to-from) }
+
+func (s *sim) chance(percent float64) bool { return s.rng.Float64()*100 < percent }
+
+// simulate runs a group for some virtual seconds.
+func simulate(seed uint64, seconds int64) *sim {
+	s := &sim{rng: rand.New(rand.NewPCG(seed, 19)), end: seconds * second, ids: 3}
+	s.oracle.begin()
+	s.story.WriteString(fmt.Sprintf("seed %d, %d s\n", seed, seconds))
+	base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}
+	for n := range 3 {
+		node := &simNode{n: n, id: uint64(n + 1), disk: memfs.New(), checkpoint: state{applied: 1}}
+		s.nodes = append(s.nodes, node)
+		s.start(node, base)
+	}
+	for n := range simWriters + simReaders {
+		c := &client{n: n, reads: n >= simWriters, target: s.nodes[s.rng.IntN(3)]}
+		s.clients = append(s.clients, c)
+		s.at(s.between(0, second), nil, func() { s.next(c) })
+	}
+	s.at(2*second, nil, s.nextFault)
+	for s.failed == nil && len(s.events) > 0 {
+		e := heap.Pop(&s.events).(event)
+		if e.at > s.end {
+			break
+		}
+		s.now = e.at
+		switch n := e.node; {
+		case n == nil:
+		case !n.up || n.life != e.life:
+			continue
+		case s.now < n.pausedUntil:
+			e.at = n.pausedUntil // in the order of before
+			heap.Push(&s.events, e)
+			continue
+		}
+		e.do()
+	}
+	if s.failed == nil {
+		s.finish()
+	}
+	s.tell("%v; digest %016x", s.covered, s.digest)
+	return s
+}
+
+// start starts the process of a node, with what its disk has.
+func (s *sim) start(n *simNode, fresh *entrylog.Base) {
+	n.life++
+	c := Config{ID: n.id, Applied: n.checkpoint.applied, New: fresh, Rand: rand.New(rand.NewPCG(s.rng.Uint64(), n.id)),
+		Log: entrylog.Options{Mark: s.rng.Uint32(), SegmentBytes: simSegment, CacheBytes: 2 << 10}}
+	r, l, err := Open(n.disk, c)
+	if errors.Is(err, entrylog.ErrNone) {
+		s.tell("node %d: %v", n.n, err)
+		s.beginSwap(n)
+		return
+	}
+	if err != nil {
+		s.fail("node %d does not start: %v", n.n, err)
+		return
+	}
+	n.replica, n.log, n.up = r, l, true
+	n.state, n.role = n.checkpoint, Role{}
+	n.toWrite, n.writing, n.toApply, n.applying = nil, false, nil, false
+	n.pending, n.reading = map[uint64]*operation{}, map[uint64]question{}
+	if n.life > 1 && fresh == nil {
+		s.covered.restarts++
+	}
+	s.tell("node %d: member %d starts at entry %d, its log ends at %d", n.n, n.id, n.state.applied, l.Last())
+	period := s.between(95, 106) // no two clocks are the same
+	s.tick(n, s.between(0, period), period)
+	s.at(s.between(2*second, 6*second), n, func() { s.saveCheckpoint(n) })
+	s.drain(n)
+}
+
+func (s *sim) tick(n *simNode, after, period int64) {
+	s.at(after, n, func() {
+		n.replica.Tick()
+		s.drain(n)
+		s.tick(n, period, period)
+	})
+}
+
+// stop ends the process of a node: all that is in memory is gone.
+func (s *sim) stop(n *simNode) {
+	n.up = false
+	n.life++
+	n.pausedUntil = 0
+}
+
+// drain does what the replica wants.
+func (s *sim) drain(n *simNode) {
+	out, err := n.replica.Take()
+	if err != nil {
+		s.fail("node %d: %v", n.n, strings.SplitN(err.Error(), "\n", 2)[0])
+		return
+	}
+	for i := range out.Messages {
+		s.send(n, &out.Messages[i])
+	}
+	if out.Write != nil {
+		n.toWrite = append(n.toWrite, out.Write)
+	}
+	s.nextWrite(n)
+	n.toApply = append(n.toApply, out.Apply...)
+	s.nextApply(n)
+	for _, read := range out.Reads {
+		s.read(n, read)
+	}
+	for _, index := range out.Lost {
+		if o := n.pending[index]; o != nil {
+			delete(n.pending, index)
+			s.covered.lost++
+			s.retry(o, s.between(1, 50))
+		}
+	}
+	if out.Members != nil {
+		n.members = *out.Members
+		if n.role.Leads || out.Role.Leads {
+			s.tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
+		}
+	}
+	s.follow(n, out.Role)
+}
+
+// follow notes elections.
+func (s *sim) follow(n *simNode, role Role) {
+	if role.Leads && (!n.role.Leads || n.role.Term != role.Term) {
+		s.tell("node %d: member %d leads in term %d", n.n, n.id, role.Term)
+		s.covered.elections++
+		if s.oracle.transferTo == n.id && s.now < s.oracle.transferBy {
+			s.covered.transfers++
+			s.oracle.transferTo = 0
+		}
+		s.oracle.leads(s, n, role.Term)
+	}
+	n.role = role
+}
+
+// place returns the node of a member.
+func (s *sim) place(member uint64) *simNode {
+	for _, n := range s.nodes {
+		if n.id == member {
+			return n
+		}
+	}
+	return nil
+}
+
+// send puts a message on the network, which may lose it, repeat it and bring it late.
+func (s *sim) send(from *simNode, m *Message) {
+	b, err := m.Append(nil)
+	if err != nil {
+		s.fail("%v: %v", m, err)
+		return
+	}
+	s.note(b)
+	to := s.place(m.To)
+	if to == nil || s.cut[from.n][to.n] || s.chance(0.5) {
+		return
+	}
+	times := 1
+	if s.chance(1) {
+		times = 2
+	}
+	for range times {
+		delay := s.between(2, 20)
+		if s.chance(1) {
+			delay = s.between(20, 8*second)
+		}
+		s.at(delay, nil, func() { s.deliver(b, from.n) })
+	}
+}
+
+// deliver hands a message to the node of its member, as it is by then.
+func (s *sim) deliver(b []byte, from int) {
+	m, err := ParseMessage(b)
+	if err != nil {
+		s.fail("%v", err)
+		return
+	}
+	to := s.place(m.To)
+	if to == nil || !to.up || s.cut[from][to.n] {
+		return
+	}
+	s.at(0, to, func() { // after its pause
+		if err := to.replica.Step(m); err != nil {
+			s.fail("%v: %v", &m, err)
+		}
+		s.drain(to)
+	})
+}
+
+// nextWrite writes to the disk, one write after the other.
+func (s *sim) nextWrite(n *simNode) {
+	if n.writing || len(n.toWrite) == 0 {
+		return
+	}
+	n.writing = true
+	takes := s.between(1, 5)
+	if n.slowDisk {
+		takes = s.between(50, 800)
+	}
+	s.at(takes, n, func() { s.write(n) })
+}
+
+func (s *sim) write(n *simNode) {
+	w := n.toWrite[0]
+	truncates := len(w.Entries) > 0 && w.Entries[0].Index <= n.log.Last()
+	if err := n.log.Append(&w.Write); err != nil {
+		if errors.Is(err, memfs.ErrNoSpace) {
+			s.at(200*ms, n, func() { s.write(n) })
+		} else {
+			s.fail("node %d: %v", n.n, err)
+		}
+		return
+	}
+	if truncates {
+		s.covered.truncations++
+		s.tell("node %d: replaces its entries from %d on", n.n, w.Entries[0].Index)
+	}
+	n.toWrite, n.writing = n.toWrite[1:], false
+	n.replica.Stored(w.Number)
+	s.drain(n)
+}
+
+// nextApply applies entries, some at once.
+func (s *sim) nextApply(n *simNode) {
+	if n.applying || len(n.toApply) == 0 {
+		return
+	}
+	n.applying = true
+	takes := s.between(1, 5)
+	if n.slowApply {
+		takes = s.between(50, 500)
+	}
+	s.at(takes, n, func() { s.apply(n) })
+}
+
+func (s *sim) apply(n *simNode) {
+	now := n.toApply[:min(len(n.toApply), 1+s.rng.IntN(20))]
+	n.toApply = n.toApply[len(now):]
+	for i := range now {
+		e := &now[i]
+		s.oracle.applies(s, n, e)
+		n.state.apply(e)
+		if o := n.pending[e.Index]; e.Own && o != nil {
+			delete(n.pending, e.Index)
+			s.acknowledge(o, e.Index)
+		}
+	}
+	n.applying = false
+	n.replica.Applied(n.state.applied)
+	s.nextApply(n)
+	s.drain(n)
+}
+
+// apply is the state machine. An operation counts once, however often it is repeated.
+func (st *state) apply(e *Entry) {
+	st.applied = e.Index
+	if o, ok := parseOperation(e.Data); ok && o.seq > st.seqs[o.client] {
+		st.seqs[o.client], st.value = o.seq, o.value()
+	}
+}
+
+// saveCheckpoint makes a state the one with which a restart begins, and shortens the log.
+func (s *sim) saveCheckpoint(n *simNode) {
+	n.checkpoint = n.state
+	if err := n.log.Compact(n.checkpoint.applied, simKeep); err != nil {
+		s.fail("node %d: %v", n.n, err)
+	}
+	s.at(s.between(2*second, 6*second), n, func() { s.saveCheckpoint(n) })
+}
+
+// operation is a write with a number of its own, or a read.
+type operation struct {
+	client, seq uint64
+	reads       bool
+	c           *client
+}
+
+// question is one try of a read, which must see the order up to floor.
+type question struct {
+	o     *operation
+	floor uint64
+}
+
+func (o *operation) value() uint64 { return o.client<<32 | o.seq }
+
+func (o *operation) data() []byte {
+	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, o.client), o.seq)
+	return append(b, bytes.Repeat([]byte{'.'}, int(o.seq%90))...)
+}
+
+func parseOperation(b []byte) (o operation, ok bool) {
+	if len(b) < 16 {
+		return o, false
+	}
+	return operation{client: binary.LittleEndian.Uint64(b), seq: binary.LittleEndian.Uint64(b[8:])}, true
+}
+
+// client has one operation at a time, and repeats it until it is acknowledged.
+type client struct {
+	n      int
+	reads  bool
+	seq    uint64
+	try    int
+	doing  *operation
+	target *simNode
+}
+
+// next begins the next operation of a client.
+func (s *sim) next(c *client) {
+	if s.now > s.end-quietFor {
+		return
+	}
+	c.seq++
+	c.doing = &operation{client: uint64(c.n), seq: c.seq, reads: c.reads, c: c}
+	s.ask(c.doing)
+}
+
+// ask asks a node, which may be down or not lead.
+func (s *sim) ask(o *operation) {
+	c, n := o.c, o.c.target
+	if c.doing != o {
+		return
+	}
+	c.try++
+	try := c.try
+	s.at(1500*ms, nil, func() {
+		if c.doing == o && c.try == try {
+			s.retry(o, 0)
+		}
+	})
+	if !n.up || s.now < n.pausedUntil {
+		return // it times out
+	}
+	if c.reads {
+		number, err := n.replica.Barrier()
+		if err == nil {
+			n.reading[number] = question{o, s.oracle.floor}
+			s.drain(n)
+		}
+		return
+	}
+	index, err := n.replica.Propose(o.data())
+	if err == nil {
+		n.pending[index] = o
+		s.drain(n)
+		return
+	}
+	if leader := s.place(n.role.Leader); leader != nil && leader != n {
+		c.target = leader
+		s.at(s.between(1, 30), nil, func() { s.ask(o) })
+	} else {
+		s.retry(o, s.between(50, 300))
+	}
+}
+
+// retry repeats an operation at another node.
+func (s *sim) retry(o *operation, after int64) {
+	o.c.target = s.nodes[s.rng.IntN(3)]
+	s.covered.retries++
+	s.at(after, nil, func() { s.ask(o) })
+}
+
+func (s *sim) acknowledge(o *operation, index uint64) {
+	if o.c.doing != o {
+		return // of an earlier try; the client has gone on
+	}
+	s.oracle.acknowledged(o, index)
+	s.covered.acknowledged++
+	o.c.doing = nil
+	s.at(s.between(10, 120), nil, func() { s.next(o.c) })
+}
+
+// read answers a read from the state of a node.
+func (s *sim) read(n *simNode, read Read) {
+	q, ok := n.reading[read.Barrier]
+	delete(n.reading, read.Barrier)
+	o := q.o
+	if !ok || o.c.doing != o {
+		return
+	}
+	s.oracle.reads(s, n, q.floor)
+	s.covered.reads++
+	o.c.doing = nil
+	if s.chance(70) { // else a follower goes on being asked
+		o.c.target = s.nodes[s.rng.IntN(3)]
+	}
+	s.at(s.between(10, 120), nil, func() { s.next(o.c) })
+}
+
+// leader returns the node that leads in the highest term, or nil.
+func (s *sim) leader() (leader *simNode) {
+	for _, n := range s.nodes {
+		if n.up && s.now >= n.pausedUntil && n.role.Leads && (leader == nil || n.role.Term > leader.role.Term) {
+			leader = n
+		}
+	}
+	return leader
+}
+
+// swap is a member that takes the place of another on its node.
+type swap struct {
+	node   *simNode
+	old    uint64
+	filled bool
+}
+
+// beginSwap replaces the member of a node, whose disk is empty, by another one.
+func (s *sim) beginSwap(n *simNode) {
+	s.swap = &swap{node: n, old: n.id}
+	s.at(second, nil, s.goOnSwapping)
+}
+
+// goOnSwapping is what an operator does, again and again: fill the new member, let it learn, and
+// then swap it for the old one in one change.
+func (s *sim) goOnSwapping() {
+	w, n, leader := s.swap, s.swap.node, s.leader()
+	defer func() {
+		if s.swap != nil {
+			s.at(300*ms, nil, s.goOnSwapping)
+		}
+	}()
+	if leader == nil {
+		return
+	}
+	if !w.filled {
+		s.fill(n, leader)
+		return
+	}
+	var err error
+	switch m := leader.members; {
+	case slices.Contains(m.Voters, n.id) && len(m.Leaving) == 0:
+		s.tell("node %d: member %d has taken the place of member %d", n.n, n.id, w.old)
+		s.covered.swaps++
+		s.swap, s.emptied = nil, false
+		return
+	case len(m.Leaving) > 0:
+		return
+	case !slices.Contains(m.Learners, n.id):
+		err = leader.replica.Members(m.Voters, []uint64{n.id})
+	case n.up && n.state.applied+20 > leader.state.applied:
+		voters := append(slices.DeleteFunc(slices.Clone(m.Voters), func(id uint64) bool { return id == w.old }), n.id)
+		slices.Sort(voters)
+		err = leader.replica.Members(voters, nil)
+	}
+	if err != nil && !errors.Is(err, ErrChanging) && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrFull) {
+		s.fail("change the members: %v", err)
+	}
+	s.drain(leader)
+}
+
+// fill gives a new member the state of another one.
+func (s *sim) fill(n, from *simNode) {
+	if len(from.replica.handed) > 0 {
+		return // its members may be those of a later entry
+	}
+	term, err := from.log.Term(from.state.applied)
+	if err != nil {
+		s.fail("fill node %d: %v", n.n, err)
+		return
+	}
+	s.ids++
+	s.swap.filled = true
+	n.id, n.disk, n.checkpoint = s.ids, memfs.New(), from.state
+	s.tell("node %d: member %d is filled from node %d up to entry %d", n.n, n.id, from.n, n.checkpoint.applied)
+	s.start(n, &entrylog.Base{Index: n.checkpoint.applied, Term: term, Members: from.replica.members.now})
+}
