@@ -1,17 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"net/http"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/prometheus/model/histogram"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
@@ -106,57 +101,4 @@ func (f *freshet) durations(ctx context.Context) (d durations, err error) {
 		err = errors.New("/metrics: has no acknowledged requests")
 	}
 	return d, err
-}
-
-// metrics calls look with each of the server's metrics, in the one format with native
-// histograms.
-func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.Metric)) error {
-	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
-	text, err := f.get(ctx, "/metrics", http.Header{"Accept": {string(format)}})
-	if err != nil {
-		return err
-	}
-	decoder := expfmt.NewDecoder(bytes.NewReader(text), format)
-	for {
-		var family dto.MetricFamily
-		err := decoder.Decode(&family)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("/metrics: %w", err)
-		}
-		for _, m := range family.Metric {
-			look(family.GetName(), m)
-		}
-	}
-}
-
-// native returns the part of a histogram that quantiles need. Durations are above zero.
-func native(h *dto.Histogram) *histogram.FloatHistogram {
-	n := &histogram.Histogram{Schema: h.GetSchema(), Count: h.GetSampleCount(), Sum: h.GetSampleSum(),
-		ZeroThreshold: h.GetZeroThreshold(), ZeroCount: h.GetZeroCount(), PositiveBuckets: h.PositiveDelta}
-	for _, s := range h.PositiveSpan {
-		n.PositiveSpans = append(n.PositiveSpans, histogram.Span{Offset: s.GetOffset(), Length: s.GetLength()})
-	}
-	return n.ToFloat(nil)
-}
-
-// p99Between returns the 99th percentile of the observations between two reads of a histogram,
-// and their number. A bucket is a tenth wide; within it observations are spread evenly over
-// the logarithms, as in PromQL.
-func p99Between(before, after *histogram.FloatHistogram) (p99 float64, n uint64, err error) {
-	between, _, _, err := after.Copy().Sub(before)
-	if err != nil {
-		return 0, 0, err
-	}
-	rank := .99*between.Count - between.ZeroCount
-	for it := between.PositiveBucketIterator(); it.Next(); {
-		b := it.At()
-		if b.Count > 0 && rank <= b.Count {
-			return b.Lower * math.Pow(b.Upper/b.Lower, max(0, rank)/b.Count), uint64(between.Count), nil
-		}
-		rank -= b.Count
-	}
-	return 0, uint64(between.Count), nil
 }

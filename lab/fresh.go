@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/golang/snappy"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/prompb"
 )
 
@@ -101,22 +100,6 @@ func (p *runningDatabase) writeOne(ctx context.Context, name string, value float
 		err = fmt.Errorf("write %s: %s: %.200s", name, answer.Status, text)
 	}
 	return err
-}
-
-// probed reads the server's own figures of freshness.
-func (f *freshet) probed(ctx context.Context) (probes, error) {
-	found := probes{}
-	err := f.metrics(ctx, func(family string, m *dto.Metric) {
-		if family != "freshet_freshness_seconds" {
-			return
-		}
-		for _, l := range m.Label {
-			if l.GetName() == "path" {
-				found[l.GetValue()] = native(m.Histogram)
-			}
-		}
-	})
-	return found, err
 }
 
 // p99Since returns the 99th percentile of each path between two reads, in milliseconds. Paths

@@ -235,3 +235,17 @@ func (f *freshet) stop() error {
 
 // probes are the results of the server's own probes, by path, in seconds.
 type probes map[string]*histogram.FloatHistogram
+
+// withFreshet runs a server until do returns.
+func (l *lab) withFreshet(ctx context.Context, role string, do func(*freshet) error, settings ...string) error {
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", role}, settings...)...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(f), f.stop())
+}

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
-	"time"
 
 	peerstsdb "github.com/freshet-io/freshet/lab/peers-tsdb"
 	"github.com/freshet-io/freshet/lab/report"
@@ -44,43 +41,6 @@ func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-// standAlone reports whether the wanted parts are compared with no others. Then they may be measured
-// on another day than the rest of the page.
-func standAlone(parts []string) bool {
-	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
-	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
-}
-
-// receivers returns bare receivers, beginning with the base of comparison, and ours.
-func (l *lab) receivers(w *workload) (all []receiver) {
-	for i, method := range w.bare {
-		r := bareReceiver(l.bare, method)
-		r.aside = i > 0
-		all = append(all, r)
-	}
-	all = append(all, collectorReceiver(l.freshet))
-	if slices.Contains(w.bare, gro) {
-		all = append(all, joinedReceiver(l.freshet))
-	}
-	if w.WholeGoal > 0 {
-		all = append(all, allInOneReceiver(l.freshet))
-	}
-	if l.brief {
-		all = slices.DeleteFunc(all, func(r receiver) bool { return r.aside || r.name == allInOneName })
-	}
-	return all
-}
-
-// peers returns the peers that get a load.
-func (l *lab) peers(w *workload) (all []receiver) {
-	for _, r := range l.others {
-		if w.peers && (w.network == udp || r.unixgram) {
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
 const asideRuns = 3 // most runs of receivers that belong to no goal
 
 func (l *lab) runsOf(r receiver) int {
@@ -111,115 +71,11 @@ func (l *lab) leaveOut(format string, args ...any) {
 	l.progress.note("not measured: " + why)
 }
 
-// parts are the parts that can be measured alone.
-var parts = []string{
-	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
-	remoteWritePart, fairnessPart, dashboardsPart,
-}
-
-// newLab builds the programs to be measured.
-func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
-	l = &lab{options: o, progress: p, results: &report.Results{Date: time.Now().UTC().Format(time.DateOnly)}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.close())
-		}
-	}()
-	if l.results.Machine, err = thisMachine(); err != nil {
-		return l, err
-	}
-	if l.dir, err = os.MkdirTemp("", "lab"); err != nil {
-		return l, err
-	}
-	l.progress.show("building freshet and lab/limit")
-	if l.bare, err = buildLimit(ctx, limitSource, l.dir); err != nil {
-		return l, err
-	}
-	if l.freshet == "" {
-		if l.freshet, err = buildFreshet(ctx, l.dir); err != nil {
-			return l, err
-		}
-	}
-	if err := l.versions(ctx); err != nil {
-		return l, err
-	}
-	if l.workloads, err = workloads(); err != nil {
-		return l, err
-	}
-	if (l.wants(remoteWritePart) || l.wants(dashboardsPart)) && !l.noDatabases {
-		if err := l.buildDatabases(ctx); err != nil {
-			return l, err
-		}
-	}
-	if l.peerRuns > 0 && !standAlone(l.only) {
-		return l, l.buildPeers(ctx)
-	}
-	if l.peerRuns == 0 {
-		l.leaveOut("other servers, which were not asked for")
-	}
-	return l, nil
-}
-
-func (l *lab) close() error { return os.RemoveAll(l.dir) }
-
-// versions records all versions except those of the peers. Freshet's includes Go's.
-func (l *lab) versions(ctx context.Context) error {
-	ours, err := firstLine(ctx, l.freshet, "version")
-	if err != nil {
-		return err
-	}
-	compiler, err := firstLine(ctx, "cc", "--version")
-	if err != nil {
-		return err
-	}
-	l.version("Freshet", ours)
-	l.version("bare receivers", compiler)
-	return nil
-}
-
 func (l *lab) version(name, version string) {
 	l.results.Versions = append(l.results.Versions, report.Version{Name: name, Version: version})
 }
 
-// measure measures all wanted parts, those with goals first. The rates for a million contexts
-// and the storm depend on the highest rate.
-func (l *lab) measure(ctx context.Context) error {
-	steps := l.costSteps(l.receivers)
-	if l.wants("rates") || l.wants("scale") {
-		steps = append(steps, l.rateSteps()...)
-	}
-	if l.wants("scale") {
-		steps = append(steps, l.scaleSteps()...)
-	}
-	if l.wants("idle") {
-		steps = append(steps, l.idleSteps()...)
-	}
-	if l.wants(remoteWritePart) {
-		steps = append(steps, l.remoteWriteSteps()...)
-	}
-	if l.wants(fairnessPart) && (!l.brief || len(l.only) > 0) {
-		steps = append(steps, l.fairnessSteps()...)
-	}
-	if l.wants(dashboardsPart) && (!l.brief || len(l.only) > 0) {
-		steps = append(steps, l.dashboardSteps()...)
-	}
-	steps = append(steps, l.costSteps(l.peers)...)
-	if l.wants(techniquesPart) {
-		steps = append(steps, l.techniqueSteps()...)
-	}
-	l.progress.note(fmt.Sprintf("%d steps, about %s on a quiet machine", len(steps), minutes(total(steps))))
-	before, err := readStat()
-	if err != nil {
-		return err
-	}
-	err = l.progress.run(ctx, steps)
-	after, statErr := readStat()
-	if statErr == nil {
-		stolen := after.stolenBy(before)
-		l.results.Machine.Stolen = &stolen
-	}
-	return errors.Join(err, statErr)
+// ourVersion returns Freshet's version alone.
+func (l *lab) ourVersion() []report.Version {
+	return slices.DeleteFunc(slices.Clone(l.results.Versions), func(v report.Version) bool { return v.Name != "Freshet" })
 }
-
-// dashboardsPart is its name in -only.
-const dashboardsPart = "dashboards"

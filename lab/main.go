@@ -2,29 +2,32 @@
 // receivers, which only count and so show the kernel's price, Freshet, and other servers.
 // docs/performance.md has the method and the results.
 //
-// The files, from the top; each uses only names of files below it:
+// The files, from the top; each uses only what is declared below it:
 //
 //	main.go         flags, and the output of the results
+//	measure.go      which parts are measured, one after the other
 //	dashboards.go   writes while dashboards are refreshed
-//	lab.go          which parts are measured, one after the other
 //	cost.go         the cost of a load to each receiver
-//	workload.go     the loads that receivers are compared under
+//	scale.go        large numbers of contexts
 //	rate.go         the highest rate without loss
 //	idle.go         what an idle receiver spends
-//	scale.go        large numbers of contexts
 //	fresh.go        how fresh answers are
 //	techniques.go   Go benchmarks of the ways to do one thing
+//	remotewrite.go  what databases spend on remote write
 //	acknowledge.go  how long writes wait for their acknowledgement
 //	fairness.go     how long other tenants wait while one sends far too much
 //	sending.go      a load that is being sent
 //	panels.go       the queries of dashboards
-//	remotewrite.go  databases, and what they spend on remote write
+//	databases.go    databases, and the requests under which they are compared
 //	peer.go         other servers, built once
+//	metrics.go      Freshet's own metrics
+//	freshet.go      our receivers
+//	lab.go          what to measure, and the results so far
+//	workload.go     the loads that receivers are compared under
 //	limit.go        bare receivers
 //	disturbed.go    whether other processes disturbed a measurement
 //	machine.go      the machine
 //	clock.go        the memory of a process
-//	freshet.go      our receivers
 //	steps.go        steps and their progress
 //	receiver.go     what a receiver is
 package main

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"os"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
@@ -76,20 +74,6 @@ func (l *lab) storm(ctx context.Context) error {
 		l.results.Scale.Storm, err = f.withstand(ctx, traffic, rate, l.stormTime())
 		return err
 	})
-}
-
-// withFreshet runs a server until do returns.
-func (l *lab) withFreshet(ctx context.Context, role string, do func(*freshet) error, settings ...string) error {
-	dir, err := os.MkdirTemp("", "lab")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", role}, settings...)...)
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(f), f.stop())
 }
 
 // memory returns the server's memory: resident at the moment, and the heap in use after a

@@ -12,31 +12,7 @@ const (
 	goalAllocations = 0.005 // must be below so many objects a metric, which rounds to 0.00
 	goalContext     = 400.0 // at most so many bytes a context
 	goalNewContexts = 100e3 // at least so many a second, in a storm of them
-
-	// RateReached is which part of a requested rate must be sent. Below that the sender was the
-	// limit.
-	RateReached = 0.97
 )
-
-// goalRow returns a row of the table for a figure without noise: its name, the figure as text and as
-// a number, and its bound.
-func goalRow(what, how, is, bound string, reached bool) []string {
-	return verdictRow(what, how, is, bound, verdict(reached))
-}
-
-// runsRow returns the row for a figure of several runs.
-func runsRow(what, how string, runs []float64, format func(float64) string, bound string,
-	keeps func(float64) bool) []string {
-	return verdictRow(what, how, withSpread(runs, format), bound, verdictOfRuns(runs, keeps))
-}
-
-// verdictRow returns the row for a goal that noise may leave undecided.
-func verdictRow(what, how, is, bound string, v Verdict) []string {
-	if v != Reached {
-		bound += fmt.Sprintf(", **%s**", v)
-	}
-	return []string{what, how, is, bound}
-}
 
 // goals compares all goals with the results.
 func (r *Results) goals() string {

@@ -1,11 +1,9 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -94,36 +92,6 @@ func (r *Results) machine() string {
 	return text
 }
 
-// of returns the receivers of a group, in the order in which they took turns.
-func (l *Load) of(g Group) (all []Cost) {
-	for _, c := range l.Costs {
-		if c.Group == g {
-			all = append(all, c)
-		}
-	}
-	return all
-}
-
-// micros returns the median, the spread of several runs, and the share that was lost.
-func (c Cost) micros() string {
-	if len(c.Micros) == 0 {
-		return ""
-	}
-	return withSpread(c.Micros, micros) + c.lost()
-}
-
-// lost returns the lost share as text, if any.
-func (c Cost) lost() string {
-	switch percent := c.Lost() * 100; {
-	case percent == 0:
-		return ""
-	case percent > 0 && percent < 0.01:
-		return ", lost under 0.01 %"
-	default:
-		return fmt.Sprintf(", lost %s %%", significant(percent))
-	}
-}
-
 // costs returns a plot and a table for each load.
 func (r *Results) costs() string {
 	var b strings.Builder
@@ -147,13 +115,6 @@ func (r *Results) costs() string {
 // reached returns the rate that was reached, since a figure holds only for its rate.
 func (l *Load) reached(c Cost) string { return thousands(math.Round(Median(c.Rate)/100) * 100) }
 
-// sorted returns the costs in rising order.
-func (l *Load) sorted() []Cost {
-	return slices.SortedStableFunc(slices.Values(l.Costs), func(a, b Cost) int {
-		return cmp.Compare(Median(a.Micros), Median(b.Micros))
-	})
-}
-
 func (r *Results) idle() string {
 	var rows [][]string
 	for _, i := range r.Idle {
@@ -168,13 +129,4 @@ func (r *Results) rates() string {
 		rows = append(rows, []string{rate.Name, rate.millions()})
 	}
 	return table([]string{"receiver, on one core", "million metrics a second:"}, rows)
-}
-
-// millions returns the rate in millions, with "over" if the sender was the limit.
-func (r Rate) millions() string {
-	text := withSpread(r.PerSecond, func(v float64) string { return fmt.Sprintf("%.2f", v/1e6) })
-	if r.Sender {
-		text = "over " + text
-	}
-	return text
 }

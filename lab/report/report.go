@@ -1,16 +1,16 @@
 // Package report holds the lab's results, and makes the tables and plots of docs/performance.md from
 // them. It measures nothing: the same results give the same page.
 //
-// The files, from the top; each uses only names of files below it:
+// The files, from the top; each uses only what is declared below it:
 //
 //	page.go         the page, section by section
 //	report.go       Results, read and written
+//	goals.go        the collector's goals, and whether it reaches them
 //	techniques.go   the parts of the results, a file each: Go benchmarks,
 //	dashboards.go   writes while dashboards are refreshed,
 //	fairness.go     other tenants while one sends far too much,
 //	remotewrite.go  databases,
 //	memory.go       memory and large numbers of contexts
-//	goals.go        the collector's goals, and whether it reaches them
 //	plot.go         plots
 //	clock.go        the CPU time of a process
 //	verdict.go      what a run shows about a goal

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -150,4 +152,50 @@ type Storm struct {
 	Folded        uint64  `json:"folded"` // into an overflow series, above the soft limit
 	KernelDropped uint64  `json:"kernel_dropped"`
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
+}
+
+// of returns the receivers of a group, in the order in which they took turns.
+func (l *Load) of(g Group) (all []Cost) {
+	for _, c := range l.Costs {
+		if c.Group == g {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// micros returns the median, the spread of several runs, and the share that was lost.
+func (c Cost) micros() string {
+	if len(c.Micros) == 0 {
+		return ""
+	}
+	return withSpread(c.Micros, micros) + c.lost()
+}
+
+// lost returns the lost share as text, if any.
+func (c Cost) lost() string {
+	switch percent := c.Lost() * 100; {
+	case percent == 0:
+		return ""
+	case percent > 0 && percent < 0.01:
+		return ", lost under 0.01 %"
+	default:
+		return fmt.Sprintf(", lost %s %%", significant(percent))
+	}
+}
+
+// sorted returns the costs in rising order.
+func (l *Load) sorted() []Cost {
+	return slices.SortedStableFunc(slices.Values(l.Costs), func(a, b Cost) int {
+		return cmp.Compare(Median(a.Micros), Median(b.Micros))
+	})
+}
+
+// millions returns the rate in millions, with "over" if the sender was the limit.
+func (r Rate) millions() string {
+	text := withSpread(r.PerSecond, func(v float64) string { return fmt.Sprintf("%.2f", v/1e6) })
+	if r.Sender {
+		text = "over " + text
+	}
+	return text
 }

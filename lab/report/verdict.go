@@ -1,5 +1,7 @@
 package report
 
+import "fmt"
+
 // Verdict is what a run shows about a goal. docs/benchmarking.md has the rule for noisy
 // figures.
 type Verdict string
@@ -57,3 +59,26 @@ func RatioAtMost(ratios []float64, bound float64) Verdict {
 	}
 	return NotShown
 }
+
+// goalRow returns a row of the table for a figure without noise: its name, the figure as text and as
+// a number, and its bound.
+func goalRow(what, how, is, bound string, reached bool) []string {
+	return verdictRow(what, how, is, bound, verdict(reached))
+}
+
+// runsRow returns the row for a figure of several runs.
+func runsRow(what, how string, runs []float64, format func(float64) string, bound string,
+	keeps func(float64) bool) []string {
+	return verdictRow(what, how, withSpread(runs, format), bound, verdictOfRuns(runs, keeps))
+}
+
+// verdictRow returns the row for a goal that noise may leave undecided.
+func verdictRow(what, how, is, bound string, v Verdict) []string {
+	if v != Reached {
+		bound += fmt.Sprintf(", **%s**", v)
+	}
+	return []string{what, how, is, bound}
+}
+
+// RateReached is which part of a requested rate must be sent. Below that the sender was the limit.
+const RateReached = 0.97

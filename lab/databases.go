@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/remoteload"
+	peerstsdb "github.com/freshet-io/freshet/lab/peers-tsdb"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+const (
+	writeConnections = 2
+	quickWriteRuns   = 2
+
+	// afterwards is how long the lab waits before it reads a database's CPU time, since postponed
+	// work is part of the price.
+	afterwards = 500 * time.Millisecond
+
+	// manySeries are enough to show in a process' memory, which varies by 20 MB for other reasons.
+	manySeries = 100_000
+
+	// writeEnds is the age of the last samples: some databases hide the last seconds from
+	// queries.
+	writeEnds = time.Minute
+)
+
+// writeWorkload is a kind of requests under which databases are compared.
+type writeWorkload struct {
+	report.WriteLoad
+	version int
+	takes   time.Duration // about how long the first peer takes, which takes longest
+}
+
+// writeWorkloads returns the page's workloads. Each lasts for several garbage collections. Five runs
+// of all of them take about five minutes.
+func writeWorkloads() []writeWorkload {
+	return []writeWorkload{
+		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request",
+			Series: 100_000, Batch: 2000, Rounds: 30,
+			Goals: report.WriteGoals{Seconds: .85, Ratio: .30, New: 5, Resident: 1900}}, version: 1, takes: 8 * time.Second},
+		{WriteLoad: report.WriteLoad{ID: "v2-100k", Name: "Remote write 2.0, 100,000 series, 2,000 samples a request",
+			Series: 100_000, Batch: 2000, Rounds: 30,
+			Goals: report.WriteGoals{Seconds: .75, Ratio: .46}}, version: 2, takes: 6 * time.Second},
+		{WriteLoad: report.WriteLoad{ID: "v1-10k", Name: "Remote write 1.0, 10,000 series, 100 samples a request",
+			Series: 10_000, Batch: 100, Rounds: 80,
+			Goals: report.WriteGoals{Seconds: 1.0, Ratio: .30}}, version: 1, takes: 5 * time.Second},
+	}
+}
+
+// config returns requests whose samples end a moment ago.
+func (w writeWorkload) config() remoteload.Config {
+	c := remoteload.Standard()
+	c.Version, c.Series, c.Batch = w.version, w.Series, w.Batch
+	c.Begin = time.Now().Add(-writeEnds).UnixMilli() - int64(w.Rounds)*c.Interval
+	return c
+}
+
+// database is a program that takes remote write.
+type database struct {
+	name     string
+	group    report.Group
+	version2 bool // understands version 2.0
+	start    func(ctx context.Context, dir string) (*runningDatabase, error)
+}
+
+// runningDatabase is a running database.
+type runningDatabase struct {
+	pid   int
+	url   string                      // of its API
+	flush func(context.Context) error // returns once queries find everything acknowledged
+	stop  func() error
+
+	probed func(context.Context) (probes, error) // results of Freshet's own probes; nil for other databases
+}
+
+// databases returns the peers, beginning with the base of comparison, and ours, with the
+// settings.
+func (l *lab) databases(settings ...string) (all []database) {
+	for _, p := range l.tsdbs {
+		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2,
+			start: func(ctx context.Context, dir string) (*runningDatabase, error) {
+				r, err := p.Start(ctx, peersDir, dir)
+				if err != nil {
+					return nil, err
+				}
+				return &runningDatabase{pid: r.PID, url: r.URL, flush: r.Flush, stop: r.Stop}, nil
+			}})
+	}
+	ours := database{name: "Freshet", group: report.Ours, version2: true,
+		start: func(ctx context.Context, dir string) (*runningDatabase, error) {
+			f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", "all"}, settings...)...)
+			if err != nil {
+				return nil, err
+			}
+			return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP,
+				flush: func(context.Context) error { return nil }, stop: f.stop, probed: f.probed}, nil
+		}}
+	return append(all, ours)
+}
+
+// buildDatabases builds the peers that are not built yet. A peer that cannot be built is left
+// out.
+func (l *lab) buildDatabases(ctx context.Context) error {
+	var steps []step
+	for _, p := range peerstsdb.All() {
+		do := func(ctx context.Context) error {
+			var said bytes.Buffer
+			if !p.Built(peersDir) {
+				if err := p.Build(ctx, peersDir, &said); err != nil {
+					if ctx.Err() == nil {
+						l.leaveOut("%v: %s", err, lastLine(said.String()))
+					}
+					return ctx.Err()
+				}
+			}
+			l.tsdbs = append(l.tsdbs, p)
+			return nil
+		}
+		if p.Built(peersDir) {
+			if err := do(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		steps = append(steps,
+			step{
+				what: fmt.Sprintf("build %s %s, this once; -no-peers does without", p.Name, p.Version), takes: 3 * time.Minute,
+				do: do,
+			})
+	}
+	err := l.progress.run(ctx, steps)
+	// Whatever the order of building.
+	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) })
+	return err
+}
+
+func indexOf(p peerstsdb.Peer) int {
+	return slices.IndexFunc(peerstsdb.All(), func(q peerstsdb.Peer) bool { return q.Name == p.Name })
+}
+
+// write sends rounds, and returns their cost.
+func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer,
+	rounds int) (r loadgen.WriterResult, cost time.Duration, err error) {
+	before, err := report.CPUTime(p.pid)
+	if err != nil {
+		return r, 0, err
+	}
+	if r, err = w.Run(ctx, loadgen.WriterPace{Rounds: rounds}); err != nil {
+		return r, 0, err
+	}
+	if err := wait(ctx, afterwards); err != nil {
+		return r, 0, err
+	}
+	after, err := report.CPUTime(p.pid)
+	return r, after - before, err
+}
+
+// find returns how many samples of a load's rounds queries find. Finding only some of the
+// series is an error.
+func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds int) (samples uint64, err error) {
+	var series uint64
+	for _, name := range remoteload.Names() {
+		counts := fmt.Sprintf("count_over_time(%s{job=%q}[%dms])", name, c.Job(), int64(rounds)*c.Interval)
+		for expr, sum := range map[string]*uint64{"sum(" + counts + ")": &samples, "count(" + counts + ")": &series} {
+			n, err := p.query(ctx, expr, c.Time(rounds-1))
+			if err != nil {
+				return 0, err
+			}
+			*sum += n
+		}
+	}
+	if series != uint64(c.Series) {
+		return samples, fmt.Errorf("acknowledged samples of %d series, and %d are found", c.Series, series)
+	}
+	return samples, nil
+}
+
+// query returns the value of an expression at a time in Unix milliseconds, or 0 if there is
+// none.
+func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uint64, error) {
+	// Without nocache VictoriaMetrics would change the time of the query.
+	params := url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at)/1000, 'f', 3, 64)}, "nocache": {"1"}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?"+params.Encode(), nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, err
+	}
+	var found struct {
+		Data struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err := json.Unmarshal(text, &found); err != nil || answer.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("query %s: %s: %.200s", expr, answer.Status, text)
+	}
+	if len(found.Data.Result) == 0 {
+		return 0, nil
+	}
+	value, _ := found.Data.Result[0].Value[1].(string)
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return 0, fmt.Errorf("query %s: the answer %.80q is not a number", expr, value)
+	}
+	return uint64(v), nil
+}
