@@ -256,7 +256,7 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	if err != nil {
 		return m, 0, err
 	}
-	first, err := w.Run(ctx, loadgen.WriterPace{Rounds: 1}) // series are new once
+	first, err := w.Run(ctx, loadgen.WriterPace{Rounds: 1}) // the first round creates the series, and is not timed
 	if err != nil {
 		return m, 0, err
 	}

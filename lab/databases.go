@@ -139,7 +139,7 @@ func (l *lab) buildDatabases(ctx context.Context) error {
 			})
 	}
 	err := l.progress.run(ctx, steps)
-	// Whatever the order of building.
+	// The order of the page, not of building.
 	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) })
 	return err
 }

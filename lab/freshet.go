@@ -184,7 +184,7 @@ func (f *freshet) ask(ctx context.Context, path string, header http.Header, data
 	return nil
 }
 
-// running returns the server in the form of all receivers.
+// running returns the server as a running receiver.
 func (f *freshet) running() *running {
 	return &running{
 		pid: f.cmd.Process.Pid, addresses: map[string]string{udp: f.UDP, unixgram: f.Unixgram}, stop: f.stop,

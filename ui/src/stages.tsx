@@ -121,7 +121,7 @@ const Key = (props: { dots: boolean }) => (
   </>
 )
 
-// Input is what came into a stage by one input.
+// Input is the rate and the latency of one input in a stage.
 interface Input {
   name: string
   rates: (number | null)[]
