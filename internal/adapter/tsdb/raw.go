@@ -266,22 +266,32 @@ func (w *rawWrite) conflict(f *rawFound, x rawValue, there tile.Point) {
 // append adds a sample to those that wait for the commit. tsdb looks at labels only if it does
 // not know the reference of the series.
 func (w *rawWrite) append(f *rawFound, o *rawOrder, x rawValue) error {
-	var ref uint64
-	var err error
 	if f.entry == nil {
-		ref, err = w.commit.add(0, f.labels, x)
-	} else if ref, err = w.commit.add(f.entry.Ref, labels.EmptyLabels(), x); errors.Is(err, tsdb.ErrInvalidSample) {
-		// The head has dropped the series.
-		if err = w.bounds.check(x); err == nil {
-			ref, err = w.commit.add(0, w.known.lookup.spell(f), x)
-		}
+		return w.appendNew(f, o, x)
 	}
+	ref, err := w.commit.add(f.entry.Ref, labels.EmptyLabels(), x)
+	if err != nil {
+		if errors.Is(err, tsdb.ErrInvalidSample) { // the head has dropped the series
+			if err = w.bounds.check(x); err == nil {
+				return w.appendNew(f, o, x)
+			}
+		}
+		return err
+	}
+	if ref != f.entry.Ref {
+		w.known.lookup.learn(f, ref, o.last)
+	}
+	o.appended(f.entry, w.commit.number, x)
+	return nil
+}
+
+// appendNew is append for a series that the head does not have.
+func (w *rawWrite) appendNew(f *rawFound, o *rawOrder, x rawValue) error {
+	ref, err := w.commit.add(0, w.known.lookup.spell(f), x)
 	if err != nil {
 		return err
 	}
-	if f.entry == nil || f.entry.Ref != ref {
-		w.known.lookup.learn(f, ref, o.last)
-	}
+	w.known.lookup.learn(f, ref, o.last)
 	o.appended(f.entry, w.commit.number, x)
 	return nil
 }

@@ -49,7 +49,7 @@ type rawValue struct {
 	h nativeHistogram
 }
 
-func (x rawValue) isFloat() bool { return x.h == (nativeHistogram{}) }
+func (x rawValue) isFloat() bool { return x.h.integer == nil && x.h.float == nil }
 
 // part counts x as a part of its request.
 func (x rawValue) part() outcome.Counts {
