@@ -7,6 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -21,13 +22,15 @@ func (l laterAggregator) Push(ctx context.Context, batches []batch.Batch) error 
 	return (*l.aggregator).Push(ctx, batches)
 }
 
-// Holds implements distributor.Aggregator.
-func (l laterAggregator) Holds(tenant string, shard uint16, key []byte) bool {
-	return (*l.aggregator).Holds(tenant, shard, key)
+// Kinds implements distributor.Aggregator.
+func (l laterAggregator) Kinds(_ context.Context, tenant string, keys [][]byte) ([]series.Kind, error) {
+	return (*l.aggregator).Kinds(tenant, keys), nil
 }
 
 // TenantSeries implements distributor.Aggregator.
-func (l laterAggregator) TenantSeries(tenant string) int { return (*l.aggregator).TenantSeries(tenant) }
+func (l laterAggregator) TenantSeries(_ context.Context, tenant string) (int, error) {
+	return (*l.aggregator).TenantSeries(tenant), nil
+}
 
 // openDistributor builds the way in for remote write, OTLP and tiles.
 func (s *server) openDistributor() error {

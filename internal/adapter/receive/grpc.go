@@ -72,7 +72,7 @@ func (r *Receiver) receiveGRPC(from *paced, request *http.Request, begun time.Ti
 	if err := r.readMessage(body, from, request.Header.Get("Grpc-Encoding"), held); err != nil {
 		return p, err
 	}
-	return r.export(request.Context(), tenant, body, otlp.Protobuf, held)
+	return r.export(held.context(request), tenant, body, otlp.Protobuf, held)
 }
 
 // prefixLen is the length of a message's prefix: one byte that says whether it is compressed,

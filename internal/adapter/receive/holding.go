@@ -1,15 +1,16 @@
 package receive
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
@@ -23,7 +24,7 @@ type holding struct {
 	shared   *atomic.Int64 // bytes of all the tenant's requests
 	refused  error         // why there was no more memory
 	buffers  []*buf.Buf
-	requests []*remotewrite.Request
+	requests []*write.Incoming
 	trip     *stage.Trip // nil without a Watch
 	tripRoom stage.Trip  // memory for trip; saves an allocation
 }
@@ -47,12 +48,19 @@ func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header)
 	h.trip.Enter(stage.Read, begun)
 }
 
-// parsed counts the request and its decompressed bytes, and puts the trip into the requests
-// that were parsed from it.
-func (h *holding) parsed(input stage.Input, bytes int, requests ...*remotewrite.Request) {
+// context returns the context for the distributor: it ends when the sender leaves, and has the
+// trip.
+func (h *holding) context(request *http.Request) context.Context {
+	if h.trip == nil {
+		return request.Context()
+	}
+	return stage.NewContext(request.Context(), h.trip)
+}
+
+// parsed counts the request and its decompressed bytes. requests were parsed from it.
+func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incoming) {
 	samples := 0
 	for _, r := range requests {
-		r.Sender, r.Trip = h.sender, h.trip
 		parts := r.Counts()
 		samples += parts.Samples + parts.Histograms
 	}
@@ -93,8 +101,10 @@ func (h *holding) buffer() *buf.Buf {
 	return b
 }
 
-func (h *holding) request() *remotewrite.Request {
-	request := h.receiver.decoded.Get().(*remotewrite.Request)
+// request returns memory for a request to be parsed into.
+func (h *holding) request() *write.Incoming {
+	request := h.receiver.decoded.Get().(*write.Incoming)
+	request.Sender, request.Compressed = h.sender, nil
 	h.requests = append(h.requests, request)
 	return request
 }

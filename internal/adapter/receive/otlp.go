@@ -101,7 +101,7 @@ func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, k
 	if err := r.readOTLP(body, from, encoding == "gzip", expected(request), held); err != nil {
 		return p, err
 	}
-	return r.export(request.Context(), tenant, body, form, held)
+	return r.export(held.context(request), tenant, body, form, held)
 }
 
 var unzippers sync.Pool // of *gzip.Reader
@@ -153,8 +153,8 @@ func (r *Receiver) export(ctx context.Context, tenant string, body *buf.Buf, for
 	}
 	request, increments := held.request(), held.request()
 	var builder, deltas remotewrite.Builder
-	builder.Begin(request, body.B[:0])
-	deltas.Begin(increments, nil) // most requests have none
+	builder.Begin(&request.Request, body.B[:0])
+	deltas.Begin(&increments.Request, nil) // most requests have none
 	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, &deltas, func(more int) error { return held.grow(size + more) })
 	body.B = builder.Body
 	if errors.Is(err, remotewrite.ErrTooLargeToBuild) {

@@ -20,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // Distributor takes requests.
@@ -32,12 +33,11 @@ type Distributor interface {
 	NoMemory() error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
-	// Push writes a request. If the error has a RetryAfter, the sender may retry. ctx ends only
-	// the wait for the request's turn: what is being written is waited for. When Push has
-	// returned, it no longer uses the request's memory.
-	Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error)
+	// Push writes a request: see package write. If the error has a RetryAfter, the sender may
+	// retry.
+	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 	// PushDeltas adds increments to totals: see distributor.PushDeltas.
-	PushDeltas(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error)
+	PushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 	// OTLP says how OTLP becomes series.
 	OTLP() otlp.Settings
 	// Refused counts the parts of a request that were refused before Push.
@@ -60,13 +60,13 @@ type Receiver struct {
 	metrics *metrics
 	tenants sync.Map // bytes of memory, by tenant: *atomic.Int64
 	sent    *top.Requests
-	decoded sync.Pool // of *remotewrite.Request
+	decoded sync.Pool // of *write.Incoming
 }
 
 // New makes a Receiver.
 func New(o Options) *Receiver {
 	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry), sent: top.NewRequests()}
-	r.decoded.New = func() any { return new(remotewrite.Request) }
+	r.decoded.New = func() any { return new(write.Incoming) }
 	return r
 }
 

@@ -24,7 +24,8 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // distributor gives preset answers and remembers the requests.
@@ -47,7 +48,7 @@ func (d *distributor) Malformed(tenant, reason string) {
 	d.malformed = append(d.malformed, tenant+" "+reason)
 }
 
-func (d *distributor) Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *distributor) Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	if d.during != nil {
 		d.during()
 	}
@@ -59,12 +60,12 @@ func (d *distributor) Push(ctx context.Context, tenant string, r *remotewrite.Re
 	return d.outcome, d.push
 }
 
-func (d *distributor) PushDeltas(_ context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *distributor) PushDeltas(_ context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	d.got = append(d.got, "added "+tenant+partsOf(r))
 	return d.added, d.pushDeltas
 }
 
-func partsOf(r *remotewrite.Request) string {
+func partsOf(r *write.Incoming) string {
 	c := r.Counts()
 	return fmt.Sprintf(" v2=%v {Samples:%d Histograms:%d Exemplars:%d}", r.Version2(), c.Samples, c.Histograms, c.Exemplars)
 }
@@ -119,6 +120,29 @@ func post(r *Receiver, contentType, encoding string, body io.Reader) *httptest.R
 	w := httptest.NewRecorder()
 	r.RemoteWrite(w, request)
 	return w
+}
+
+// The distributor finds the trip of a watched request in the context, over each way in.
+func TestTheContextHasTheTrip(t *testing.T) {
+	var trip *stage.Trip
+	r := newReceiver(&distributor{wait: func(ctx context.Context) { trip = stage.FromContext(ctx) }})
+	for _, watch := range []*stage.Watch{nil, stage.NewWatch()} {
+		r.Watch = watch
+		for input, serve := range map[stage.Input]func(){
+			stage.RemoteWrite: func() { post(r, typeV1, "snappy", bytes.NewReader(snappy.Encode(nil, v1Body(t)))) },
+			stage.OTLP: func() {
+				body := bytes.NewReader(must(t, otlpRequest(2).MarshalProto))
+				request := httptest.NewRequest("POST", "/v1/metrics", body)
+				request.Header.Set("Content-Type", protobuf)
+				r.OTLP(httptest.NewRecorder(), request)
+			},
+		} {
+			trip = new(stage.Trip)
+			if serve(); (trip != nil) != (watch != nil) || trip != nil && (trip.Input != input || trip.Tenant != "team") {
+				t.Errorf("%v, watched %v: the trip is %+v", input, watch != nil, trip)
+			}
+		}
+	}
 }
 
 // A sender that leaves ends the wait of its request, over each way in that HTTP/1 has.

@@ -86,7 +86,7 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 	if v2 {
 		decode = decoded.DecodeV2
 	}
-	decoded.More = held.more
+	decoded.Bound(held.more)
 	if err := decode(body.B); err != nil {
 		if held.refused != nil {
 			return o, held.refused
@@ -95,7 +95,7 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 	}
 	decoded.Compressed = compressed.B
 	held.parsed(stage.RemoteWrite, len(body.B), decoded)
-	o, err = r.Distributor.Push(request.Context(), tenant, decoded)
+	o, err = r.Distributor.Push(held.context(request), tenant, decoded)
 	held.end(err)
 	return o, err
 }

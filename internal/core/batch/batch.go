@@ -1,6 +1,18 @@
 // Package batch encodes what one producer counted in one window, for one shard of one tenant. A
 // batch is what the journal appends and what processes will send to each other. Package tile
 // folds batches. Layout: docs/format/batch.md.
+//
+// Producers hand the batches of a window to the aggregator by Push(ctx, batches). Its error says
+// what became of them:
+//
+//	nil          they count, and survive the death of the process
+//	ErrUnsynced  likewise, but not a power loss
+//	FullError    those of the tenants that it names are refused for good; the others count
+//	ErrRefused   none counts, and none ever will
+//	any other    none counts
+//
+// After ErrUnsynced and any other error the producer should push them again: those that count are
+// then repeats. After Push has returned, nobody uses the batches.
 package batch
 
 import (

@@ -11,8 +11,8 @@ import (
 // ErrRefused means that the batches will never be accepted: retrying cannot help.
 var ErrRefused = errors.New("refused for good")
 
-// ErrUnsynced means that the batches are counted and survive the death of the process, but are
-// not acknowledged, since a power loss might lose them. If pushed again, they are repeats.
+// ErrUnsynced means that the batches count, but are not acknowledged, since a power loss might lose
+// them.
 var ErrUnsynced = errors.New("not synced to the disk")
 
 // FullError means that the batches of some tenants are refused for good: their stores accept

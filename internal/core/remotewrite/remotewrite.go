@@ -9,8 +9,6 @@ import (
 	"math"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/sender"
-	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
 // Request is a decoded request. The next Decode reuses its memory: nothing in it may be kept
@@ -22,23 +20,11 @@ type Request struct {
 	Series   []Series
 	Families []Family // of version 1
 
-	// Compressed is the body as received, for passing it on; nil if there is none.
-	Compressed []byte
-
-	// Trip is the request's trip, nil if it is not watched. Decode sets it to nil.
-	Trip *stage.Trip
-
-	// Sender is the request's sender, zero if unknown. Decode clears it.
-	Sender sender.Sender
-
-	// More is called before the request takes more memory, with the bytes beyond those it was
-	// called with before; nil for no limit. An error ends Decode, which returns it.
-	More func(bytes int) error
-
 	v2         bool
-	taken      int // bytes taken, and allowed by More
+	more       func(bytes int) error // of Bound
+	taken      int                   // bytes taken, and allowed by more
 	allowed    int
-	full       error // of More
+	full       error // of more
 	body       []byte
 	room       int    // most entries of each list but histograms
 	symbols    []part // parts of body
@@ -128,7 +114,11 @@ const (
 	StatesetType
 )
 
-// moreStep is the least that a request asks More for, in bytes.
+// Bound bounds the memory that Decode takes: it calls more before it takes more, with the bytes
+// beyond those that it called it with before. An error of more ends Decode, which returns it.
+func (r *Request) Bound(more func(bytes int) error) { r.more = more }
+
+// moreStep is the least that Decode asks for, in bytes.
 const moreStep = 16 << 10
 
 // takes accounts for memory that the request is about to take, and reports whether it is
@@ -143,7 +133,7 @@ func (r *Request) ask() bool {
 		return false
 	}
 	step := max(moreStep, r.taken-r.allowed, r.allowed/2)
-	if r.full = r.More(step); r.full != nil {
+	if r.full = r.more(step); r.full != nil {
 		return false
 	}
 	r.allowed += step
@@ -258,10 +248,9 @@ func (r *Request) reset(body []byte, v2 bool) error {
 	}
 	r.v2, r.body, r.highest, r.odd = v2, body, 0, 0
 	r.taken, r.allowed, r.full = 0, 0, nil
-	if r.More == nil {
+	if r.more == nil {
 		r.allowed = math.MaxInt
 	}
-	r.Compressed, r.Trip, r.Sender = nil, nil, sender.Sender{}
 	r.room = fewParts + len(body)/partBytes
 	r.Series = r.Series[:0]
 	r.Families = r.Families[:0]

@@ -340,9 +340,3 @@ func (c *Cache) hashOf(p *spelling) (hash uint64) {
 	}
 	return hash
 }
-
-// Len returns the number of series.
-func (c *Cache) Len() int { return len(c.series) - 1 - len(c.freeSeries) }
-
-// Spellings returns the number of spellings, of series and of dropped ones.
-func (c *Cache) Spellings() int { return c.index.Len() }

@@ -55,6 +55,12 @@ func request(t testing.TB, v2 bool, sets ...[]string) *remotewrite.Request {
 	return &r
 }
 
+// Len returns the number of series.
+func (c *Cache) Len() int { return len(c.series) - 1 - len(c.freeSeries) }
+
+// Spellings returns the number of spellings, of series and of dropped ones.
+func (c *Cache) Spellings() int { return c.index.Len() }
+
 func find(c *Cache, r *remotewrite.Request) (found []Number) {
 	var u Cursor
 	u.Begin()

@@ -2,7 +2,15 @@
 // what became of it. All of it is data. The store calls nothing back while it writes, so a
 // request can be written in this process or in another.
 //
-// adapter/receive reads requests, and role/distributor decides about them.
+// adapter/receive reads an Incoming request, and role/distributor decides about it and makes a
+// Request of it. The sender's side keeps what no store needs: the body as it was compressed, and
+// the memory and the trip of the request. The trip is in the context of each call.
+//
+// Receiver, distributor and ingester hand a request on by Push(ctx, request). When Push returns nil,
+// the outcome is known, and what was written survives the death of the process. After an error no
+// outcome counts, and the request may come again: parts that are stored by then are repeats. ctx
+// ends only the wait for the request's turn, as when its sender leaves; a write that has begun is
+// waited for. After Push has returned, nobody uses the memory of the request.
 package write
 
 import (
@@ -11,20 +19,30 @@ import (
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // MaxAhead is how far a sample may lie in the future. A sample a year ahead would make the whole
 // TSDB refuse the present as too old.
 const MaxAhead = 10 * time.Minute
 
-// Request is one request of a tenant. It points into memory of the caller, who may reuse it once
-// the request is written, or certainly will not be.
+// Incoming is a request as the sender's side has it.
+type Incoming struct {
+	remotewrite.Request
+
+	Sender     sender.Sender // zero if unknown
+	Compressed []byte        // the body as received, for backends; nil if there is none
+}
+
+// Request is what a store needs to write one request of a tenant. It points into memory of the
+// caller, who may reuse it once the request is written, or certainly will not be.
 type Request struct {
-	*remotewrite.Request // as it came: its bytes, their form, and the series in them
+	*remotewrite.Request // the body, its form, and the series in it
 
 	Tenant    string
-	Only      []uint32 // series to write, as increasing indexes; nil for all
-	MaxSeries int      // of the tenant in memory; 0 for no limit
+	Sender    sender.Sender // whose new series these are; zero if unknown
+	Only      []uint32      // series to write, as increasing indexes; nil for all
+	MaxSeries int           // of the tenant in memory; 0 for no limit
 	Terms     *Terms
 
 	// Outcome has what became of each part. The store fills it in.

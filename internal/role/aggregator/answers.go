@@ -2,10 +2,12 @@ package aggregator
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -59,10 +61,31 @@ func (a *Aggregator) Series() iter.Seq[tile.Held] {
 	}
 }
 
-// Holds reports whether a series of a tenant, by its shard and the key of
-// series.AppendKey, has a total.
-func (a *Aggregator) Holds(tenant string, shard uint16, key []byte) bool {
-	s := &a.shards[shard]
+// Kinds returns, for each key of series.AppendKey, of which kind the total with its labels is: of
+// the key's own, or of another; 0 if there is none.
+func (a *Aggregator) Kinds(tenant string, keys [][]byte) []series.Kind {
+	kinds := make([]series.Kind, len(keys))
+	for i, key := range keys {
+		kinds[i] = a.kind(tenant, key)
+	}
+	return kinds
+}
+
+func (a *Aggregator) kind(tenant string, key []byte) series.Kind {
+	if a.holds(tenant, key) {
+		return series.Kind(key[0])
+	}
+	other := slices.Clone(key) // after its kind a key has the labels
+	for kind := series.Counter; kind <= series.LastKind; kind++ {
+		if other[0] = byte(kind); other[0] != key[0] && a.holds(tenant, other) {
+			return kind
+		}
+	}
+	return 0
+}
+
+func (a *Aggregator) holds(tenant string, key []byte) bool {
+	s := &a.shards[series.Shard(tenant, key)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tiles.Holds(tenant, key)

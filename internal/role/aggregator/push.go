@@ -23,11 +23,7 @@ type push struct {
 	done    chan error
 }
 
-// Push journals the batches of one window and counts them. When it returns nil they survive
-// the death of the process. After a batch.FullError the batches of the tenants that it names
-// are refused, and all others count. After any other error but batch.ErrUnsynced none counts.
-// The caller should push them again after any error but batch.ErrRefused. It may reuse the
-// batches afterwards.
+// Push journals the batches of one window and counts them: see package batch.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	p := &push{ctx: ctx, batches: batches, trip: stage.FromContext(ctx), done: make(chan error, 1)}
 	select {

@@ -22,10 +22,7 @@ import (
 
 // Aggregator takes the batches of a window.
 type Aggregator interface {
-	// Push returns nil once the batches are acknowledged. After an error none of them counts,
-	// and the collector pushes them again unless the error wraps batch.ErrRefused, or is a
-	// batch.FullError: then the batches of the tenants that it names are refused, and the
-	// others count.
+	// Push hands over the batches of a window: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
 	// Through reports that all windows that end at or before t, Unix milliseconds, were pushed.
 	// Any goroutine may call it, about once a second, and it does not wait.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/histogram"
-	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
@@ -26,14 +25,14 @@ import (
 
 // Aggregator counts increments of totals.
 type Aggregator interface {
-	// Push returns nil once the batches are counted and survive the death of the process.
-	// After batch.ErrUnsynced they are counted as well; after any other error they are not.
+	// Push counts the batches of a request: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
-	// Holds reports whether a tenant's series, by the key of series.AppendKey, has a
-	// total.
-	Holds(tenant string, shard uint16, key []byte) bool
+	// Kinds returns, for each key of series.AppendKey, of which kind the tenant's total with its
+	// labels is: of the key's own, or of another; 0 if there is none. It is called once for a
+	// request.
+	Kinds(ctx context.Context, tenant string, keys [][]byte) ([]series.Kind, error)
 	// TenantSeries returns how many series of a tenant have totals.
-	TenantSeries(tenant string) int
+	TenantSeries(ctx context.Context, tenant string) (int, error)
 }
 
 const (
@@ -63,22 +62,19 @@ type increment struct {
 	shard uint16
 }
 
-// PushDeltas adds values to totals, each with the time up to which its sender counted: see
-// otlp.Convert. It returns when they survive the death of the process. Values that come again
-// are repeats and not counted again, so after an error the same request may be sent again.
-// PushDeltas keeps nothing of the request. ctx ends the wait for the tenant's requests before this
-// one, and not the push to the aggregator.
-func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+// PushDeltas is Push for values that are added to totals, each with the time up to which its
+// sender counted: see otlp.Convert.
+func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
-	r.Trip.Count(parts.Samples + parts.Histograms)
+	trip := stage.FromContext(ctx)
+	trip.Count(parts.Samples + parts.Histograms)
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
 	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
 		return d.notElected(tenant, parts), nil
 	}
-	var o outcome.Outcome
 	of := d.deltasOf(tenant)
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -86,15 +82,16 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *remotewr
 		return outcome.Outcome{}, d.notPushed(tenant, parts, fmt.Errorf("wait for the requests before it to be counted: %w", context.Cause(ctx)))
 	}
 	now := d.Now()
-	r.Trip.Enter(stage.Distribute, now) // again, if the rest of the request was written before
-	c := collecting{distributor: d, of: of, terms: t, tenant: tenant, request: r, now: now, outcome: &o}
-	if of.counted.IsZero() || now.Sub(of.counted) >= recount {
-		of.series, of.counted = d.Aggregator.TenantSeries(tenant), now
+	trip.Enter(stage.Distribute, now) // again, if the rest of the request was written before
+	c := collecting{
+		distributor: d, of: of, terms: t, now: now,
+		request: write.Request{Request: &r.Request, Tenant: tenant, Sender: r.Sender},
 	}
-	for i := range r.Series {
-		c.series(&r.Series[i])
+	if err := c.collect(ctx); err != nil {
+		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
-	err := d.pushIncrements(ctx, tenant, r.Trip, of, merge(c.increments), samples(o.Written), now)
+	o := c.request.Outcome
+	err := d.pushIncrements(ctx, tenant, of, merge(c.increments), samples(o.Written), now)
 	if err != nil {
 		rest := samples(parts) - samples(o.Written) // the written ones are in the books already
 		return outcome.Outcome{}, d.notPushed(tenant, outcome.Counts{Samples: int(rest)}, err)
@@ -119,7 +116,9 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 
 // pushIncrements hands increments to the aggregator, and puts their samples into the books
 // first.
-func (d *Distributor) pushIncrements(ctx context.Context, tenant string, trip *stage.Trip, of *deltas, all []increment, stood uint64, now time.Time) error {
+func (d *Distributor) pushIncrements(
+	ctx context.Context, tenant string, of *deltas, all []increment, stood uint64, now time.Time,
+) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -138,10 +137,10 @@ func (d *Distributor) pushIncrements(ctx context.Context, tenant string, trip *s
 	}
 	// A push that is given up while the aggregator holds it is counted at once, perhaps into
 	// another tile: so a sender that leaves does not end it.
-	ctx, cancel := context.WithTimeout(stage.NewContext(context.WithoutCancel(ctx), trip), deltaPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deltaPatience)
 	defer cancel()
 	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: stood})
-	trip.Pass(stage.Distribute, stage.Forward, d.Now())
+	stage.FromContext(ctx).Pass(stage.Distribute, stage.Forward, d.Now())
 	err := d.Aggregator.Push(ctx, w.End())
 	if err != nil && !errors.Is(err, batch.ErrUnsynced) {
 		d.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: unavailable, Samples: stood})
@@ -154,103 +153,147 @@ type collecting struct {
 	distributor *Distributor
 	of          *deltas
 	terms       *terms
-	tenant      string
-	request     *remotewrite.Request
+	request     write.Request
 	now         time.Time
 	added       map[string]byte // kinds of new series, by the rest of their key
 	increments  []increment
-	outcome     *outcome.Outcome
 }
 
-func (c *collecting) series(s *remotewrite.Series) {
-	r := c.request
-	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s))}
-	ls, refusal := c.terms.write.Rules.Resolve(r, s) // its metadata came with its family
-	if refusal != nil {
-		c.refuse(s, refusal.Reason, parts, refusal.Cause)
-		return
+// keyed is a series of the request by the labels that it has here.
+type keyed struct {
+	sent    *remotewrite.Series
+	labels  labels.Labels // empty if a rule drops it
+	key     []byte        // of its total; nil if it is dropped or refused
+	refusal *outcome.Refusal
+}
+
+// collect makes the increments. Each series has its outcome then; an error is of the aggregator.
+func (c *collecting) collect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deltaPatience)
+	defer cancel()
+	aggregator := c.distributor.Aggregator
+	if c.of.counted.IsZero() || c.now.Sub(c.of.counted) >= recount {
+		n, err := aggregator.TenantSeries(ctx, c.request.Tenant)
+		if err != nil {
+			return fmt.Errorf("count the series that have totals: %w", err)
+		}
+		c.of.series, c.of.counted = n, c.now
 	}
-	if ls.IsEmpty() {
-		c.outcome.Dropped.Add(parts)
-		return
+	all, keys := make([]keyed, len(c.request.Series)), make([][]byte, 0, len(c.request.Series))
+	for i := range all {
+		if all[i] = c.resolve(&c.request.Series[i]); all[i].key != nil {
+			keys = append(keys, all[i].key)
+		}
+	}
+	kinds, err := aggregator.Kinds(ctx, c.request.Tenant, keys)
+	if err != nil {
+		return fmt.Errorf("find the series that have totals: %w", err)
+	}
+	for i := range all {
+		s := &all[i]
+		parts := c.request.Parts(s.sent)
+		parts.Exemplars = 0 // totals have none
+		switch {
+		case s.refusal != nil:
+			c.refuse(s, s.refusal.Reason, parts, s.refusal.Cause)
+		case s.key == nil:
+			c.request.Outcome.Dropped.Add(parts)
+		default:
+			if refusal := c.admit(s, kinds[0]); refusal != nil {
+				c.refuse(s, refusal.Reason, parts, refusal.Cause)
+			} else {
+				c.add(s)
+			}
+			kinds = kinds[1:]
+		}
+	}
+	return nil
+}
+
+// resolve finds the key of a series.
+func (c *collecting) resolve(sent *remotewrite.Series) keyed {
+	ls, refusal := c.terms.write.Rules.Resolve(c.request.Request, sent) // its metadata came with its family
+	s := keyed{sent: sent, labels: ls, refusal: refusal}
+	if refusal != nil || ls.IsEmpty() {
+		return s
 	}
 	kind := series.Counter
 	switch {
-	case parts.Histograms > 0:
+	case len(c.request.Histograms(sent)) > 0:
 		kind = series.Timer
-	case s.Metadata.Type == remotewrite.GaugeType:
+	case sent.Metadata.Type == remotewrite.GaugeType:
 		kind = series.UpDown
 	}
-	key := series.AppendKey(nil, kind, ls)
-	shard := series.Shard(c.tenant, key)
-	if refusal := c.admit(shard, key, ls); refusal != nil {
-		c.refuse(s, refusal.Reason, parts, refusal.Cause)
-		return
-	}
+	s.key = series.AppendKey(nil, kind, ls)
+	return s
+}
+
+// add makes the increments of one series.
+func (c *collecting) add(s *keyed) {
+	shard := series.Shard(c.request.Tenant, s.key)
 	add := func(inc batch.Increment, part outcome.Counts, t int64) {
 		if t < 1 {
 			c.refuse(s, outcome.TooOld, part, errors.New("its time is in the first millisecond of 1970, or before"))
 			return
 		}
 		if latest := c.now.Add(write.MaxAhead).UnixMilli(); t > latest {
-			c.refuse(s, outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", time.UnixMilli(t).UTC().Format(time.RFC3339), write.MaxAhead))
+			c.refuse(s, outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here",
+				time.UnixMilli(t).UTC().Format(time.RFC3339), write.MaxAhead))
 			return
 		}
-		inc.Key, inc.Samples, inc.Delta = key, 1, t
+		inc.Key, inc.Samples, inc.Delta = s.key, 1, t
 		c.increments = append(c.increments, increment{inc, shard})
-		c.outcome.Written.Add(part)
+		c.request.Outcome.Written.Add(part)
 	}
-	for _, x := range r.Samples(s) {
+	for _, x := range c.request.Samples(s.sent) {
 		add(batch.Increment{Value: x.Value}, outcome.Counts{Samples: 1}, x.Time)
 	}
-	for i := range r.Histograms(s) {
-		h := &r.Histograms(s)[i]
-		timer, err := timerOf(h)
+	histograms := c.request.Histograms(s.sent)
+	for i := range histograms {
+		part := outcome.Counts{Histograms: 1}
+		timer, err := timerOf(&histograms[i])
 		if err != nil {
-			c.refuse(s, outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
+			c.refuse(s, outcome.BadHistogram, part, err)
 			continue
 		}
 		policy := series.DefaultPolicy
 		policy.Schema = timer.Schema
-		add(batch.Increment{Timer: timer, Policy: series.AppendPolicy(nil, &policy)}, outcome.Counts{Histograms: 1}, h.Time)
+		add(batch.Increment{Timer: timer, Policy: series.AppendPolicy(nil, &policy)}, part, histograms[i].Time)
 	}
 }
 
-func (c *collecting) refuse(s *remotewrite.Series, reason outcome.Reason, parts outcome.Counts, cause error) {
-	if c.outcome.Refuse(reason, parts) {
-		c.outcome.Tell(labelrules.Text(c.request, s), cause)
-	}
+func (c *collecting) refuse(s *keyed, reason outcome.Reason, parts outcome.Counts, cause error) {
+	c.request.Refuse(s.sent, reason, parts, cause)
 }
 
 // admit refuses a new series if another kind has its labels already, or if the tenant has as
-// many series as it may.
-func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.Refusal {
-	if c.distributor.Aggregator.Holds(c.tenant, shard, key) {
+// many series as it may. held is the kind of the total that has its labels, 0 for none.
+func (c *collecting) admit(s *keyed, held series.Kind) *outcome.Refusal {
+	if byte(held) == s.key[0] {
 		return nil
 	}
 	// After its kind a key has the labels, which are all that stores see.
-	if kind, added := c.added[string(key[1:])]; added && kind == key[0] {
+	if kind, added := c.added[string(s.key[1:])]; added && kind == s.key[0] {
 		return nil
 	} else if added {
 		return kindConflict(kind)
 	}
-	other := slices.Clone(key)
-	for kind := series.Counter; kind <= series.LastKind; kind++ {
-		if other[0] = byte(kind); other[0] != key[0] && c.distributor.Aggregator.Holds(c.tenant, series.Shard(c.tenant, other), other) {
-			return kindConflict(byte(kind))
-		}
+	if held != 0 {
+		return kindConflict(byte(held))
 	}
-	if limit := c.terms.Tenants[c.tenant].MaxSeries.Or(c.terms.MaxSeries); limit > 0 && c.of.series >= limit {
-		c.distributor.Tiles.NewTotal(c.tenant, ls, c.request.Sender, true)
+	tenant, from := c.request.Tenant, c.request.Sender
+	if limit := c.terms.Tenants[tenant].MaxSeries.Or(c.terms.MaxSeries); limit > 0 && c.of.series >= limit {
+		c.distributor.Tiles.NewTotal(tenant, s.labels, from, true)
 		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
-			"the tenant has %d series with totals of deltas or DogStatsD in memory, and distributor.max_series allows %d; series that are known go on", c.of.series, limit)}
+			"the tenant has %d series with totals of deltas or DogStatsD in memory, and distributor.max_series allows %d; "+
+				"series that are known go on", c.of.series, limit)}
 	}
 	if c.added == nil {
 		c.added = map[string]byte{}
 	}
-	c.added[string(key[1:])] = key[0]
+	c.added[string(s.key[1:])] = s.key[0]
 	c.of.series++
-	c.distributor.Tiles.NewTotal(c.tenant, ls, c.request.Sender, false)
+	c.distributor.Tiles.NewTotal(tenant, s.labels, from, false)
 	return nil
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -36,6 +37,8 @@ import (
 type aggregator struct {
 	ledger *ledger.Ledger
 	err    error // of Push, which then counts nothing, unless it is batch.ErrUnsynced
+	away   error // of Kinds
+	asked  int   // how often Kinds was called
 
 	pushing  atomic.Int32
 	together atomic.Bool // two pushes ran at a time, so their sequences may have come in any order
@@ -76,19 +79,29 @@ func (a *aggregator) Push(_ context.Context, batches []batch.Batch) error {
 	return a.err
 }
 
-func (a *aggregator) Holds(tenant string, shard uint16, key []byte) bool {
+func (a *aggregator) Kinds(_ context.Context, tenant string, keys [][]byte) ([]series.Kind, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.shard(shard).Holds(tenant, key)
+	a.asked++
+	kinds := make([]series.Kind, len(keys))
+	for i, key := range keys {
+		for kind := series.Counter; kind <= series.LastKind; kind++ {
+			other := append([]byte{byte(kind)}, key[1:]...)
+			if (kinds[i] == 0 || key[0] == byte(kind)) && a.shard(series.Shard(tenant, other)).Holds(tenant, other) {
+				kinds[i] = kind
+			}
+		}
+	}
+	return kinds, a.away
 }
 
-func (a *aggregator) TenantSeries(tenant string) (n int) {
+func (a *aggregator) TenantSeries(_ context.Context, tenant string) (n int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.shards {
 		n += s.TenantLen(tenant)
 	}
-	return n
+	return n, nil
 }
 
 // totals returns what a query would see of series by name: values, or counts of histograms.
@@ -117,14 +130,15 @@ func newDeltaWorld(t *testing.T, change func(*settings.Distributor)) (*world, *a
 }
 
 // increments makes a request of metrics with delta temporality.
-func (w *world) increments(add func(pmetric.MetricSlice)) *remotewrite.Request {
+func (w *world) increments(add func(pmetric.MetricSlice)) *write.Incoming {
 	w.t.Helper()
 	m := pmetric.NewMetrics()
 	add(m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics())
-	var totals, increments remotewrite.Request
+	var totals remotewrite.Request
+	var increments write.Incoming
 	var to, deltas remotewrite.Builder
 	to.Begin(&totals, nil)
-	deltas.Begin(&increments, nil)
+	deltas.Begin(&increments.Request, nil)
 	c, err := otlp.Convert(m, w.OTLP(), &to, &deltas, func(int) error { return nil })
 	if err != nil || c.Refused.AnyRefused() || len(totals.Series) > 0 {
 		w.t.Fatal(err, c.Refused.Text(), len(totals.Series))
@@ -240,7 +254,7 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 			}
 		}
 	}
-	if n := a.TenantSeries("a"); n != 1 {
+	if n, _ := a.TenantSeries(t.Context(), "a"); n != 1 {
 		t.Errorf("after two hours %d series are held, want the one that may fall", n)
 	}
 }
@@ -407,6 +421,26 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 		if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != 6 || books.Tile != 2 || books.Difference != 0 {
 			t.Errorf("%v: the books: %+v", failure, books)
 		}
+	}
+}
+
+// The aggregator is asked once for all series of a request. If it cannot answer, nothing counts, and
+// the sender sends the request again.
+func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
+	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
+	a.away = errors.New("no leader")
+	r := w.increments(w.everyKind)
+	var again *RetryError
+	if _, err := w.PushDeltas(t.Context(), "a", r); !errors.As(err, &again) || !errors.Is(err, a.away) || a.asked != 1 {
+		t.Errorf("%v, after it was asked %d times", err, a.asked)
+	}
+	parts := uint64(r.Counts().Samples + r.Counts().Histograms)
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != parts || books.Tile != 0 || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
+	}
+	a.away = nil
+	if o, err := w.PushDeltas(t.Context(), "a", r); err != nil || uint64(o.Written.Total()) != parts || a.asked != 2 {
+		t.Errorf("then %v, %+v, after it was asked %d times", err, o.Written, a.asked)
 	}
 }
 

@@ -24,17 +24,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Ingester writes requests.
 type Ingester interface {
-	// Push writes a request, sets its outcome, and returns when that survives the death of the
-	// process. After an error nothing of it is written. ctx ends only the wait for the
-	// request's turn, not the write. After Push has returned, nobody uses the request's
-	// memory.
+	// Push writes a request and sets its outcome: see package write.
 	Push(ctx context.Context, r *write.Request) error
 }
 
@@ -193,14 +190,12 @@ func (d *Distributor) retry(reason string, after time.Duration, cause error) err
 	return &RetryError{Cause: cause, Reason: reason, After: after + rand.N(after)}
 }
 
-// Push writes a tenant's request and returns its outcome, once that survives the death of the
-// process. After an error nothing of it is written, and it may be sent again. After Push has
-// returned, nobody uses the request's memory. ctx ends the wait for the request's turn, as when
-// its sender leaves, and not the write.
-func (d *Distributor) Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+// Push writes a tenant's request and returns its outcome: see package write. Its errors are
+// RetryErrors.
+func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
-	r.Trip.Count(parts.Samples + parts.Histograms)
+	stage.FromContext(ctx).Count(parts.Samples + parts.Histograms)
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
@@ -232,14 +227,15 @@ func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error
 }
 
 // write hands a request over with the terms that apply to it.
-func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	w := d.requests.Get().(*write.Request)
 	defer func() {
 		clear(w.Described)
 		d.requests.Put(w)
 	}()
 	*w = write.Request{
-		Request: r, Tenant: tenant, MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries), Terms: &t.write, Described: w.Described[:0],
+		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: &t.write,
+		MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries), Described: w.Described[:0],
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -247,14 +243,14 @@ func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *rem
 		return outcome.Outcome{}, err
 	}
 	for _, x := range w.Described {
-		d.Metadata.Series(tenant, x.Metric, r, x.Metadata)
+		d.Metadata.Series(tenant, x.Metric, &r.Request, x.Metadata)
 	}
 	return w.Outcome, nil
 }
 
 // elected reports whether samples of the request's sender are taken, of the two in its pair.
 // The first series decides for all, since a server gives all of them the same labels.
-func (d *Distributor) elected(t *terms, tenant string, r *remotewrite.Request) bool {
+func (d *Distributor) elected(t *terms, tenant string, r *write.Incoming) bool {
 	if len(r.Series) == 0 {
 		return true
 	}

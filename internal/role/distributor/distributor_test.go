@@ -102,7 +102,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 }
 
 // request has one sample for each series, "name{a=b,c=d}".
-func (w *world) request(series ...string) *remotewrite.Request {
+func (w *world) request(series ...string) *write.Incoming {
 	w.t.Helper()
 	symbols := writev2.NewSymbolTable()
 	var m writev2.Request
@@ -122,7 +122,7 @@ func (w *world) request(series ...string) *remotewrite.Request {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := new(remotewrite.Request)
+	r := new(write.Incoming)
 	if err := r.DecodeV2(body); err != nil {
 		w.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // Backend is another place for the samples that are written here. It keeps what it accepts
@@ -57,10 +58,10 @@ func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode fu
 
 // forwardRequest forwards a request as it came, before any relabelling: encoding it again
 // would cost as much as everything else that is done with it.
-func (d *Distributor) forwardRequest(tenant string, r *remotewrite.Request) error {
+func (d *Distributor) forwardRequest(tenant string, r *write.Incoming) error {
 	return d.forward(tenant, Backend.TakesRequests, func() (forwarded, error) {
 		if r.Compressed == nil {
-			return encodeRequest(r)
+			return encodeRequest(&r.Request)
 		}
 		f := forwarded{1, r.Counts(), r.Compressed}
 		if r.Version2() {

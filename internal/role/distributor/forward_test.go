@@ -121,7 +121,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 	takes, not := &backend{requests: true}, &backend{width: tile.Width10s}
 	w.backends(takes, not)
 	r := w.request("up{job=a}", "down")
-	anew, err := encodeRequest(r)
+	anew, err := encodeRequest(&r.Request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -40,9 +41,10 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 		p.Positive().BucketCounts().FromRaw([]uint64{2})
 		p.SetCount(2)
 	}
-	var r, none remotewrite.Request
+	var r write.Incoming
+	var none remotewrite.Request
 	var b, deltas remotewrite.Builder
-	b.Begin(&r, nil)
+	b.Begin(&r.Request, nil)
 	deltas.Begin(&none, nil)
 	c, err := otlp.Convert(m, w.OTLP(), &b, &deltas, func(int) error { return nil })
 	if err != nil || c.Points != 2 {

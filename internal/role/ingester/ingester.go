@@ -56,6 +56,7 @@ type Ingester struct {
 type push struct {
 	tenant  *tenant
 	request *write.Request // owned by the caller again once the push is given up
+	trip    *stage.Trip    // likewise; nil if it is not watched
 	begun   time.Time
 	fate    atomic.Int32
 	done    chan error
@@ -95,8 +96,8 @@ func (g *Ingester) Run(ctx context.Context) error {
 	return g.pool.Run(ctx)
 }
 
-// Push writes a request, sets its Outcome, and returns when that survives the death of the
-// process. If ctx is done before the request's turn, nothing of it is written.
+// Push writes a request and sets its Outcome: see package write. If ctx is done before the
+// request's turn, nothing of it is written.
 func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	fault.Push(len(request.Series))
 	t := g.tenant(request.Tenant)
@@ -108,9 +109,9 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 		return ErrFull
 	}
 	p := g.pushes.Get().(*push)
-	p.tenant, p.request, p.begun = t, request, time.Now()
+	p.tenant, p.request, p.trip, p.begun = t, request, stage.FromContext(ctx), time.Now()
 	p.fate.Store(waiting)
-	request.Trip.Pass(stage.Distribute, stage.Queue, p.begun)
+	p.trip.Pass(stage.Distribute, stage.Queue, p.begun)
 	if !g.pool.Push(p) {
 		g.metrics.full.Inc()
 		g.free(p)
@@ -146,7 +147,7 @@ func (g *Ingester) forget(t *tenant) {
 }
 
 func (g *Ingester) free(p *push) {
-	p.tenant, p.request = nil, nil
+	p.tenant, p.request, p.trip = nil, nil, nil
 	g.pushes.Put(p)
 }
 
@@ -201,7 +202,7 @@ func (g *Ingester) work(p *push) {
 func (g *Ingester) write(tenant string, group []*push, requests []*write.Request) {
 	begun := time.Now()
 	for _, p := range group {
-		p.request.Trip.Pass(stage.Queue, stage.Append, begun)
+		p.trip.Pass(stage.Queue, stage.Append, begun)
 	}
 	// One sender that goes away must not fail the others.
 	err := g.store.WriteRequests(context.Background(), tenant, requests)
@@ -210,8 +211,8 @@ func (g *Ingester) write(tenant string, group []*push, requests []*write.Request
 	for _, p := range group {
 		g.metrics.pushed.Observe(written.Sub(p.begun).Seconds())
 		if err == nil {
-			p.request.Trip.Leave(stage.Append, written)
-			p.request.Trip.Seen(written)
+			p.trip.Leave(stage.Append, written)
+			p.trip.Seen(written)
 		}
 		p.done <- err
 	}

@@ -15,6 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -137,6 +138,28 @@ func TestPushSeconds(t *testing.T) {
 		// The first takes a second. 64 wait for it, three wait also for those.
 		if n, sum := m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum(); n != 68 || sum != 1+2*maxGroup+3*3 || len(m.Histogram.GetPositiveDelta()) == 0 {
 			t.Errorf("%d requests took %v s together, want 68 and 138, in native buckets", n, sum)
+		}
+	})
+}
+
+// The trip of a request, which is in the context of its push, has the time that it waited and the
+// time of its commit.
+func TestATripHasTheStagesOfAPush(t *testing.T) {
+	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
+		trips := []*stage.Trip{{Born: time.Now()}, {Born: time.Now()}}
+		for i, trip := range trips { // the second waits for the first
+			wait := pushUntil(stage.NewContext(context.Background(), trip), g, "a", 1)
+			if i == len(trips)-1 {
+				<-wait
+			}
+		}
+		for i, trip := range trips {
+			stage.NewWatch().End(trip)
+			queued, left, ok := trip.Passed(stage.Queue)
+			entered, written, stored := trip.Passed(stage.Append)
+			if waited := time.Duration(i) * time.Second; !ok || !stored || left-queued != waited || written-entered != time.Second {
+				t.Errorf("request %d waited for %v, %v and took %v, %v", i, left-queued, ok, written-entered, stored)
+			}
 		}
 	})
 }

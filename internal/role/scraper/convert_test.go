@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // everyType has metrics of each type and form.
@@ -66,9 +67,9 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	}
 	want := parsed(t, families)
 	s := New(Options{})
-	request := new(remotewrite.Request)
+	request := new(write.Incoming)
 	var b remotewrite.Builder
-	b.Begin(request, nil)
+	b.Begin(&request.Request, nil)
 	s.add(families, 1000, &b)
 	b.Finish()
 	d := new(taken)

@@ -13,12 +13,13 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
 // Distributor lets samples in: see distributor.Push.
 type Distributor interface {
-	Push(ctx context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error)
+	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 }
 
 // Options are the parts of a Scraper. All fields are required.
@@ -69,10 +70,10 @@ func (s *Scraper) scrape(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	body, request := buf.Get(), new(remotewrite.Request)
+	body, request := buf.Get(), new(write.Incoming)
 	defer body.Release()
 	var b remotewrite.Builder
-	b.Begin(request, body.B)
+	b.Begin(&request.Request, body.B)
 	s.add(families, now.UnixMilli(), &b)
 	b.Finish()
 	body.B = b.Body

@@ -19,6 +19,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // taken is a distributor that keeps what it gets, as text.
@@ -27,7 +28,7 @@ type taken struct {
 	full   atomic.Bool
 }
 
-func (d *taken) Push(_ context.Context, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+func (d *taken) Push(_ context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	var lines []string
 	for i := range r.Series {
 		s := &r.Series[i]
