@@ -128,7 +128,7 @@ func byMurmur3() func(*spelled) int {
 	}
 }
 
-// byXXHash is a 64-bit hash. They measured it, and rejected it for fear of collisions.
+// byXXHash is a 64-bit hash. Datadog measured it, and rejected it for fear of collisions.
 func byXXHash() func(*spelled) int {
 	contexts := map[uint64]int{}
 	var tags []string

@@ -30,9 +30,8 @@ func scrape(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// counter returns the sum of a counter's series on a page that have a label, written as
-// `name="value"`, or of all if label is empty. A counter that was never incremented may be
-// missing.
+// counter returns the sum of a counter's series on a page. With a label, written as `name="value"`, it
+// sums only the series with that label. A counter that was never incremented may be missing.
 func counter(page []byte, name, label string) (sum uint64, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(page))
 	for lines.Scan() {

@@ -167,7 +167,7 @@ function _M.keys(labels)
     end
     keys[i] = text.key(label)
     if seen[keys[i]] then
-      return nil, "label " .. label .. " is there twice"
+      return nil, "label " .. label .. " is given twice"
     end
     seen[keys[i]] = true
   end
