@@ -180,7 +180,9 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 	<-done
 	var heaps, peaks [2]int
 	for i, p := range servers {
-		eventually(t, 30*time.Second, "the total is exact", func() error { return p.expect("sum(requests)", float64(lines), 0) })
+		eventually(t, 30*time.Second, "the total is exact", func() error {
+			return p.expect("sum(requests)", float64(lines), 0)
+		})
 		heaps[i], peaks[i] = inUse(t, p), peak(t, p)
 	}
 	worth := empty + allowed*seriesBytes

@@ -237,7 +237,9 @@ func TestDeltaOverOTLP(t *testing.T) {
 			p = start(t, p.dataDir)
 		}
 		for _, name := range names { // before the next round adds to them
-			eventually(t, 30*time.Second, "the totals are right after a restart", func() error { return p.checkAdded(name, round) })
+			eventually(t, 30*time.Second, "the totals are right after a restart", func() error {
+				return p.checkAdded(name, round)
+			})
 		}
 	}
 }

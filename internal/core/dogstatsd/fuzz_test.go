@@ -22,7 +22,8 @@ var seeds = []string{
 	"_e{1,1}:a|b|p:x|t:|d:0",
 	"_sc|db|2|d:1|h:w|#a|c:in-4|m:no\\nm\\:", "_sc||0", "_sc|db|9", "_sc|db", "_scratch:1|c", "\r", "a:1|c\r",
 	"a:1", "a:1|c|#t\r",
-	"a.name.that.is.as.long.as.names.get.where.people.write.packages.into.them:123.456789|ms|@0.25|#env:prod,region:eu-1,instance:i-123,status:200,version:1.2.3|c:x",
+	"a.name.that.is.as.long.as.names.get.where.people.write.packages.into.them:123.456789|ms|@0.25|" +
+		"#env:prod,region:eu-1,instance:i-123,status:200,version:1.2.3|c:x",
 	"checkout.service17.http_request.time:123.456789|ms|@0.5|#env:prod,region:eu-1,instance:i-123,status:200",
 	"a:99999999.99999999|g|#k:v", "a:1|m|#k:v", "a:1|}|#k:v", "a:1|c|}|#k:v",
 	"a:h3,1.75,0;-31,2,0,1;-20,4|nh|#k:v", "a:h-4,-1,2.5;n7,1;9,1e3|nh|@0.5|c:x", "a:h8,0,1|nh",

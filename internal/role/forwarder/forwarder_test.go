@@ -42,7 +42,8 @@ func TestForwards(t *testing.T) {
 	x.runUntilEmpty()
 	want := []string{
 		"POST|/push|application/x-protobuf|snappy|0.1.0|freshet/test|freshet-shop|eu|body 1",
-		"POST|/push|application/x-protobuf;proto=io.prometheus.write.v2.Request|snappy|2.0.0|freshet/test|freshet-default|eu|body 2",
+		"POST|/push|application/x-protobuf;proto=io.prometheus.write.v2.Request|snappy|2.0.0|" +
+			"freshet/test|freshet-default|eu|body 2",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -1,0 +1,85 @@
+package freshet_test
+
+import (
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// widest is how many columns a line of Go has at most. A tab is one.
+const widest = 120
+
+// unwrapped are the directories that still have wider lines. The list only gets shorter.
+var unwrapped = []string{
+	"internal/adapter/receive", "internal/adapter/tsdb", "internal/core/entry", "internal/core/outcome",
+	"internal/core/replica", "internal/role/distributor", "internal/role/ingester",
+}
+
+// Two files stand beside each other on a screen. The tag of a field and a text between backquotes
+// cannot be broken, so these lines may be wider.
+func TestCodeIsWrapped(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard",
+		"*.go").Output()
+	if err != nil {
+		t.Fatalf("list the files: %v", err)
+	}
+	left := map[string]bool{}
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		dir := path.Dir(name)
+		if _, err := os.Stat(name); err != nil { // removed, but not in the index
+			continue
+		}
+		wide := wideLines(t, name)
+		left[dir] = left[dir] || len(wide) > 0
+		if len(wide) > 0 && !slices.Contains(unwrapped, dir) {
+			t.Errorf("more than %d columns: %s", widest, strings.Join(wide, ", "))
+		}
+	}
+	for _, dir := range unwrapped {
+		if !left[dir] {
+			t.Logf("%s has no wide lines any more: take it from the list", dir)
+		}
+	}
+}
+
+// wideLines returns the places in a file that are too wide.
+func wideLines(t *testing.T, name string) (found []string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := token.NewFileSet()
+	file := set.AddFile(name, -1, len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, 0)
+	unbreakable := map[int]bool{}
+	for {
+		at, kind, literal := s.Scan()
+		if kind == token.EOF {
+			break
+		}
+		if kind == token.STRING && literal[0] == '`' {
+			first := file.Line(at)
+			for line := range strings.Count(literal, "\n") + 1 {
+				unbreakable[first+line] = true
+			}
+		}
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > widest && !unbreakable[number] {
+			found = append(found, fmt.Sprintf("%s:%d", name, number))
+		}
+	}
+	return found
+}
