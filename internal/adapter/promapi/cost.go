@@ -22,8 +22,8 @@ const ProfileLabel = "query"
 // Costs returns what queries and look-ups over HTTP cost in the last minute, the longest first.
 func (e *Engine) Costs(limit int) []querycost.Row { return e.costs.Report(time.Now().Unix(), limit) }
 
-// costing adds up the cost of one query or look-up. A nil *costing belongs to one of Freshet's
-// own, whose cost is not counted.
+// costing adds up the cost of one query or look-up. It is nil for Freshet's own queries, whose
+// cost is not counted.
 type costing struct {
 	table   *querycost.Table
 	query   querycost.Query

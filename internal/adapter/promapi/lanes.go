@@ -33,8 +33,8 @@ type lane struct {
 	atOnce string // for errors: how many run at once, and which setting decides that
 	raise  string // for errors: the setting to raise
 
-	// Work whose turn is over goes on in lane then. In its own lane it goes on after the work of
-	// another tenant, if any waits. A turn of 0 does not end.
+	// Work whose turn is over goes on in the lane that then names. If that is its own lane, it
+	// goes on after the work of another tenant, if any waits. A turn of 0 does not end.
 	turn time.Duration
 	then *lane
 	// larger is the lane where a query begins again that needs more than its share; nil for

@@ -17,7 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Aggregator is the role's state. The shards belong to Run, but for short reads of open tiles.
+// Aggregator is the role's state. The shards belong to Run; others only read their open tiles,
+// briefly.
 type Aggregator struct {
 	config     settings.Aggregator
 	maxPending int64

@@ -24,8 +24,8 @@ const (
 	// lookTime is the interval between looks at what is over a limit.
 	lookTime = time.Second
 
-	// firstTold is how long a metric must be over a limit before the log says so with its
-	// sender unknown: sockets are watched only since it began.
+	// firstTold is how long a metric must be over a limit before the log says so although its
+	// sender is unknown: sockets report senders only since the metric went over.
 	firstTold = 3 * time.Second
 
 	// toldAgain is the interval at which the log repeats it.
