@@ -18,9 +18,9 @@ type Group struct {
 }
 
 // Of returns the cgroups that limit the process for a controller: its own first, then those
-// above it. root is the root of the file system. In a container the path in /proc/self/cgroup
-// may be the host's, of which the container sees only the end: so Of includes each shorter
-// path. A directory need not exist.
+// above it. root is the root of the file system. In a container /proc/self/cgroup may have the
+// path on the host, of which the container sees only the end. So Of also returns each shorter
+// path, and a directory need not exist.
 func Of(root fs.FS, controller string) (found []Group, err error) {
 	file, err := root.Open("proc/self/cgroup")
 	if err != nil {
