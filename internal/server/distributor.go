@@ -43,7 +43,8 @@ func (s *server) openDistributor() error {
 		Config: s.config.Distributor, Ingester: s.ingester,
 		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Producer: producer, Backends: s.backends(),
 		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
-		Now: time.Now, Registry: s.registry, Logger: s.logger,
+		OutOfOrder: s.config.Store.OutOfOrder,
+		Now:        time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	s.receiver = receive.New(receive.Options{
 		Distributor: s.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Distributor.MaxMemory),

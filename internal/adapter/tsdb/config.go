@@ -112,6 +112,19 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
+const (
+	// slowSeries is how much older than the tenant's newest sample a sample may be that is newer
+	// than all others of its series, if the out-of-order window is shorter. Prometheus takes as
+	// much.
+	slowSeries = int64(time.Hour / time.Millisecond)
+
+	// spareWindow is how much wider the out-of-order window of tsdb is than ours, so that tsdb
+	// refuses no time: what it refuses depends on when it opened, compacted and committed, and is
+	// not the same for all that write the same requests. A head that was cut takes the end of its
+	// last block for its newest time.
+	spareWindow = slowSeries + int64(blockDuration/time.Millisecond)
+)
+
 // Stripes of tsdb's table of series, each with its own map. 16,384 take 4 MB, too much for
 // hundreds of small databases. With 512, the maps of 100,000 series are so large that finding a
 // series takes a fifth of the cost of a sample.
@@ -148,7 +161,7 @@ func (c Config) options(store string) *tsdb.Options {
 	o.RetentionDuration = retention.Milliseconds()
 	o.MinBlockDuration = blockDuration.Milliseconds()
 	o.MaxBlockDuration = max(blockDuration, min(maxBlockDuration, retention/10)).Milliseconds()
-	o.OutOfOrderTimeWindow = c.OutOfOrder.Milliseconds()
+	o.OutOfOrderTimeWindow = c.OutOfOrder.Milliseconds() + spareWindow
 	o.WALCompression = c.WALCompression
 	o.FloatChunkEncoding = chunkenc.EncXOR
 	o.StripeSize = fewStripes

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
@@ -34,11 +35,14 @@ func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcom
 		raw:        raw,
 	}
 	options.SeriesLifecycleCallback = callback(raw, tells)
+	var head atomic.Pointer[tsdb.Head]
+	options.BlockCompactionExcludeFunc = func(b *tsdb.BlockMeta) bool { return reachesIntoHead(b, head.Load()) }
 	var err error
 	if d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, &options, nil); err != nil {
 		d.reg.unregister()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
+	head.Store(d.Head())
 	if tells != nil {
 		tells.open.Store(true)
 	}
@@ -61,6 +65,14 @@ func (d *database) hasExemplars() bool {
 	}
 	found, err := q.Select(math.MinInt64, math.MaxInt64, []*labels.Matcher{})
 	return err != nil || len(found) > 0
+}
+
+// reachesIntoHead reports whether a block of samples that came out of order ends behind the
+// beginning of the head, which is nil while it is not open. It must not be merged with other blocks
+// yet: tsdb takes the merged block for one that was made of the head, and at the next opening drops
+// what the head's log has of its time.
+func reachesIntoHead(b *tsdb.BlockMeta, head *tsdb.Head) bool {
+	return b.Compaction.FromOutOfOrder() && (head == nil || b.MaxTime > head.MinTime())
 }
 
 func (d *database) close() error {
@@ -95,10 +107,35 @@ func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
 }
 
 // at returns what is stored of one series at exactly t, or nil.
-func (d *database) at(ctx context.Context, series labels.Labels, t int64) (*tile.Point, error) {
-	q, err := d.DB.Querier(t, t)
+func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *tile.Point, err error) {
+	err = d.read(ctx, series, t, t, func(it chunkenc.Iterator, kind chunkenc.ValueType) {
+		if it.AtT() != t {
+			return
+		}
+		at = &tile.Point{T: t}
+		if kind == chunkenc.ValFloat {
+			_, at.V = it.At()
+		} else {
+			_, at.H = it.AtFloatHistogram(nil)
+		}
+	})
+	return at, err
+}
+
+// last returns the time of the newest sample of one series that is stored at from or later, if
+// there is any.
+func (d *database) last(ctx context.Context, series labels.Labels, from int64) (t int64, found bool, err error) {
+	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) {
+		t, found = it.AtT(), true
+	})
+	return t, found, err
+}
+
+// read calls fn at each stored sample of one series from mint to maxt, in order of time.
+func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt int64, fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
+	q, err := d.DB.Querier(mint, maxt)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer q.Close()
 	matchers := make([]*labels.Matcher, 0, series.Len())
@@ -111,18 +148,12 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (*tile
 			continue
 		}
 		it := set.At().Iterator(nil)
-		switch it.Seek(t) {
-		case chunkenc.ValNone:
-			return nil, it.Err()
-		case chunkenc.ValFloat:
-			if at, v := it.At(); at == t {
-				return &tile.Point{T: t, V: v}, nil
-			}
-		case chunkenc.ValHistogram, chunkenc.ValFloatHistogram:
-			if at, h := it.AtFloatHistogram(nil); at == t {
-				return &tile.Point{T: t, H: h}, nil
-			}
+		for kind := it.Seek(mint); kind != chunkenc.ValNone && it.AtT() <= maxt; kind = it.Next() {
+			fn(it, kind)
+		}
+		if err := it.Err(); err != nil {
+			return err
 		}
 	}
-	return nil, set.Err()
+	return set.Err()
 }

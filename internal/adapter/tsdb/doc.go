@@ -13,6 +13,7 @@
 //	used.go         stores in use, which open before the server is ready
 //	retention.go    how long they keep their samples
 //	snapshot.go     copies and their check
+//	rawstate.go     State
 //	sync.go         what is written survives a power loss
 //	read.go         queriers
 //	tiles.go        WriteTiles

@@ -45,7 +45,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		conflicts: vec("tile_conflicts_total",
 			"Samples whose time already has another value; the first value stays. Always a bug, because a written tile is final: the log has the series.", "store"),
 		refused: vec("samples_refused_total",
-			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_distributor_refused_total. Rising: too_old, they were delayed too long, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
+			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_distributor_refused_total. Rising: too_old, they were delayed too long, see store.out_of_order; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes that stored nothing. Rising: the disk is full or broken; the log has the cause.", "store"),
 		exemplars: counter("exemplars_stored_total",
@@ -76,7 +76,7 @@ func (m *metrics) count(store string, w *tile.Written) {
 	m.conflicts.WithLabelValues(store).Add(float64(w.Refused[tile.Conflict].Samples))
 	m.exemplars.Add(float64(w.Exemplars))
 	m.exemplarsNotKept.Add(float64(w.ExemplarsNotKept))
-	for _, reason := range []tile.Reason{tile.TooOld, tile.TooFarAhead, tile.Invalid, tile.Duplicate} {
+	for _, reason := range []tile.Reason{tile.TooOld, tile.Invalid, tile.Duplicate} {
 		m.refused.WithLabelValues(store, reason.String()).Add(float64(w.Refused[reason].Samples))
 	}
 }

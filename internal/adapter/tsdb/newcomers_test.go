@@ -35,7 +35,7 @@ func TestNewcomersAreToldOf(t *testing.T) {
 		t.Helper()
 		r := requestOf(t, true, &plain, parseRaw(t, text))
 		r.MaxSeries, r.Sender = 2, sender.Of("10.0.0.7:1", "shop/1")
-		if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
+		if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,9 +21,13 @@ import (
 // as queries see it afterwards. After an error nothing counts as written, and the caller should
 // write the same requests again: parts that are stored by then are repeats.
 //
+// Fates and samples depend on the requests and on those before them, in their order, of which state
+// has what the store does not. They do not depend on how requests are grouped, nor on when the
+// database was opened, compacted or killed.
+//
 // It does not look at the labels of a known series: see core/seriescache.
-func (s *Stores) WriteRequests(ctx context.Context, tenant string, requests []*write.Request) error {
-	err := s.writeRequests(ctx, tenant, requests)
+func (s *Stores) WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error {
+	err := s.writeRequests(ctx, tenant, state, requests)
 	if err != nil {
 		s.metrics.failed.WithLabelValues(Raw).Inc()
 		for _, r := range requests {
@@ -34,7 +38,7 @@ func (s *Stores) WriteRequests(ctx context.Context, tenant string, requests []*w
 	return nil
 }
 
-func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*write.Request) error {
+func (s *Stores) writeRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error {
 	st, err := s.forWrite(tenant, Raw)
 	if errors.Is(err, ErrTooManyTenants) {
 		for _, r := range requests {
@@ -53,10 +57,8 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*w
 	db.raw.mu.Lock()
 	defer db.raw.mu.Unlock()
 	w := rawWrite{
-		known: db.raw,
-		bounds: rawBounds{
-			head: db.Head(), window: st.options.OutOfOrderTimeWindow, latest: s.now().Add(write.MaxAhead).UnixMilli(),
-		},
+		known:  db.raw,
+		bounds: rawBounds{newest: state.Newest},
 		commit: rawCommit{ctx: ctx, store: st, db: db},
 	}
 	w.begin()
@@ -71,6 +73,7 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*w
 	if err := st.commit(w.commit.app); err != nil {
 		return err // the database opens again, with an empty cache
 	}
+	state.Newest = w.bounds.newest
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
 }
@@ -81,7 +84,7 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*w
 //	look up   rawLookup: the labels as sent become a rawFound, once for all samples of a series
 //	order     rawOrder: where a sample lies among those of its series; if it is not the newest,
 //	          the store says what it has at its time
-//	bounds    rawBounds: whether tsdb would refuse it, before that leaves something behind
+//	bounds    rawBounds: whether the tenant may have a sample of this time
 //	append    rawCommit: it waits for the commit
 //
 // A sample that was appended counts in the Outcome at once; if the commit fails, no Outcome
@@ -95,13 +98,11 @@ type rawWrite struct {
 }
 
 // begin begins a commit.
-func (w *rawWrite) begin() {
-	w.bounds.look()
-	w.commit.begin(w.known.nextCommit())
-}
+func (w *rawWrite) begin() { w.commit.begin(w.known.nextCommit()) }
 
 func (w *rawWrite) writeRequest(r *write.Request) error {
 	w.known.lookup.begin(r)
+	w.bounds.begin(r)
 	w.known.sender = r.Sender
 	if r.Only != nil {
 		for _, i := range r.Only {
@@ -199,22 +200,76 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 			return err
 		}
 	}
-	// Nearly all samples are of a known series, and have no start or a known one.
-	if f.entry == nil || start > o.last {
-		if err := w.bounds.check(x); err != nil {
+	if w.bounds.late(x.t) {
+		tooOld := w.bounds.tooOld(x.t)
+		if !tooOld {
+			var err error
+			if tooOld, err = w.has(f, o, x.t); err != nil {
+				return err
+			}
+		}
+		if tooOld {
+			f.sent.refuse(outcome.TooOld, x.part(), w.bounds.errTooOld(x.t))
+			return nil
+		}
+	}
+	zero := false
+	if w.bounds.startsAt(start, x.t) {
+		counted, err := w.has(f, o, start)
+		if err != nil {
+			return err
+		}
+		zero = !counted
+	}
+	if f.entry == nil || zero {
+		// A refusal by tsdb would leave something behind: a series in the head, which would take the
+		// place of one with samples, or a zero.
+		if err := x.h.validate(); err != nil {
 			w.refuse(f, x, err)
 			return nil
 		}
-		if o.zeroBefore(x, start, w.bounds.window) {
-			_ = w.append(f, o, x.zeroAt(start)) // it is our addition; its loss does no harm
-		}
+	}
+	if zero {
+		_ = w.append(f, o, x.zeroAt(start)) // it is our addition; its loss does no harm
 	}
 	if err := w.append(f, o, x); err != nil {
 		w.refuse(f, x, err)
 		return nil
 	}
 	w.stored++
+	w.bounds.taken(x.t)
 	f.sent.write(x.part())
+	return nil
+}
+
+// has reports whether the series has a sample at from or later. It looks into the store if the
+// newest sample of the series is not known, as after an opening: what is stored must not depend on
+// what the cache and the head happen to have.
+func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
+	if has, certain := o.known(from); certain {
+		return has, nil
+	}
+	if o.anyWaits() {
+		if err := w.commitWaiting(o); err != nil {
+			return false, err
+		}
+	}
+	ls := w.known.lookup.spell(f)
+	last, found, err := w.commit.db.last(w.commit.ctx, ls, from)
+	if err != nil {
+		return false, fmt.Errorf("look for %s from %d: %w", ls, from, err)
+	}
+	o.learned(f.entry, from, last, found)
+	return found, nil
+}
+
+// commitWaiting commits what waits, and goes on with the next commit.
+func (w *rawWrite) commitWaiting(o *rawOrder) error {
+	if err := w.commit.store.commit(w.commit.app); err != nil {
+		return err
+	}
+	w.begin()
+	o.committed()
 	return nil
 }
 
@@ -230,11 +285,9 @@ func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, e
 		w.conflict(f, x, tile.Point{T: x.t, V: math.Float64frombits(f.entry.Bits)})
 		return true, nil
 	case rawLateWaiting:
-		if err := w.commit.store.commit(w.commit.app); err != nil {
+		if err := w.commitWaiting(o); err != nil {
 			return false, err
 		}
-		w.begin()
-		o.committed()
 	}
 	ls := w.known.lookup.spell(f)
 	there, err := w.commit.db.at(w.commit.ctx, ls, x.t)
@@ -254,6 +307,7 @@ func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, e
 // repeat counts a sample that the series has already.
 func (w *rawWrite) repeat(f *rawFound, x rawValue) {
 	w.repeated++
+	w.bounds.taken(x.t)
 	f.sent.write(x.part())
 }
 
@@ -272,9 +326,7 @@ func (w *rawWrite) append(f *rawFound, o *rawOrder, x rawValue) error {
 	ref, err := w.commit.add(f.entry.Ref, labels.EmptyLabels(), x)
 	if err != nil {
 		if errors.Is(err, tsdb.ErrInvalidSample) { // the head has dropped the series
-			if err = w.bounds.check(x); err == nil {
-				return w.appendNew(f, o, x)
-			}
+			return w.appendNew(f, o, x)
 		}
 		return err
 	}
@@ -296,7 +348,7 @@ func (w *rawWrite) appendNew(f *rawFound, o *rawOrder, x rawValue) error {
 	return nil
 }
 
-// refuse counts a sample that tsdb refused, or would refuse.
+// refuse counts a sample that tsdb refused, or would refuse for its value.
 func (w *rawWrite) refuse(f *rawFound, x rawValue, err error) {
 	reason, cause := w.bounds.refusal(x, err)
 	f.sent.refuse(reason, x.part(), cause)

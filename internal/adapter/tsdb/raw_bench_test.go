@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
-	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
@@ -55,11 +54,11 @@ func BenchmarkWriteRequests(b *testing.B) {
 		b.Run(fmt.Sprintf("v2=%v/series=%d/size=%d", c.v2, c.series, c.size), func(b *testing.B) {
 			w := newWorld(b)
 			now := int64(base)
-			r := &write.Request{Request: new(remotewrite.Request), Terms: &plain}
+			r := newRequest(&plain)
 			round := func(timed bool) {
 				b.StopTimer()
 				now += 15_000
-				w.now = time.UnixMilli(now)
+				w.now, r.Arrival = time.UnixMilli(now), now
 				all := bodies(b, c.v2, c.series, c.size, now)
 				runtime.GC()
 				if timed {
@@ -73,7 +72,7 @@ func BenchmarkWriteRequests(b *testing.B) {
 					if err := decode(body); err != nil {
 						b.Fatal(err)
 					}
-					if err := w.stores.WriteRequests(b.Context(), "default", []*write.Request{r}); err != nil {
+					if err := w.stores.WriteRequests(b.Context(), "default", &w.state, []*write.Request{r}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -3,69 +3,54 @@ package tsdb
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// rawBounds are the times that samples may have.
+// rawBounds are the times that samples may have. They depend on the request and on the samples
+// before it, never on the state of the database or the time at which it writes.
 type rawBounds struct {
-	head   *tsdb.Head
-	window int64 // store.out_of_order, in milliseconds
-	oldest int64 // Unix milliseconds; tsdb refuses a sample before it that is the newest of its series; MinInt64 while the head is empty
-	latest int64 // Unix milliseconds; newer samples are refused
+	newest int64 // Unix milliseconds, of all samples of the tenant
+	window int64 // milliseconds, of the request
+	latest int64 // Unix milliseconds, of the request
 }
 
-// look reads the time before which the head refuses a sample that is to be the newest of its
-// series. An empty head has none: the first sample decides. Source: Head.appender and
-// memSeries.appendable in tsdb/head_append.go.
-//
-// The bound only becomes tighter, so nothing is refused here that an appender opened after look
-// would take.
-func (b *rawBounds) look() {
-	oldest, ok := b.head.AppendableMinValidTime()
-	if !ok {
-		b.oldest = math.MinInt64
-		return
-	}
-	if b.window > 0 {
-		oldest = min(oldest, b.head.MaxTime()-b.window)
-	}
-	b.oldest = oldest
+func (b *rawBounds) begin(r *write.Request) {
+	b.window = r.Window.Milliseconds()
+	b.latest = r.Arrival + write.MaxAhead.Milliseconds()
 }
 
-// check returns the error with which tsdb will refuse a sample that is newer than all of its
-// series, or the first. It runs before tsdb, because a refusal by tsdb leaves something behind:
-// a series in the head, which would take the place of one with samples, or a zero.
-func (b *rawBounds) check(x rawValue) error {
-	if b.oldest == math.MinInt64 {
-		b.look() // the appender may have begun the head by now
-	}
-	tooOld := x.t < b.oldest
-	if tooOld && b.window == 0 {
-		return storage.ErrOutOfBounds
-	}
-	if err := x.h.validate(); err != nil {
-		return err
-	}
-	if tooOld {
-		return storage.ErrTooOldSample
-	}
-	return nil
+// taken notes the time of a sample that the tenant has.
+func (b *rawBounds) taken(t int64) { b.newest = max(b.newest, t) }
+
+// tooOld reports whether no sample may have a time, and late whether only one may that is newer
+// than all others of its series.
+func (b *rawBounds) tooOld(t int64) bool { return t < b.newest-max(b.window, slowSeries) }
+func (b *rawBounds) late(t int64) bool   { return t < b.newest-b.window }
+
+func (b *rawBounds) errTooOld(t int64) error {
+	return fmt.Errorf("its time %s is more than store.out_of_order (%v) before the newest sample of the tenant",
+		stamp(t), time.Duration(b.window)*time.Millisecond)
 }
 
-// refusal translates the error with which tsdb, or check, refuses a sample.
+// startsAt reports whether a zero may go before a sample, at the time start at which its series
+// began to count, so that rate() sees the first increment. A series that began longer ago than the
+// window has no first increment here. start is 0 if it is unknown.
+func (b *rawBounds) startsAt(start, t int64) bool {
+	return start != 0 && start < t && start >= t-b.window && !b.tooOld(start)
+}
+
+// refusal translates the error with which tsdb refuses a sample.
 func (b *rawBounds) refusal(x rawValue, err error) (outcome.Reason, error) {
 	switch {
 	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):
 		return outcome.Duplicate, err
 	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
-		return outcome.TooOld, fmt.Errorf("its time %s is more than store.out_of_order (%v) before the newest sample of the tenant",
-			stamp(x.t), time.Duration(b.window)*time.Millisecond)
+		return outcome.TooOld, b.errTooOld(x.t)
 	case !x.isFloat():
 		return outcome.BadHistogram, err
 	}

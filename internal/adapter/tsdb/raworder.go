@@ -10,6 +10,7 @@ import (
 // lies among them.
 type rawOrder struct {
 	last  int64 // Unix milliseconds; the series has no newer sample, stored or waiting for the commit
+	exact bool  // it has one at last
 	waits bool  // a sample that came as the newest of the series waits for the commit
 	late  int64 // Unix milliseconds of the newest other sample that waits for it; MinInt64 for none
 }
@@ -31,7 +32,7 @@ func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder
 	if entry == nil {
 		return rawOrder{last: onDisk, late: math.MinInt64}
 	}
-	return rawOrder{last: entry.LastT, waits: entry.Commit == commit, late: math.MinInt64}
+	return rawOrder{last: entry.LastT, exact: entry.Exact, waits: entry.Commit == commit, late: math.MinInt64}
 }
 
 // place decides about a sample. A sample that waits for the commit cannot be looked up in the
@@ -53,24 +54,38 @@ func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	return rawLate
 }
 
-// zeroBefore decides whether a zero goes before a sample, at the time start at which its series
-// began to count, so that rate() sees the first increment. It does not if the series has a sample
-// at start or later. A series that began more than window before the sample, in milliseconds, has
-// no first increment here. start is 0 if it is unknown.
-func (o *rawOrder) zeroBefore(x rawValue, start, window int64) bool {
-	return start != 0 && start > o.last && start < x.t && start >= x.t-window
+// known reports whether the series has a sample at from or later, and whether that is certain
+// without a look into the store.
+func (o *rawOrder) known(from int64) (has, certain bool) {
+	if from > o.last {
+		return false, true
+	}
+	return true, o.exact
+}
+
+// learned notes what the store has at from or later: its newest sample at last, or none.
+func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bool) {
+	if o.last, o.exact = from-1, found; found {
+		o.last = last
+	}
+	if entry != nil {
+		entry.LastT, entry.Exact, entry.Float = o.last, found, false
+	}
 }
 
 // appended notes a sample that now waits for the commit.
 func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue) {
-	entry.Commit = commit
 	if x.t <= o.last {
 		o.late = x.t
-		return
+	} else {
+		o.last, o.exact, o.waits = x.t, true, true
+		entry.Bits, entry.Float = math.Float64bits(x.v), x.isFloat()
 	}
-	o.last, o.waits = x.t, true
-	entry.LastT, entry.Bits, entry.Float = x.t, math.Float64bits(x.v), x.isFloat()
+	entry.LastT, entry.Exact, entry.Commit = o.last, o.exact, commit
 }
+
+// anyWaits reports whether a sample of the series waits for the commit, where no look finds it.
+func (o *rawOrder) anyWaits() bool { return o.waits || o.late != math.MinInt64 }
 
 // committed notes that no sample waits any more.
 func (o *rawOrder) committed() { o.waits, o.late = false, math.MinInt64 }

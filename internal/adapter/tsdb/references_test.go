@@ -24,7 +24,7 @@ func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 		t.Errorf("%d references of %d series; half of them ended over an hour before the last sweep", n, 4*fewReferences+1)
 	}
 	for _, step := range []struct{ write, want string }{
-		{"s0_7@0=1 s0_7@10=2", "repeated 1, too_old 1"},
+		{"s0_7@0=1 s0_7@10=2", "stored 1, repeated 1"},
 		{"s0_7@0=2", "conflicts 1"},
 		{"s0_7@12010=3 lives@12010=1", "stored 2"},
 	} {

@@ -34,9 +34,13 @@ func isStale(p tile.Point) bool {
 	return value.IsStaleNaN(p.V)
 }
 
+// format returns a sample as text: the same for samples that are the same.
 func format(p tile.Point) string {
-	if p.H != nil {
-		return p.H.String()
+	switch {
+	case isStale(p):
+		return "a stale marker"
+	case p.H != nil:
+		return p.H.Copy().Compact(0).String()
 	}
 	return fmt.Sprint(p.V)
 }

@@ -92,7 +92,7 @@ type tileWrite struct {
 	store    *store
 	db       *database
 	app      storage.Appender
-	latest   int64 // Unix milliseconds; newer samples are refused
+	latest   int64 // Unix milliseconds; newer exemplars are not kept
 	samples  []tile.Sample
 	appended []int32 // indexes of the samples that wait for the commit
 	newest   int64   // time of the newest of them
@@ -107,10 +107,6 @@ type tileWrite struct {
 // add decides about sample i. An error is one of the disk, not of the sample.
 func (w *tileWrite) add(ctx context.Context, i int) error {
 	sample := &w.samples[i]
-	if sample.T > w.latest {
-		w.refuse(sample, tile.TooFarAhead)
-		return nil
-	}
 	ref := w.db.references.find(w.before, sample.Series)
 	if ref == nil {
 		ref = w.resolve(sample.Series)

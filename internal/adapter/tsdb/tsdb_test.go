@@ -27,6 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -46,6 +47,7 @@ type world struct {
 	now    time.Time
 	stores *Stores
 	series map[string]*tile.Series
+	state  write.State // of the tenant default
 }
 
 func newWorld(t testing.TB) *world {

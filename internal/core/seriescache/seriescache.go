@@ -34,6 +34,7 @@ type Series struct {
 	Commit uint32 // the last commit that wrote to it; 0 if none did since it was cached
 	first  uint32 // its first spelling
 	Float  bool   // the sample at LastT is a float, not a histogram
+	Exact  bool   // there is a sample at LastT, which otherwise is a bound
 
 	Described bool // its metadata was passed on
 }

@@ -5,7 +5,6 @@ type Reason uint8
 
 const (
 	TooOld         Reason = iota // before the out-of-order window
-	TooFarAhead                  // more than 10 minutes in the future
 	Invalid                      // not a sample: no labels, or a contradictory histogram
 	Duplicate                    // the sender chose a time that has another value
 	Conflict                     // a tile is stored with another value, which stays: a bug of ours
@@ -13,7 +12,7 @@ const (
 	NumReasons
 )
 
-var reasonNames = [NumReasons]string{"too_old", "too_far_ahead", "invalid", "duplicate", "conflict", "too_many_tenants"}
+var reasonNames = [NumReasons]string{"too_old", "invalid", "duplicate", "conflict", "too_many_tenants"}
 
 // String returns the reason's name in metrics, the ledger and documentation.
 func (r Reason) String() string { return reasonNames[r] }

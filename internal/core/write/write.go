@@ -40,6 +40,8 @@ type Request struct {
 	*remotewrite.Request // the body, its form, and the series in it
 
 	Tenant    string
+	Arrival   int64         // Unix milliseconds
+	Window    time.Duration // how much older than the tenant's newest sample one may be that comes out of order
 	Sender    sender.Sender // whose new series these are; zero if unknown
 	Only      []uint32      // series to write, as increasing indexes; nil for all
 	MaxSeries int           // of the tenant in memory; 0 for no limit
@@ -51,6 +53,12 @@ type Request struct {
 	// Described has the series whose metadata is new to the store, written or not. The store
 	// appends to it.
 	Described []Description
+}
+
+// State is what the fates of a tenant's requests depend on beside the stored samples. It is folded
+// from the requests in their order.
+type State struct {
+	Newest int64 // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
 }
 
 // Parts counts the parts of a series.

@@ -89,6 +89,7 @@ type Options struct {
 	Metadata   *metadata.Store
 	Ledger     *ledger.Ledger
 	Lookback   time.Duration // of queries
+	OutOfOrder time.Duration // how much older than a tenant's newest sample another may be: store.out_of_order
 	Now        func() time.Time
 	Registry   prometheus.Registerer
 	Logger     *slog.Logger
@@ -235,6 +236,7 @@ func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *wri
 	}()
 	*w = write.Request{
 		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: &t.write,
+		Arrival: d.Now().UnixMilli(), Window: d.OutOfOrder,
 		MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries), Described: w.Described[:0],
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)

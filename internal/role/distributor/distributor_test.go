@@ -65,7 +65,7 @@ func (d direct) Push(ctx context.Context, r *write.Request) error {
 	if d.err != nil {
 		return d.err
 	}
-	return d.stores.WriteRequests(ctx, r.Tenant, []*write.Request{r})
+	return d.stores.WriteRequests(ctx, r.Tenant, new(write.State), []*write.Request{r})
 }
 
 // fullHouse is an ingester at which a request never gets its turn.

@@ -28,7 +28,9 @@ var ErrFull = errors.New("too many requests wait to be written: the disk or the 
 
 // Store is where samples go: see tsdb.Stores.
 type Store interface {
-	WriteRequests(ctx context.Context, tenant string, requests []*write.Request) error
+	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
+	// State returns the state of a tenant as far as its store has it.
+	State(ctx context.Context, tenant string) (write.State, error)
 }
 
 const (
@@ -75,6 +77,7 @@ const (
 type tenant struct {
 	name    string
 	waiting atomic.Int64
+	state   *write.State // nil before the first write; belongs to the worker that writes
 
 	mu      sync.Mutex
 	next    []*push
@@ -190,7 +193,7 @@ func (g *Ingester) work(p *push) {
 		t.next = append(t.next[:0], t.next[n:]...)
 		t.mu.Unlock()
 		if len(group) > 0 {
-			g.write(t.name, group, requests)
+			g.write(t, group, requests)
 		}
 		t.mu.Lock()
 	}
@@ -199,13 +202,13 @@ func (g *Ingester) work(p *push) {
 }
 
 // write writes a group in one commit.
-func (g *Ingester) write(tenant string, group []*push, requests []*write.Request) {
+func (g *Ingester) write(t *tenant, group []*push, requests []*write.Request) {
 	begun := time.Now()
 	for _, p := range group {
 		p.trip.Pass(stage.Queue, stage.Append, begun)
 	}
 	// One sender that goes away must not fail the others.
-	err := g.store.WriteRequests(context.Background(), tenant, requests)
+	err := g.writeStore(context.Background(), t, requests)
 	written := time.Now()
 	g.metrics.group.Observe(float64(len(group)))
 	for _, p := range group {
@@ -216,6 +219,18 @@ func (g *Ingester) write(tenant string, group []*push, requests []*write.Request
 		}
 		p.done <- err
 	}
+}
+
+// writeStore writes requests of a tenant, whose state it asks the store for at the first time.
+func (g *Ingester) writeStore(ctx context.Context, t *tenant, requests []*write.Request) error {
+	if t.state == nil {
+		state, err := g.store.State(ctx, t.name)
+		if err != nil {
+			return err
+		}
+		t.state = &state
+	}
+	return g.store.WriteRequests(ctx, t.name, t.state, requests)
 }
 
 // workers returns the number of goroutines that write.

@@ -1,0 +1,371 @@
+package tsdb
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// entry is a request of the log, with all that its outcome may depend on.
+type entry struct {
+	tenant  string
+	arrival int64 // Unix milliseconds
+	terms   *write.Terms
+	samples []rawSample
+}
+
+func (e *entry) String() string {
+	words := []string{fmt.Sprintf("%s, generation %d, at %d:", e.tenant, e.terms.Generation, (e.arrival-base)/1000)}
+	for _, s := range e.samples {
+		val := fmt.Sprint(s.v)
+		if s.h {
+			val = "h" + val
+		}
+		word := fmt.Sprintf("%s@%d=%s", s.series, (s.t-base)/1000, val)
+		if s.start != 0 {
+			word += fmt.Sprintf("/%d", (s.start-base)/1000)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// logOf makes a log by seed: requests in the order of time, late, far ahead, again and with other
+// values; new series with start times, floats, histograms and stale markers; two tenants, and
+// rules that change.
+func logOf(seed uint64, entries int) (all []*entry) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	generations := []*write.Terms{{Generation: 1, Rules: plain.Rules}, {Generation: 2, Rules: plain.Rules}}
+	generations[1].Rules.Relabel = append(slices.Clone(plain.Rules.Relabel), &relabel.Config{
+		Action: relabel.Replace, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("b"),
+		TargetLabel: "__name__", Replacement: "a", NameValidationScheme: model.UTF8Validation})
+	now := int64(base)
+	terms := generations[0]
+	for range entries {
+		switch rnd.IntN(40) {
+		case 0:
+			now += rnd.Int64N(2 * 3600_000)
+		case 1:
+			now += rnd.Int64N(600_000)
+		default:
+			now += rnd.Int64N(30_000)
+		}
+		if rnd.IntN(20) == 0 {
+			terms = generations[rnd.IntN(2)]
+		}
+		e := &entry{tenant: []string{"one", "two"}[rnd.IntN(5)/4], arrival: now, terms: terms}
+		for range 1 + rnd.IntN(6) {
+			e.samples = append(e.samples, sampleAt(rnd, now, all))
+		}
+		// Neighbours of one name share a message.
+		slices.SortStableFunc(e.samples, func(x, y rawSample) int { return strings.Compare(x.series, y.series) })
+		all = append(all, e)
+	}
+	return all
+}
+
+// sampleAt makes one sample of a request that comes at now, behind others.
+func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
+	if len(before) > 0 && rnd.IntN(8) == 0 { // a repeat, or another value for a time that may be stored
+		e := before[max(0, len(before)-1-rnd.IntN(60))]
+		s := e.samples[rnd.IntN(len(e.samples))]
+		if rnd.IntN(2) == 0 {
+			s.v++
+		}
+		return s
+	}
+	s := rawSample{series: []string{"a", "a'", "b", "c", "d", "e", "f", "dropped", "refused"}[rnd.IntN(9)], v: float64(rnd.IntN(9)), h: rnd.IntN(6) == 0}
+	if rnd.IntN(4) == 0 {
+		s.series = fmt.Sprint("new", rnd.IntN(200))
+	}
+	switch rnd.IntN(10) {
+	case 0:
+		s.t = now - rnd.Int64N(3*3600_000)
+	case 1, 2:
+		s.t = now - rnd.Int64N(40*60_000)
+	case 3:
+		s.t = now + rnd.Int64N(20*60_000)
+	default:
+		s.t = now - rnd.Int64N(15_000)
+	}
+	if rnd.IntN(3) == 0 {
+		s.start = s.t - rnd.Int64N(45*60_000)
+	}
+	if rnd.IntN(12) == 0 {
+		s.v = math.Float64frombits(value.StaleNaN)
+	}
+	return s
+}
+
+// life applies a log in one way of many: it groups entries into commits, and between them it closes
+// stores, opens them, compacts them, dies and starts again from what the disk has.
+type life struct {
+	*world
+	rnd      *rand.Rand
+	log      []*entry
+	outcomes []outcome.Outcome
+	state    map[string]*write.State
+	states   []map[string]write.State // behind as many entries; nil inside a commit
+	did      map[string]int
+}
+
+// live applies the whole log: by seed 0 one entry in each commit, and nothing between them. Other
+// seeds have replays, which begin in a state of the reference.
+func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
+	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{},
+		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string]write.State, len(log)+1), state: map[string]*write.State{}}
+	l.close()
+	l.cfg.OutOfOrder = window
+	l.open()
+	l.states[0] = map[string]write.State{}
+	for done := 0; done < len(log); {
+		if seed == 0 {
+			done = l.commit(done, 1)
+			continue
+		}
+		n := 1
+		if l.rnd.IntN(2) == 0 {
+			n += l.rnd.IntN(6)
+		}
+		done = l.commit(done, n)
+		switch l.rnd.IntN(25) {
+		case 0:
+			l.did["reopened"]++
+			l.close()
+			l.open()
+		case 1:
+			l.did["closed while idle"]++
+			l.now = l.now.Add(2 * time.Hour)
+			if err := l.stores.closeIdle(); err != nil {
+				t.Fatal(err)
+			}
+		case 2:
+			l.compact()
+		case 3:
+			l.die()
+			back := l.rnd.IntN(min(done, 40) + 1)
+			l.did["entries replayed"] += back
+			done -= back
+			l.state = map[string]*write.State{}
+			for tenant, state := range reference.states[done] {
+				l.state[tenant] = &state
+			}
+		}
+	}
+	return l
+}
+
+// commit applies up to n entries, those of one tenant in one commit, and returns how many are
+// applied by then.
+func (l *life) commit(from, n int) int {
+	to := min(from+n, len(l.log))
+	requests := map[string][]*write.Request{}
+	for i := from; i < to; i++ {
+		e := l.log[i]
+		r := requestOf(l.t, true, e.terms, e.samples)
+		r.Tenant, r.Arrival, r.Window = e.tenant, e.arrival, l.cfg.OutOfOrder
+		requests[e.tenant] = append(requests[e.tenant], r)
+	}
+	for tenant, rs := range requests {
+		if l.state[tenant] == nil {
+			l.state[tenant] = new(write.State)
+		}
+		l.database(tenant).DisableCompactions() // compact does it at known moments
+		if err := l.stores.WriteRequests(l.t.Context(), tenant, l.state[tenant], rs); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	for i := from; i < to; i++ {
+		tenant := l.log[i].tenant
+		l.outcomes[i] = requests[tenant][0].Outcome
+		requests[tenant] = requests[tenant][1:]
+	}
+	l.states[to] = map[string]write.State{}
+	for tenant, state := range l.state {
+		l.states[to][tenant] = *state
+	}
+	return to
+}
+
+// database returns a tenant's open raw database.
+func (l *life) database(tenant string) *database {
+	l.t.Helper()
+	st, err := l.stores.forWrite(tenant, Raw)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	db, err := st.write(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer st.release()
+	return db
+}
+
+// compact does what tsdb does on its own each minute.
+func (l *life) compact() {
+	for tenant := range l.state {
+		db := l.database(tenant)
+		before := len(db.Blocks())
+		if err := db.Compact(l.t.Context()); err != nil {
+			l.t.Fatal(err)
+		}
+		if l.rnd.IntN(3) == 0 {
+			if err := db.CompactOOOHead(l.t.Context()); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+		if len(db.Blocks()) > before {
+			l.did["blocks written"] += len(db.Blocks()) - before
+		}
+	}
+}
+
+// die goes on in a copy of the files, as after kill -9.
+func (l *life) die() {
+	l.did["killed"]++
+	dir := l.t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(l.dir)); err != nil {
+		l.t.Fatal(err)
+	}
+	l.close()
+	l.dir = dir
+	l.open()
+}
+
+// samples returns all that queries see, by tenant and series, with the bits of each value.
+func (l *life) all() map[string]string {
+	all := map[string]string{}
+	for tenant := range l.state {
+		q, err := l.stores.Querier(tenant, Raw, math.MinInt64, math.MaxInt64)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		set := q.Select(l.t.Context(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
+		for set.Next() {
+			all[tenant+"/"+set.At().Labels().String()] = bitsOf(l.t, set.At().Iterator(nil))
+		}
+		if err := cmp.Or(set.Err(), q.Close()); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// bitsOf returns samples as text, exactly.
+func bitsOf(t testing.TB, it chunkenc.Iterator) string {
+	var words []string
+	for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+		p := tile.Point{T: it.AtT()}
+		if kind == chunkenc.ValFloat {
+			_, p.V = it.At()
+		} else {
+			_, p.H = it.AtFloatHistogram(nil)
+		}
+		text := ""
+		switch {
+		case isStale(p): // tsdb turns stale floats into stale histograms, and back
+			text = "stale"
+		case p.H == nil:
+			text = fmt.Sprintf("%x", math.Float64bits(p.V))
+		default:
+			p.H.CounterResetHint = 0
+			text = p.H.Compact(0).String()
+		}
+		words = append(words, fmt.Sprintf("%d=%s", p.T-base, text))
+	}
+	if it.Err() != nil {
+		t.Fatal(it.Err())
+	}
+	return strings.Join(words, " ")
+}
+
+// Members of a cluster apply one log. They group it into other commits, restart at other times and
+// compact at other times, and still must answer the same and store the same. A replay after a crash
+// is one more way to apply it.
+func TestTheSameLogGivesTheSameStores(t *testing.T) {
+	seeds, entries := uint64(9), 250
+	if os.Getenv("FRESHET_SOAK") != "" {
+		seeds = 400
+	}
+	var mu sync.Mutex
+	did, reasons := map[string]int{}, map[outcome.Reason]int{}
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range seeds {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				window := []time.Duration{30 * time.Minute, 2 * time.Hour, 0}[seed%3]
+				log := logOf(seed, entries)
+				want := live(t, 0, window, log, nil)
+				got := live(t, seed+1, window, log, want)
+				sameLife(t, want, got)
+				mu.Lock()
+				defer mu.Unlock()
+				for what, n := range got.did {
+					did[what] += n
+				}
+				for _, o := range want.outcomes {
+					for reason, parts := range o.Refused {
+						reasons[outcome.Reason(reason)] += parts.Total()
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d seeds: %v, refused %v", seeds, did, reasons)
+	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed"} {
+		if did[what] < int(seeds)/2 {
+			t.Errorf("%d times %s, which shows nothing", did[what], what)
+		}
+	}
+	for _, reason := range []outcome.Reason{outcome.TooOld, outcome.Duplicate, outcome.TooFarAhead} {
+		if reasons[reason] < int(seeds)*10 {
+			t.Errorf("%d were refused as %v, which shows nothing", reasons[reason], reason)
+		}
+	}
+}
+
+// sameLife compares outcomes, states and stored samples.
+func sameLife(t *testing.T, want, got *life) {
+	t.Helper()
+	for i := range want.log {
+		if want.outcomes[i] != got.outcomes[i] {
+			t.Errorf("entry %d, %v\nwant %+v written; %s\ngot  %+v written; %s", i, want.log[i],
+				want.outcomes[i].Written, want.outcomes[i].Text(), got.outcomes[i].Written, got.outcomes[i].Text())
+		}
+		if got.states[i] != nil && !maps.Equal(want.states[i], got.states[i]) {
+			t.Errorf("state behind %d entries: want %+v, got %+v", i, want.states[i], got.states[i])
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	a, b := want.all(), got.all()
+	for _, series := range slices.Sorted(maps.Keys(a)) {
+		if a[series] != b[series] {
+			t.Errorf("%s\nwant %s\ngot  %s", series, a[series], b[series])
+		}
+		delete(b, series)
+	}
+	for series, samples := range b {
+		t.Errorf("%s is not expected: %s", series, samples)
+	}
+}
