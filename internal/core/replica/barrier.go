@@ -63,7 +63,17 @@ func (r *Replica) ask() {
 	b.last++
 	b.asking, b.ticks = true, 0
 	b.asked, b.waiting = append(b.asked, b.waiting...), nil
-	r.node.ReadIndex(b.question())
+	if !r.alone() {
+		r.node.ReadIndex(b.question())
+	}
+}
+
+// alone reports whether this member is the only voter, and does not know yet what is committed: its
+// commit index on disk may be behind what it has acknowledged. Raft would answer all the same. With
+// several voters it waits by itself.
+func (r *Replica) alone() bool {
+	m := r.members.now
+	return r.role.Leads && !r.begun && len(m.GetVoters()) == 1 && len(m.GetVotersOutgoing()) == 0
 }
 
 // question returns what the answer must repeat.

@@ -73,8 +73,8 @@ var (
 	// ErrNotLeader means that another member has to be asked, or that this one is handing over.
 	ErrNotLeader = errors.New("this member does not lead its group")
 
-	// ErrFull means that too much waits already. Nothing was proposed.
-	ErrFull = errors.New("too many entries of the group are not committed yet")
+	// ErrFull means that too much waits for the other members already. Nothing was done.
+	ErrFull = errors.New("too much waits for the other members of the group already")
 
 	// ErrDamaged means that this member must be filled again from the others.
 	ErrDamaged = errors.New("this member of the group is damaged")
@@ -159,8 +159,9 @@ type Replica struct {
 
 	term, vote uint64
 	role       Role
-	elapsed    int // ticks since the leader was heard, or since the last election began
-	timeout    int // ticks
+	begun      bool // leads, and an entry of its term is committed: so it knows what was before
+	elapsed    int  // ticks since the leader was heard, or since the last election began
+	timeout    int  // ticks
 
 	last    uint64 // index of the last entry, stored or not
 	number  uint64 // of the last Write
@@ -268,6 +269,9 @@ func (r *Replica) Step(m Message) error {
 	}
 	if answersOldTerm(m.body) && m.body.GetTerm() <= r.term {
 		return nil // which Raft would take for more
+	}
+	if m.body.GetType() == raftpb.MsgReadIndex && r.alone() {
+		return nil // a learner's question: it asks again
 	}
 	_ = r.do(func() error { return r.node.Step(m.body) }) // whatever Raft does not want, it drops
 	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.role.Leader {
@@ -419,6 +423,7 @@ func (r *Replica) follow(ready *raft.Ready) {
 		r.own = nil
 	}
 	if r.role.Term != before.Term || r.role.Leads != before.Leads {
+		r.begun = false
 		r.restartTimeout()
 	}
 	if r.role.Leader != raft.None && r.role.Leader != before.Leader && r.barriers.asking {
@@ -508,6 +513,11 @@ func (r *Replica) apply(entries []*raftpb.Entry) {
 		}
 		if !mutant.applyUncommitted {
 			r.out.Apply = append(r.out.Apply, out)
+		}
+		if r.role.Leads && !r.begun && e.GetTerm() == r.term {
+			if r.begun = true; r.barriers.asking {
+				r.ask()
+			}
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // coverage counts what a run has shown. A run without an election shows nothing of elections.
 type coverage struct {
-	acknowledged, reads, retries, lost, elections, truncations, restarts, kills, powerLosses, torn, pauses,
+	acknowledged, reads, retries, lost, elections, truncations, restarts, kills, powerLosses, outages, torn, pauses,
 	parts, transfers, swaps, slow, full int
 }
 
@@ -25,7 +25,7 @@ type counted struct {
 func (c *coverage) each() []counted {
 	return []counted{{"writes acknowledged", &c.acknowledged}, {"reads", &c.reads}, {"retries", &c.retries},
 		{"proposals lost", &c.lost}, {"elections", &c.elections}, {"truncations", &c.truncations},
-		{"restarts", &c.restarts}, {"kills", &c.kills}, {"power losses", &c.powerLosses}, {"broken writes", &c.torn},
+		{"restarts", &c.restarts}, {"kills", &c.kills}, {"power losses", &c.powerLosses}, {"outages", &c.outages}, {"broken writes", &c.torn},
 		{"pauses", &c.pauses}, {"partitions", &c.parts}, {"transfers", &c.transfers}, {"swaps", &c.swaps},
 		{"slow", &c.slow}, {"full disks", &c.full}}
 }
@@ -53,7 +53,7 @@ func (s *sim) nextFault() {
 		return
 	}
 	lasts := min(s.between(200, 5*second), left)
-	n := s.nodes[s.rng.IntN(3)]
+	n := s.anyNode()
 	if leader := s.leader(); leader != nil && s.chance(40) {
 		n = leader
 	}
@@ -78,18 +78,26 @@ func (s *sim) fault(n *simNode, lasts int64) {
 		s.covered.powerLosses++
 		s.tell("node %d: without power for %d ms", n.n, lasts)
 		s.crash(n, lasts, s.powerLoss)
-	case what < 38 && !s.emptied:
+	case what < 38 && !s.emptied && len(s.nodes) > 1:
 		s.emptied = true
 		s.tell("node %d: its disk is replaced by an empty one", n.n)
 		s.crash(n, lasts, func(*memfs.FS) *memfs.FS {
 			n.checkpoint = state{applied: 1} // it was on that disk
 			return memfs.New()
 		})
+	case what < 41:
+		s.covered.outages++
+		s.tell("all nodes: without power")
+		for _, n := range s.nodes {
+			if n.up {
+				s.crashNow(n, s.between(200, 3*second), s.powerLoss)
+			}
+		}
 	case what < 50:
 		s.covered.pauses++
 		s.tell("node %d: paused for %d ms", n.n, lasts)
 		n.pausedUntil = s.now + lasts
-	case what < 75:
+	case what < 75 && len(s.nodes) > 1:
 		s.part(n, lasts)
 	case what < 85:
 		s.transfer()

@@ -146,19 +146,21 @@ func (s *sim) between(from, to int64) int64 { return from + s.rng.Int64N(to-from
 
 func (s *sim) chance(percent float64) bool { return s.rng.Float64()*100 < percent }
 
-// simulate runs a group for some virtual seconds.
-func simulate(seed uint64, seconds int64) *sim {
-	s := &sim{rng: rand.New(rand.NewPCG(seed, 19)), end: seconds * second, ids: 3}
+func (s *sim) anyNode() *simNode { return s.nodes[s.rng.IntN(len(s.nodes))] }
+
+// simulate runs a group of three, or one, for some virtual seconds.
+func simulate(seed uint64, seconds int64, members int) *sim {
+	s := &sim{rng: rand.New(rand.NewPCG(seed, 19)), end: seconds * second, ids: uint64(members)}
 	s.oracle.begin()
-	s.story.WriteString(fmt.Sprintf("seed %d, %d s\n", seed, seconds))
-	base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}
-	for n := range 3 {
+	s.story.WriteString(fmt.Sprintf("seed %d, %d s, %d members\n", seed, seconds, members))
+	base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}[:members]}}
+	for n := range members {
 		node := &simNode{n: n, id: uint64(n + 1), disk: memfs.New(), checkpoint: state{applied: 1}}
 		s.nodes = append(s.nodes, node)
 		s.start(node, base)
 	}
 	for n := range simWriters + simReaders {
-		c := &client{n: n, reads: n >= simWriters, target: s.nodes[s.rng.IntN(3)]}
+		c := &client{n: n, reads: n >= simWriters, target: s.anyNode()}
 		s.clients = append(s.clients, c)
 		s.at(s.between(0, second), nil, func() { s.next(c) })
 	}
@@ -502,7 +504,7 @@ func (s *sim) ask(o *operation) {
 
 // retry repeats an operation at another node.
 func (s *sim) retry(o *operation, after int64) {
-	o.c.target = s.nodes[s.rng.IntN(3)]
+	o.c.target = s.anyNode()
 	s.covered.retries++
 	s.at(after, nil, func() { s.ask(o) })
 }
@@ -529,7 +531,7 @@ func (s *sim) read(n *simNode, read Read) {
 	s.covered.reads++
 	o.c.doing = nil
 	if s.chance(70) { // else a follower goes on being asked
-		o.c.target = s.nodes[s.rng.IntN(3)]
+		o.c.target = s.anyNode()
 	}
 	s.at(s.between(10, 120), nil, func() { s.next(o.c) })
 }

@@ -176,22 +176,31 @@ func cost(e *Entry) int64 { return int64(len(e.Data)) + 48 }
 // keepBytes. What is kept beyond need lets a member that was away catch up. upTo is at most what
 // was applied, and what the member can restore by other means.
 func (l *Log) Compact(upTo uint64, keepBytes int64) error {
-	n, first := l.removable(upTo, keepBytes)
-	for _, p := range l.segments[:n] {
-		err := l.fs.Remove(format.Name(p.first))
-		if err == nil || errors.Is(err, fs.ErrNotExist) { // removed by a Compact that failed after it
+	if n, first := l.removable(upTo, keepBytes); n > 0 {
+		l.forget(n, first)
+	}
+	for len(l.removed) > 0 {
+		err := l.fs.Remove(format.Name(l.removed[0]))
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			err = l.fs.SyncDir() // so that a power loss leaves no hole
 		}
 		if err != nil {
 			return fmt.Errorf("remove a segment of the entry log up to entry %d: %w", upTo, err)
 		}
+		l.removed = l.removed[1:]
 	}
-	if n == 0 {
-		return nil
-	}
+	return nil
+}
+
+// forget lets the log begin with another segment. Readers learn that before the
+// files of those before it are gone.
+func (l *Log) forget(n int, first *part) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	term := l.termOf(first.base)
+	for _, p := range l.segments[:n] {
+		l.removed = append(l.removed, p.first)
+	}
 	l.segments = slices.Delete(l.segments, 0, n)
 	l.base, l.members = first.base, first.members
 	for len(l.terms) > 1 && l.terms[1].from <= l.base {
@@ -204,7 +213,6 @@ func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 		l.cache[0] = Entry{}
 		l.cache = l.cache[1:]
 	}
-	return nil
 }
 
 // removable returns how many segments can go, and the one with which the log then begins. That is

@@ -85,7 +85,8 @@ type Log struct {
 	tail     segment.Appender
 	synced   segment.Position // the last that is known to survive a power loss
 	scratch  []byte
-	segments []*part // by position, the oldest first; changed with mu held
+	removed  []segment.Position // segments that are still files
+	segments []*part            // by position, the oldest first; changed with mu held
 
 	mu      sync.Mutex
 	state   State

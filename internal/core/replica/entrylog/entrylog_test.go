@@ -446,8 +446,20 @@ func TestCompact(t *testing.T) {
 	if err := l.Compact(40, size-1); err != nil || len(fs.Files) != files-1 || l.Bytes() >= size {
 		t.Fatalf("a byte beyond the bound: %v, %d of %d files", err, len(fs.Files), files)
 	}
-	if err := l.Compact(40, 0); err != nil || l.Base() > 40 || l.Base() < 35 {
-		t.Fatalf("all up to 40: %v, base %d", err, l.Base())
+	left := len(fs.Files)
+	fs.Fail = func(op, _ string) error {
+		if op == "remove" {
+			return memfs.ErrInjected
+		}
+		return nil
+	}
+	if err := l.Compact(40, 0); !errors.Is(err, memfs.ErrInjected) || len(fs.Files) != left {
+		t.Fatalf("files that cannot be removed: %v", err)
+	}
+	mustOpen(t, fs.Crash())
+	fs.Fail = nil
+	if err := l.Compact(40, 0); err != nil || l.Base() > 40 || l.Base() < 35 || len(fs.Files) != len(l.segments) {
+		t.Fatalf("all up to 40: %v, base %d, %d files", err, l.Base(), len(fs.Files))
 	}
 	base := l.Base()
 	if _, err := l.Entries(base, base+2, 0); !errors.Is(err, raft.ErrCompacted) {
@@ -521,5 +533,53 @@ func TestReadBack(t *testing.T) {
 	}
 	if !errors.Is(found, ErrDamaged) || !strings.Contains(found.Error(), format.Name(1)) {
 		t.Errorf("a changed byte: %v", found)
+	}
+}
+
+// A write goes on while Raft reads what is stored: from memory and from disk, before and after a
+// removal. The race detector watches.
+func TestReadsBesideWrites(t *testing.T) {
+	fs := memfs.New()
+	opts := testOptions
+	opts.CacheBytes = 300
+	l, err := Create(fs, opts, testBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := make(chan uint64, 1) // the last index
+	go func() {
+		defer close(stored)
+		for i := uint64(2); i <= 2000; i++ {
+			if err := l.Append(&Write{Entries: entries(1, i, i), State: &State{1, 0, i - 1}}); err != nil {
+				t.Error(err)
+				return
+			}
+			if i%50 == 0 {
+				if err := l.Compact(i-20, 4000); err != nil {
+					t.Error(err)
+				}
+			}
+			stored <- i
+		}
+	}()
+	read := 0
+	for last := range stored {
+		base := l.Base()
+		for _, index := range []uint64{last, (base + last) / 2, base + 1} {
+			got, err := l.Entries(index, last+1, 200)
+			if index > last || errors.Is(err, raft.ErrCompacted) && l.Base() >= index {
+				continue // removed meanwhile
+			}
+			if err != nil || string(got[0].GetData()) != fmt.Sprintf("%d of 1", index) {
+				t.Fatalf("entry %d: %v, %v", index, got, err)
+			}
+			if term, err := l.Term(index); err == nil && term != 1 {
+				t.Fatalf("entry %d has term %d", index, term)
+			}
+			read++
+		}
+	}
+	if read < 1000 {
+		t.Errorf("%d reads", read)
 	}
 }
