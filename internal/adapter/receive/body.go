@@ -25,7 +25,8 @@ const (
 )
 
 // errStalled is the error of a request that stopped coming: its memory is for others.
-var errStalled = fmt.Errorf("less than %d bytes of the request came in %v, or not all of it in %v", stallBytes, stallTime, readTime)
+var errStalled = fmt.Errorf("less than %d bytes of the request came in %v, or not all of it in %v",
+	stallBytes, stallTime, readTime)
 
 // stalled is the error of a request that was cut off. The sender may retry it.
 type stalled struct{ error }

@@ -35,7 +35,8 @@ func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	if request.URL.Path != exportPath {
-		AnswerGRPC(w, status.Newf(codes.Unimplemented, "unknown method %.200q; send OTLP metrics to %s", request.URL.Path, exportPath), nil)
+		AnswerGRPC(w, status.Newf(codes.Unimplemented,
+			"unknown method %.200q; send OTLP metrics to %s", request.URL.Path, exportPath), nil)
 		return
 	}
 	p, err := r.receiveGRPC(newPaced(w, request), request, begun)
@@ -56,7 +57,8 @@ func SpeaksGRPC(w http.ResponseWriter, request *http.Request) bool {
 	}
 	// net/http reads the body before it answers, and without a deadline waits for it forever.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTime)) // fails on a connection without deadlines
-	http.Error(w, "this address speaks only gRPC over HTTP/2; send OTLP over HTTP to the address of http.listen, POST /v1/metrics", http.StatusUnsupportedMediaType)
+	http.Error(w, "this address speaks only gRPC over HTTP/2; "+
+		"send OTLP over HTTP to the address of http.listen, POST /v1/metrics", http.StatusUnsupportedMediaType)
 	return false
 }
 
@@ -89,9 +91,11 @@ func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held
 	zipped := prefix[0] == 1
 	switch {
 	case prefix[0] > 1:
-		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("the message begins with byte %d; gRPC has 0 or 1 there", prefix[0]))
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed",
+			fmt.Errorf("the message begins with byte %d; gRPC has 0 or 1 there", prefix[0]))
 	case zipped && encoding != "gzip":
-		return r.refuse(held.tenant, http.StatusUnsupportedMediaType, "content_type", fmt.Errorf("grpc-encoding %.80q is not supported; send gzip, or uncompressed", encoding))
+		return r.refuse(held.tenant, http.StatusUnsupportedMediaType, "content_type",
+			fmt.Errorf("grpc-encoding %.80q is not supported; send gzip, or uncompressed", encoding))
 	case uint64(size) > uint64(limit):
 		return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(size), Limit: limit})
 	}
@@ -100,7 +104,8 @@ func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held
 		return err
 	}
 	if message.N > 0 {
-		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("%d bytes of the message are missing, or follow its compressed part", message.N))
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed",
+			fmt.Errorf("%d bytes of the message are missing, or follow its compressed part", message.N))
 	}
 	switch n, err := from.Read(prefix[:1]); {
 	case n > 0:

@@ -35,7 +35,10 @@ func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	if !known {
 		shared, _ = r.tenants.LoadOrStore(tenant, new(atomic.Int64))
 	}
-	return &holding{receiver: r, tenant: tenant, sender: sender.Of(request.RemoteAddr, request.UserAgent()), shared: shared.(*atomic.Int64)}
+	return &holding{
+		receiver: r, tenant: tenant, sender: sender.Of(request.RemoteAddr, request.UserAgent()),
+		shared: shared.(*atomic.Int64),
+	}
 }
 
 // begin begins the trip of the request. headers may be nil.
@@ -64,7 +67,8 @@ func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incomi
 		parts := r.Counts()
 		samples += parts.Samples + parts.Histograms
 	}
-	h.receiver.sent.Add(time.Now().Unix(), top.Requester{Tenant: h.tenant, Input: input.String(), Sender: h.sender}, bytes, samples)
+	h.receiver.sent.Add(time.Now().Unix(), top.Requester{Tenant: h.tenant, Input: input.String(), Sender: h.sender},
+		bytes, samples)
 	if h.trip == nil {
 		return
 	}
@@ -138,7 +142,8 @@ func (h *holding) grow(to int) error {
 	most := h.receiver.MaxMemory
 	if int64(to) > most {
 		return h.fail(h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
-			"the decoded request takes more than %d bytes, which distributor.max_memory allows for all requests together; send smaller requests", most)))
+			"the decoded request takes more than %d bytes, which distributor.max_memory allows for all requests together; "+
+				"send smaller requests", most)))
 	}
 	if !h.take(min(max(int64(to)-h.bytes, growStep), most-h.bytes)) {
 		return h.fail(h.receiver.Distributor.NoMemory())

@@ -73,7 +73,9 @@ func formOf(header http.Header) (form otlp.Form, known bool) {
 }
 
 // otlp reads a request that came over HTTP, and exports it.
-func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, known bool, begun time.Time) (p partial, err error) {
+func (r *Receiver) otlp(
+	from io.Reader, request *http.Request, form otlp.Form, known bool, begun time.Time,
+) (p partial, err error) {
 	tenant := r.Tenant(request)
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return p, err
@@ -81,7 +83,8 @@ func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, k
 	encoding := strings.ToLower(request.Header.Get("Content-Encoding"))
 	switch {
 	case !known:
-		err = fmt.Errorf("Content-Type %.120q is not supported; send %s or %s", request.Header.Get("Content-Type"), protobuf, jsonType)
+		err = fmt.Errorf("Content-Type %.120q is not supported; send %s or %s",
+			request.Header.Get("Content-Type"), protobuf, jsonType)
 	case encoding != "" && encoding != "gzip" && encoding != "identity":
 		err = fmt.Errorf("Content-Encoding %.80q is not supported; send gzip, or uncompressed", encoding)
 	}
@@ -136,7 +139,9 @@ type partial struct {
 
 // export converts a request, from HTTP or gRPC, to series and writes them. It reuses the memory
 // of body for their labels; held has room for them.
-func (r *Receiver) export(ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding) (p partial, err error) {
+func (r *Receiver) export(
+	ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding,
+) (p partial, err error) {
 	held.trip.Pass(stage.Read, stage.Parse, time.Now())
 	bytes := len(body.B)
 	size, err := otlp.Size(body.B, form)
@@ -155,7 +160,8 @@ func (r *Receiver) export(ctx context.Context, tenant string, body *buf.Buf, for
 	var builder, deltas remotewrite.Builder
 	builder.Begin(&request.Request, body.B[:0])
 	deltas.Begin(&increments.Request, nil) // most requests have none
-	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, &deltas, func(more int) error { return held.grow(size + more) })
+	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, &deltas,
+		func(more int) error { return held.grow(size + more) })
 	body.B = builder.Body
 	if errors.Is(err, remotewrite.ErrTooLargeToBuild) {
 		err = r.refuse(tenant, http.StatusRequestEntityTooLarge, "too_large", err)
@@ -227,7 +233,8 @@ func statusOf(err error) (s *status.Status, again time.Duration) {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD") // a decoder's error quotes the input
 	switch {
 	case errors.As(err, &retry):
-		s, detailErr := status.New(codes.Unavailable, text).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(retry.RetryAfter())})
+		after := durationpb.New(retry.RetryAfter())
+		s, detailErr := status.New(codes.Unavailable, text).WithDetails(&errdetails.RetryInfo{RetryDelay: after})
 		if detailErr != nil {
 			panic(fmt.Sprintf("BUG: RetryInfo cannot be encoded: %v", detailErr))
 		}

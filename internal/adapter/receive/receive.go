@@ -65,7 +65,9 @@ type Receiver struct {
 
 // New makes a Receiver.
 func New(o Options) *Receiver {
-	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry), sent: top.NewRequests()}
+	r := &Receiver{
+		Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry), sent: top.NewRequests(),
+	}
 	r.decoded.New = func() any { return new(write.Incoming) }
 	return r
 }

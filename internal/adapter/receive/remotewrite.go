@@ -118,7 +118,8 @@ func version(header http.Header) (v2 bool, err error) {
 	case message == messageV2:
 		return true, nil
 	}
-	return false, fmt.Errorf("Content-Type %.120q is not supported; send %s;proto=%s or %s;proto=%s", text, protobuf, messageV2, protobuf, messageV1)
+	return false, fmt.Errorf("Content-Type %.120q is not supported; send %s;proto=%s or %s;proto=%s",
+		text, protobuf, messageV2, protobuf, messageV1)
 }
 
 // expected returns the announced length of a request's body, or a guess if there is none.

@@ -83,7 +83,8 @@ func (c Config) Validate() []conf.Problem {
 		shortest = min(shortest, r.kept)
 		if r.kept < 2*blockDuration {
 			problems = append(problems, conf.Problem{Key: r.key,
-				Text: fmt.Sprintf("is too short, because blocks of %v are deleted as a whole; set it to %v or more", blockDuration, 2*blockDuration)})
+				Text: fmt.Sprintf("is too short, because blocks of %v are deleted as a whole; set it to %v or more",
+					blockDuration, 2*blockDuration)})
 		}
 	}
 	if c.OutOfOrder < 0 || c.OutOfOrder > shortest {
@@ -94,13 +95,16 @@ func (c Config) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "exemplars", Text: "is negative; set it to 0 or more"})
 	}
 	if c.MaxTenants < 1 {
-		problems = append(problems, conf.Problem{Key: "max_tenants", Text: "leaves no room for any tenant; set it to 1 or more"})
+		problems = append(problems, conf.Problem{
+			Key: "max_tenants", Text: "leaves no room for any tenant; set it to 1 or more"})
 	}
 	if c.Pending < 1<<20 {
-		problems = append(problems, conf.Problem{Key: "pending", Text: "is less than a flush of a few thousand series; set it to 1MiB or more"})
+		problems = append(problems, conf.Problem{
+			Key: "pending", Text: "is less than a flush of a few thousand series; set it to 1MiB or more"})
 	}
 	if c.Idle < time.Minute {
-		problems = append(problems, conf.Problem{Key: "idle", Text: "is so short that stores would open and close all the time; set it to 1m or more"})
+		problems = append(problems, conf.Problem{
+			Key: "idle", Text: "is so short that stores would open and close all the time; set it to 1m or more"})
 	}
 	if c.MaxOpen < 0 {
 		problems = append(problems, conf.Problem{Key: "max_open", Text: "is negative; set it to 0 or more"})

@@ -28,7 +28,9 @@ type database struct {
 
 // openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. tells, if
 // not nil, reports its new series.
-func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
+func openDatabase(
+	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger,
+) (*database, error) {
 	d := &database{
 		reg:        &registrations{Registerer: reg},
 		references: newReferences(),
@@ -50,7 +52,9 @@ func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcom
 	if raw != nil {
 		raw.forget(d.openMaxT)
 	}
-	d.exemplars = exemplarRoom{most: options.MaxExemplars, now: options.MaxExemplars, outOfOrder: options.OutOfOrderTimeWindow}
+	d.exemplars = exemplarRoom{
+		most: options.MaxExemplars, now: options.MaxExemplars, outOfOrder: options.OutOfOrderTimeWindow,
+	}
 	if raw == nil && options.EnableExemplarStorage && !d.hasExemplars() {
 		d.exemplars.resize(d.DB, 0)
 	}

@@ -69,11 +69,13 @@ func spans(all []remotewrite.Span) []prom.Span {
 func (n nativeHistogram) zero() nativeHistogram {
 	if n.float != nil {
 		return nativeHistogram{float: &prom.FloatHistogram{
-			CounterResetHint: prom.CounterReset, Schema: n.float.Schema, ZeroThreshold: n.float.ZeroThreshold, CustomValues: n.float.CustomValues,
+			CounterResetHint: prom.CounterReset, Schema: n.float.Schema, ZeroThreshold: n.float.ZeroThreshold,
+			CustomValues: n.float.CustomValues,
 		}}
 	}
 	return nativeHistogram{integer: &prom.Histogram{
-		CounterResetHint: prom.CounterReset, Schema: n.integer.Schema, ZeroThreshold: n.integer.ZeroThreshold, CustomValues: n.integer.CustomValues,
+		CounterResetHint: prom.CounterReset, Schema: n.integer.Schema, ZeroThreshold: n.integer.ZeroThreshold,
+		CustomValues: n.integer.CustomValues,
 	}}
 }
 

@@ -25,33 +25,46 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "store", Name: name, Help: help}, labels)
+		opts := prometheus.CounterOpts{Namespace: "freshet", Subsystem: "store", Name: name, Help: help}
+		return prometheus.NewCounterVec(opts, labels)
 	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "store", Name: name, Help: help})
 	}
 	m := &metrics{
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
-			Help: "Open databases, up to three for each tenant. Each takes half a megabyte, three goroutines, and the memory of its series."}),
+			Help: "Open databases, up to three for each tenant. Each takes half a megabyte, three goroutines, and the memory " +
+				"of its series."}),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
-			Help: "1 while a store cannot be opened, and so answers no queries and takes no samples; or while it is open and its directory is missing, or its disk takes no writes. /-/ready and freshet diagnose show the cause and the way out. The store opens by itself once the cause is mended."},
+			Help: "1 while a store cannot be opened, and so answers no queries and takes no samples; or while it is open and " +
+				"its directory is missing, or its disk takes no writes. /-/ready and freshet diagnose show the cause and the way " +
+				"out. The store opens by itself once the cause is mended."},
 			[]string{"tenant", "store"}),
 		cut: vec("wal_cut_bytes_total",
-			"Bytes that repairs of a damaged log removed when a store was opened: their samples are lost unless a block has them. Above 0: check the disk, because a written log never changes.", "tenant", "store"),
+			"Bytes that repairs of a damaged log removed when a store was opened: their samples are lost unless a block has "+
+				"them. Above 0: check the disk, because a written log never changes.", "tenant", "store"),
 		stored: vec("samples_stored_total",
 			"Samples that were written for the first time.", "store"),
 		repeated: vec("samples_repeated_total",
-			"Samples that were already stored with the same value, which is a success. Rising: writes are repeated, as after a restart or a lost answer.", "store"),
+			"Samples that were already stored with the same value, which is a success. Rising: writes are repeated, as after "+
+				"a restart or a lost answer.", "store"),
 		conflicts: vec("tile_conflicts_total",
-			"Samples whose time already has another value; the first value stays. Always a bug, because a written tile is final: the log has the series.", "store"),
+			"Samples whose time already has another value; the first value stays. Always a bug, because a written tile is "+
+				"final: the log has the series.", "store"),
 		refused: vec("samples_refused_total",
-			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_distributor_refused_total. Rising: too_old, they were delayed too long, see store.out_of_order; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
+			"Samples of tiles that the store cannot take, by reason; those of requests are in "+
+				"freshet_distributor_refused_total. Rising: too_old, they were delayed too long, see store.out_of_order; "+
+				"invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), "+
+				"and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes that stored nothing. Rising: the disk is full or broken; the log has the cause.", "store"),
 		exemplars: counter("exemplars_stored_total",
-			"Exemplars of tiles that were written, or already stored; those of requests are in freshet_distributor_written_exemplars_total."),
+			"Exemplars of tiles that were written, or already stored; those of requests are in "+
+				"freshet_distributor_written_exemplars_total."),
 		exemplarsNotKept: counter("exemplars_not_kept_total",
-			"Exemplars of tiles that were not kept, though their samples were. Rising: store.exemplars is 0, so senders need not send exemplars; or a sender's clock is ahead by more than 10 minutes, or behind other senders of its series by store.out_of_order."),
+			"Exemplars of tiles that were not kept, though their samples were. Rising: store.exemplars is 0, so senders need "+
+				"not send exemplars; or a sender's clock is ahead by more than 10 minutes, or behind other senders of its series "+
+				"by store.out_of_order."),
 	}
 	for _, store := range []string{tile.Width10s.String(), tile.Width1m.String()} {
 		m.count(store, &tile.Written{}) // so that all counters exist and begin at 0
@@ -59,7 +72,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m.countRaw(0, 0)
 	m.failed.WithLabelValues(Raw)
-	reg.MustRegister(m.open, m.broken, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed, m.exemplars, m.exemplarsNotKept)
+	reg.MustRegister(m.open, m.broken, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed, m.exemplars,
+		m.exemplarsNotKept)
 	return m
 }
 

@@ -40,7 +40,9 @@ type newcomers struct {
 
 // tell notes a new or refused series.
 func (n *newcomers) tell(ls labels.Labels, refused bool) {
-	n.tracker.Add(n.now().Unix(), &growth.Series{Tenant: n.tenant, Store: n.store, Labels: ls, Sender: n.sender, Refused: refused})
+	n.tracker.Add(n.now().Unix(), &growth.Series{
+		Tenant: n.tenant, Store: n.store, Labels: ls, Sender: n.sender, Refused: refused,
+	})
 }
 
 // PreCreation, PostCreation and PostDeletion are tsdb's callbacks.

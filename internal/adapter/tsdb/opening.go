@@ -149,7 +149,8 @@ func (s *store) breaks(cause error) {
 	s.broken.Store(now)
 	s.fault.Set(1)
 	if before == nil || before.Error() != now.Error() { // log only a new error
-		s.logger.Error("a store cannot be opened: it answers no queries and takes no samples; the other stores go on", "err", cause, "way_out", now.WayOut)
+		s.logger.Error("a store cannot be opened: it answers no queries and takes no samples; the other stores go on",
+			"err", cause, "way_out", now.WayOut)
 	}
 }
 
@@ -167,7 +168,8 @@ func (s *store) tellCut(bytes int64) {
 		return
 	}
 	s.cut.Add(float64(bytes))
-	s.logger.Error("a log of the store was damaged, and the repair removed everything behind the damage: its samples are lost unless a block has them",
+	s.logger.Error("a log of the store was damaged, and the repair removed everything behind the damage: its samples "+
+		"are lost unless a block has them",
 		"log_bytes_cut_off", bytes, "dir", s.dir, "way_out", "check the disk, and restore a backup if the samples matter")
 }
 
@@ -236,7 +238,8 @@ func (s *store) ails(log os.FileInfo) *BrokenError {
 	broken := BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Open: true}
 	if now, err := os.Stat(filepath.Join(s.dir, "wal")); log != nil && (err != nil || !os.SameFile(now, log)) {
 		broken.Cause = errGone
-		broken.WayOut = fmt.Sprintf("move the directory back to %s, replacing what is there now; if it was deleted, stop and start Freshet and restore a backup: samples that the store takes until then are lost", s.dir)
+		broken.WayOut = fmt.Sprintf("move the directory back to %s, replacing what is there now; if it was deleted, stop "+
+			"and start Freshet and restore a backup: samples that the store takes until then are lost", s.dir)
 		return &broken
 	}
 	if s.damaged.Load() {

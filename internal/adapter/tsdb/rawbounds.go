@@ -49,7 +49,8 @@ func (b *rawBounds) refusal(x rawValue, err error) (outcome.Reason, error) {
 	switch {
 	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):
 		return outcome.Duplicate, err
-	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
+	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds),
+		errors.Is(err, storage.ErrOutOfOrderSample):
 		return outcome.TooOld, b.errTooOld(x.t)
 	case !x.isFloat():
 		return outcome.BadHistogram, err

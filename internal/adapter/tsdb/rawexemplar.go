@@ -36,7 +36,8 @@ func (r *rawExemplars) sorted() (labels.Labels, error) {
 		case !utf8.Valid(l.Name):
 			return labels.EmptyLabels(), fmt.Errorf("the label name %.80q of the exemplar is not UTF-8", l.Name)
 		case !utf8.Valid(l.Value):
-			return labels.EmptyLabels(), fmt.Errorf("the value %.80q of the exemplar's label %.80s is not UTF-8", l.Value, l.Name)
+			return labels.EmptyLabels(), fmt.Errorf("the value %.80q of the exemplar's label %.80s is not UTF-8",
+				l.Value, l.Name)
 		}
 		if len(l.Value) > 0 { // a label without a value does not count, as in tsdb
 			r.builder.Add(string(l.Name), string(l.Value))

@@ -149,7 +149,9 @@ func (all exemplarQuerier) Select(start, end int64, matchers ...[]*labels.Matche
 		}
 		merged = append(merged, found...)
 	}
-	slices.SortStableFunc(merged, func(a, b exemplar.QueryResult) int { return labels.Compare(a.SeriesLabels, b.SeriesLabels) })
+	slices.SortStableFunc(merged, func(a, b exemplar.QueryResult) int {
+		return labels.Compare(a.SeriesLabels, b.SeriesLabels)
+	})
 	// A series of one name may have come both ways.
 	out := merged[:0]
 	for _, r := range merged {

@@ -159,14 +159,17 @@ func (c *Content) readBlock(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	if has := block.Meta().Stats; has.NumSeries != series || has.NumSamples != samples {
-		return fmt.Errorf("has %d series and %d samples, and should have %d and %d", series, samples, has.NumSeries, has.NumSamples)
+		return fmt.Errorf("has %d series and %d samples, and should have %d and %d",
+			series, samples, has.NumSeries, has.NumSamples)
 	}
 	c.Series += int(series)
 	c.Samples += samples
 	return nil
 }
 
-func readSeries(idx tsdb.IndexReader, data tsdb.ChunkReader, ref storage.SeriesRef, b *labels.ScratchBuilder, metas *[]chunks.Meta) (samples uint64, err error) {
+func readSeries(
+	idx tsdb.IndexReader, data tsdb.ChunkReader, ref storage.SeriesRef, b *labels.ScratchBuilder, metas *[]chunks.Meta,
+) (samples uint64, err error) {
 	if err := idx.Series(ref, b, metas); err != nil {
 		return 0, fmt.Errorf("series %d: %w", ref, err)
 	}

@@ -88,7 +88,9 @@ func (s *store) applyOptions() error {
 	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig: &prom.TSDBConfig{
 			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,
-			Retention:            &prom.TSDBRetentionConfig{Time: model.Duration(time.Duration(s.options.RetentionDuration) * time.Millisecond)},
+			Retention: &prom.TSDBRetentionConfig{
+				Time: model.Duration(time.Duration(s.options.RetentionDuration) * time.Millisecond),
+			},
 		},
 		ExemplarsConfig: &prom.ExemplarsConfig{MaxExemplars: room.now},
 	}})

@@ -42,7 +42,8 @@ func (s *Stores) Sync(ctx context.Context) error {
 			}
 			st.unsynced.Store(true)
 			if st.broken.Load() != nil || st.ill.Load() != nil || errors.Is(err, errSyncHangs) {
-				s.logger.Warn("a store is not synced: what it took last would not survive a power loss", "tenant", st.tenant, "store", st.kind, "err", err)
+				s.logger.Warn("a store is not synced: what it took last would not survive a power loss",
+					"tenant", st.tenant, "store", st.kind, "err", err)
 				return nil
 			}
 			mu.Lock()

@@ -22,7 +22,9 @@ import (
 // A sample that cannot be stored affects no other: Written has the fate of each. After an
 // error, though, nothing counts as written, and the caller should write the same samples again:
 // those that are stored by then are repeats.
-func (s *Stores) WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
+func (s *Stores) WriteTiles(
+	ctx context.Context, tenant string, width tile.Width, samples []tile.Sample,
+) (tile.Written, error) {
 	kind := width.String()
 	written, err := s.writeTiles(ctx, tenant, width, samples)
 	if errors.Is(err, ErrTooManyTenants) { // repeating the write would give the same result
@@ -45,7 +47,9 @@ func refuseAll(samples []tile.Sample) (w tile.Written) {
 	return w
 }
 
-func (s *Stores) writeTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
+func (s *Stores) writeTiles(
+	ctx context.Context, tenant string, width tile.Width, samples []tile.Sample,
+) (tile.Written, error) {
 	st, err := s.forWrite(tenant, width.String())
 	if err != nil {
 		return tile.Written{}, err
@@ -125,7 +129,8 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp): // two goroutines write one series
 		w.conflict(sample, err)
 		return nil
-	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
+	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds),
+		errors.Is(err, storage.ErrOutOfOrderSample):
 		w.refuse(sample, tile.TooOld)
 		return nil
 	default:

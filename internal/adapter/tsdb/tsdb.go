@@ -41,7 +41,9 @@ type Stores struct {
 // Open makes the directory tsdb in dataDir and finds the tenants that have stores there. It
 // opens no database, but notes stores that cannot be opened, as far as names and types of files
 // show it. now decides which samples lie too far ahead.
-func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Stores, error) {
+func Open(
+	cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger,
+) (*Stores, error) {
 	s := &Stores{
 		cfg:     cfg,
 		dir:     filepath.Join(dataDir, "tsdb"),

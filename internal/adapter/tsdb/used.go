@@ -144,7 +144,8 @@ func (s *Stores) readUsed(all []*store) (used usedStores) {
 		return used
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		s.logger.Warn("the list of stores in use cannot be read; using the times of their logs instead", "file", s.usedPath(), "err", err)
+		s.logger.Warn("the list of stores in use cannot be read; using the times of their logs instead",
+			"file", s.usedPath(), "err", err)
 	}
 	used = usedStores{Used: map[string]int64{}}
 	for _, st := range all {
@@ -158,7 +159,8 @@ func (s *Stores) readUsed(all []*store) (used usedStores) {
 
 func (s *Stores) usedPath() string { return filepath.Join(filepath.Dir(s.dir), usedFile) }
 
-const notNoted = "the list of stores in use cannot be written: the next start may not open all of them before it is ready"
+const notNoted = "the list of stores in use cannot be written: " +
+	"the next start may not open all of them before it is ready"
 
 // noteOpened writes the file if it lacks a store that was opened: the process may be killed
 // before the next regular write.

@@ -32,7 +32,8 @@ const (
 const firstLimit = TooManySeries
 
 var reasonNames = [NumReasons]string{
-	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate", "delta", "no_samples",
+	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate",
+	"delta", "no_samples",
 	"too_many_series", "too_many_labels", "too_long_label",
 	"too_many_tenants",
 }
@@ -150,7 +151,8 @@ func (o *Outcome) Text() string {
 	}
 	refused := o.AllRefused().Total()
 	return fmt.Sprintf("%d of %d were refused (%s), everything else was written; the first is %s: %s",
-		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "), o.First.Series, o.First.Cause)
+		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "),
+		o.First.Series, o.First.Cause)
 }
 
 // HTTP statuses.

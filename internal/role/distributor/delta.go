@@ -79,7 +79,8 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if ctx.Err() != nil {
-		return outcome.Outcome{}, d.notPushed(tenant, parts, fmt.Errorf("wait for the requests before it to be counted: %w", context.Cause(ctx)))
+		return outcome.Outcome{}, d.notPushed(tenant, parts,
+			fmt.Errorf("wait for the requests before it to be counted: %w", context.Cause(ctx)))
 	}
 	now := d.Now()
 	trip.Enter(stage.Distribute, now) // again, if the rest of the request was written before
@@ -139,7 +140,8 @@ func (d *Distributor) pushIncrements(
 	// another tile: so a sender that leaves does not end it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deltaPatience)
 	defer cancel()
-	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: stood})
+	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}),
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: stood})
 	stage.FromContext(ctx).Pass(stage.Distribute, stage.Forward, d.Now())
 	err := d.Aggregator.Push(ctx, w.End())
 	if err != nil && !errors.Is(err, batch.ErrUnsynced) {
@@ -299,7 +301,8 @@ func (c *collecting) admit(s *keyed, held series.Kind) *outcome.Refusal {
 
 func kindConflict(kind byte) *outcome.Refusal {
 	return &outcome.Refusal{Reason: outcome.Mixed, Cause: fmt.Errorf(
-		"another metric with this name and these labels is a %v here already; give one of them another name", series.Kind(kind))}
+		"another metric with this name and these labels is a %v here already; "+
+			"give one of them another name", series.Kind(kind))}
 }
 
 // merge adds up increments of one series at one time: from two scopes, or from two series that
@@ -332,9 +335,12 @@ func merge(all []increment) []increment {
 // timerOf converts a native histogram to one of integers, which tiles can add up.
 func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
 	if h.Schema < histogram.MinSchema || h.Schema > histogram.MaxSchema {
-		return nil, fmt.Errorf("its schema is %d, and deltas are added up in those from %d to %d", h.Schema, histogram.MinSchema, histogram.MaxSchema)
+		return nil, fmt.Errorf("its schema is %d, and deltas are added up in those from %d to %d",
+			h.Schema, histogram.MinSchema, histogram.MaxSchema)
 	}
-	timer := &histogram.Exponential{Schema: int8(h.Schema), Count: float64(h.Count.Integer), Zero: float64(h.ZeroCount.Integer)}
+	timer := &histogram.Exponential{
+		Schema: int8(h.Schema), Count: float64(h.Count.Integer), Zero: float64(h.ZeroCount.Integer),
+	}
 	if !math.IsNaN(h.Sum) && !math.IsInf(h.Sum, 0) {
 		timer.Sum = h.Sum
 	}

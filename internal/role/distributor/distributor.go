@@ -162,7 +162,8 @@ func (d *Distributor) Admit(tenant string) error {
 		return nil
 	}
 	if wait := d.bucket(tenant).wait(rate, d.Now()); wait > 0 {
-		return d.retry(overRate, wait, fmt.Errorf("the tenant sends more than %d samples a second, which distributor.rate allows it", rate))
+		return d.retry(overRate, wait,
+			fmt.Errorf("the tenant sends more than %d samples a second, which distributor.rate allows it", rate))
 	}
 	return nil
 }
@@ -212,7 +213,8 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 		if err := d.forwardRequest(tenant, r); err != nil {
 			d.complain(tenant, err)
 			d.count(tenant, parts, &o)
-			return o, d.retry(unavailable, retryAfter, fmt.Errorf("%w; only the queue for backends lacks it: %w", errWritten, err))
+			return o, d.retry(unavailable, retryAfter,
+				fmt.Errorf("%w; only the queue for backends lacks it: %w", errWritten, err))
 		}
 	}
 	d.count(tenant, parts, &o)
@@ -223,7 +225,9 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 // RetryError.
 func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error) error {
 	d.complain(tenant, cause)
-	d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
+	d.Ledger.Post(tenant, received(parts), ledger.Transfer{
+		From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts),
+	})
 	return d.retry(unavailable, retryAfter, cause)
 }
 
@@ -283,7 +287,9 @@ func (d *Distributor) elected(t *terms, tenant string, r *write.Incoming) bool {
 // notElected drops a request of the server of a pair that is not elected.
 func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Outcome {
 	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(samples(parts)))
-	d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: droppedReplica, Samples: samples(parts)})
+	d.Ledger.Post(tenant, received(parts), ledger.Transfer{
+		From: ledger.Received, To: ledger.Refused, Reason: droppedReplica, Samples: samples(parts),
+	})
 	return outcome.Outcome{Dropped: parts}
 }
 
@@ -313,7 +319,9 @@ func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outc
 		for reason, refused := range o.Refused {
 			if refused.Total() > 0 {
 				name := outcome.Reason(reason).String()
-				transfers = append(transfers, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: name, Samples: samples(refused)})
+				transfers = append(transfers, ledger.Transfer{
+					From: ledger.Received, To: ledger.Refused, Reason: name, Samples: samples(refused),
+				})
 				d.metrics.refused.WithLabelValues(name).Add(float64(refused.Total()))
 			}
 		}

@@ -123,7 +123,9 @@ func encodeTiles(samples []tile.Sample) (forwarded, error) {
 			n = len(e.message.Timeseries)
 			at[k] = n
 			var refs []uint32
-			s.Series.Labels.Range(func(l labels.Label) { refs = append(refs, e.symbols.Symbolize(l.Name), e.symbols.Symbolize(l.Value)) })
+			s.Series.Labels.Range(func(l labels.Label) {
+				refs = append(refs, e.symbols.Symbolize(l.Name), e.symbols.Symbolize(l.Value))
+			})
 			e.series(refs).Metadata.Type = typeOf(s.Series.Kind)
 		}
 		ts := &e.message.Timeseries[n]
@@ -152,7 +154,8 @@ func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 	families := map[string]writev2.Metadata{}
 	for _, f := range r.Families {
 		families[string(f.Name)] = writev2.Metadata{
-			Type: writev2.Metadata_MetricType(f.Type), HelpRef: e.symbols.Symbolize(string(f.Help)), UnitRef: e.symbols.Symbolize(string(f.Unit)),
+			Type:    writev2.Metadata_MetricType(f.Type),
+			HelpRef: e.symbols.Symbolize(string(f.Help)), UnitRef: e.symbols.Symbolize(string(f.Unit)),
 		}
 	}
 	for i := range r.Series {
@@ -165,7 +168,9 @@ func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 		ts := e.series(own)
 		ts.Metadata = said(families, all)
 		for _, sample := range r.Samples(s) {
-			ts.Samples = append(ts.Samples, writev2.Sample{Timestamp: sample.Time, Value: sample.Value, StartTimestamp: sample.Start})
+			ts.Samples = append(ts.Samples, writev2.Sample{
+				Timestamp: sample.Time, Value: sample.Value, StartTimestamp: sample.Start,
+			})
 		}
 		for i := range r.Histograms(s) {
 			ts.Histograms = append(ts.Histograms, histogramOf(&r.Histograms(s)[i]))
@@ -206,7 +211,8 @@ func histogramOf(h *remotewrite.Histogram) writev2.Histogram {
 		Sum: h.Sum, Schema: h.Schema, ZeroThreshold: h.ZeroThreshold,
 		NegativeSpans: spansOf(h.NegativeSpans), NegativeDeltas: h.NegativeDeltas, NegativeCounts: h.NegativeCounts,
 		PositiveSpans: spansOf(h.PositiveSpans), PositiveDeltas: h.PositiveDeltas, PositiveCounts: h.PositiveCounts,
-		ResetHint: writev2.Histogram_ResetHint(h.ResetHint), CustomValues: h.CustomValues, Timestamp: h.Time, StartTimestamp: h.Start,
+		ResetHint: writev2.Histogram_ResetHint(h.ResetHint), CustomValues: h.CustomValues,
+		Timestamp: h.Time, StartTimestamp: h.Start,
 	}
 	if h.Count.Form == remotewrite.FloatCount {
 		out.Count = &writev2.Histogram_CountFloat{CountFloat: h.Count.Float}

@@ -30,7 +30,9 @@ type Tiles interface {
 // it misses these tiles, and counts them as unsent. Writing them again would hold back the
 // tenant's later tiles for as long as the queue is broken, and keeping them in memory would
 // lose them at the next restart anyway.
-func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
+func (d *Distributor) WriteTiles(
+	ctx context.Context, of string, width tile.Width, samples []tile.Sample,
+) (tile.Written, error) {
 	trip := stage.FromContext(ctx)
 	trip.Pass(stage.Distribute, stage.Append, d.Now())
 	written, err := d.Tiles.WriteTiles(ctx, of, width, samples)
@@ -49,7 +51,8 @@ func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Widt
 	for len(samples) > 0 {
 		n := min(len(samples), forwardedSamples)
 		if err := d.forward(of, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
-			d.Logger.Error("tiles are stored, and a backend lacks them", "tenant", of, "width", width, "samples", n, "error", err)
+			d.Logger.Error("tiles are stored, and a backend lacks them",
+				"tenant", of, "width", width, "samples", n, "error", err)
 		}
 		samples = samples[n:]
 	}

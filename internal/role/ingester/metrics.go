@@ -16,19 +16,27 @@ func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
 		})
 	}
 	m := &metrics{
-		pushed: histogram("push_seconds", "How long requests wait and are written, until they survive the death of the process. Rising: see freshet_stage_seconds of the stages queue and append, which are its parts. What freshet_receive_request_seconds has more is reading, decoding and answering.",
+		pushed: histogram("push_seconds", "How long requests wait and are written, until they survive the death of the "+
+			"process. Rising: see freshet_stage_seconds of the stages queue and append, which are its parts. What "+
+			"freshet_receive_request_seconds has more is reading, decoding and answering.",
 			prometheus.ExponentialBuckets(0.0001, 4, 9)),
-		group: histogram("group_requests", "Requests of one tenant that were written in one commit. Rising: many came while the one before was written, which saves work.",
+		group: histogram("group_requests", "Requests of one tenant that were written in one commit. Rising: many came "+
+			"while the one before was written, which saves work.",
 			prometheus.ExponentialBuckets(1, 2, 7)),
-		full: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester", Name: "queue_full_total",
-			Help: "Requests that found the queue full, or their tenant's share of it, and must be sent again. Rising: the disk or the processors do not keep up."}),
+		full: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester",
+			Name: "queue_full_total",
+			Help: "Requests that found the queue full, or their tenant's share of it, and must be sent again. Rising: the " +
+				"disk or the processors do not keep up."}),
 	}
 	reg.MustRegister(m.pushed, m.group, m.full,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "ingester", Name: "waiting_requests",
-			Help: "Requests that wait to be written or are being written. At ingester.queue further ones are answered with 503."},
+			Help: "Requests that wait to be written or are being written. At ingester.queue further ones are answered with " +
+				"503."},
 			func() float64 { return float64(g.waiting.Load()) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester", Name: "workers_replaced_total",
-			Help: "Workers that ended so that a new one starts with a small stack. One in a thousand pieces of work, on average."},
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester",
+			Name: "workers_replaced_total",
+			Help: "Workers that ended so that a new one starts with a small stack. One in a thousand pieces of work, on " +
+				"average."},
 			func() float64 { return float64(g.pool.Replaced()) }))
 	return m
 }
