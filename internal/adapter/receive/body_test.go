@@ -63,7 +63,8 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 				begun := time.Now()
 				ctx, stop := context.WithCancel(t.Context())
 				go func() {
-					fmt.Fprintf(client, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 5000\r\n\r\n", path)
+					fmt.Fprintf(client, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"+
+						"Content-Length: 5000\r\n\r\n", path)
 					for range c.until {
 						select {
 						case <-time.After(c.every):
@@ -82,7 +83,8 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 				text, _ := io.ReadAll(resp.Body)
 				took := time.Since(begun)
 				stop()
-				if c.cut > 0 && (resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "less than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
+				if c.cut > 0 && (resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+					!strings.Contains(string(text), "less than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
 					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
 				}
 				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // the body is all zeros
@@ -111,7 +113,8 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 // idle.
 func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, listener := &http.Server{Handler: http.HandlerFunc(newReceiver(&distributor{settings: escaping}).GRPC)}, make(pipes)
+		server := &http.Server{Handler: http.HandlerFunc(newReceiver(&distributor{settings: escaping}).GRPC)}
+		listener := make(pipes)
 		served := make(chan error)
 		go func() { served <- server.Serve(listener) }()
 		client, conn := net.Pipe()
@@ -197,8 +200,11 @@ func (roomy) MaxBody() int { return 1 << 20 }
 // An announced length takes no memory before bytes come.
 func TestMemoryIsTakenAsBytesCome(t *testing.T) {
 	const most = 4 << 20
-	r := New(Options{Distributor: roomy{&distributor{settings: escaping}}, Tenant: func(*http.Request) string { return "team" }, MaxMemory: most, Registry: prometheus.NewRegistry()})
-	for path, by := range map[string]http.HandlerFunc{"/api/v1/write": r.RemoteWrite, "/v1/metrics": r.OTLP, exportPath: r.GRPC} {
+	r := New(Options{Distributor: roomy{&distributor{settings: escaping}},
+		Tenant: func(*http.Request) string { return "team" }, MaxMemory: most, Registry: prometheus.NewRegistry()})
+	for path, by := range map[string]http.HandlerFunc{
+		"/api/v1/write": r.RemoteWrite, "/v1/metrics": r.OTLP, exportPath: r.GRPC,
+	} {
 		came, looked := []byte(nil), false
 		if path == exportPath {
 			came = []byte{0, 0, 0x0f, 0xff, 0xff} // the prefix of a message

@@ -116,7 +116,8 @@ func TestOTLPAnswers(t *testing.T) {
 	const js = "application/json; charset=utf-8"
 	good, mixed, empty := otlpRequest(2), otlpRequest(2, pmetric.AggregationTemporalityUnspecified), otlpRequest(0)
 	deltas, only := otlpRequest(2, pmetric.AggregationTemporalityDelta), otlpRequest(2)
-	only.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	only.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().SetAggregationTemporality(
+		pmetric.AggregationTemporalityDelta)
 	wire, text := must(t, good.MarshalProto), must(t, good.MarshalJSON)
 	var partly outcome.Outcome
 	partly.Written.Samples = 1
@@ -145,29 +146,53 @@ func TestOTLPAnswers(t *testing.T) {
 		{why: "an empty request is a success", kind: protobuf, status: 200},
 		{why: "empty JSON as well", kind: js, body: []byte("{}"), status: 200},
 		{why: "a resource without points", kind: protobuf, body: must(t, empty.MarshalProto), status: 200},
-		{why: "points without a temporality are rejected one by one", kind: protobuf, body: must(t, mixed.MarshalProto), status: 200, rejected: 2, text: "cumulative or delta", got: written},
-		{why: "in JSON as well", kind: js, body: must(t, mixed.MarshalJSON), status: 200, rejected: 2, text: "(2 delta)", got: written},
-		{why: "part is refused", kind: protobuf, body: wire, d: distributor{outcome: partly}, status: 200, rejected: 1, text: "1 duplicate", got: written},
-		{why: "all is refused", kind: protobuf, body: wire, d: distributor{outcome: full}, status: 200, rejected: 2, text: "2 duplicate", got: written},
-		{why: "over the rate, not read", kind: protobuf, body: []byte("never read"), d: distributor{admit: again{}}, status: 503, text: "code 14: come again", repeat: "2"},
-		{why: "the disk is full", kind: js, body: text, d: distributor{push: again{}}, status: 503, text: "code 14: come again", repeat: "2", got: written},
-		{why: "delta goes another way", kind: protobuf, body: must(t, deltas.MarshalProto), status: 200, got: written + "; added " + written},
-		{why: "of delta part is refused", kind: protobuf, body: must(t, deltas.MarshalProto), d: distributor{added: partly}, status: 200, rejected: 1, text: "1 duplicate", got: written + "; added " + written},
-		{why: "delta alone", kind: js, body: must(t, only.MarshalJSON), d: distributor{pushDeltas: again{}}, status: 503, text: "code 14", repeat: "2", got: "added " + written},
-		{why: "rejected points of a request that is retried are not counted yet", kind: protobuf, body: must(t, mixed.MarshalProto), d: distributor{push: again{}}, status: 503, text: "code 14", repeat: "2", got: written},
-		{why: "another fault", kind: protobuf, body: wire, d: distributor{push: errors.New("broken")}, status: 500, text: "code 13: broken", got: written},
-		{why: "another type", kind: "text/plain", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
-		{why: "no type", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
-		{why: "another encoding", kind: protobuf, encoding: "zstd", body: wire, status: 415, text: "code 3: Content-Encoding", unread: "team content_type"},
-		{why: "not protobuf", kind: protobuf, body: []byte("\x0a"), status: 400, text: "code 3: the body is not an ExportMetricsServiceRequest", unread: "team malformed"},
-		{why: "not JSON", kind: js, body: []byte("{"), status: 400, text: "code 3: the body is not an ExportMetricsServiceRequest", unread: "team malformed"},
-		{why: "not gzip", kind: protobuf, encoding: "gzip", body: wire, status: 400, text: "not compressed with gzip", unread: "team malformed"},
-		{why: "gzip that ends too soon", kind: protobuf, encoding: "gzip", body: zip(wire)[:20], status: 400, text: "code 3: the body ended", unread: "team malformed"},
-		{why: "too large as it comes", kind: protobuf, body: make([]byte, 10_001), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
-		{why: "a gzip bomb", kind: protobuf, encoding: "gzip", body: zip(make([]byte, 8_000_000)), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
-		{why: "metrics without points, which take memory", kind: protobuf, body: must(t, otlpRequest(0).MarshalProto), status: 200},
-		{why: "messages of two bytes", kind: protobuf, body: bytes.Repeat([]byte{0x0a, 0}, 5000), status: 413, text: "distributor.max_memory", unread: "team too_large"},
-		{why: "values in values", kind: js, body: []byte(strings.Repeat("[", 1000)), status: 400, text: "too deep", unread: "team malformed"},
+		{why: "points without a temporality are rejected one by one", kind: protobuf, body: must(t, mixed.MarshalProto),
+			status: 200, rejected: 2, text: "cumulative or delta", got: written},
+		{why: "in JSON as well", kind: js, body: must(t, mixed.MarshalJSON), status: 200, rejected: 2, text: "(2 delta)",
+			got: written},
+		{why: "part is refused", kind: protobuf, body: wire, d: distributor{outcome: partly}, status: 200, rejected: 1,
+			text: "1 duplicate", got: written},
+		{why: "all is refused", kind: protobuf, body: wire, d: distributor{outcome: full}, status: 200, rejected: 2,
+			text: "2 duplicate", got: written},
+		{why: "over the rate, not read", kind: protobuf, body: []byte("never read"), d: distributor{admit: again{}},
+			status: 503, text: "code 14: come again", repeat: "2"},
+		{why: "the disk is full", kind: js, body: text, d: distributor{push: again{}}, status: 503,
+			text: "code 14: come again", repeat: "2", got: written},
+		{why: "delta goes another way", kind: protobuf, body: must(t, deltas.MarshalProto), status: 200,
+			got: written + "; added " + written},
+		{why: "of delta part is refused", kind: protobuf, body: must(t, deltas.MarshalProto), d: distributor{added: partly},
+			status: 200, rejected: 1, text: "1 duplicate", got: written + "; added " + written},
+		{why: "delta alone", kind: js, body: must(t, only.MarshalJSON), d: distributor{pushDeltas: again{}}, status: 503,
+			text: "code 14", repeat: "2", got: "added " + written},
+		{why: "rejected points of a request that is retried are not counted yet", kind: protobuf,
+			body: must(t, mixed.MarshalProto), d: distributor{push: again{}}, status: 503,
+			text: "code 14", repeat: "2", got: written},
+		{why: "another fault", kind: protobuf, body: wire, d: distributor{push: errors.New("broken")}, status: 500,
+			text: "code 13: broken", got: written},
+		{why: "another type", kind: "text/plain", body: wire, status: 415,
+			text: "send application/x-protobuf or application/json", unread: "team content_type"},
+		{why: "no type", body: wire, status: 415, text: "send application/x-protobuf or application/json",
+			unread: "team content_type"},
+		{why: "another encoding", kind: protobuf, encoding: "zstd", body: wire, status: 415,
+			text: "code 3: Content-Encoding", unread: "team content_type"},
+		{why: "not protobuf", kind: protobuf, body: []byte("\x0a"), status: 400,
+			text: "code 3: the body is not an ExportMetricsServiceRequest", unread: "team malformed"},
+		{why: "not JSON", kind: js, body: []byte("{"), status: 400,
+			text: "code 3: the body is not an ExportMetricsServiceRequest", unread: "team malformed"},
+		{why: "not gzip", kind: protobuf, encoding: "gzip", body: wire, status: 400, text: "not compressed with gzip",
+			unread: "team malformed"},
+		{why: "gzip that ends too soon", kind: protobuf, encoding: "gzip", body: zip(wire)[:20], status: 400,
+			text: "code 3: the body ended", unread: "team malformed"},
+		{why: "too large as it comes", kind: protobuf, body: make([]byte, 10_001), status: 413,
+			text: "code 8: the body has 10001 bytes", unread: "team too_large"},
+		{why: "a gzip bomb", kind: protobuf, encoding: "gzip", body: zip(make([]byte, 8_000_000)), status: 413,
+			text: "code 8: the body has 10001 bytes", unread: "team too_large"},
+		{why: "metrics without points, which take memory", kind: protobuf, body: must(t, otlpRequest(0).MarshalProto),
+			status: 200},
+		{why: "messages of two bytes", kind: protobuf, body: bytes.Repeat([]byte{0x0a, 0}, 5000), status: 413,
+			text: "distributor.max_memory", unread: "team too_large"},
+		{why: "values in values", kind: js, body: []byte(strings.Repeat("[", 1000)), status: 400, text: "too deep",
+			unread: "team malformed"},
 	} {
 		for _, sized := range []bool{true, false} {
 			d := c.d
@@ -183,12 +208,16 @@ func TestOTLPAnswers(t *testing.T) {
 				kind = "text/plain"
 			}
 			rejected, text := told(t, kind, w.Code, w.Body.Bytes())
-			if w.Code != c.status || rejected != c.rejected || !strings.Contains(text, c.text) || c.status == 200 && (c.text == "") != (text == "") ||
-				strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread || w.Header().Get("Retry-After") != c.repeat ||
+			if w.Code != c.status || rejected != c.rejected || !strings.Contains(text, c.text) || c.status == 200 &&
+				(c.text == "") != (text == "") ||
+				strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread ||
+				w.Header().Get("Retry-After") != c.repeat ||
 				!strings.HasPrefix(w.Header().Get("Content-Type"), kind) {
-				t.Errorf("%s: %d rejects %d, %q, %v; came in %q, malformed %q", c.why, w.Code, rejected, text, w.Header(), d.got, d.malformed)
+				t.Errorf("%s: %d rejects %d, %q, %v; came in %q, malformed %q", c.why, w.Code, rejected, text, w.Header(), d.got,
+					d.malformed)
 			}
-			if counted := c.rejected > 0 && c.d.outcome.Written.Samples+c.d.added.Written.Samples == 0; counted != (len(d.refused) == 1) {
+			counted := c.rejected > 0 && c.d.outcome.Written.Samples+c.d.added.Written.Samples == 0
+			if counted != (len(d.refused) == 1) {
 				t.Errorf("%s: counted %q", c.why, d.refused)
 			}
 			if !r.memory.TryAcquire(r.MaxMemory) {
@@ -202,7 +231,8 @@ func TestOTLPAnswers(t *testing.T) {
 // reported.
 func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	r := otlpRequest(1, pmetric.AggregationTemporalityDelta)
-	r.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints().At(0).Exemplars().AppendEmpty().SetDoubleValue(1)
+	points := r.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints()
+	points.At(0).Exemplars().AppendEmpty().SetDoubleValue(1)
 	d := distributor{settings: escaping}
 	w := postOTLP(newReceiver(&d), protobuf, "", bytes.NewReader(must(t, r.MarshalProto)))
 	if w.Code != http.StatusOK || w.Body.Len() > 0 || len(d.refused) != 1 {
@@ -228,7 +258,8 @@ func TestOTLPSharesTheMemory(t *testing.T) {
 	if !r.memory.TryAcquire(r.MaxMemory - 100) {
 		t.Fatal("no memory")
 	}
-	if w := postOTLP(r, protobuf, "", bytes.NewReader(must(t, otlpRequest(1).MarshalProto))); w.Code != 503 || w.Header().Get("Retry-After") != "2" {
+	if w := postOTLP(r, protobuf, "", bytes.NewReader(must(t, otlpRequest(1).MarshalProto))); w.Code != 503 ||
+		w.Header().Get("Retry-After") != "2" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	r.memory.Release(r.MaxMemory - 100)
@@ -239,7 +270,8 @@ func TestOTLPSharesTheMemory(t *testing.T) {
 
 // FuzzOTLP: any input gets an answer, and is counted.
 func FuzzOTLP(f *testing.F) {
-	wire, _ := otlpRequest(2, pmetric.AggregationTemporalityDelta, pmetric.AggregationTemporalityUnspecified).MarshalProto()
+	wire, _ := otlpRequest(2, pmetric.AggregationTemporalityDelta,
+		pmetric.AggregationTemporalityUnspecified).MarshalProto()
 	text, _ := otlpRequest(2, pmetric.AggregationTemporalityDelta, pmetric.AggregationTemporalityUnspecified).MarshalJSON()
 	f.Add(wire, false, false)
 	f.Add(text, true, false)
@@ -304,13 +336,20 @@ func TestGRPCAnswers(t *testing.T) {
 		{why: "written", request: otlpRequest(2), code: "OK", got: written},
 		{why: "compressed", request: otlpRequest(2), zipped: true, code: "OK", got: written},
 		{why: "empty", request: pmetricotlp.NewExportRequest(), code: "OK"},
-		{why: "no temporality", request: otlpRequest(2, pmetric.AggregationTemporalityUnspecified), code: "OK", rejected: 2, text: "cumulative or delta", got: written},
-		{why: "delta", request: otlpRequest(2, pmetric.AggregationTemporalityDelta), code: "OK", got: written + "; added " + written},
-		{why: "over the rate", request: otlpRequest(2), d: distributor{admit: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond},
-		{why: "the disk is full", request: otlpRequest(2), d: distributor{push: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond, got: written},
-		{why: "another fault", request: otlpRequest(2), d: distributor{push: errors.New("broken")}, code: "Internal", text: "broken", got: written},
-		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted", text: "decompressed, and the limit is 10000", unread: "team too_large"},
-		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted", text: "decompressed, and the limit is 10000", unread: "team too_large"},
+		{why: "no temporality", request: otlpRequest(2, pmetric.AggregationTemporalityUnspecified), code: "OK", rejected: 2,
+			text: "cumulative or delta", got: written},
+		{why: "delta", request: otlpRequest(2, pmetric.AggregationTemporalityDelta), code: "OK",
+			got: written + "; added " + written},
+		{why: "over the rate", request: otlpRequest(2), d: distributor{admit: again{}}, code: "Unavailable",
+			text: "come again", again: 1200 * time.Millisecond},
+		{why: "the disk is full", request: otlpRequest(2), d: distributor{push: again{}}, code: "Unavailable",
+			text: "come again", again: 1200 * time.Millisecond, got: written},
+		{why: "another fault", request: otlpRequest(2), d: distributor{push: errors.New("broken")}, code: "Internal",
+			text: "broken", got: written},
+		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted",
+			text: "decompressed, and the limit is 10000", unread: "team too_large"},
+		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted",
+			text: "decompressed, and the limit is 10000", unread: "team too_large"},
 		{why: "too deep", request: deep(), code: "InvalidArgument", text: "too deep", unread: "team malformed"},
 	} {
 		d := c.d
@@ -334,9 +373,11 @@ func TestGRPCAnswers(t *testing.T) {
 				wait = retry.RetryDelay.AsDuration()
 			}
 		}
-		if s.Code().String() != c.code || rejected != c.rejected || !strings.Contains(text, c.text) || (c.text == "") != (text == "") || wait != c.again ||
+		if s.Code().String() != c.code || rejected != c.rejected || !strings.Contains(text, c.text) ||
+			(c.text == "") != (text == "") || wait != c.again ||
 			strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread {
-			t.Errorf("%s: %v rejects %d, %q, again after %v; came in %q, malformed %q", c.why, s.Code(), rejected, text, wait, d.got, d.malformed)
+			t.Errorf("%s: %v rejects %d, %q, again after %v; came in %q, malformed %q", c.why, s.Code(), rejected, text, wait,
+				d.got, d.malformed)
 		}
 		if !r.memory.TryAcquire(r.MaxMemory) {
 			t.Errorf("%s: not all memory was given back", c.why)
@@ -354,7 +395,8 @@ func deep() pmetricotlp.ExportRequest {
 }
 
 func TestOTLPIsMeasured(t *testing.T) {
-	r := New(Options{Distributor: &distributor{settings: escaping}, Tenant: func(*http.Request) string { return "team" }, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+	r := New(Options{Distributor: &distributor{settings: escaping}, Tenant: func(*http.Request) string { return "team" },
+		MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
 	postOTLP(r, protobuf, "", strings.NewReader(""))
 	client, stop := serveGRPC(t, r)
 	if _, err := client.Export(t.Context(), otlpRequest(0)); err != nil {

@@ -67,7 +67,8 @@ func (d *distributor) PushDeltas(_ context.Context, tenant string, r *write.Inco
 
 func partsOf(r *write.Incoming) string {
 	c := r.Counts()
-	return fmt.Sprintf(" v2=%v {Samples:%d Histograms:%d Exemplars:%d}", r.Version2(), c.Samples, c.Histograms, c.Exemplars)
+	return fmt.Sprintf(" v2=%v {Samples:%d Histograms:%d Exemplars:%d}", r.Version2(), c.Samples, c.Histograms,
+		c.Exemplars)
 }
 
 func (d *distributor) OTLP() otlp.Settings { return d.settings }
@@ -83,7 +84,8 @@ func (again) RetryAfter() time.Duration { return 1200 * time.Millisecond }
 
 func v1Body(t *testing.T) []byte {
 	t.Helper()
-	m := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "up"}}, Samples: []prompb.Sample{{Value: 1, Timestamp: 2}}}}}
+	m := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "up"}},
+		Samples: []prompb.Sample{{Value: 1, Timestamp: 2}}}}}
 	body, err := m.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +95,9 @@ func v1Body(t *testing.T) []byte {
 
 func v2Body(t *testing.T) []byte {
 	t.Helper()
-	m := writev2.Request{Symbols: []string{"", "__name__", "up"}, Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2}, Samples: []writev2.Sample{{Value: 1, Timestamp: 2}, {Value: 1, Timestamp: 3}}}}}
+	m := writev2.Request{Symbols: []string{"", "__name__", "up"},
+		Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2},
+			Samples: []writev2.Sample{{Value: 1, Timestamp: 2}, {Value: 1, Timestamp: 3}}}}}
 	body, err := m.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +106,10 @@ func v2Body(t *testing.T) []byte {
 }
 
 func newReceiver(d *distributor) *Receiver {
-	return New(Options{Distributor: d, Tenant: func(r *http.Request) string { return cmp.Or(r.Header.Get("X-Scope-OrgID"), "team") }, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+	return New(Options{Distributor: d,
+		Tenant: func(r *http.Request) string {
+			return cmp.Or(r.Header.Get("X-Scope-OrgID"), "team")
+		}, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
 }
 
 const (
@@ -147,7 +154,9 @@ func TestTheContextHasTheTrip(t *testing.T) {
 
 // A sender that leaves ends the wait of its request, over each way in that HTTP/1 has.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
-	for path, body := range map[string][]byte{"/api/v1/write": snappy.Encode(nil, v1Body(t)), "/v1/metrics": must(t, otlpRequest(2).MarshalProto)} {
+	for path, body := range map[string][]byte{
+		"/api/v1/write": snappy.Encode(nil, v1Body(t)), "/v1/metrics": must(t, otlpRequest(2).MarshalProto),
+	} {
 		came, left := make(chan struct{}), make(chan error, 1)
 		r := newReceiver(&distributor{wait: func(ctx context.Context) {
 			close(came)
@@ -210,7 +219,8 @@ func TestSenders(t *testing.T) {
 	rows, _ := r.sent.Busiest(time.Now().Unix()+1, 10)
 	var got []string
 	for _, row := range rows {
-		got = append(got, fmt.Sprintf("%s %s %s: %d of %d bytes, %d samples", row.Tenant, row.Input, row.Sender, row.Count, row.Bytes, row.Amount.Samples))
+		got = append(got, fmt.Sprintf("%s %s %s: %d of %d bytes, %d samples", row.Tenant, row.Input, row.Sender, row.Count,
+			row.Bytes, row.Amount.Samples))
 	}
 	want := []string{
 		fmt.Sprintf("team remote_write 10.0.0.7 (shop/1): 2 of %d bytes, 2 samples", 2*len(v1Body(t))),
@@ -252,28 +262,53 @@ func TestAnswers(t *testing.T) {
 		got, malformed  string
 		samples, repeat string // headers
 	}{
-		{why: "version 1", kind: typeV1, encoding: "snappy", body: pack(v1), d: distributor{outcome: written}, status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "3"},
-		{why: "version 2", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: written}, status: 204, got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}", samples: "3"},
-		{why: "version 1 that does not say so", kind: "application/x-protobuf", encoding: "snappy", body: pack(v1), status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
-		{why: "the oldest senders say nothing", body: pack(v1), status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
-		{why: "an empty request is a success", kind: typeV2, encoding: "snappy", body: pack(nil), status: 204, got: "team v2=true {Samples:0 Histograms:0 Exemplars:0}", samples: "0"},
-		{why: "written in part is never a 2xx", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: partial}, status: 400, text: "1 of 2 were refused (1 duplicate)", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
-		{why: "a limit", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: limited}, status: 429, text: "too_many_series", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
-		{why: "samples dropped on purpose are not lost", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: dropped}, status: 204, samples: "7", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
-		{why: "over the rate, not read", kind: typeV2, encoding: "snappy", body: []byte("never read"), d: distributor{admit: again{}}, status: 503, text: "come again", samples: "0", repeat: "2"},
-		{why: "the disk is full", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{push: again{}}, status: 503, text: "come again", samples: "0", repeat: "2", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
-		{why: "another type", kind: "application/json", encoding: "snappy", body: pack(v1), status: 415, text: "send application/x-protobuf;proto=", samples: "0", malformed: "team content_type"},
-		{why: "another message", kind: "application/x-protobuf;proto=x.Y", encoding: "snappy", body: pack(v1), status: 415, text: "x.Y", samples: "0", malformed: "team content_type"},
-		{why: "a type that is none", kind: "a/b;;c", encoding: "snappy", body: pack(v1), status: 415, text: "a/b;;c", samples: "0", malformed: "team content_type"},
-		{why: "another encoding", kind: typeV2, encoding: "gzip", body: pack(v1), status: 415, text: "send snappy in its block format", samples: "0", malformed: "team content_type"},
-		{why: "framed snappy", kind: typeV2, encoding: "snappy", body: framed.Bytes(), status: 415, text: "framed format", samples: "0", malformed: "team content_type"},
-		{why: "not snappy", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\xff\xff"), status: 400, text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
-		{why: "nothing at all", kind: typeV2, encoding: "snappy", status: 400, text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
-		{why: "not protobuf", kind: typeV2, encoding: "snappy", body: pack([]byte("\x0a")), status: 400, text: "byte 0", samples: "0", malformed: "team malformed"},
-		{why: "a reference to no symbol", kind: typeV2, encoding: "snappy", body: pack([]byte("\x2a\x04\x0a\x02\x01\x02")), status: 400, text: "refers to symbol", samples: "0", malformed: "team malformed"},
-		{why: "it promises 4 GiB", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\x0f"), status: 413, text: "the limit is 10000", samples: "0", malformed: "team too_large"},
-		{why: "too large when decompressed", kind: typeV2, encoding: "snappy", body: pack(make([]byte, 10_001)), status: 413, text: "10001 bytes", samples: "0", malformed: "team too_large"},
-		{why: "too large as it comes", kind: typeV2, encoding: "snappy", body: make([]byte, 10_001), status: 413, text: "10001 bytes", samples: "0", malformed: "team too_large"},
+		{why: "version 1", kind: typeV1, encoding: "snappy", body: pack(v1), d: distributor{outcome: written}, status: 204,
+			got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "3"},
+		{why: "version 2", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: written}, status: 204,
+			got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}", samples: "3"},
+		{why: "version 1 that does not say so", kind: "application/x-protobuf", encoding: "snappy", body: pack(v1),
+			status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
+		{why: "the oldest senders say nothing", body: pack(v1), status: 204,
+			got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
+		{why: "an empty request is a success", kind: typeV2, encoding: "snappy", body: pack(nil), status: 204,
+			got: "team v2=true {Samples:0 Histograms:0 Exemplars:0}", samples: "0"},
+		{why: "written in part is never a 2xx", kind: typeV2, encoding: "snappy", body: pack(v2),
+			d: distributor{outcome: partial}, status: 400,
+			text: "1 of 2 were refused (1 duplicate)", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "a limit", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: limited}, status: 429,
+			text: "too_many_series", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "samples dropped on purpose are not lost", kind: typeV2, encoding: "snappy", body: pack(v2),
+			d: distributor{outcome: dropped}, status: 204, samples: "7",
+			got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "over the rate, not read", kind: typeV2, encoding: "snappy", body: []byte("never read"),
+			d: distributor{admit: again{}}, status: 503, text: "come again", samples: "0", repeat: "2"},
+		{why: "the disk is full", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{push: again{}},
+			status: 503, text: "come again", samples: "0", repeat: "2",
+			got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "another type", kind: "application/json", encoding: "snappy", body: pack(v1), status: 415,
+			text: "send application/x-protobuf;proto=", samples: "0", malformed: "team content_type"},
+		{why: "another message", kind: "application/x-protobuf;proto=x.Y", encoding: "snappy", body: pack(v1), status: 415,
+			text: "x.Y", samples: "0", malformed: "team content_type"},
+		{why: "a type that is none", kind: "a/b;;c", encoding: "snappy", body: pack(v1), status: 415, text: "a/b;;c",
+			samples: "0", malformed: "team content_type"},
+		{why: "another encoding", kind: typeV2, encoding: "gzip", body: pack(v1), status: 415,
+			text: "send snappy in its block format", samples: "0", malformed: "team content_type"},
+		{why: "framed snappy", kind: typeV2, encoding: "snappy", body: framed.Bytes(), status: 415, text: "framed format",
+			samples: "0", malformed: "team content_type"},
+		{why: "not snappy", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\xff\xff"), status: 400,
+			text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
+		{why: "nothing at all", kind: typeV2, encoding: "snappy", status: 400, text: "not compressed with snappy",
+			samples: "0", malformed: "team malformed"},
+		{why: "not protobuf", kind: typeV2, encoding: "snappy", body: pack([]byte("\x0a")), status: 400, text: "byte 0",
+			samples: "0", malformed: "team malformed"},
+		{why: "a reference to no symbol", kind: typeV2, encoding: "snappy", body: pack([]byte("\x2a\x04\x0a\x02\x01\x02")),
+			status: 400, text: "refers to symbol", samples: "0", malformed: "team malformed"},
+		{why: "it promises 4 GiB", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\x0f"), status: 413,
+			text: "the limit is 10000", samples: "0", malformed: "team too_large"},
+		{why: "too large when decompressed", kind: typeV2, encoding: "snappy", body: pack(make([]byte, 10_001)), status: 413,
+			text: "10001 bytes", samples: "0", malformed: "team too_large"},
+		{why: "too large as it comes", kind: typeV2, encoding: "snappy", body: make([]byte, 10_001), status: 413,
+			text: "10001 bytes", samples: "0", malformed: "team too_large"},
 	} {
 		d := c.d
 		w := post(newReceiver(&d), c.kind, c.encoding, bytes.NewReader(c.body))
@@ -281,7 +316,8 @@ func TestAnswers(t *testing.T) {
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.text) || (w.Code == 204) != (w.Body.Len() == 0) ||
 			strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.malformed ||
 			header.Get("X-Prometheus-Remote-Write-Samples-Written") != c.samples || header.Get("Retry-After") != c.repeat ||
-			header.Get("X-Prometheus-Remote-Write-Histograms-Written") == "" || header.Get("X-Prometheus-Remote-Write-Exemplars-Written") == "" {
+			header.Get("X-Prometheus-Remote-Write-Histograms-Written") == "" ||
+			header.Get("X-Prometheus-Remote-Write-Exemplars-Written") == "" {
 			t.Errorf("%s: %d %q, %v; came in %q, malformed %q", c.why, w.Code, w.Body, header, d.got, d.malformed)
 		}
 	}
@@ -299,7 +335,8 @@ func TestABodyOfUnknownLength(t *testing.T) {
 	if w := post(r, typeV2, "snappy", unsized{bytes.NewReader(make([]byte, 50_000))}); w.Code != 413 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if w := post(r, typeV2, "snappy", unsized{io.MultiReader(strings.NewReader("half of"), failing{})}); w.Code != 400 || !strings.Contains(w.Body.String(), "after 7 bytes") {
+	if w := post(r, typeV2, "snappy", unsized{io.MultiReader(strings.NewReader("half of"), failing{})}); w.Code != 400 ||
+		!strings.Contains(w.Body.String(), "after 7 bytes") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -35,7 +35,8 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	before := listLogs(w.store10s("b"))
 	w.open()
 	err := w.writeTo(t.Context(), "b", "a@40=4")
-	if err == nil || !strings.Contains(err.Error(), "corruption in segment "+checkpoint) || !strings.Contains(err.Error(), "; restore the checkpoint from a copy, or move "+wal+" away") {
+	if err == nil || !strings.Contains(err.Error(), "corruption in segment "+checkpoint) ||
+		!strings.Contains(err.Error(), "; restore the checkpoint from a copy, or move "+wal+" away") {
 		t.Errorf("a write: %v, want an error that names the checkpoint", err)
 	}
 	if cut := before.cutOff(listLogs(w.store10s("b"))); cut != 0 {

@@ -25,14 +25,16 @@ func (w *world) exemplars(name string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	found, err := q.Select(math.MinInt64, math.MaxInt64, []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "__name__", name+".*")})
+	found, err := q.Select(math.MinInt64, math.MaxInt64,
+		[]*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "__name__", name+".*")})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	var words []string
 	for _, r := range found {
 		for _, e := range r.Exemplars {
-			words = append(words, fmt.Sprintf("%s#%s:%v@%v", r.SeriesLabels.Get("__name__"), e.Labels.Get("trace_id"), e.Value, float64(e.Ts-base)/1000))
+			words = append(words, fmt.Sprintf("%s#%s:%v@%v", r.SeriesLabels.Get("__name__"), e.Labels.Get("trace_id"), e.Value,
+				float64(e.Ts-base)/1000))
 			if e.Labels.Len() != 1 {
 				w.t.Errorf("labels %v", e.Labels)
 			}
@@ -47,17 +49,24 @@ func TestExemplarsOfTiles(t *testing.T) {
 		steps []string
 		want  string
 	}{
-		{"one comes with its sample", []string{"a@10=1#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123 b@10=1", "stored 2, exemplars 1"}, "a#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123"},
+		{"one comes with its sample", []string{"a@10=1#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123 b@10=1",
+			"stored 2, exemplars 1"}, "a#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123"},
 		{"or with a histogram", []string{"a@10=h1,2#ab:2@9", "stored 1, exemplars 1"}, "a#ab:2@9"},
-		{"tile after tile", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@20=1#cd:3@19 b@20=1#ef:4@18", "stored 2, exemplars 2"}, "a#ab:2@9 a#cd:3@19 b#ef:4@18"},
+		{"tile after tile", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@20=1#cd:3@19 b@20=1#ef:4@18",
+			"stored 2, exemplars 2"}, "a#ab:2@9 a#cd:3@19 b#ef:4@18"},
 		{"a write that is tried again changes nothing",
-			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "a@20=1#cd:3@19", "stored 1, exemplars 1", "a@10=1#ab:2@9 a@20=1#cd:3@19", "repeated 2, exemplars 2"},
+			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "a@20=1#cd:3@19",
+				"stored 1, exemplars 1", "a@10=1#ab:2@9 a@20=1#cd:3@19", "repeated 2, exemplars 2"},
 			"a#ab:2@9 a#cd:3@19"},
 		{"after a restart they are there, and what comes again changes nothing",
-			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "restart", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "restart", "b@20=1", "stored 1"},
+			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "restart", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "restart",
+				"b@20=1", "stored 1"},
 			"a#ab:2@9"},
-		{"a repeat brings one that the disk has lost", []string{"a@10=1", "stored 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1"}, "a#ab:2@9"},
-		{"a late tile's exemplar has its place among others", []string{"a@30=1#cd:3@29", "stored 1, exemplars 1", "a@20=1#ab:2@19", "stored 1, exemplars 1"}, "a#ab:2@19 a#cd:3@29"},
+		{"a repeat brings one that the disk has lost",
+			[]string{"a@10=1", "stored 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1"}, "a#ab:2@9"},
+		{"a late tile's exemplar has its place among others",
+			[]string{"a@30=1#cd:3@29", "stored 1, exemplars 1", "a@20=1#ab:2@19", "stored 1, exemplars 1"},
+			"a#ab:2@19 a#cd:3@29"},
 		{"long before the newest of its series it is not kept, its sample is",
 			[]string{"a@14400=1#ab:2@14399", "stored 1, exemplars 1", "a@14410=1#cd:2@1799", "stored 1, exemplars not kept 1", "a@14420=1#cd:2@1800", "stored 1, exemplars 1"}, "a#cd:2@1800 a#ab:2@14399"},
 		{"nor is one ahead of the clock, which would outlast later ones",
@@ -88,7 +97,8 @@ func TestExemplarsOfTiles(t *testing.T) {
 func TestExemplarsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1#ab:1@9 b@10=1#ab:1@9 c@10=1#ab:1@99999 d@10=1")
-	if stored, not := testutil.ToFloat64(w.stores.metrics.exemplars), testutil.ToFloat64(w.stores.metrics.exemplarsNotKept); stored != 2 || not != 1 {
+	m := w.stores.metrics
+	if stored, not := testutil.ToFloat64(m.exemplars), testutil.ToFloat64(m.exemplarsNotKept); stored != 2 || not != 1 {
 		t.Errorf("%v stored, %v not kept", stored, not)
 	}
 }
@@ -186,7 +196,8 @@ func TestExemplarsOfAllStores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := q.Select(base+5000, base+6000, []*labels.Matcher{}); err != nil || len(found) != 2 || len(found[0].Exemplars) != 1 {
+	if found, err := q.Select(base+5000, base+6000, []*labels.Matcher{}); err != nil || len(found) != 2 ||
+		len(found[0].Exemplars) != 1 {
 		t.Errorf("of the time between: %v, %v", found, err)
 	}
 }

@@ -41,7 +41,8 @@ func TestNewcomersAreToldOf(t *testing.T) {
 	}
 	push("a@10=1 b@10=1 c@10=1 dropped@10=1 refused@10=1")
 	push("a@20=1 b@20=1 c@20=1")
-	if got, want := growing(w.stores.Growth()), "raw c 0 2 by 10.0.0.7 (shop/1), raw a 1 0 by 10.0.0.7 (shop/1), raw b 1 0 by 10.0.0.7 (shop/1)"; got != want {
+	if got, want := growing(w.stores.Growth()), "raw c 0 2 by 10.0.0.7 (shop/1), raw a 1 0 by 10.0.0.7 (shop/1), raw b "+
+		"1 0 by 10.0.0.7 (shop/1)"; got != want {
 		t.Errorf("got %s", got)
 	}
 	w.write("t@10=1")

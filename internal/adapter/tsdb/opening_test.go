@@ -62,7 +62,9 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			func(w *world) error {
 				return os.Rename(filepath.Join(w.dir, "away"), filepath.Join(w.store10s("b"), "wal", "00000001"))
 			},
-			[]string{"segments are not sequential", "restore STORE/wal/00000001 from a copy (1 missing), or create empty files with these names: that loses their samples"},
+			[]string{"segments are not sequential",
+				"restore STORE/wal/00000001 from a copy (1 missing), or create empty files with these names: that loses their " +
+					"samples"},
 			"a@10=1 a@20=2 a@30=3", "",
 		},
 		{
@@ -104,7 +106,8 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			}
 			says := found[0].Error() + w.log.String()
 			for _, text := range c.says {
-				if text = strings.ReplaceAll(text, "STORE", w.store10s("b")); !strings.Contains(found[0].Error(), text) || !strings.Contains(w.log.String(), text) {
+				if text = strings.ReplaceAll(text, "STORE", w.store10s("b")); !strings.Contains(found[0].Error(), text) ||
+					!strings.Contains(w.log.String(), text) {
 					t.Errorf("error and log do not both say %q:\n%s", text, says)
 				}
 			}
@@ -113,7 +116,8 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			if err := w.writeTo(t.Context(), "b", "a@40=4"); !errors.As(err, &broken) {
 				t.Errorf("a write to it: %v", err)
 			}
-			if _, err := w.stores.Querier("b", "10s", 0, base); !errors.As(err, &broken) || !strings.HasPrefix(err.Error(), "read store 10s of tenant b: ") {
+			if _, err := w.stores.Querier("b", "10s", 0, base); !errors.As(err, &broken) ||
+				!strings.HasPrefix(err.Error(), "read store 10s of tenant b: ") {
 				t.Errorf("a query of it: %v", err)
 			}
 			if err := w.writeTo(t.Context(), "a", "a@40=4"); err != nil {
@@ -172,7 +176,8 @@ func TestBrokenNamesEachStore(t *testing.T) {
 					w.open()
 				}
 				found := w.stores.Broken()
-				if len(found) != 1 || found[0].Tenant != tenant || found[0].Store != kind || found[0].Open || !strings.Contains(found[0].WayOut, "move the file "+inTheWay+" away") {
+				if len(found) != 1 || found[0].Tenant != tenant || found[0].Store != kind || found[0].Open ||
+					!strings.Contains(found[0].WayOut, "move the file "+inTheWay+" away") {
 					t.Errorf("tenant %s, store %s, while running %t: %v", tenant, kind, running, found)
 				}
 			}
@@ -196,7 +201,8 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 		{
 			"a file takes its place",
 			func(w *world) error {
-				return errors.Join(os.Rename(w.store10s("b"), filepath.Join(w.dir, "away")), os.WriteFile(w.store10s("b"), nil, 0o600))
+				return errors.Join(os.Rename(w.store10s("b"), filepath.Join(w.dir, "away")),
+					os.WriteFile(w.store10s("b"), nil, 0o600))
 			},
 			func(w *world) error {
 				return errors.Join(os.Remove(w.store10s("b")), os.Rename(filepath.Join(w.dir, "away"), w.store10s("b")))
@@ -232,7 +238,8 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 			}
 		}
 		found := w.stores.Broken()
-		if len(found) != 1 || !found[0].Open || found[0].Tenant != "b" || found[0].Store != "10s" || !strings.Contains(found[0].WayOut, "move the directory back to "+w.store10s("b")) || w.broken("b", "10s") != 1 {
+		if len(found) != 1 || !found[0].Open || found[0].Tenant != "b" || found[0].Store != "10s" ||
+			!strings.Contains(found[0].WayOut, "move the directory back to "+w.store10s("b")) || w.broken("b", "10s") != 1 {
 			t.Errorf("%s: %v, metric %v", c.name, found, w.broken("b", "10s"))
 		}
 		if n := strings.Count(w.log.String(), "a store that is open is broken"); n != 1 {
@@ -405,8 +412,9 @@ func TestAnOpeningThatHangs(t *testing.T) {
 	stop, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	stopping := w.stores
-	w.open()                                                                                   // so that the test's end has a world to close
-	if err := stopping.Close(stop); err == nil || !strings.Contains(err.Error(), "tenant b") { // it returns, and says what it left open
+	w.open() // so that the test's end has a world to close
+	// It returns, and says what it left open.
+	if err := stopping.Close(stop); err == nil || !strings.Contains(err.Error(), "tenant b") {
 		t.Errorf("a stop: %v", err)
 	}
 
@@ -440,7 +448,8 @@ func TestWhatARepairCutsOff(t *testing.T) {
 		cut     []string // the missing segments
 		left    string
 	}{
-		{"in the middle of all", "00000001", func(size int) int { return size / 2 }, []string{"00000001", "00000002"}, "a@10=1 b@10=1"},
+		{"in the middle of all", "00000001", func(size int) int { return size / 2 }, []string{"00000001", "00000002"},
+			"a@10=1 b@10=1"},
 		{"in the newest", "00000002", func(int) int { return 12 }, []string{"00000002"}, "a@10=1 a@20=2 b@10=1 b@20=2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

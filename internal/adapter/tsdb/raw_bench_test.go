@@ -20,16 +20,21 @@ func bodies(b *testing.B, v2 bool, series, size int, t int64) (all [][]byte) {
 		var two writev2.Request
 		symbols := writev2.NewSymbolTable()
 		for i := from; i < min(from+size, series); i++ {
-			ls := []string{"__name__", fmt.Sprint("http_requests_", i%50, "_total"), "code", "200", "handler", fmt.Sprint("/api/v1/", i%40),
-				"instance", fmt.Sprintf("10.0.%d.%d:9090", i%7, i%250), "job", "api-server", "method", "get", "pod", fmt.Sprintf("api-server-%08x", i)}
+			ls := []string{
+				"__name__", fmt.Sprint("http_requests_", i%50, "_total"), "code", "200",
+				"handler", fmt.Sprint("/api/v1/", i%40), "instance", fmt.Sprintf("10.0.%d.%d:9090", i%7, i%250),
+				"job", "api-server", "method", "get", "pod", fmt.Sprintf("api-server-%08x", i),
+			}
 			var pairs []prompb.Label
 			var refs []uint32
 			for j := 0; j < len(ls); j += 2 {
 				pairs = append(pairs, prompb.Label{Name: ls[j], Value: ls[j+1]})
 				refs = append(refs, symbols.Symbolize(ls[j]), symbols.Symbolize(ls[j+1]))
 			}
-			one.Timeseries = append(one.Timeseries, prompb.TimeSeries{Labels: pairs, Samples: []prompb.Sample{{Timestamp: t, Value: float64(i)}}})
-			two.Timeseries = append(two.Timeseries, writev2.TimeSeries{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: t, Value: float64(i)}}})
+			one.Timeseries = append(one.Timeseries,
+				prompb.TimeSeries{Labels: pairs, Samples: []prompb.Sample{{Timestamp: t, Value: float64(i)}}})
+			two.Timeseries = append(two.Timeseries,
+				writev2.TimeSeries{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: t, Value: float64(i)}}})
 		}
 		two.Symbols = symbols.Symbols()
 		body, err := one.Marshal()

@@ -33,8 +33,10 @@ import (
 // plain are terms that take labels unchanged, drop series called dropped, and refuse those
 // called refused, because nothing is left of their name.
 var plain = write.Terms{Rules: labelrules.Rules{Relabel: []*relabel.Config{
-	{Action: relabel.Drop, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("dropped"), NameValidationScheme: model.UTF8Validation},
-	{Action: relabel.Replace, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("refused"), TargetLabel: "__name__", NameValidationScheme: model.UTF8Validation},
+	{Action: relabel.Drop, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("dropped"),
+		NameValidationScheme: model.UTF8Validation},
+	{Action: relabel.Replace, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("refused"),
+		TargetLabel: "__name__", NameValidationScheme: model.UTF8Validation},
 }}}
 
 // rawSample is a sample of a request in words: see requestOf.
@@ -237,19 +239,25 @@ func TestRawConflicts(t *testing.T) {
 		{"another value at the newest time", []string{"a@10=1", "a@10=2"}, "10=1", 1, outcome.Duplicate, 1},
 		{"another value in one request", []string{"a@10=1 a@10=2"}, "10=1", 1, outcome.Duplicate, 1},
 		{"another value in one commit", []string{"a@10=1 | a@10=2"}, "10=1", 1, outcome.Duplicate, 1},
-		{"another value at an older time, which tsdb would let replace the first", []string{"a@10=1 a@20=2", "a@10=3"}, "10=1 20=2", 2, outcome.Duplicate, 1},
+		{"another value at an older time, which tsdb would let replace the first", []string{"a@10=1 a@20=2", "a@10=3"},
+			"10=1 20=2", 2, outcome.Duplicate, 1},
 		{"a repeat at an older time", []string{"a@10=1 a@20=2", "a@10=1"}, "10=1 20=2", 3, 0, 0},
 		{"out of order", []string{"a@20=2", "a@10=1"}, "10=1 20=2", 2, 0, 0},
 		{"out of order in one request", []string{"a@20=2 a@10=1"}, "10=1 20=2", 2, 0, 0},
 		{"out of order in one commit, twice", []string{"a@20=2 | a@10=1 | a@10=1"}, "10=1 20=2", 3, 0, 0},
-		{"out of order in one commit, with another value", []string{"a@20=2 | a@10=1 | a@10=7"}, "10=1 20=2", 2, outcome.Duplicate, 1},
-		{"a backlog in the order of time", []string{"a@50=5", "a@10=1 a@20=2 a@30=3", "a@20=2"}, "10=1 20=2 30=3 50=5", 5, 0, 0},
-		{"a backlog against the order of time", []string{"a@50=5", "a@30=3 a@20=2 a@30=4"}, "20=2 30=3 50=5", 3, outcome.Duplicate, 1},
+		{"out of order in one commit, with another value", []string{"a@20=2 | a@10=1 | a@10=7"},
+			"10=1 20=2", 2, outcome.Duplicate, 1},
+		{"a backlog in the order of time", []string{"a@50=5", "a@10=1 a@20=2 a@30=3", "a@20=2"},
+			"10=1 20=2 30=3 50=5", 5, 0, 0},
+		{"a backlog against the order of time", []string{"a@50=5", "a@30=3 a@20=2 a@30=4"},
+			"20=2 30=3 50=5", 3, outcome.Duplicate, 1},
 		{"too old for the out-of-order window", []string{"a@7200=1", "a@10=1"}, "7200=1", 1, outcome.TooOld, 1},
-		{"too old behind a sample that waits for the commit", []string{"b@7200=1 a@7200=1 a@5300=0 a@10=1"}, "7200=1", 1, outcome.TooOld, 2},
+		{"too old behind a sample that waits for the commit", []string{"b@7200=1 a@7200=1 a@5300=0 a@10=1"},
+			"7200=1", 1, outcome.TooOld, 2},
 		{"too far ahead", []string{"a@10=1 a@100000=1"}, "10=1", 1, outcome.TooFarAhead, 1},
 		{"a stale marker", []string{"a@10=1 a@20=stale", "a@20=stale"}, "10=1 20=stale", 3, 0, 0},
-		{"a value where a stale marker is", []string{"a@10=1 a@20=stale", "a@20=1"}, "10=1 20=stale", 2, outcome.Duplicate, 1},
+		{"a value where a stale marker is", []string{"a@10=1 a@20=stale", "a@20=1"},
+			"10=1 20=stale", 2, outcome.Duplicate, 1},
 		{"histograms", []string{"a@10=h1 a@20=h2", "a@10=h1 a@20=h2"}, "10=h1 20=h2", 4, 0, 0},
 		{"another histogram", []string{"a@10=h1 a@20=h2", "a@10=h7 a@20=h7"}, "10=h1 20=h2", 2, outcome.Duplicate, 2},
 		{"a histogram where a float is", []string{"a@10=1", "a@10=h1"}, "10=1", 1, outcome.Duplicate, 1},
@@ -259,7 +267,8 @@ func TestRawConflicts(t *testing.T) {
 		{"floats and histograms in one message", []string{"a@10=1 a@20=h2 a@30=3 a@40=h4"}, "10=1 20=h2 30=3 40=h4", 4, 0, 0},
 		{"a float and a histogram at one time", []string{"a@10=h1 a@20=2 a@20=h2"}, "10=h1 20=2", 2, outcome.Duplicate, 1},
 		{"a bad histogram among floats", []string{"a@10=1 a@20=h2! a@30=3"}, "10=1 30=3", 2, outcome.BadHistogram, 1},
-		{"two spellings in one commit", []string{"a@10=1 a'@20=2 | a@20=2 a'@10=1 | a'@20=3"}, "10=1 20=2", 4, outcome.Duplicate, 1},
+		{"two spellings in one commit", []string{"a@10=1 a'@20=2 | a@20=2 a'@10=1 | a'@20=3"},
+			"10=1 20=2", 4, outcome.Duplicate, 1},
 		{"two spellings are one series", []string{"a@10=1 a'@10=1", "a'@10=2 a@20=2"}, "10=1 20=2", 3, outcome.Duplicate, 1},
 		{"the zero at which counting began", []string{"a@20=5/10 a@30=7/10"}, "10=0 20=5 30=7", 2, 0, 0},
 		{"counting began before what is there", []string{"a@20=5", "a@30=7/10"}, "20=5 30=7", 2, 0, 0},
@@ -268,14 +277,18 @@ func TestRawConflicts(t *testing.T) {
 		{"counting began long ago, when nothing may be written any more", []string{"a@7200=5/10"}, "7200=5", 1, 0, 0},
 		{"a histogram's zero", []string{"a@20=h5/10"}, "10=h0 20=h5", 1, 0, 0},
 		{"a bad histogram's zero, which stayed when it was refused", []string{"a@20=h5!/10"}, "", 0, outcome.BadHistogram, 1},
-		{"a bad histogram's zero, in a series that is known", []string{"a@10=h5", "a@30=h1!/20"}, "10=h5", 1, outcome.BadHistogram, 1},
-		{"a bad histogram leaves its zero to the next", []string{"a@20=h5!/10 a@30=h6/10"}, "10=h0 30=h6", 1, outcome.BadHistogram, 1},
+		{"a bad histogram's zero, in a series that is known", []string{"a@10=h5", "a@30=h1!/20"},
+			"10=h5", 1, outcome.BadHistogram, 1},
+		{"a bad histogram leaves its zero to the next", []string{"a@20=h5!/10 a@30=h6/10"},
+			"10=h0 30=h6", 1, outcome.BadHistogram, 1},
 		{"the zero of a sample that is too old", []string{"b@7200=1", "a@20=5/10 a@30=h5/10"}, "", 0, outcome.TooOld, 2},
-		{"the zero of one that is too old, in a series that is known", []string{"a@10=1 b@7200=1", "a@30=5/20"}, "10=1", 1, outcome.TooOld, 1},
+		{"the zero of one that is too old, in a series that is known", []string{"a@10=1 b@7200=1", "a@30=5/20"},
+			"10=1", 1, outcome.TooOld, 1},
 		{"a zero that is too old, of a sample that is not", []string{"b@7200=1", "a@3700=5/3500"}, "3700=5", 1, 0, 0},
 		{"the zero of a sample that is too far ahead", []string{"a@100000=5/99990"}, "", 0, outcome.TooFarAhead, 1},
 		{"the zero of another value", []string{"a@20=5", "a@20=6/15"}, "20=5", 1, outcome.Duplicate, 1},
-		{"a bad histogram where a good one is", []string{"a@10=h5 a@20=h6", "a@10=h5! a@20=h7!"}, "10=h5 20=h6", 2, outcome.Duplicate, 2},
+		{"a bad histogram where a good one is", []string{"a@10=h5 a@20=h6", "a@10=h5! a@20=h7!"},
+			"10=h5 20=h6", 2, outcome.Duplicate, 2},
 		{"a zero is no sample of the sender's", []string{"a@20=5/10", "a@10=3"}, "10=0 20=5", 1, outcome.Duplicate, 1},
 		{"a rule drops it", []string{"dropped@10=1 a@10=1 dropped@20=1", "dropped@20=1"}, "10=1", 1, 0, 0},
 		{"a rule refuses it", []string{"refused@10=1 a@10=1", "refused@20=1"}, "10=1", 1, outcome.BadLabels, 2},
@@ -290,7 +303,8 @@ func TestRawConflicts(t *testing.T) {
 		}
 		delete := strings.Count(strings.Join(c.requests, " "), "b@")
 		written := total.Written.Total() - delete
-		if got := w.raw()["a"]; got != c.want || written != c.written || total.Refused[c.refused].Total() != c.count || total.AllRefused().Total() != c.count {
+		if got := w.raw()["a"]; got != c.want || written != c.written || total.Refused[c.refused].Total() != c.count ||
+			total.AllRefused().Total() != c.count {
 			t.Errorf("%s: stored %q, want %q; %d written, want %d; %s", c.why, got, c.want, written, c.written, total.Text())
 		}
 		before := w.raw()["a"]
@@ -382,7 +396,8 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 				}
 			}
 			if found != r.outcome.Written || found.Total()+r.outcome.AllRefused().Total() != len(r.samples) {
-				t.Fatalf("seed %d: %d of %d samples are there, the answer was %d written: %s", seed, found.Total(), len(r.samples), r.outcome.Written.Total(), r.outcome.Text())
+				t.Fatalf("seed %d: %d of %d samples are there, the answer was %d written: %s", seed, found.Total(), len(r.samples),
+					r.outcome.Written.Total(), r.outcome.Text())
 			}
 		}
 		w.close()
@@ -430,7 +445,8 @@ func TestMetadataThatComesLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		heard += len(r.Described)
-		if want := min(1, max(0, i-1)); heard != want || len(r.Described) > 0 && r.Described[0] != (write.Description{Metric: "a", Metadata: r.Series[0].Metadata}) {
+		if want := min(1, max(0, i-1)); heard != want || len(r.Described) > 0 &&
+			r.Described[0] != (write.Description{Metric: "a", Metadata: r.Series[0].Metadata}) {
 			t.Fatalf("request %d: %+v, and %d in all, want %d", i, r.Described, heard, want)
 		}
 	}
@@ -446,7 +462,8 @@ func TestMaxSeries(t *testing.T) {
 	if r.Outcome.Written.Samples != 3 || r.Outcome.Refused[outcome.TooManySeries].Samples != 2 {
 		t.Errorf("%+v", r.Outcome)
 	}
-	if text := r.Outcome.Text(); !strings.Contains(text, `{__name__="c", host="h"}`) || !strings.Contains(text, "allows 2") {
+	if text := r.Outcome.Text(); !strings.Contains(text, `{__name__="c", host="h"}`) ||
+		!strings.Contains(text, "allows 2") {
 		t.Error(text)
 	}
 	if got := w.raw(); got["a"] != "10=1 20=1" || got["c"] != "" {
@@ -618,7 +635,8 @@ func TestRawExemplars(t *testing.T) {
 	refs := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("a")}
 	trace := []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize("x")}
 	long := []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize(strings.Repeat("x", 200))}
-	m := writev2.Request{Timeseries: []writev2.TimeSeries{{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: base, Value: 1}},
+	m := writev2.Request{Timeseries: []writev2.TimeSeries{{LabelsRefs: refs,
+		Samples: []writev2.Sample{{Timestamp: base, Value: 1}},
 		Exemplars: []writev2.Exemplar{
 			{LabelsRefs: trace, Value: 1, Timestamp: base},
 			{LabelsRefs: trace, Value: 1, Timestamp: base},
@@ -637,7 +655,8 @@ func TestRawExemplars(t *testing.T) {
 		if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
 			t.Fatal(err)
 		}
-		if r.Outcome.Written != (outcome.Counts{Samples: 1, Exemplars: 2}) || r.Outcome.Refused[outcome.BadExemplar].Exemplars != 2 {
+		if r.Outcome.Written != (outcome.Counts{Samples: 1, Exemplars: 2}) ||
+			r.Outcome.Refused[outcome.BadExemplar].Exemplars != 2 {
 			t.Errorf("%+v", r.Outcome)
 		}
 	}
@@ -679,9 +698,11 @@ func TestLabelsOfExemplars(t *testing.T) {
 				refs = append(refs, symbols.Symbolize(c.labels[i]), symbols.Symbolize(c.labels[i+1]))
 			}
 			one := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "a"}},
-				Samples: []prompb.Sample{{Timestamp: base, Value: 1}}, Exemplars: []prompb.Exemplar{{Labels: pairs, Timestamp: base}}}}}
+				Samples:   []prompb.Sample{{Timestamp: base, Value: 1}},
+				Exemplars: []prompb.Exemplar{{Labels: pairs, Timestamp: base}}}}}
 			two := writev2.Request{Timeseries: []writev2.TimeSeries{{LabelsRefs: name,
-				Samples: []writev2.Sample{{Timestamp: base, Value: 1}}, Exemplars: []writev2.Exemplar{{LabelsRefs: refs, Timestamp: base}}}},
+				Samples:   []writev2.Sample{{Timestamp: base, Value: 1}},
+				Exemplars: []writev2.Exemplar{{LabelsRefs: refs, Timestamp: base}}}},
 				Symbols: symbols.Symbols()}
 			r := newRequest(&plain)
 			body, err := one.Marshal()
@@ -704,7 +725,8 @@ func TestLabelsOfExemplars(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			results, err := q.Select(base-1, base+1, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")})
+			results, err := q.Select(base-1, base+1,
+				[]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -713,7 +735,8 @@ func TestLabelsOfExemplars(t *testing.T) {
 				got += result.Exemplars[0].Labels.String()
 			}
 			refused := r.Outcome.Refused[outcome.BadExemplar].Exemplars == 1
-			if got != c.want || r.Outcome.Written.Samples != 1 || refused != (c.cause != "") || !strings.HasSuffix(r.Outcome.Text(), c.cause) {
+			if got != c.want || r.Outcome.Written.Samples != 1 || refused != (c.cause != "") ||
+				!strings.HasSuffix(r.Outcome.Text(), c.cause) {
 				t.Errorf("%s, version 2 %v: kept %q, want %q; %+v %s", c.why, v2, got, c.want, r.Outcome.Written, r.Outcome.Text())
 			}
 		}
@@ -870,8 +893,10 @@ func (w *world) pushExemplar(name, trace string, t int64) {
 	w.t.Helper()
 	symbols := writev2.NewSymbolTable()
 	m := writev2.Request{Timeseries: []writev2.TimeSeries{{
-		LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize(name)}, Samples: []writev2.Sample{{Timestamp: t, Value: 1}},
-		Exemplars: []writev2.Exemplar{{LabelsRefs: []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize(trace)}, Value: 1, Timestamp: t}},
+		LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize(name)},
+		Samples:    []writev2.Sample{{Timestamp: t, Value: 1}},
+		Exemplars: []writev2.Exemplar{{LabelsRefs: []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize(trace)},
+			Value: 1, Timestamp: t}},
 	}}}
 	m.Symbols = symbols.Symbols()
 	body, err := m.Marshal()

@@ -20,7 +20,8 @@ func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 		w.write(text)
 	}
 	refs := w.stores.tenants[tenant.Default]["10s"].db.references
-	if n := len(refs.of); n != 2*fewReferences+1 || refs.of[w.series["lives"]] == nil || refs.of[w.series["s3_7"]] == nil || refs.of[w.series["s0_7"]] != nil {
+	if n := len(refs.of); n != 2*fewReferences+1 || refs.of[w.series["lives"]] == nil ||
+		refs.of[w.series["s3_7"]] == nil || refs.of[w.series["s0_7"]] != nil {
 		t.Errorf("%d references of %d series; half of them ended over an hour before the last sweep", n, 4*fewReferences+1)
 	}
 	for _, step := range []struct{ write, want string }{
@@ -56,7 +57,8 @@ func TestReferencesFollowTheOrderOfWrites(t *testing.T) {
 			t.Errorf("after %s the series behind a is not %q", step.write, step.next)
 		}
 	}
-	if got, want := w.stored(tenant.Default, "10s"), "a@0=1 a@10=2 a@20=3 a@30=4 b@0=1 b@10=2 b@20=3 b@30=4 c@0=1 c@10=2 c@20=3 c@30=4"; strings.Join(strings.Fields(got), " ") != want {
+	if got, want := w.stored(tenant.Default, "10s"), "a@0=1 a@10=2 a@20=3 a@30=4 b@0=1 b@10=2 b@20=3 b@30=4 c@0=1 "+
+		"c@10=2 c@20=3 c@30=4"; strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("stored %s; want %s", got, want)
 	}
 }

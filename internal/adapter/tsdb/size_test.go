@@ -55,7 +55,9 @@ func BenchmarkDisk(b *testing.B) {
 
 // twoHours writes tiles of 500 series and returns the bytes that a sample of them takes in a
 // block and in the WAL.
-func twoHours(b *testing.B, next func(*float64, *histogram.FloatHistogram) (float64, *histogram.FloatHistogram)) (block, wal float64) {
+func twoHours(
+	b *testing.B, next func(*float64, *histogram.FloatHistogram) (float64, *histogram.FloatHistogram),
+) (block, wal float64) {
 	b.Helper()
 	stores, samples := benchmarkStores(b, 500)
 	values := make([]float64, len(samples))

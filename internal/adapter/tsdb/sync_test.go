@@ -61,7 +61,8 @@ func TestAFailedSyncIsTriedAgain(t *testing.T) {
 	w.write("b@10=1")
 	disk := errors.New("the disk is gone")
 	w.stores.fsync = func(string) error { return disk }
-	if err := w.stores.Sync(t.Context()); !errors.Is(err, disk) || !strings.Contains(err.Error(), "store 10s of tenant default") {
+	if err := w.stores.Sync(t.Context()); !errors.Is(err, disk) ||
+		!strings.Contains(err.Error(), "store 10s of tenant default") {
 		t.Errorf("error %v", err)
 	}
 	if got, err := w.syncs(); len(got) == 0 || err != nil {

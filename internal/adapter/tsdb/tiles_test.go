@@ -43,7 +43,8 @@ func TestWrite(t *testing.T) {
 			[]string{"a@10=1 a@20=2", "stored 2", "a@10=1 a@20=2 a@30=3", "stored 1, repeated 2"},
 			"a@10=1 a@20=2 a@30=3"},
 		{"two values at a time that their sender chose are the sender's affair, and the first stays",
-			[]string{"a@10=1T a@20=1", "stored 2", "a@10=2T a@10=1T b@10=1", "stored 1, repeated 1, duplicate 1", "a@20=2T", "duplicate 1"},
+			[]string{"a@10=1T a@20=1", "stored 2", "a@10=2T a@10=1T b@10=1", "stored 1, repeated 1, duplicate 1", "a@20=2T",
+				"duplicate 1"},
 			"a@10=1 a@20=1 b@10=1"},
 		{"NaN equals itself here",
 			[]string{"a@10=NaN", "stored 1", "a@10=NaN", "repeated 1"},
@@ -114,7 +115,8 @@ func TestWrite(t *testing.T) {
 			[]string{"a@10=1 a@20=2", "stored 2", "restart", "a@10=3 a@20=3", "conflicts 2"},
 			"a@10=1 a@20=2"},
 		{"after a restart what was out of order comes again",
-			[]string{"a@100=1", "stored 1", "a@10=2 b@10=h1", "stored 2", "restart", "a@10=2 b@10=h1", "repeated 2", "a@10=3", "conflicts 1"},
+			[]string{"a@100=1", "stored 1", "a@10=2 b@10=h1", "stored 2", "restart", "a@10=2 b@10=h1", "repeated 2", "a@10=3",
+				"conflicts 1"},
 			"a@10=2 a@100=1 b@10=h1"},
 		{"a series that returns repeats itself",
 			[]string{"a@10=1", "stored 1", "b@100=1", "stored 1", "return", "a@10=1 a@20=2", "stored 1, repeated 1"},
@@ -126,7 +128,8 @@ func TestWrite(t *testing.T) {
 			[]string{"a+@10=1 a@20=1", "stored 2", "a@10=2 a+@20=2", "stored 2", "a@10=2 a+@10=2", "repeated 1, conflicts 1"},
 			"a@10=2 a@20=1 a+@10=1 a+@20=2"},
 		{"a series that returns after a restart contradicts itself",
-			[]string{"a@10=1", "stored 1", "restart", "a@20=2", "stored 1", "return", "a@20=1 a@10=1", "repeated 1, conflicts 1"},
+			[]string{"a@10=1", "stored 1", "restart", "a@20=2", "stored 1", "return", "a@20=1 a@10=1",
+				"repeated 1, conflicts 1"},
 			"a@10=1 a@20=2"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -194,8 +197,10 @@ func TestWriteLeavesHistogramsAlone(t *testing.T) {
 	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples); err != nil {
 		t.Fatal(err)
 	}
-	if got := samples[1].H; !slices.Equal(got.PositiveSpans, want.PositiveSpans) || !slices.Equal(got.PositiveBuckets, want.PositiveBuckets) {
-		t.Errorf("the histogram became %v %v; it was %v %v", got.PositiveSpans, got.PositiveBuckets, want.PositiveSpans, want.PositiveBuckets)
+	if got := samples[1].H; !slices.Equal(got.PositiveSpans, want.PositiveSpans) ||
+		!slices.Equal(got.PositiveBuckets, want.PositiveBuckets) {
+		t.Errorf("the histogram became %v %v; it was %v %v", got.PositiveSpans, got.PositiveBuckets, want.PositiveSpans,
+			want.PositiveBuckets)
 	}
 }
 
@@ -266,7 +271,8 @@ func TestWriteFails(t *testing.T) {
 	w.stores.Look()
 	ill := w.stores.Broken()
 	limit(unlimited)
-	if len(ill) != 1 || !ill[0].Open || ill[0].Tenant != tenant.Default || ill[0].Store != "10s" || !strings.Contains(ill[0].Error(), "its disk still takes none") {
+	if len(ill) != 1 || !ill[0].Open || ill[0].Tenant != tenant.Default || ill[0].Store != "10s" ||
+		!strings.Contains(ill[0].Error(), "its disk still takes none") {
 		t.Errorf("an open store whose disk takes nothing: %v", ill)
 	}
 	if first == nil || !strings.Contains(first.Error(), "file too large") {
@@ -313,7 +319,8 @@ func TestWriteFails(t *testing.T) {
 	w.dir = later
 	w.open()
 	if after := w.stored(tenant.Default, "10s"); after != before || len(strings.Fields(after)) != len(samples)+2 {
-		t.Errorf("after the restart %d samples; %d were acknowledged", len(strings.Fields(after)), len(strings.Fields(before)))
+		t.Errorf("after the restart %d samples; %d were acknowledged", len(strings.Fields(after)),
+			len(strings.Fields(before)))
 	}
 }
 
@@ -387,7 +394,8 @@ func BenchmarkSmallDatabase(b *testing.B) {
 
 func benchmarkStores(tb testing.TB, series int) (*Stores, []tile.Sample) {
 	now := func() time.Time { return time.UnixMilli(base).AddDate(10, 0, 0) }
-	stores, err := Open(DefaultConfig(), tb.TempDir(), now, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	stores, err := Open(DefaultConfig(), tb.TempDir(), now, prometheus.NewRegistry(),
+		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		tb.Fatal(err)
 	}

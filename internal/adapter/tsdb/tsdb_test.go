@@ -467,7 +467,8 @@ func TestConcurrent(t *testing.T) {
 	for i := range writers {
 		wg.Go(func() {
 			for _, samples := range all[i] {
-				if st, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples); err != nil || st.Stored.Samples != 1 {
+				if st, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples); err != nil ||
+					st.Stored.Samples != 1 {
 					t.Errorf("%+v, %v", st, err)
 				}
 			}
@@ -495,7 +496,8 @@ func TestValidate(t *testing.T) {
 	for _, p := range (Config{OutOfOrder: -1, Exemplars: -1, MaxOpen: -1, WALCompression: "lz4"}).Validate() {
 		keys = append(keys, p.Key)
 	}
-	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants", "pending", "idle", "max_open", "wal_compression"}
+	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants",
+		"pending", "idle", "max_open", "wal_compression"}
 	if !slices.Equal(keys, want) {
 		t.Errorf("problems with %v; want %v", keys, want)
 	}
@@ -506,7 +508,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(DefaultConfig(), file, time.Now, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	_, err := Open(DefaultConfig(), file, time.Now, prometheus.NewRegistry(),
+		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("error %v does not name %s", err, file)
 	}

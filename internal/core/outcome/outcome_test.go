@@ -28,19 +28,28 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 	}{
 		{"an empty request is a success", nil, http.StatusNoContent, 0, "", ""},
 		{"all was written", []func(*Outcome){written(Counts{Samples: 2})}, http.StatusNoContent, 0, "", ""},
-		{"dropping is what the configuration wants", []func(*Outcome){func(o *Outcome) { o.Dropped.Samples = 3 }}, http.StatusNoContent, 0, "", ""},
-		{"no room for an exemplar is no mistake", []func(*Outcome){func(o *Outcome) { o.NotKept = 3 }}, http.StatusNoContent, 0, "", ""},
-		{"a mistake in one sample of many", []func(*Outcome){written(Counts{Samples: 9}), refuse(Duplicate, Counts{Samples: 1})},
-			http.StatusBadRequest, 1, `1 of 10 were refused (1 duplicate), everything else was written; the first is up{job="a"}: the cause`, ""},
-		{"a limit alone", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 2, Histograms: 1})}, http.StatusTooManyRequests, 3, "3 too_many_series", ""},
-		{"a mistake goes before a limit, since it must not be retried", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
+		{"dropping is what the configuration wants", []func(*Outcome){func(o *Outcome) { o.Dropped.Samples = 3 }},
+			http.StatusNoContent, 0, "", ""},
+		{"no room for an exemplar is no mistake", []func(*Outcome){func(o *Outcome) { o.NotKept = 3 }}, http.StatusNoContent,
+			0, "", ""},
+		{"a mistake in one sample of many",
+			[]func(*Outcome){written(Counts{Samples: 9}), refuse(Duplicate, Counts{Samples: 1})},
+			http.StatusBadRequest, 1,
+			`1 of 10 were refused (1 duplicate), everything else was written; the first is up{job="a"}: the cause`, ""},
+		{"a limit alone", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 2, Histograms: 1})},
+			http.StatusTooManyRequests, 3, "3 too_many_series", ""},
+		{"a mistake goes before a limit, since it must not be retried",
+			[]func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
 			http.StatusBadRequest, 2, "(1 too_old, 1 too_many_series)", ""},
 		{"a series without samples counts as one", []func(*Outcome){written(Counts{Samples: 9}), refuse(NoSamples, Counts{})},
 			http.StatusBadRequest, 0, "1 of 10 were refused (1 no_samples)", ""},
-		{"a series without samples and with a mistake, beside a limit", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(BadLabels, Counts{})},
+		{"a series without samples and with a mistake, beside a limit",
+			[]func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(BadLabels, Counts{})},
 			http.StatusBadRequest, 1, "(1 bad_labels, 1 too_many_series)", ""},
-		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
-		{"an increment that cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
+		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest,
+			0, "1 bad_exemplar", ""},
+		{"an increment that cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1,
+			"1 delta", ""},
 		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {
 			o.Refuse(TooLongLabel, Counts{Samples: 1})
 			o.Tell(strings.Repeat("é", 1000)+"end", errors.New("the cause"))
@@ -58,7 +67,8 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		all := o.AllRefused()
 		all.Add(o.Written)
 		rejected, message := o.OTLP(all.Samples+all.Histograms, all.Samples+all.Histograms)
-		if status != c.remoteWrite || rejected != c.rejected || text != message || !strings.Contains(text, c.text) || (c.text == "") != (text == "") ||
+		if status != c.remoteWrite || rejected != c.rejected || text != message || !strings.Contains(text, c.text) ||
+			(c.text == "") != (text == "") ||
 			c.absent != "" && strings.Contains(text, c.absent) {
 			t.Errorf("%s: remote write %d, OTLP rejects %d: %q, %q", c.why, status, rejected, text, message)
 		}
@@ -75,7 +85,8 @@ func TestPartsOfARequestAddUp(t *testing.T) {
 	c.Tell("second", errors.New("later"))
 	a.Add(&b)
 	a.Add(&c)
-	if a.Written != (Counts{Samples: 11, Histograms: 22, Exemplars: 33}) || a.Refused[TooOld].Samples != 2 || a.Dropped.Samples != 5 || a.NotKept != 6 || !strings.Contains(a.Text(), "up{") {
+	if a.Written != (Counts{Samples: 11, Histograms: 22, Exemplars: 33}) || a.Refused[TooOld].Samples != 2 ||
+		a.Dropped.Samples != 5 || a.NotKept != 6 || !strings.Contains(a.Text(), "up{") {
 		t.Errorf("%+v: %s", a, a.Text())
 	}
 }

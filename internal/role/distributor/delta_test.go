@@ -52,7 +52,8 @@ func (a *aggregator) shard(number uint16) *tile.Shard {
 		a.shards = map[uint16]*tile.Shard{}
 	}
 	if a.shards[number] == nil {
-		a.shards[number] = tile.New(&tile.Config{CounterTTL: time.Hour, GaugeTTL: time.Hour, UpDownTTL: 3 * time.Hour}, 1_700_000_000_000-10_000)
+		a.shards[number] = tile.New(&tile.Config{CounterTTL: time.Hour, GaugeTTL: time.Hour, UpDownTTL: 3 * time.Hour},
+			1_700_000_000_000-10_000)
 	}
 	return a.shards[number]
 }
@@ -208,8 +209,9 @@ func TestDeltasBecomeTotals(t *testing.T) {
 	w, a := newDeltaWorld(t, func(c *settings.Distributor) { c.OTLP.NativeHistograms = true })
 	want := map[string]string{
 		"requests_total": "7", "open": "-2",
-		"latency_bucket{1}": "0", "latency_bucket{2}": "4", "latency_bucket{+Inf}": "6", "latency_count": "6", "latency_sum": "14",
-		"size": "5 of 3 at schema 5: [4 1]",
+		"latency_bucket{1}": "0", "latency_bucket{2}": "4", "latency_bucket{+Inf}": "6", "latency_count": "6",
+		"latency_sum": "14",
+		"size":        "5 of 3 at schema 5: [4 1]",
 	}
 	const samples, histograms = 2 + 2 + 2*5, 2
 	for round := range 3 {
@@ -222,7 +224,8 @@ func TestDeltasBecomeTotals(t *testing.T) {
 		}
 	}
 	books := w.Ledger.Books().Tenants["a"].Samples
-	if books.Received != 3*(samples+histograms) || books.Tile != samples+histograms || books.Refused["repeated"] != 2*(samples+histograms) || books.Difference != 0 {
+	if books.Received != 3*(samples+histograms) || books.Tile != samples+histograms ||
+		books.Refused["repeated"] != 2*(samples+histograms) || books.Difference != 0 {
 		t.Errorf("the books: %+v", books)
 	}
 }
@@ -243,7 +246,9 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 	push(-5)
 	for _, s := range a.shards {
 		for range 2 * 360 {
-			s.Close(s.Closed()+tile.Width10s.Millis(), &tile.Config{CounterTTL: time.Hour, GaugeTTL: time.Hour, UpDownTTL: 3 * time.Hour})
+			s.Close(s.Closed()+tile.Width10s.Millis(), &tile.Config{
+				CounterTTL: time.Hour, GaugeTTL: time.Hour, UpDownTTL: 3 * time.Hour,
+			})
 			s.AllStored()
 		}
 	}
@@ -305,10 +310,14 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 		refused string // in the text
 	}{
 		{why: "a rule drops one", change: func(c *settings.Distributor) {
-			c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "b_total", Given: true}, Action: "drop"}}
+			c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"},
+				Regex: mapping.Optional{Text: "b_total", Given: true}, Action: "drop"}}
 		}, add: two, written: 1, dropped: 1},
-		{why: "a label that is too long", change: func(c *settings.Distributor) { c.MaxLabelValue = 6 }, add: two, refused: "2 too_long_label"},
-		{why: "too many series", change: func(c *settings.Distributor) { c.MaxSeries = 1 }, add: two, written: 1, refused: `(1 too_many_series), everything else was written; the first is {__name__="b_total"}: the tenant has 1 series`},
+		{why: "a label that is too long", change: func(c *settings.Distributor) { c.MaxLabelValue = 6 }, add: two,
+			refused: "2 too_long_label"},
+		{why: "too many series", change: func(c *settings.Distributor) { c.MaxSeries = 1 }, add: two, written: 1,
+			refused: `(1 too_many_series), everything else was written; ` +
+				`the first is {__name__="b_total"}: the tenant has 1 series`},
 		{why: "too far ahead", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) {
 			w.sum(to, "a", true, 1)
 			to.At(0).Sum().DataPoints().At(0).SetTimestamp(w.stamp(11 * time.Minute))
@@ -317,28 +326,34 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 			w.sum(to, "a", true, 1)
 			to.At(0).Sum().DataPoints().At(0).SetTimestamp(1)
 		}, refused: "1 too_old"},
-		{why: "a bucket beyond any number", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) {
-			m := to.AppendEmpty()
-			m.SetName("h")
-			m.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
-			p := m.ExponentialHistogram().DataPoints().AppendEmpty()
-			p.SetTimestamp(w.stamp(0))
-			p.Positive().SetOffset(1 << 20)
-			p.Positive().BucketCounts().FromRaw([]uint64{1})
-			p.SetCount(1)
-		}, refused: "1 bad_histogram"},
-		{why: "more values in buckets than it counts", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 2, 300, 300) }, refused: "its count is 2, and its buckets have 600"},
-		{why: "more values than can be counted", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 1<<63, 1<<63) }, refused: "1 bad_histogram"},
+		{why: "a bucket beyond any number", change: func(*settings.Distributor) {},
+			add: func(w *world, to pmetric.MetricSlice) {
+				m := to.AppendEmpty()
+				m.SetName("h")
+				m.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+				p := m.ExponentialHistogram().DataPoints().AppendEmpty()
+				p.SetTimestamp(w.stamp(0))
+				p.Positive().SetOffset(1 << 20)
+				p.Positive().BucketCounts().FromRaw([]uint64{1})
+				p.SetCount(1)
+			}, refused: "1 bad_histogram"},
+		{why: "more values in buckets than it counts", change: func(*settings.Distributor) {},
+			add:     func(w *world, to pmetric.MetricSlice) { w.buckets(to, 2, 300, 300) },
+			refused: "its count is 2, and its buckets have 600"},
+		{why: "more values than can be counted", change: func(*settings.Distributor) {},
+			add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 1<<63, 1<<63) }, refused: "1 bad_histogram"},
 	} {
 		w, _ := newDeltaWorld(t, c.change)
 		r := w.increments(func(to pmetric.MetricSlice) { c.add(w, to) })
 		o, err := w.PushDeltas(t.Context(), "a", r)
-		if err != nil || o.Written.Total() != c.written || o.Dropped.Total() != c.dropped || !strings.Contains(o.Text(), c.refused) || (c.refused == "") != (o.Text() == "") {
+		if err != nil || o.Written.Total() != c.written || o.Dropped.Total() != c.dropped ||
+			!strings.Contains(o.Text(), c.refused) || (c.refused == "") != (o.Text() == "") {
 			t.Errorf("%s: %v, %+v, %q", c.why, err, o, o.Text())
 		}
 		refused := o.AllRefused()
 		books := w.Ledger.Books().Tenants["a"].Samples
-		if all := uint64(c.written + c.dropped + refused.Total()); books.Received != all || books.Tile != uint64(c.written) || books.Difference != 0 {
+		if all := uint64(c.written + c.dropped + refused.Total()); books.Received != all ||
+			books.Tile != uint64(c.written) || books.Difference != 0 {
 			t.Errorf("%s: %d in all, the books: %+v", c.why, all, books)
 		}
 	}
@@ -351,11 +366,13 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 		w.sum(to, "conf", true, 7)         // conf_total
 		w.sum(to, "conf_total", false, -3) // as well
 	}
-	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 || !strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is a counter here already") {
+	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
+		!strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is a counter here already") {
 		t.Errorf("in one request: %v, %+v: %s", err, o.Written, o.Text())
 	}
 	w.now = w.now.Add(5 * time.Second)
-	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 || a.totals()["conf_total"] != "14" {
+	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
+		a.totals()["conf_total"] != "14" {
 		t.Errorf("later: %v, %+v, %v", err, o.Written, a.totals())
 	}
 }
@@ -375,7 +392,8 @@ func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 		if err != nil || o.AnyRefused() {
 			t.Fatal(err, o.Text())
 		}
-		if got := a.totals(); got["a_total"] != "11" || got["requests_total"] != "14" || got["open"] != "-4" || got["latency_count"] != "12" || got["size"] != "10 of 6 at schema 5: [8 2]" {
+		if got := a.totals(); got["a_total"] != "11" || got["requests_total"] != "14" || got["open"] != "-4" ||
+			got["latency_count"] != "12" || got["size"] != "10 of 6 at schema 5: [8 2]" {
 			t.Errorf("%v", got)
 		}
 	}
@@ -435,7 +453,8 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 		t.Errorf("%v, after it was asked %d times", err, a.asked)
 	}
 	parts := uint64(r.Counts().Samples + r.Counts().Histograms)
-	if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != parts || books.Tile != 0 || books.Difference != 0 {
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != parts || books.Tile != 0 ||
+		books.Difference != 0 {
 		t.Errorf("the books: %+v", books)
 	}
 	a.away = nil
@@ -459,13 +478,15 @@ func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 		}
 	}
 	want := []string{
-		`t {__name__="a_total"} 10.0.0.7 (otel/1) false`, `t {__name__="b_total"} 10.0.0.7 (otel/1) true`, `t {__name__="b_total"} 10.0.0.7 (otel/1) true`,
+		`t {__name__="a_total"} 10.0.0.7 (otel/1) false`, `t {__name__="b_total"} 10.0.0.7 (otel/1) true`,
+		`t {__name__="b_total"} 10.0.0.7 (otel/1) true`,
 	}
 	if !slices.Equal(w.told, want) {
 		t.Errorf("told of %q", w.told)
 	}
 	grown := w.stores.Growth()
-	if len(grown) != 1 || grown[0].Metrics[0].Name != "b_total" || !slices.Equal(grown[0].Metrics[0].Senders, []string{"10.0.0.7 (otel/1)"}) {
+	if len(grown) != 1 || grown[0].Metrics[0].Name != "b_total" ||
+		!slices.Equal(grown[0].Metrics[0].Senders, []string{"10.0.0.7 (otel/1)"}) {
 		t.Errorf("%+v", grown)
 	}
 }
@@ -501,7 +522,8 @@ func TestDeltasShareTotals(t *testing.T) {
 	if err := a.Push(t.Context(), bw.End()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.PushDeltas(t.Context(), "a", w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, 1) })); err != nil || a.totals()["a_total"] != "6" {
+	again := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, 1) })
+	if _, err := w.PushDeltas(t.Context(), "a", again); err != nil || a.totals()["a_total"] != "6" {
 		t.Errorf("%v: %v", err, a.totals())
 	}
 }

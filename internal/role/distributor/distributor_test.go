@@ -51,7 +51,8 @@ func newWorld(t *testing.T, change func(*settings.Distributor)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.stores.Close(context.Background()) })
-	w.Distributor = New(Options{Config: config, Ingester: direct{w}, Metadata: metadata.New(), Ledger: ledger.New(), Now: clock, Registry: prometheus.NewRegistry(), Logger: logger})
+	w.Distributor = New(Options{Config: config, Ingester: direct{w}, Metadata: metadata.New(), Ledger: ledger.New(),
+		Now: clock, Registry: prometheus.NewRegistry(), Logger: logger})
 	return w
 }
 
@@ -90,10 +91,12 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	}()
 	begun := time.Now()
 	var again *RetryError
-	if _, err := w.Push(ctx, "a", w.request("up")); !errors.As(err, &again) || !errors.Is(err, context.Canceled) || time.Since(begun) > patience/2 {
+	if _, err := w.Push(ctx, "a", w.request("up")); !errors.As(err, &again) || !errors.Is(err, context.Canceled) ||
+		time.Since(begun) > patience/2 {
 		t.Errorf("after %v: %v", time.Since(begun), err)
 	}
-	if _, err := w.PushDeltas(ctx, "a", w.request("up", "down")); !errors.As(err, &again) || !errors.Is(err, context.Canceled) {
+	if _, err := w.PushDeltas(ctx, "a", w.request("up", "down")); !errors.As(err, &again) ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("deltas: %v", err)
 	}
 	if n := testutil.ToFloat64(w.metrics.retries.WithLabelValues(unavailable)); n != 2 {
@@ -114,8 +117,12 @@ func (w *world) request(series ...string) *write.Incoming {
 				refs = append(refs, symbols.Symbolize(l), symbols.Symbolize(v))
 			}
 		}
-		m.Timeseries = append(m.Timeseries, writev2.TimeSeries{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: w.now.UnixMilli(), Value: 1}},
-			Metadata: writev2.Metadata{Type: writev2.Metadata_METRIC_TYPE_GAUGE, HelpRef: symbols.Symbolize("help of " + name)}})
+		m.Timeseries = append(m.Timeseries, writev2.TimeSeries{
+			LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: w.now.UnixMilli(), Value: 1}},
+			Metadata: writev2.Metadata{
+				Type: writev2.Metadata_METRIC_TYPE_GAUGE, HelpRef: symbols.Symbolize("help of " + name),
+			},
+		})
 	}
 	m.Symbols = symbols.Symbols()
 	body, err := m.Marshal()
@@ -159,7 +166,8 @@ func (w *world) series(tenant string) uint64 {
 func TestTheBooksClose(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) {
 		c.MaxLabels = 2
-		c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "secret", Given: true}, Action: "drop"}}
+		c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"},
+			Regex: mapping.Optional{Text: "secret", Given: true}, Action: "drop"}}
 	})
 	w.mustPush("a", "up", "up", "down{x=1}", "many{x=1,y=2}", "secret")
 	w.mustPush("a", "up", "{x=1}")
@@ -170,8 +178,10 @@ func TestTheBooksClose(t *testing.T) {
 	}
 	w.err = nil
 	books := w.Ledger.Books().Tenants["a"].Samples
-	want := `4 stored, 9 received, refused map[bad_labels:1 rule:1 too_many_labels:1 unavailable:1], malformed map[malformed:1], difference 0`
-	if got := fmt.Sprintf("%d stored, %d received, refused %v, malformed %v, difference %d", books.Stored, books.Received, books.Refused, books.Malformed, books.Difference); got != want {
+	want := `4 stored, 9 received, refused map[bad_labels:1 rule:1 too_many_labels:1 unavailable:1], ` +
+		`malformed map[malformed:1], difference 0`
+	if got := fmt.Sprintf("%d stored, %d received, refused %v, malformed %v, difference %d", books.Stored, books.Received,
+		books.Refused, books.Malformed, books.Difference); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("too_many_labels")); n != 1 {
@@ -185,7 +195,8 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	o := w.mustPush("a", "up{z=1,b=2}", "up{b=2,z=1}", "up{B=3,a=4}", "twice{b=1,a=1,b=1}")
 	o2 := w.mustPush("a", "up{b=2,z=1}", "up{a=4,B=3}")
-	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 || o.Refused[outcome.BadLabels].Samples != 1 {
+	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 ||
+		o.Refused[outcome.BadLabels].Samples != 1 {
 		t.Errorf("%d series, %+v, then %+v", w.series("a"), o, o2)
 	}
 	if text := o.Text(); !strings.Contains(text, "the label b occurs twice") {
@@ -216,7 +227,8 @@ func TestTooManyTenants(t *testing.T) {
 	if status != 429 || !strings.Contains(text, "store.max_tenants") || o.Refused[outcome.TooManyTenants].Samples != 2 {
 		t.Errorf("%d %s", status, text)
 	}
-	if books := w.Ledger.Books().Tenants["one-more"].Samples; books.Refused["too_many_tenants"] != 2 || books.Difference != 0 {
+	if books := w.Ledger.Books().Tenants["one-more"].Samples; books.Refused["too_many_tenants"] != 2 ||
+		books.Difference != 0 {
 		t.Errorf("%+v", books)
 	}
 	kept := false
@@ -232,7 +244,8 @@ func TestTenantsAreApart(t *testing.T) {
 		c.MaxSeries = 2
 		c.Tenants = map[string]settings.Override{"big": {MaxSeries: conf.Some(3)}}
 	})
-	if o := w.mustPush("a", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 2 || !strings.Contains(o.Text(), `__name__="s3"`) || !strings.Contains(o.Text(), "distributor.max_series allows 2") {
+	if o := w.mustPush("a", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 2 ||
+		!strings.Contains(o.Text(), `__name__="s3"`) || !strings.Contains(o.Text(), "distributor.max_series allows 2") {
 		t.Errorf("%s", o.Text())
 	}
 	if o := w.mustPush("big", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 1 {
@@ -264,10 +277,12 @@ func TestRate(t *testing.T) {
 		t.Error("a tenant within its rate is refused")
 	}
 	var again *RetryError
-	if err := w.Admit("a"); !errors.As(err, &again) || !strings.Contains(err.Error(), "more than 10 samples a second, which distributor.rate allows") {
+	if err := w.Admit("a"); !errors.As(err, &again) ||
+		!strings.Contains(err.Error(), "more than 10 samples a second, which distributor.rate allows") {
 		t.Fatalf("%v", err)
 	}
-	if again.After < 3*time.Second || again.After > 7*time.Second { // 31 samples are missing: 3.1 s, and at most as much jitter
+	// 31 samples are missing: 3.1 s, and at most as much jitter.
+	if again.After < 3*time.Second || again.After > 7*time.Second {
 		t.Errorf("to be sent again in %v", again.After)
 	}
 	w.now = w.now.Add(3 * time.Second)
@@ -309,7 +324,8 @@ func TestOneOfAPair(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) { c.HA.Replica = "replica" })
 	w.mustPush("a", "up{cluster=c,replica=1}", "s{cluster=c,replica=1}")
 	w.now = w.now.Add(time.Second)
-	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Dropped.Samples != 2 || o.Written.Samples != 0 {
+	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Dropped.Samples != 2 ||
+		o.Written.Samples != 0 {
 		t.Errorf("%+v", o)
 	}
 	if o := w.mustPush("a", "up{cluster=c}"); o.Written.Samples != 1 {
@@ -322,7 +338,8 @@ func TestOneOfAPair(t *testing.T) {
 	if n := w.series("a"); n != 2 {
 		t.Errorf("%d series: both replicas' are the same", n)
 	}
-	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 || books.Difference != 0 {
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
+		books.Difference != 0 {
 		t.Errorf("the books: %+v", books)
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 2 {
@@ -335,7 +352,8 @@ func TestReload(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.mustPush("a", "up", "down")
 	c := w.Config
-	c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "up", Given: true}, Action: "drop"}}
+	c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "up", Given: true},
+		Action: "drop"}}
 	w.Reload(c)
 	w.now = w.now.Add(time.Second)
 	if o := w.mustPush("a", "up", "down"); o.Dropped.Samples != 1 || o.Written.Samples != 1 {

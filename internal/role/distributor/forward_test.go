@@ -148,7 +148,8 @@ func TestABackendWithoutDisk(t *testing.T) {
 	w.backends(b)
 	var again *RetryError
 	o, err := w.push("a", "up")
-	if !errors.As(err, &again) || !errors.Is(err, b.err) || o.Written.Samples != 1 || strings.Contains(err.Error(), "nothing was written") {
+	if !errors.As(err, &again) || !errors.Is(err, b.err) || o.Written.Samples != 1 ||
+		strings.Contains(err.Error(), "nothing was written") {
 		t.Errorf("%v, %+v", err, o)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Stored != 1 || books.Difference != 0 {
@@ -165,10 +166,13 @@ func TestRequestsWrittenAnew(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	refs := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("a")}
 	m := writev2.Request{Timeseries: []writev2.TimeSeries{
-		{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: 5, Value: 1, StartTimestamp: 2}}, Exemplars: []writev2.Exemplar{{LabelsRefs: refs, Value: 7, Timestamp: 4}}},
+		{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: 5, Value: 1, StartTimestamp: 2}},
+			Exemplars: []writev2.Exemplar{{LabelsRefs: refs, Value: 7, Timestamp: 4}}},
 		{LabelsRefs: refs, Histograms: []writev2.Histogram{
-			writev2.FromFloatHistogram(1, 2, &histogram.FloatHistogram{Count: 1.5, ZeroCount: 0.5, Sum: 3, NegativeSpans: []histogram.Span{{Offset: -3, Length: 1}}, NegativeBuckets: []float64{1}}),
-			writev2.FromIntHistogram(1, 3, &histogram.Histogram{Schema: -53, Count: 4, ZeroCount: 0, Sum: 3, CounterResetHint: histogram.GaugeType, CustomValues: []float64{1, 2},
+			writev2.FromFloatHistogram(1, 2, &histogram.FloatHistogram{Count: 1.5, ZeroCount: 0.5, Sum: 3,
+				NegativeSpans: []histogram.Span{{Offset: -3, Length: 1}}, NegativeBuckets: []float64{1}}),
+			writev2.FromIntHistogram(1, 3, &histogram.Histogram{Schema: -53, Count: 4, ZeroCount: 0, Sum: 3,
+				CounterResetHint: histogram.GaugeType, CustomValues: []float64{1, 2},
 				PositiveSpans: []histogram.Span{{Offset: 0, Length: 2}}, PositiveBuckets: []int64{1, 2}}),
 		}},
 	}, Symbols: symbols.Symbols()}
@@ -197,14 +201,18 @@ func TestTilesAreForwarded(t *testing.T) {
 	w.backends(ten, minute)
 	a := &tile.Series{Labels: labels.FromStrings("__name__", "a")}
 	h := &tile.Series{Labels: labels.FromStrings("__name__", "h", "x", "y")}
-	fh := &histogram.FloatHistogram{Schema: 3, Count: 2.5, Sum: 7, PositiveSpans: []histogram.Span{{Offset: 1, Length: 2}}, PositiveBuckets: []float64{1, 1.5}}
-	samples := []tile.Sample{{Series: a, T: 1, V: 1}, {Series: h, T: 1, H: fh}, {Series: a, T: 2, V: 3}, {Series: h, T: 2, V: 1}}
+	fh := &histogram.FloatHistogram{Schema: 3, Count: 2.5, Sum: 7,
+		PositiveSpans: []histogram.Span{{Offset: 1, Length: 2}}, PositiveBuckets: []float64{1, 1.5}}
+	samples := []tile.Sample{{Series: a, T: 1, V: 1}, {Series: h, T: 1, H: fh}, {Series: a, T: 2, V: 3},
+		{Series: h, T: 2, V: 1}}
 	stats, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples)
 	if err != nil || stats.Stored.Samples != 4 {
 		t.Fatalf("%+v, %v", stats, err)
 	}
-	if len(ten.got) != 3 || ten.got[0] != "team __name__=a 1:1/0 2:3/0" || !strings.HasPrefix(ten.got[1], "team __name__=h x=y 1:") ||
-		!strings.Contains(ten.got[1], "PositiveCounts:[1 1.5]") || ten.got[2] != "team __name__=h x=y 2:1/0" || len(minute.got) != 0 {
+	if len(ten.got) != 3 || ten.got[0] != "team __name__=a 1:1/0 2:3/0" ||
+		!strings.HasPrefix(ten.got[1], "team __name__=h x=y 1:") ||
+		!strings.Contains(ten.got[1], "PositiveCounts:[1 1.5]") || ten.got[2] != "team __name__=h x=y 2:1/0" ||
+		len(minute.got) != 0 {
 		t.Errorf("%q, %q", ten.got, minute.got)
 	}
 	samples = samples[:0]
@@ -217,7 +225,8 @@ func TestTilesAreForwarded(t *testing.T) {
 	}
 	w.err = errors.New("our own disk")
 	ten.bodies = nil
-	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) || len(ten.bodies) != 0 {
+	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) ||
+		len(ten.bodies) != 0 {
 		t.Errorf("%v, %d requests were forwarded that are not stored", err, len(ten.bodies))
 	}
 }
@@ -237,7 +246,8 @@ func TestProbesAreNotForwarded(t *testing.T) {
 			t.Errorf("%s: %+v, %v", of, stats, err)
 		}
 	}
-	if want := []string{"freshet __name__=a 1:1/0", "team __name__=freshet_probe 1:1/0", "team __name__=a 1:1/0"}; !slices.Equal(ten.got, want) {
+	want := []string{"freshet __name__=a 1:1/0", "team __name__=freshet_probe 1:1/0", "team __name__=a 1:1/0"}
+	if !slices.Equal(ten.got, want) {
 		t.Errorf("%q, want %q", ten.got, want)
 	}
 }
@@ -247,7 +257,8 @@ func TestProbesAreNotForwarded(t *testing.T) {
 // tenants.
 func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
-	broken, other := &backend{t: t, width: tile.Width10s, err: errors.New("no space left on device")}, &backend{t: t, width: tile.Width10s}
+	broken := &backend{t: t, width: tile.Width10s, err: errors.New("no space left on device")}
+	other := &backend{t: t, width: tile.Width10s}
 	w.backends(broken, other)
 	samples := []tile.Sample{{Series: &tile.Series{Labels: labels.FromStrings("__name__", "a")}, T: 1, V: 1}}
 	stats, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples)
@@ -285,9 +296,11 @@ func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 	}
 	var got []string
 	for _, s := range m.Timeseries {
-		got = append(got, fmt.Sprintf("%v %s %s", s.Metadata.Type, m.Symbols[s.Metadata.HelpRef], m.Symbols[s.Metadata.UnitRef]))
+		got = append(got, fmt.Sprintf("%v %s %s", s.Metadata.Type, m.Symbols[s.Metadata.HelpRef],
+			m.Symbols[s.Metadata.UnitRef]))
 	}
-	want := []string{"METRIC_TYPE_HISTOGRAM How long. seconds", "METRIC_TYPE_HISTOGRAM How long. seconds", "METRIC_TYPE_UNSPECIFIED  "}
+	want := []string{"METRIC_TYPE_HISTOGRAM How long. seconds", "METRIC_TYPE_HISTOGRAM How long. seconds",
+		"METRIC_TYPE_UNSPECIFIED  "}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -297,7 +310,8 @@ func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 func TestTheKindOfTilesIsForwarded(t *testing.T) {
 	var samples []tile.Sample
 	for kind := series.Kind(0); kind <= series.LastKind; kind++ {
-		samples = append(samples, tile.Sample{Series: &tile.Series{Kind: kind, Labels: labels.FromStrings("__name__", fmt.Sprint("m", kind))}, T: 1, V: -1})
+		s := &tile.Series{Kind: kind, Labels: labels.FromStrings("__name__", fmt.Sprint("m", kind))}
+		samples = append(samples, tile.Sample{Series: s, T: 1, V: -1})
 	}
 	f, err := encodeTiles(samples)
 	if err != nil {
@@ -313,7 +327,8 @@ func TestTheKindOfTilesIsForwarded(t *testing.T) {
 	}
 	want := map[series.Kind]remotewrite.MetricType{
 		series.Counter: remotewrite.CounterType, series.Timer: remotewrite.HistogramType,
-		series.Gauge: remotewrite.GaugeType, series.Set: remotewrite.GaugeType, series.Check: remotewrite.GaugeType, series.UpDown: remotewrite.GaugeType,
+		series.Gauge: remotewrite.GaugeType, series.Set: remotewrite.GaugeType, series.Check: remotewrite.GaugeType,
+		series.UpDown: remotewrite.GaugeType,
 	}
 	for i := range r.Series {
 		if kind := series.Kind(i); r.Series[i].Metadata.Type != want[kind] {

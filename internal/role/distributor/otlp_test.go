@@ -75,7 +75,8 @@ func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("delta")); n != 3 {
 		t.Errorf("%v are counted", n)
 	}
-	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["delta"] != 3 || books.Received != 3 || books.Difference != 0 {
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["delta"] != 3 || books.Received != 3 ||
+		books.Difference != 0 {
 		t.Errorf("the books: %+v", books)
 	}
 }

@@ -144,7 +144,8 @@ func TestPushSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The first takes a second. 64 wait for it, three wait also for those.
-		if n, sum := m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum(); n != 68 || sum != 1+2*maxGroup+3*3 || len(m.Histogram.GetPositiveDelta()) == 0 {
+		if n, sum := m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum(); n != 68 || sum != 1+2*maxGroup+3*3 ||
+			len(m.Histogram.GetPositiveDelta()) == 0 {
 			t.Errorf("%d requests took %v s together, want 68 and 138, in native buckets", n, sum)
 		}
 	})
@@ -165,7 +166,8 @@ func TestATripHasTheStagesOfAPush(t *testing.T) {
 			stage.NewWatch().End(trip)
 			queued, left, ok := trip.Passed(stage.Queue)
 			entered, written, stored := trip.Passed(stage.Append)
-			if waited := time.Duration(i) * time.Second; !ok || !stored || left-queued != waited || written-entered != time.Second {
+			if waited := time.Duration(i) * time.Second; !ok || !stored || left-queued != waited ||
+				written-entered != time.Second {
 				t.Errorf("request %d waited for %v, %v and took %v, %v", i, left-queued, ok, written-entered, stored)
 			}
 		}
@@ -261,7 +263,8 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 		of := g.tenant("stuck")
 		of.mu.Lock()
 		if n := len(of.next); n > 0 || g.waiting.Load() != 1 {
-			t.Errorf("%d requests are left, and %d count as waiting; want 0 and the one that is being written", n, g.waiting.Load())
+			t.Errorf("%d requests are left, and %d count as waiting; want 0 and the one that is being written", n,
+				g.waiting.Load())
 		}
 		of.mu.Unlock()
 		close(s.stuck)
@@ -288,7 +291,8 @@ func TestGivingUpWhileItIsTaken(t *testing.T) {
 				r := write.Request{Tenant: "a", Request: new(remotewrite.Request)}
 				ctx, cancel := context.WithCancel(t.Context())
 				go cancel()
-				if err := g.Push(ctx, &r); (err == nil) != (r.Outcome.Written.Samples == 1) || err != nil && !errors.Is(err, context.Canceled) {
+				if err := g.Push(ctx, &r); (err == nil) != (r.Outcome.Written.Samples == 1) || err != nil &&
+					!errors.Is(err, context.Canceled) {
 					t.Errorf("%v, and it was written %d times", err, r.Outcome.Written.Samples)
 				}
 				r.Outcome.Written.Samples = 7 // the memory is ours again
