@@ -136,7 +136,8 @@ func (d *database) last(ctx context.Context, series labels.Labels, from int64) (
 }
 
 // read calls fn at each stored sample of one series from mint to maxt, in order of time.
-func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt int64, fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
+func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt int64,
+	fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
 	q, err := d.DB.Querier(mint, maxt)
 	if err != nil {
 		return err

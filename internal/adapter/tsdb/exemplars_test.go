@@ -68,11 +68,13 @@ func TestExemplarsOfTiles(t *testing.T) {
 			[]string{"a@30=1#cd:3@29", "stored 1, exemplars 1", "a@20=1#ab:2@19", "stored 1, exemplars 1"},
 			"a#ab:2@19 a#cd:3@29"},
 		{"long before the newest of its series it is not kept, its sample is",
-			[]string{"a@14400=1#ab:2@14399", "stored 1, exemplars 1", "a@14410=1#cd:2@1799", "stored 1, exemplars not kept 1", "a@14420=1#cd:2@1800", "stored 1, exemplars 1"}, "a#cd:2@1800 a#ab:2@14399"},
+			[]string{"a@14400=1#ab:2@14399", "stored 1, exemplars 1", "a@14410=1#cd:2@1799", "stored 1, exemplars not kept 1",
+				"a@14420=1#cd:2@1800", "stored 1, exemplars 1"}, "a#cd:2@1800 a#ab:2@14399"},
 		{"nor is one ahead of the clock, which would outlast later ones",
 			[]string{"a@10=1#ab:2@87000.001 b@10=1#cd:3@87000", "stored 2, exemplars 1, exemplars not kept 1"}, "b#cd:3@87000"},
 		{"a sample that is refused has none", []string{"a@1800=1", "stored 1", "a@-10801=2#ab:2@0", "too_old 1"}, ""},
-		{"nor has one that meets another value", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=2#cd:2@9.5", "conflicts 1"}, "a#ab:2@9"},
+		{"nor has one that meets another value", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=2#cd:2@9.5",
+			"conflicts 1"}, "a#ab:2@9"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			w := newWorld(t)

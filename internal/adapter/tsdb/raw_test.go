@@ -591,11 +591,14 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 						if r.Outcome.Refused[outcome.Duplicate].Samples == 1 { // series a has its time
 							continue
 						}
-						if old := sample[0].t < oldest; r.Outcome.Refused[outcome.TooOld].Samples == 1 != old || r.Outcome.Written.Samples == 1 == old {
-							t.Errorf("%s, window %v, %s at %d s and %d ms: too old %t, the answer is %q", c.state, window, series, second, by, old, r.Outcome.Text())
+						if old := sample[0].t < oldest; r.Outcome.Refused[outcome.TooOld].Samples == 1 != old ||
+							r.Outcome.Written.Samples == 1 == old {
+							t.Errorf("%s, window %v, %s at %d s and %d ms: too old %t, the answer is %q", c.state, window, series, second,
+								by, old, r.Outcome.Text())
 						}
 						if made := db.Head().NumSeries() - before; series != "a" && made != uint64(r.Outcome.Written.Samples) {
-							t.Errorf("%s, window %v, %d s and %d ms: %d series were made for %d samples", c.state, window, second, by, made, r.Outcome.Written.Samples)
+							t.Errorf("%s, window %v, %d s and %d ms: %d series were made for %d samples", c.state, window, second, by, made,
+								r.Outcome.Written.Samples)
 						}
 						refused += r.Outcome.Refused[outcome.TooOld].Samples
 						taken += r.Outcome.Written.Samples
@@ -859,7 +862,8 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 				samples = append(samples, rawSample{series: fmt.Sprint("s", i), t: base + 1000*int64(second), v: float64(i)})
 			}
 			r := requestOf(t, true, &plain, samples)
-			if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil || r.Outcome.Written.Samples != len(samples) {
+			if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil ||
+				r.Outcome.Written.Samples != len(samples) {
 				t.Fatalf("%v, %v", err, r.Outcome.Text())
 			}
 		}
@@ -916,7 +920,8 @@ func (w *world) pushExemplar(name, trace string, t int64) {
 func TestSeriesInMemory(t *testing.T) {
 	w := newWorld(t)
 	for tenant, text := range map[string]string{"a": "x@10=1 y@10=1", "b": "x@10=1"} {
-		if err := w.stores.WriteRequests(t.Context(), tenant, new(write.State), []*write.Request{requestOf(t, true, &plain, parseRaw(t, text))}); err != nil {
+		if err := w.stores.WriteRequests(t.Context(), tenant, new(write.State),
+			[]*write.Request{requestOf(t, true, &plain, parseRaw(t, text))}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -92,7 +92,8 @@ func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 		}
 		return s
 	}
-	s := rawSample{series: []string{"a", "a'", "b", "c", "d", "e", "f", "dropped", "refused"}[rnd.IntN(9)], v: float64(rnd.IntN(9)), h: rnd.IntN(6) == 0}
+	s := rawSample{series: []string{"a", "a'", "b", "c", "d", "e", "f", "dropped", "refused"}[rnd.IntN(9)],
+		v: float64(rnd.IntN(9)), h: rnd.IntN(6) == 0}
 	if rnd.IntN(4) == 0 {
 		s.series = fmt.Sprint("new", rnd.IntN(200))
 	}
@@ -131,7 +132,8 @@ type life struct {
 // seeds have replays, which begin in a state of the reference.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{},
-		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string]write.State, len(log)+1), state: map[string]*write.State{}}
+		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string]write.State, len(log)+1),
+		state: map[string]*write.State{}}
 	l.close()
 	l.cfg.OutOfOrder = window
 	l.open()
