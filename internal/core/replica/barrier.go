@@ -17,9 +17,9 @@ const (
 // behind waits until they have them.
 type Read struct{ Barrier, Index uint64 }
 
-// barriers are what waits for the leader to say where the order ends, and then until that is
-// applied here. One question is under way at a time, and stands for all barriers that came before
-// it.
+// barriers are the barriers that have not ended. The leader is asked for the index at which the order
+// ends, and then that index must be applied here. One question is under way at a time, for all
+// barriers that came before it.
 type barriers struct {
 	life   uint64 // random: no answer to an earlier life of this member is taken for one to this
 	number uint64 // of the last barrier
@@ -56,7 +56,7 @@ func (b *barriers) overdue() bool {
 	return b.asking && b.ticks >= askAgain
 }
 
-// ask asks the leader where the order ends. Raft drops the question if there is no leader, and the
+// ask asks the leader for the end of the order. Raft drops the question if there is no leader, and the
 // network may lose it or the answer.
 func (r *Replica) ask() {
 	b := &r.barriers
@@ -68,15 +68,15 @@ func (r *Replica) ask() {
 	}
 }
 
-// alone reports whether this member is the only voter, and does not know yet what is committed: its
-// commit index on disk may be behind what it has acknowledged. Raft would answer all the same. With
-// several voters it waits by itself.
+// alone reports whether this member is the only voter, and leads without a committed entry of its term.
+// Its commit index may then be lower than the last entry that it acknowledged before a crash. Raft
+// would answer all the same (etcd-io/raft#105). With several voters Raft waits by itself.
 func (r *Replica) alone() bool {
 	m := r.members.now
 	return r.role.Leads && !r.begun && len(m.GetVoters()) == 1 && len(m.GetVotersOutgoing()) == 0
 }
 
-// question returns what the answer must repeat.
+// question returns the bytes that the answer must repeat.
 func (b *barriers) question() []byte {
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, b.life), b.last)
 }

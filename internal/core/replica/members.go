@@ -18,7 +18,7 @@ var ErrChanging = errors.New("the members of the group are being changed already
 // not. While Leaving is not empty, a quorum of both sets is needed.
 type Members struct{ Voters, Learners, Leaving []uint64 }
 
-// members is what a replica knows of the members.
+// members are the members as a replica knows them.
 type members struct {
 	now      *raftpb.ConfState
 	proposed uint64 // index of the last entry that changes them, applied or not

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Message is what one member says to another. It may be lost, late and repeated.
+// Message goes from one member to another. It may be lost, late and repeated.
 type Message struct {
 	From, To uint64
-	Urgent   bool // small, and late behind entries: has to do with elections, leases, barriers
+	Urgent   bool // without entries: it must not wait behind them, or a leader is taken for dead
 
 	body *raftpb.Message
 }
@@ -32,8 +32,8 @@ func (m *Message) String() string {
 	return fmt.Sprintf("%v %d->%d term %d", m.body.GetType(), m.From, m.To, m.body.GetTerm())
 }
 
-// ParseMessage reads what Append wrote. It refuses what no member would say, on which the library
-// would panic. It cannot refuse a lie: peers must have proved who they are.
+// ParseMessage is the inverse of Append. It refuses messages that no member would send, since the
+// library panics on some of them. It cannot refuse a lie: peers must have proved their identity.
 func ParseMessage(b []byte) (Message, error) {
 	m := &raftpb.Message{}
 	if err := proto.Unmarshal(b, m); err != nil {
@@ -53,8 +53,8 @@ var (
 )
 
 func plausible(m *raftpb.Message) error {
-	if m.GetFrom() == raft.None || raft.IsLocalMsgTarget(m.GetFrom()) || m.GetTerm() == 0 && m.GetType() != raftpb.MsgReadIndex ||
-		m.GetTerm() != 0 && m.GetType() == raftpb.MsgReadIndex {
+	hasTerm, needsTerm := m.GetTerm() != 0, m.GetType() != raftpb.MsgReadIndex
+	if m.GetFrom() == raft.None || raft.IsLocalMsgTarget(m.GetFrom()) || hasTerm != needsTerm {
 		return errSender
 	}
 	if len(m.GetResponses()) > 0 || m.GetSnapshot() != nil {
@@ -71,7 +71,8 @@ func plausible(m *raftpb.Message) error {
 		if len(m.GetEntries()) != 1 || m.GetEntries()[0] == nil {
 			return errContext
 		}
-	case raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgTimeoutNow:
+	case raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
+		raftpb.MsgTimeoutNow:
 	default:
 		return errType
 	}
@@ -95,10 +96,10 @@ func fromLeader(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat
 }
 
-// answersOldTerm reports whether the message does nothing but tell the sender of a late one that it
-// is at a newer term. If the late one came from the present leader's last leadership, the answer has
-// the present term. Raft then takes it for an acknowledgement of entry 0, sends all entries from the
-// first on, and if that was removed, nothing any more.
+// answersOldTerm reports whether the message only tells the sender of a late heartbeat or entry that
+// there is a newer term. If that sender leads again in the newer term, Raft takes the answer for an
+// acknowledgement of entry 0. It then sends entries from the first one on; if that one was removed
+// from the log, it sends none any more.
 func answersOldTerm(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgAppResp && m.GetIndex() == 0 && !m.GetReject()
 }

@@ -7,9 +7,10 @@ var mutant mistakes
 
 type mistakes struct {
 	sendBeforeStore  bool           // an acknowledgement or a vote is sent before its write is stored
-	applyUncommitted bool           // entries are applied as soon as they come
+	applyUnstored    bool           // entries are applied as soon as they come
+	applyUncommitted bool           // a follower takes for committed all that the leader sends
 	forgetState      bool           // term, vote and commit index are not stored
-	founding         *entrylog.Base // a member whose disk was emptied begins anew under its old number
+	founding         *entrylog.Base // a member with an emptied disk begins anew under its old number
 	answerOldTerm    bool           // a proposal is answered by another leader's entry at its index
 	readUnapplied    bool           // a barrier ends before its index is applied here
 }

@@ -1,9 +1,9 @@
 // Package replica is one member's part in a group that agrees on one order of entries: a driver
 // around Raft (go.etcd.io/raft). Messages, ticks, "this is stored" and "this is applied" come in;
 // messages to send, a write to store and entries to apply go out. It has no goroutine, no clock and
-// no I/O, so a seed replays a whole group (the simulation in sim_test.go). The caller brings those:
+// no I/O, so a seed replays a whole group (sim_test.go). The caller brings those:
 //
-//	for what happens next {
+//	for each event {
 //		r.Tick(), r.Step(message), r.Propose(data), r.Stored(number) or r.Applied(index)
 //		out, err := r.Take()
 //		// send out.Messages; hand out.Write to the log, out.Apply to the state
@@ -11,16 +11,17 @@
 //
 // # Storing
 //
-// Raft offers two ways. With Ready and Advance nothing more comes out of it until the last write is
-// on disk: a slow fsync holds up heartbeats, and the others elect another leader. It also hands
-// out committed entries that this member has not stored yet. So the replica uses local messages
-// (AsyncStorageWrites): a write is under way while ticks, heartbeats and further proposals go on,
-// all that comes meanwhile becomes the next write, and only entries that are stored here are
-// applied.
+// Raft has two interfaces for this. With Ready and Advance, nothing comes out of Raft until the last
+// write is on disk: a slow fsync holds up heartbeats, and the other members elect another leader. That
+// interface also hands out committed entries that this member has not stored yet. So the replica
+// uses the other one, local messages (AsyncStorageWrites). Ticks, heartbeats and proposals go on
+// during a write, the entries that arrive meanwhile become the next write, and an entry is applied
+// only if it is stored here.
 //
-// What depends on a write (an acknowledgement, a vote) stays inside the replica until Stored is
-// told its number. So the caller may send whatever it gets at once. Requests for votes wait as well,
-// though Raft would send them: they say how long the log is, and after a crash it may be shorter.
+// A message that depends on a write, such as an acknowledgement or a vote, stays inside the replica
+// until Stored is called with the number of the write. So the caller may send all messages at once.
+// Requests for votes wait as well, though Raft would send them: they state the length of the log,
+// and after a crash the log may be shorter.
 //
 // # Elections
 //
@@ -31,12 +32,10 @@
 //
 // # Damage
 //
-// A panic of the library means that this member's log is not what it promised, or that there is a
-// mistake in the code. The member is damaged: Take returns the error from then on, and nothing else
-// happens.
+// The library panics if the log lacks entries that this member acknowledged, or if there is a bug.
+// The member is then damaged: from then on Take returns the error, and nothing else happens.
 //
-// Files: solo.go has the same for one machine, without Raft. members.go, barrier.go and message.go
-// have what their names say. Package entrylog is the log on disk.
+// Solo (solo.go) is the same for one machine, without Raft. Package entrylog is the log on disk.
 package replica
 
 import (
@@ -102,10 +101,10 @@ type Group interface {
 	Tick()                 // every TickEvery
 	Stored(number uint64)  // the Write with this number survives a power loss, and so do all before it
 	Applied(index uint64)  // the entries of Apply up to this one are applied
-	Take() (Output, error) // what is to be done now; the error is ErrDamaged, for ever
+	Take() (Output, error) // the work since the last Take; the error is ErrDamaged, for ever
 }
 
-// Output is what a member has to do.
+// Output is the work that a replica has for its caller.
 type Output struct {
 	Messages []Message
 	Write    *Write  // nil for none; after those before it
@@ -116,8 +115,8 @@ type Output struct {
 	Members  *Members // nil if they are as before
 }
 
-// Write is what is to be stored: Stored is told its number. That of a Replica is the caller's from
-// then on, who may store it beside everything else.
+// Write holds entries and state to be stored. The caller then calls Stored with its number. The
+// caller owns the Write of a Replica, so another goroutine may store it.
 type Write struct {
 	Number uint64
 	entrylog.Write
@@ -130,14 +129,14 @@ type Entry struct {
 	Own         bool   // proposed here, in the present leadership: its proposer can be answered
 }
 
-// Role is what a member is in its group.
+// Role says whether a member leads, or else who does.
 type Role struct {
 	Term   uint64
 	Leader uint64 // 0 if it is not known
 	Leads  bool
 }
 
-// Config is what a Replica needs to know.
+// Config configures a Replica.
 type Config struct {
 	ID      uint64 // of the member: never used again for another directory, or for an emptied one
 	Applied uint64 // index up to which the member's state has the entries
@@ -159,7 +158,7 @@ type Replica struct {
 
 	term, vote uint64
 	role       Role
-	begun      bool // leads, and an entry of its term is committed: so it knows what was before
+	begun      bool // leads, and an entry of its term is committed: all entries before it are, too
 	elapsed    int  // ticks since the leader was heard, or since the last election began
 	timeout    int  // ticks
 
@@ -240,7 +239,7 @@ func (r *Replica) guard(err *error) {
 	}
 }
 
-// do calls into the library, and takes what comes out of it.
+// do calls into the library, and collects its output.
 func (r *Replica) do(f func() error) (err error) {
 	if r.damaged != nil {
 		return r.damaged
@@ -268,12 +267,15 @@ func (r *Replica) Step(m Message) error {
 		return fmt.Errorf("member %d: a message for member %d", r.id, m.body.GetTo())
 	}
 	if answersOldTerm(m.body) && m.body.GetTerm() <= r.term {
-		return nil // which Raft would take for more
+		return nil // Raft would take it for an acknowledgement
 	}
 	if m.body.GetType() == raftpb.MsgReadIndex && r.alone() {
 		return nil // a learner's question: it asks again
 	}
-	_ = r.do(func() error { return r.node.Step(m.body) }) // whatever Raft does not want, it drops
+	if mutant.applyUncommitted && m.body.GetType() == raftpb.MsgApp {
+		m.body.Commit = new(m.body.GetIndex() + uint64(len(m.body.GetEntries())))
+	}
+	_ = r.do(func() error { return r.node.Step(m.body) }) // Raft drops a message that is of no use
 	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.role.Leader {
 		r.elapsed = 0
 	}
@@ -370,7 +372,8 @@ func (r *Replica) Applied(index uint64) {
 			return nil
 		}
 		r.applied = r.handed[n-1].GetIndex()
-		done := &raftpb.Message{Type: raftpb.MsgStorageApplyResp.Enum(), To: new(r.id), From: new(raft.LocalApplyThread), Entries: r.handed[:n:n]}
+		done := &raftpb.Message{Type: raftpb.MsgStorageApplyResp.Enum(),
+			To: new(r.id), From: new(raft.LocalApplyThread), Entries: r.handed[:n:n]}
 		r.handed = r.handed[n:]
 		_ = r.node.Step(done)
 		r.release()
@@ -378,7 +381,7 @@ func (r *Replica) Applied(index uint64) {
 	})
 }
 
-// pump takes what comes out of the library until nothing more does.
+// pump collects the output of the library until there is no more.
 func (r *Replica) pump() {
 	for r.node.HasReady() {
 		ready := r.node.Ready()
@@ -462,13 +465,14 @@ func (r *Replica) store(m *raftpb.Message, sync bool) {
 			w.Entries = w.Entries[:max(e.GetIndex(), w.Entries[0].Index)-w.Entries[0].Index]
 		}
 		change := e.GetType() == raftpb.EntryConfChangeV2
-		w.Entries = append(w.Entries, entrylog.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Change: change, Data: e.GetData()})
+		w.Entries = append(w.Entries, entrylog.Entry{
+			Index: e.GetIndex(), Term: e.GetTerm(), Change: change, Data: e.GetData()})
 		r.last = e.GetIndex()
 		if change {
 			r.members.proposed = r.last
 		}
-		if mutant.applyUncommitted {
-			r.out.Apply = append(r.out.Apply, Entry{Index: e.GetIndex(), Term: e.GetTerm(), Data: e.GetData(), Own: r.isOwn(e)})
+		if mutant.applyUnstored {
+			r.out.Apply = append(r.out.Apply, Entry{e.GetIndex(), e.GetTerm(), e.GetData(), r.isOwn(e)})
 		}
 	}
 	if m.Term != nil && !mutant.forgetState {
@@ -511,7 +515,7 @@ func (r *Replica) apply(entries []*raftpb.Entry) {
 		default:
 			panic(fmt.Sprintf("entry %d has type %v", e.GetIndex(), e.GetType()))
 		}
-		if !mutant.applyUncommitted {
+		if !mutant.applyUnstored {
 			r.out.Apply = append(r.out.Apply, out)
 		}
 		if r.role.Leads && !r.begun && e.GetTerm() == r.term {

@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// group is a few members without a network: what one sends, the other has.
+// group is a few members without a network: a message arrives at once.
 type group struct {
 	t       testing.TB
 	members []*member
@@ -46,7 +46,8 @@ func newGroup(t testing.TB, n int) *group {
 
 func (g *group) add(id uint64, base *entrylog.Base) *member {
 	g.t.Helper()
-	r, l, err := Open(memfs.New(), Config{ID: id, Applied: 1, New: base, Rand: rand.New(rand.NewPCG(id, 5)), Log: entrylog.Options{Mark: 7}})
+	r, l, err := Open(memfs.New(), Config{
+		ID: id, Applied: 1, New: base, Rand: rand.New(rand.NewPCG(id, 5)), Log: entrylog.Options{Mark: 7}})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func (g *group) add(id uint64, base *entrylog.Base) *member {
 	return m
 }
 
-// take does what one member wants, and returns what it has to say.
+// take does the work that one member has, and returns its messages.
 func (g *group) take(m *member) []Message {
 	g.t.Helper()
 	out, err := m.Take()
@@ -178,7 +179,7 @@ func TestPropose(t *testing.T) {
 }
 
 // A member acknowledges and applies nothing that is not on its own disk, even if the others have
-// committed it. It goes on answering heartbeats, and what comes meanwhile is one more write.
+// committed it. It goes on answering heartbeats, and the entries that arrive meanwhile are one write.
 func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -192,12 +193,12 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 		t.Errorf("applied: %q, %q, with a slow disk %q", leader.applied, others[1].applied, slow.applied)
 	}
 	writes := len(slow.writes)
-	before := len(slow.out)
 	leader.Tick()
 	for _, m := range g.take(leader) {
 		g.deliver(leader, m)
 	}
-	if said := g.take(slow); len(said) != 1 || !strings.HasPrefix(said[0].String(), "MsgHeartbeatResp") || len(slow.out) == before {
+	said := g.take(slow)
+	if len(said) != 1 || !strings.HasPrefix(said[0].String(), "MsgHeartbeatResp") {
 		t.Errorf("a heartbeat is answered with %v", said)
 	}
 	slow.slow = false
@@ -256,8 +257,8 @@ func TestVotesWaitForTheDisk(t *testing.T) {
 	g.elect()
 }
 
-// When a leadership ends, so does what it proposed: each proposal is reported lost once, and none is
-// taken for another leader's entry at its index.
+// When a leadership ends, its proposals end: each is reported lost once, and none is taken for another
+// leader's entry at its index.
 func TestProposalsEndWithTheTerm(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -291,19 +292,21 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 	}
 }
 
-// A log that is shorter than what this member has acknowledged is damage: it says so, for ever, and
+// A log without an entry that this member acknowledged is damage. The member says so, for ever, and
 // does nothing more.
 func TestDamage(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
 	m := others[0]
-	lie := &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: &leader.id, To: &m.id, Term: &m.term, Commit: new(uint64(1000))}
+	lie := &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(),
+		From: &leader.id, To: &m.id, Term: &m.term, Commit: new(uint64(1000))}
 	if err := m.Step(newMessage(lie)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
 		out, err := m.Take()
-		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "1000") || len(out.Messages) > 0 || out.Write != nil {
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "1000") ||
+			len(out.Messages) > 0 || out.Write != nil {
 			t.Errorf("%v, %+v", err, out)
 		}
 		for range 50 {
@@ -356,7 +359,7 @@ func TestFull(t *testing.T) {
 	g.propose(leader, "again")
 }
 
-// A barrier waits until there is a leader, and then until what was committed is applied here.
+// A barrier waits until there is a leader, and then until all committed entries are applied here.
 func TestBarrier(t *testing.T) {
 	g := newGroup(t, 3)
 	early, err := g.members[2].Barrier()
@@ -399,14 +402,15 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// The only voter does not know at once what it has acknowledged before a crash: its commit index needs
-// no sync. Until an entry of its new term is stored, neither its own barriers nor a learner's end.
-// TestGroupOfOne found it.
+// After a crash the commit index of the only voter may be lower than the last entry that it
+// acknowledged, since that index needs no sync. Until an entry of its new term is stored, neither its
+// own barriers end nor a learner's. TestGroupOfOne found it.
 func TestABarrierOfTheOnlyVoter(t *testing.T) {
 	g := newGroup(t, 1)
 	m := g.members[0]
 	asks := func() (answers int) {
-		question := &raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(2)), To: &m.id, Entries: []*raftpb.Entry{{Data: []byte("?")}}}
+		question := &raftpb.Message{Type: raftpb.MsgReadIndex.Enum(),
+			From: new(uint64(2)), To: &m.id, Entries: []*raftpb.Entry{{Data: []byte("?")}}}
 		if err := m.Step(newMessage(question)); err != nil {
 			t.Fatal(err)
 		}
@@ -554,7 +558,9 @@ func TestMembers(t *testing.T) {
 			story = append(story, fmt.Sprint(*out.Members))
 		}
 	}
-	want := []string{fmt.Sprint(Members{voters, []uint64{gone.id}, []uint64{1, 2, 3}}), fmt.Sprint(Members{voters, []uint64{gone.id}, []uint64{}})}
+	want := []string{
+		fmt.Sprint(Members{voters, []uint64{gone.id}, []uint64{1, 2, 3}}),
+		fmt.Sprint(Members{voters, []uint64{gone.id}, []uint64{}})}
 	if !slices.Equal(story, want) {
 		t.Errorf("%q\nwant %q", story, want)
 	}
@@ -652,21 +658,23 @@ func TestTimeoutsFollowTheSource(t *testing.T) {
 	}
 }
 
-// Members speak as raft.proto says; what no member would say is refused.
+// A message that no member would send is refused.
 func TestMessages(t *testing.T) {
 	g := newGroup(t, 3)
 	g.elect()
 	for name, m := range map[string]*raftpb.Message{
-		"a local message":     {Type: raftpb.MsgHup.Enum()},
-		"a proposal":          {Type: raftpb.MsgProp.Enum(), Entries: []*raftpb.Entry{{Data: []byte("x")}}},
-		"a snapshot":          {Type: raftpb.MsgApp.Enum(), Snapshot: &raftpb.Snapshot{}},
-		"no sender":           {Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(0))},
-		"a local sender":      {Type: raftpb.MsgHeartbeat.Enum(), From: new(^uint64(0))},
-		"no term":             {Type: raftpb.MsgHeartbeat.Enum(), Term: new(uint64(0))},
-		"a short context":     {Type: raftpb.MsgHeartbeatResp.Enum(), Context: []byte{1}},
-		"no question":         {Type: raftpb.MsgReadIndexResp.Enum()},
-		"a gap of entries":    {Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Index: new(uint64(7)), Term: new(uint64(1))}}},
-		"entries of tomorrow": {Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Index: new(uint64(1)), Term: new(uint64(9))}}},
+		"a local message": {Type: raftpb.MsgHup.Enum()},
+		"a proposal":      {Type: raftpb.MsgProp.Enum(), Entries: []*raftpb.Entry{{Data: []byte("x")}}},
+		"a snapshot":      {Type: raftpb.MsgApp.Enum(), Snapshot: &raftpb.Snapshot{}},
+		"no sender":       {Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(0))},
+		"a local sender":  {Type: raftpb.MsgHeartbeat.Enum(), From: new(^uint64(0))},
+		"no term":         {Type: raftpb.MsgHeartbeat.Enum(), Term: new(uint64(0))},
+		"a short context": {Type: raftpb.MsgHeartbeatResp.Enum(), Context: []byte{1}},
+		"no question":     {Type: raftpb.MsgReadIndexResp.Enum()},
+		"a gap of entries": {Type: raftpb.MsgApp.Enum(),
+			Entries: []*raftpb.Entry{{Index: new(uint64(7)), Term: new(uint64(1))}}},
+		"entries of tomorrow": {Type: raftpb.MsgApp.Enum(),
+			Entries: []*raftpb.Entry{{Index: new(uint64(1)), Term: new(uint64(9))}}},
 	} {
 		m.To = new(uint64(1))
 		if m.From == nil {
@@ -693,7 +701,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends: it is refused, or taken, or this member is damaged and says so. The process
+// Any bytes from a peer are refused, or taken, or this member is damaged and says so. The process
 // lives.
 func FuzzMessage(f *testing.F) {
 	g := newGroup(f, 3)

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// coverage counts what a run has shown. A run without an election shows nothing of elections.
+// coverage counts the events of a run. A run without an election shows nothing about elections.
 type coverage struct {
 	acknowledged, reads, retries, lost, elections, truncations, restarts, kills, powerLosses, outages, torn, pauses,
 	parts, transfers, swaps, slow, full int
@@ -25,8 +25,9 @@ type counted struct {
 func (c *coverage) each() []counted {
 	return []counted{{"writes acknowledged", &c.acknowledged}, {"reads", &c.reads}, {"retries", &c.retries},
 		{"proposals lost", &c.lost}, {"elections", &c.elections}, {"truncations", &c.truncations},
-		{"restarts", &c.restarts}, {"kills", &c.kills}, {"power losses", &c.powerLosses}, {"outages", &c.outages}, {"broken writes", &c.torn},
-		{"pauses", &c.pauses}, {"partitions", &c.parts}, {"transfers", &c.transfers}, {"swaps", &c.swaps},
+		{"restarts", &c.restarts}, {"kills", &c.kills}, {"power losses", &c.powerLosses},
+		{"outages", &c.outages}, {"broken writes", &c.torn}, {"pauses", &c.pauses}, {"partitions", &c.parts},
+		{"transfers", &c.transfers}, {"swaps", &c.swaps},
 		{"slow", &c.slow}, {"full disks", &c.full}}
 }
 
@@ -166,8 +167,8 @@ func (s *sim) slow(n *simNode, lasts int64) {
 	s.at(lasts, nil, func() { *what = false })
 }
 
-// crash ends a process, often in the middle of a write, and starts it again with what is left of its
-// disk.
+// crash ends a process, often in the middle of a write, and starts it again with the files that are
+// left.
 func (s *sim) crash(n *simNode, lasts int64, left func(*memfs.FS) *memfs.FS) {
 	if s.chance(60) {
 		s.crashInWrite(n, 200, lasts, left)
@@ -238,8 +239,8 @@ func (s *sim) breakOff(n *simNode) {
 	_ = n.log.Append(&n.toWrite[0].Write)
 }
 
-// powerLoss returns what a disk has after a power loss: what was synced, and of what was written
-// since any part, perhaps with a hole.
+// powerLoss returns a disk after a power loss: all synced bytes, and any part of the bytes written
+// since, perhaps with a hole.
 func (s *sim) powerLoss(d *memfs.FS) *memfs.FS {
 	lost := d.PowerLoss(rand.New(rand.NewPCG(s.rng.Uint64(), 1)))
 	for _, name := range slices.Sorted(maps.Keys(lost.Files)) {

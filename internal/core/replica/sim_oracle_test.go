@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// oracle knows what has happened everywhere, and says what must not.
+// oracle knows all that has happened on all nodes, and checks the promises of the group.
 type oracle struct {
 	agreed  map[uint64]Entry // by index: the first member's that applied it
 	leaders map[uint64]uint64
 	acked   []ack
 	seen    []seen
-	floor   uint64 // index that was acknowledged or read: who reads from now on must see it
+	floor   uint64 // highest index acknowledged or read: a read that begins now must see it
 
 	transferTo uint64
 	transferBy int64
@@ -22,7 +22,7 @@ type ack struct {
 	index uint64
 }
 
-// seen is what a read returned.
+// seen is the result of a read.
 type seen struct{ index, value uint64 }
 
 func (o *oracle) begin() {

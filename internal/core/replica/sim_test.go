@@ -18,9 +18,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// This file has a group on three nodes, on one thread and a virtual clock. All that happens follows
-// from a seed: the network, disks that forget, kills, pauses, and what clients do. sim_faults_test.go
-// breaks it, and sim_oracle_test.go says what must not happen.
+// This file simulates a group on three nodes, on one thread and a virtual clock. All events follow
+// from a seed: those of the network, of disks that forget, of kills and pauses, of clients.
+// sim_faults_test.go has the faults, and sim_oracle_test.go the promises that must hold.
 
 const (
 	ms     = int64(1) // the unit of virtual time
@@ -95,7 +95,7 @@ type simNode struct {
 	members Members
 
 	state      state
-	checkpoint state // what a restart begins with
+	checkpoint state // with which a restart begins
 	toWrite    []*Write
 	writing    bool
 	toApply    []Entry
@@ -104,7 +104,7 @@ type simNode struct {
 	reading    map[uint64]question   // by barrier
 }
 
-// state is what the entries make: a register, and which operations of whom it has had.
+// state is the state machine: a register, and the last operation of each client.
 type state struct {
 	applied, value uint64
 	seqs           [simWriters]uint64
@@ -189,7 +189,7 @@ func simulate(seed uint64, seconds int64, members int) *sim {
 	return s
 }
 
-// start starts the process of a node, with what its disk has.
+// start starts the process of a node from its disk.
 func (s *sim) start(n *simNode, fresh *entrylog.Base) {
 	n.life++
 	c := Config{ID: n.id, Applied: n.checkpoint.applied, New: fresh, Rand: rand.New(rand.NewPCG(s.rng.Uint64(), n.id)),
@@ -226,14 +226,14 @@ func (s *sim) tick(n *simNode, after, period int64) {
 	})
 }
 
-// stop ends the process of a node: all that is in memory is gone.
+// stop ends the process of a node, and with it all that is in memory.
 func (s *sim) stop(n *simNode) {
 	n.up = false
 	n.life++
 	n.pausedUntil = 0
 }
 
-// drain does what the replica wants.
+// drain does the work that the replica has.
 func (s *sim) drain(n *simNode) {
 	out, err := n.replica.Take()
 	if err != nil {
@@ -559,8 +559,8 @@ func (s *sim) beginSwap(n *simNode) {
 	s.at(second, nil, s.goOnSwapping)
 }
 
-// goOnSwapping is what an operator does, again and again: fill the new member, let it learn, and
-// then swap it for the old one in one change.
+// goOnSwapping takes the steps of an operator, again and again: fill the new member, let it learn,
+// and then swap it for the old one in one change.
 func (s *sim) goOnSwapping() {
 	w, n, leader := s.swap, s.swap.node, s.leader()
 	defer func() {

@@ -11,8 +11,8 @@ import (
 var ErrSolo = errors.New("one machine alone has no other members")
 
 // Solo is a Group of one machine, without Raft: an entry is committed once it is stored. It copies
-// no data, and allocates nothing once its buffers have grown. A Write, and what Take returns, are
-// valid until the next call of Take.
+// no data, and allocates nothing once its buffers have grown. An Output and its Write are valid
+// until the next call of Take.
 type Solo struct {
 	last, stored, applied uint64 // indexes
 
@@ -23,7 +23,7 @@ type Solo struct {
 	writes   []soloWrite
 	write    Write
 	ready    []Entry // stored
-	apply    []Entry // what Take returned
+	apply    []Entry // of the last Output
 	known    []Read
 	reads    []Read
 	began    bool
@@ -50,7 +50,7 @@ func (s *Solo) Propose(data []byte) (index uint64, err error) {
 	return s.last, nil
 }
 
-// Barrier implements Group. What was acknowledged was applied before, or is stored and about to be.
+// Barrier implements Group. An acknowledged entry is stored, so all stored entries must be applied.
 func (s *Solo) Barrier() (number uint64, err error) {
 	s.barrier++
 	s.known = append(s.known, Read{s.barrier, s.stored})

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// One machine alone: an entry is committed once it is stored, and its data is what was proposed, not
-// a copy.
+// On one machine alone an entry is committed once it is stored, and its data is not copied.
 func TestSolo(t *testing.T) {
 	var g Group = NewSolo(7)
 	one, two, three := []byte("one"), []byte("two"), []byte("three")
@@ -39,7 +38,8 @@ func TestSolo(t *testing.T) {
 	barrier, _ := g.Barrier()
 	g.Stored(first)
 	out = take()
-	if len(out.Apply) != 2 || out.Apply[0].Index != 8 || !out.Apply[0].Own || &out.Apply[0].Data[0] != &one[0] || out.Apply[1].Index != 9 {
+	if len(out.Apply) != 2 || out.Apply[0].Index != 8 || out.Apply[1].Index != 9 ||
+		!out.Apply[0].Own || &out.Apply[0].Data[0] != &one[0] {
 		t.Errorf("stored: %+v", out.Apply)
 	}
 	if len(out.Reads) != 1 || out.Reads[0].Barrier != barrier || out.Reads[0].Index != 7 {
@@ -62,7 +62,7 @@ func TestSolo(t *testing.T) {
 	}
 }
 
-// The order of one machine costs no memory: what it needs, it has from the first rounds.
+// After its first rounds, one machine alone allocates no more memory.
 func TestSoloAllocatesNothing(t *testing.T) {
 	g := NewSolo(0)
 	data := make([]byte, 100_000)

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// Append writes what Raft wants stored. When it returns nil, the write survives the death of the
-// process, and if it has entries or is to be synced, a power loss.
+// Append stores a write. When it returns nil, the write survives the death of the process; and a
+// power loss, if it has entries or asks for a sync.
 //
 // On an error none of it counts, and the same write may be tried again. Entries that it would have
 // replaced may be gone: Raft holds the others in memory, and they were not committed.
@@ -100,7 +100,7 @@ func (l *Log) beginSegment(h *head) error {
 	return nil
 }
 
-// write writes to the current segment, and then changes what is known of the log.
+// write writes to the current segment, and then changes the fields that describe the log.
 func (l *Log) write(w *Write) error {
 	offsets := make([]uint32, len(w.Entries))
 	l.tail.Begin()
@@ -149,7 +149,7 @@ func (l *Log) write(w *Write) error {
 	return nil
 }
 
-// abandon ends the current segment after a failed write or sync: what was not synced in it may
+// abandon ends the current segment after a failed write or sync: frames that were not synced may
 // never reach the disk. The next segment is named after the first frame that does not count.
 func (l *Log) abandon() {
 	_ = l.tail.Seal().Close()
@@ -169,12 +169,12 @@ func (l *Log) remember(e *Entry) {
 	l.cache = l.cache[n:]
 }
 
-// cost is what an entry takes in the cache, in bytes.
+// cost returns the size of an entry in the cache, in bytes.
 func cost(e *Entry) int64 { return int64(len(e.Data)) + 48 }
 
 // Compact removes the oldest segments that hold no entry above upTo, until the others take at most
-// keepBytes. What is kept beyond need lets a member that was away catch up. upTo is at most what
-// was applied, and what the member can restore by other means.
+// keepBytes. Entries kept beyond need let a member that was away catch up. upTo is at most the
+// last entry whose effects the member can restore by other means.
 func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 	if n, first := l.removable(upTo, keepBytes); n > 0 {
 		l.forget(n, first)

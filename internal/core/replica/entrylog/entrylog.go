@@ -2,18 +2,17 @@
 // and the commit index that Raft must not forget. It is the storage under package replica, which
 // says what to write and when it counts.
 //
-// A log is a directory of segments (core/segment). Frames only ever follow each other, whereas an
-// index can be written twice: a new leader replaces entries that are not committed. Such a write
-// begins a new segment, whose head says which entries before it still count. Nothing is overwritten.
-// The head also has all that would otherwise have to be looked up in earlier segments, so that these
-// can be removed.
+// A log is a directory of segments (core/segment). A new leader replaces entries that are not
+// committed, so an index can be written twice. Such a write begins a new segment, and the head of the
+// segment says which entries before it still count. No byte is overwritten. The head also repeats the
+// state and the members, so that earlier segments can be removed.
 //
-// What a crash left of the last write is cut off at the next start. Any other damage is an error,
+// The torn rest of the last write is cut off at the next start. Any other damage is an error,
 // ErrDamaged: a member that skipped entries, or forgot some that it has acknowledged, would break
 // the promise of the group. It must be filled again from the others.
 //
-// One limit remains: a damaged byte in the last write of all, after it was synced, looks like a torn
-// write, unless the entry was known to be committed.
+// One limit remains: a byte of the very last write that is damaged after it was synced looks like a
+// torn write.
 //
 // Layout and the laws of reading: docs/format/entrylog.md.
 package entrylog
@@ -33,7 +32,7 @@ var (
 	// then it has forgotten its votes, and must not come back under its old number.
 	ErrNone = errors.New("there is no entry log in the directory")
 
-	// ErrDamaged means that the log has lost what it may have acknowledged.
+	// ErrDamaged means that the log lacks entries that the member may have acknowledged.
 	ErrDamaged = errors.New("the entry log is damaged")
 )
 
@@ -44,20 +43,20 @@ type Entry struct {
 	Data        []byte // never changed once it is in a Write; empty for the first entry of a leader
 }
 
-// State is what a member promises and knows beside its entries. Term and Vote must never be
-// forgotten. Commit may be: the leader says it again.
+// State is the rest of Raft's memory. Term and Vote must never be forgotten. Commit may be: the
+// leader says it again.
 type State struct{ Term, Vote, Commit uint64 }
 
-// Write is what is appended at once: entries without a gap, of which the first may replace an
-// earlier one and all that follow that, and a state. Either may be missing.
+// Write is appended at once: entries without a gap, and a state. Either may be missing. If the first
+// entry is in the log already, it replaces that one and all behind it.
 type Write struct {
 	Entries []Entry
 	State   *State
 	Sync    bool // must survive a power loss before it counts; entries always do
 }
 
-// Base is where the log of a new member begins: at an entry whose effects the member has by other
-// means. The members of a group that is founded begin with the same index and term.
+// Base is the entry after which the log of a new member begins. The member's state has its effects by
+// other means. The first members of a group all begin with the same base.
 type Base struct {
 	Index, Term uint64 // of the last entry that is not in the log; not 0
 	Members     *raftpb.ConfState
@@ -97,7 +96,7 @@ type Log struct {
 	terms   []run             // the first begins at base
 	cache   []Entry           // the newest entries, in order
 	cached  int64             // their bytes
-	start   uint64            // what Start was told
+	start   uint64            // the index given to Start
 }
 
 // part is a segment that holds the entries after base, as many as there are offsets. A later one

@@ -54,8 +54,8 @@ func syncedBefore(f *segment.Frame) segment.Position {
 	return f.Pos - 1 - min(f.Pos-1, segment.Position(f.Tag>>8))
 }
 
-// head is what the first frame of a segment says: what is before the segment's first entry. So all
-// segments before it can be removed.
+// head is the first frame of a segment. It describes the log before the segment's first entry, so that
+// all segments before it can be removed.
 type head struct {
 	base    uint64 // index of the entry before the first; entries above it in earlier segments do not count
 	term    uint64 // of that entry

@@ -35,8 +35,8 @@ func Change(members *raftpb.ConfState, data []byte) (*raftpb.ConfState, error) {
 	return t.ConfState(), nil
 }
 
-// membersAt returns the members as of an index between base and last. It is called with mu held,
-// or by Append, which alone writes what it reads.
+// membersAt returns the members as of an index between base and last. It is called with mu held, or
+// by the only goroutine that changes the log.
 func (l *Log) membersAt(index uint64) (*raftpb.ConfState, error) {
 	members := l.members
 	for _, c := range l.changes {

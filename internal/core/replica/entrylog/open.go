@@ -38,10 +38,9 @@ func newLog(fs segment.FS, opts Options) *Log {
 		tail: segment.Appender{FS: fs, Format: &format, Mark: opts.Mark, MaxBytes: opts.SegmentBytes}}
 }
 
-// Open reads the log of a member, and cuts off what a crash left of its last write. It reads
-// everything once, and syncs what the last process may not have synced, since entries that it
-// returns will be acknowledged. An error that is ErrDamaged means that the member must be filled
-// again.
+// Open reads the log of a member, and cuts off the torn rest of its last write. It reads everything
+// once. It syncs the last segment, which a killed process may not have done, since the entries in it
+// will be acknowledged. ErrDamaged means that the member must be filled again.
 func Open(fs segment.FS, opts Options) (*Log, error) {
 	l := newLog(fs, opts)
 	names, err := fs.List()
@@ -81,7 +80,7 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 	return l, nil
 }
 
-// tornBegin removes the last segment if it is a first write of which nothing was acknowledged, and
+// tornBegin removes the last segment if it is a torn first write, on which nothing was built, and
 // reports that.
 func (l *Log) tornBegin(f *segment.File) (bool, error) {
 	s, err := format.Open(l.fs, f.First)
