@@ -83,8 +83,8 @@ func (p *paced) Read(b []byte) (int, error) {
 // firstRead is how many bytes of memory a body gets before any of it came.
 const firstRead = 16 << 10
 
-// readBody reads a body to its end. It expects so many bytes, and takes at most limit. It takes
-// memory as bytes come, because a sender that announces a length has sent nothing yet.
+// readBody reads a body of about expected bytes, and at most limit, to its end. It takes memory as
+// bytes come, because a sender that announces a length has sent nothing yet.
 func readBody(body *buf.Buf, from io.Reader, expected, limit int, held *holding) error {
 	// One byte more, so that the read that fills the body also finds its end.
 	for room := min(expected, firstRead, limit) + 1; ; room = min(2*room, limit+1) {

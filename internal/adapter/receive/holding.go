@@ -113,8 +113,8 @@ func (h *holding) request() *write.Incoming {
 	return request
 }
 
-// share divides the memory: while others have requests, a tenant gets 1/share of it, so that
-// they find some whatever it sends or begins to send. A request alone may have all.
+// share divides the memory: the requests of one tenant together get at most 1/share of it, so that
+// other tenants find some. The only request of a tenant may take all.
 const share = 2
 
 // take takes memory, and reports whether there was enough.

@@ -137,8 +137,8 @@ type partial struct {
 	text   string
 }
 
-// export converts a request, from HTTP or gRPC, to series and writes them. It reuses the memory
-// of body for their labels; held has room for them.
+// export converts a request, from HTTP or gRPC, to series and writes them. Their labels take the
+// place of the body in its memory, and held accounts for what they need beyond it.
 func (r *Receiver) export(
 	ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding,
 ) (p partial, err error) {
@@ -225,8 +225,8 @@ func (p partial) encode(form otlp.Form) (body []byte) {
 	return body
 }
 
-// statusOf returns the google.rpc.Status of an error, and after what time the sender may retry;
-// 0 for never.
+// statusOf returns the google.rpc.Status of an error, and the time after which the sender may
+// retry; 0 means never.
 func statusOf(err error) (s *status.Status, again time.Duration) {
 	var retry interface{ RetryAfter() time.Duration }
 	var refused *refusal

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// BrokenError is why a store cannot be opened. Opening is retried once a minute, and when the
-// store is needed, with pauses.
+// BrokenError says why a store cannot be opened, or what broke after it was opened. The store tries
+// to open once a minute, and whenever it is needed, but not at once after a try that failed.
 type BrokenError struct {
 	Tenant, Store string
 	Since         time.Time // of the first failed try

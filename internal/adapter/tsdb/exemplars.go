@@ -28,7 +28,7 @@ func (r *exemplarRoom) grow(db *tsdb.DB) {
 }
 
 // resize changes the room. The caller holds r.mu, or has a database that is not yet shared.
-// ApplyConfig turns off what it is not given, so all of it is given again.
+// ApplyConfig turns off each setting that is missing, so it gets all of them.
 func (r *exemplarRoom) resize(db *tsdb.DB, room int64) {
 	db.Head().ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig:      &prom.TSDBConfig{OutOfOrderTimeWindow: r.outOfOrder},

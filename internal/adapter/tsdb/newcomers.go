@@ -56,8 +56,8 @@ func (n *newcomers) PostCreation(ls labels.Labels) {
 
 func (*newcomers) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
 
-// newcomers makes the newcomers of the store's database; nil if its series are noted in another
-// store.
+// newcomers returns what notes the new series of the store's database. It is nil for a store whose
+// series are also in another one, which notes them.
 func (s *store) newcomers() *newcomers {
 	if s.kind != Raw && s.kind != tile.Width10s.String() {
 		return nil

@@ -232,8 +232,8 @@ func (s *store) look() {
 	}
 }
 
-// ails returns what is wrong with an open store, whose log was in the directory log when it was
-// opened.
+// ails returns what is wrong with an open store, nil if nothing is. log is the directory that its
+// log had at the opening.
 func (s *store) ails(log os.FileInfo) *BrokenError {
 	broken := BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Open: true}
 	if now, err := os.Stat(filepath.Join(s.dir, "wal")); log != nil && (err != nil || !os.SameFile(now, log)) {

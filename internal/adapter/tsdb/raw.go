@@ -26,8 +26,9 @@ import (
 // database was opened, compacted or killed.
 //
 // It does not look at the labels of a known series: see core/seriescache.
-func (s *Stores) WriteRequests(ctx context.Context, tenant string, state *write.State,
-	requests []*write.Request) error {
+func (s *Stores) WriteRequests(
+	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
+) error {
 	err := s.writeRequests(ctx, tenant, state, requests)
 	if err != nil {
 		s.metrics.failed.WithLabelValues(Raw).Inc()
@@ -39,8 +40,9 @@ func (s *Stores) WriteRequests(ctx context.Context, tenant string, state *write.
 	return nil
 }
 
-func (s *Stores) writeRequests(ctx context.Context, tenant string, state *write.State,
-	requests []*write.Request) error {
+func (s *Stores) writeRequests(
+	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
+) error {
 	st, err := s.forWrite(tenant, Raw)
 	if errors.Is(err, ErrTooManyTenants) {
 		for _, r := range requests {

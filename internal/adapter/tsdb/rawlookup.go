@@ -12,7 +12,7 @@ import (
 )
 
 // rawLookup finds the series that the labels of a request stand for. It looks at labels only if
-// their spelling is new, or if found is asked for them.
+// their spelling is new, or if a later phase needs them.
 type rawLookup struct {
 	cache    *seriescache.Cache
 	cursor   seriescache.Cursor

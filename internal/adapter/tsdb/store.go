@@ -104,7 +104,7 @@ func (s *store) release() {
 	s.let()
 }
 
-// let wakes those that wait for the last user to go. The caller holds s.mu.
+// let wakes the goroutines that wait until the database has no user. The caller holds s.mu.
 func (s *store) let() {
 	if s.users == 0 && s.idle != nil {
 		close(s.idle)

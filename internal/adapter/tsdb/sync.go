@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// unsyncedDirs have the files of a store that tsdb writes without syncing them at once: the logs,
-// whose last segment it syncs only when the next one begins, and the chunks that samples out of
-// order are moved to from their log.
+// unsyncedDirs have the files of a store that tsdb does not sync when it writes them: the logs,
+// whose last segment it syncs when the next one begins, and the chunks to which it moves samples
+// out of order from their log.
 var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
 // syncsAtOnce bounds how many stores are synced at a time.

@@ -39,8 +39,8 @@ type Progress struct {
 	Now   []string `json:"now"` // being opened, as TENANT/STORE
 }
 
-// noted is what the file has. A new store waits while another one is noted, so opening many at
-// once costs few writes.
+// noted is the contents of the file. A store that was opened waits here while another one is
+// noted, so opening many at once costs few writes.
 type noted struct {
 	sync.Mutex
 	names map[string]int64 // used_ms as last written

@@ -48,7 +48,7 @@ func (r Reason) IsLimit() bool { return r >= firstLimit }
 type Counts struct {
 	Samples, Histograms, Exemplars int
 
-	Series int // refused series with none of these, so that they count as well
+	Series int // that were refused and have no other part, so that they count as well
 }
 
 // Total returns the sum.
@@ -69,8 +69,8 @@ type Outcome struct {
 	Dropped Counts // by a rule, or as the copy of an HA pair: the configuration wants it
 	Refused [NumReasons]Counts
 
-	// NotKept counts exemplars without room. That is no mistake: the store keeps the newest of a
-	// fixed number.
+	// NotKept counts exemplars for which there was no room. They are not refused: the store keeps
+	// a fixed number of exemplars, the newest.
 	NotKept int
 
 	First Example // refusal

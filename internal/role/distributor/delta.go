@@ -115,8 +115,8 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 	return of.(*deltas)
 }
 
-// pushIncrements hands increments to the aggregator, and puts their samples into the books
-// first.
+// pushIncrements hands increments to the aggregator. They stand for this many samples of the
+// request, which it puts into the books first.
 func (d *Distributor) pushIncrements(
 	ctx context.Context, tenant string, of *deltas, all []increment, stood uint64, now time.Time,
 ) error {

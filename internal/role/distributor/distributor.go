@@ -35,8 +35,8 @@ type Ingester interface {
 	Push(ctx context.Context, r *write.Request) error
 }
 
-// errWritten is in a RetryError of a request that was written, but must come again for another
-// reason. Its samples are then repeats.
+// errWritten is the cause of a RetryError if the request was written, but must come again for
+// another reason. Its samples are then repeats.
 var errWritten = errors.New("it was written")
 
 // RetryError asks for the same request again: nothing of it was written, or another step
@@ -254,8 +254,9 @@ func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *wri
 	return w.Outcome, nil
 }
 
-// elected reports whether samples of the request's sender are taken, of the two in its pair.
-// The first series decides for all, since a server gives all of them the same labels.
+// elected reports whether the request's samples are taken: its sender is in no HA pair, or is the
+// elected server of its pair. The labels of the first series tell, since a server gives all series
+// the same.
 func (d *Distributor) elected(t *terms, tenant string, r *write.Incoming) bool {
 	if len(r.Series) == 0 {
 		return true
