@@ -64,7 +64,7 @@ const (
 	maxMessage     = 1 << 20  // bytes of entries in one message, unless one entry is longer
 	maxInflight    = 64       // messages with entries to a member that have not been answered
 	maxInflightSum = 16 << 20 // bytes of entries in them
-	maxUncommitted = 64 << 20 // bytes of entries that are proposed and not applied by the leader
+	maxUncommitted = 32 << 20 // bytes of entries that are proposed and not applied by the leader
 	maxApplying    = 16 << 20 // bytes of entries that are handed out and not applied
 )
 

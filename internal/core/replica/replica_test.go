@@ -337,7 +337,7 @@ func TestFull(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
 	others[0].parted, others[1].parted = true, true
-	data := make([]byte, entrylog.MaxEntry)
+	data := make([]byte, 4<<20)
 	n := 0
 	for ; n < 100; n++ {
 		if _, err := leader.Propose(data); err != nil {
@@ -348,7 +348,7 @@ func TestFull(t *testing.T) {
 		}
 		g.settle()
 	}
-	if want := maxUncommitted / entrylog.MaxEntry; n != want {
+	if want := maxUncommitted / len(data); n != want {
 		t.Fatalf("%d proposals of %d bytes, want %d", n, len(data), want)
 	}
 	others[0].parted = false
