@@ -369,7 +369,8 @@ func ParsePush(b []byte) (p Push, err error) {
 	if unknown := flags &^ flagAgain; unknown != 0 {
 		return p, fmt.Errorf("a push has the unknown flag %#02x: %w", unknown, ErrNewer)
 	}
-	p = Push{Sender: r.uint64(), Incarnation: r.uint64(), Sequence: r.uint64(), Stream: r.uint32(), Shape: r.uint32(), Again: flags&flagAgain != 0}
+	p.Sender, p.Incarnation, p.Sequence = r.uint64(), r.uint64(), r.uint64()
+	p.Stream, p.Shape, p.Again = r.uint32(), r.uint32(), flags&flagAgain != 0
 	p.Batches = r.list()
 	if r.bad || p.Shape == 0 {
 		return p, errMalformed

@@ -22,7 +22,8 @@ const clock = 1_795_228_020_250
 
 // examples returns an entry of each kind and form.
 func examples() map[string]Entry {
-	first := AppendPush(nil, &Push{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1, Batches: List{}.Append([]byte("a batch")).Append(bytes.Repeat([]byte("b"), 200))})
+	batches := List{}.Append([]byte("a batch")).Append(bytes.Repeat([]byte("b"), 200))
+	first := AppendPush(nil, &Push{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1, Batches: batches})
 	again := AppendPush(nil, &Push{Sender: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true})
 	shards := Shards{}
 	for _, shard := range []uint16{0, 63, 64, 1023} {
@@ -40,17 +41,28 @@ func examples() map[string]Entry {
 	deltas := request
 	deltas.Hash = 0x0123456789abcdef
 	return map[string]Entry{
-		"windows":         {Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock, Pushes: List{}.Append(first).Append(again)}},
-		"windows_none":    {Kind: KindWindows, Shape: 1, Group: 1 << 63, Windows: Windows{Clock: clock}},
-		"write":           {Kind: KindWrite, Shape: 1, Write: request},
-		"write_unknown":   {Kind: KindWrite, Shape: 1, Write: unknown},
-		"write_pair":      {Kind: KindWrite, Shape: 3, Group: 9, Write: pair},
-		"deltas":          {Kind: KindDeltas, Shape: 1, Write: deltas},
-		"boundary":        {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: clock - clock%10_000, CounterTTL: 1, GaugeTTL: 2, CheckTTL: 3, UpDownTTL: 4, Timed: 5, Shards: shards, Full: List{}.AppendText("a").AppendText("b")}},
+		"windows": {
+			Kind:    KindWindows,
+			Shape:   1,
+			Windows: Windows{Clock: clock, Pushes: List{}.Append(first).Append(again)},
+		},
+		"windows_none":  {Kind: KindWindows, Shape: 1, Group: 1 << 63, Windows: Windows{Clock: clock}},
+		"write":         {Kind: KindWrite, Shape: 1, Write: request},
+		"write_unknown": {Kind: KindWrite, Shape: 1, Write: unknown},
+		"write_pair":    {Kind: KindWrite, Shape: 3, Group: 9, Write: pair},
+		"deltas":        {Kind: KindDeltas, Shape: 1, Write: deltas},
+		"boundary": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{
+			End: clock - clock%10_000, CounterTTL: 1, GaugeTTL: 2, CheckTTL: 3, UpDownTTL: 4, Timed: 5,
+			Shards: shards, Full: List{}.AppendText("a").AppendText("b"),
+		}},
 		"boundary_simple": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: 10_000, Shards: Shards{1}}},
-		"events":          {Kind: KindEvents, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("an event").AppendText("")}},
-		"names":           {Kind: KindNames, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("a name")}},
-		"version":         {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
+		"events": {
+			Kind:  KindEvents,
+			Shape: 1,
+			Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("an event").AppendText("")},
+		},
+		"names":   {Kind: KindNames, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("a name")}},
+		"version": {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
 	}
 }
 
@@ -123,6 +135,8 @@ func TestRefused(t *testing.T) {
 		b[at] = to
 		return b
 	}
+	unknownPush := AppendPush(nil, &Push{Shape: 1})
+	unknownPush[0] = 2
 	const header = 14
 	for _, c := range []struct {
 		why   string
@@ -146,24 +160,20 @@ func TestRefused(t *testing.T) {
 		{"a time beyond any", binary.AppendUvarint(bytesOf("windows_none")[:header], maxTime+1), false},
 		{"a list that is cut", bytesOf("names")[:len(bytesOf("names"))-1], false},
 		{"no body", bytesOf("write")[:len(bytesOf("write"))-len("a body")], false},
-		{"an unknown flag of a push", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{Shape: 1})).replaced(1, 2)...), true},
+		{"an unknown flag of a push", append(bytesOf("windows_none"), List{}.Append(unknownPush)...), true},
 		{"a push without a shape", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{}))...), false},
-		{"a push that is cut", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{Shape: 1})[:10])...), false},
+		{"a push that is cut", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{})[:10])...), false},
 		{"a boundary inside a tile", set("boundary_simple", header, 0x11), false},
 		{"a boundary of no shard", set("boundary_simple", header+7, 0), false},
 		{"a full tenant without a name", append(bytesOf("boundary_simple"), 0), false},
 		{"too large", make([]byte, MaxSize+1), false},
 	} {
 		var e Entry
-		if err := e.Parse(c.bytes); err == nil || errors.Is(err, ErrNewer) != c.newer || !strings.HasPrefix(err.Error(), "entry: ") {
+		if err := e.Parse(c.bytes); err == nil || errors.Is(err, ErrNewer) != c.newer ||
+			!strings.HasPrefix(err.Error(), "entry: ") {
 			t.Errorf("%s: %v", c.why, err)
 		}
 	}
-}
-
-func (l List) replaced(at int, by byte) List {
-	l[at] = by
-	return l
 }
 
 // A program that would commit an entry at which all members stop dies before.
@@ -223,7 +233,10 @@ func TestPushesAreAdded(t *testing.T) {
 		pushes = append(pushes, p)
 	}
 	if !slices.Equal(batches, []string{"a batch", strings.Repeat("b", 200)}) ||
-		!reflect.DeepEqual(pushes, []Push{{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1}, {Sender: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true}}) {
+		!reflect.DeepEqual(pushes, []Push{
+			{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1},
+			{Sender: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true},
+		}) {
 		t.Errorf("%+v with %q", pushes, batches)
 	}
 }
