@@ -1,0 +1,249 @@
+// Package rewrite makes the bodies of log entries from a request: what is left of it under the
+// rules of the node where it came in. So a member that applies them needs no rules, and a reload
+// of rules cannot make two members differ.
+//
+// It decides what needs the request and the rules alone. Whatever depends on what is stored, as
+// that a sample is too old, is decided when the entry is applied.
+package rewrite
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+const (
+	// headRoom is how many bytes of an entry are left to what comes before the body: mostly the
+	// names of an HA pair, two values of labels.
+	headRoom = 16 << 10
+
+	targetBody = entry.TargetSize - headRoom
+	maxBody    = entry.MaxSize - headRoom
+
+	// keepBytes is the most memory that a Rewriter keeps of one buffer for the next request.
+	keepBytes = 4 << 20
+)
+
+// Body is the body of one entry, compressed with snappy.
+type Body struct {
+	Form  entry.Form
+	Bytes []byte
+}
+
+// Rewriter rewrites requests one after the other, and reuses its memory. The zero value is ready.
+type Rewriter struct {
+	labels   []remotewrite.Label
+	resolved []labels.Labels // of the first series of the request, which the rules left as they were
+	bodies   []Body
+	encoder  encoder
+
+	target, most int // bytes of a body: most of them have the target, and a single part may have the most
+}
+
+// Rewrite returns a request as bodies, in the order in which to propose them, and the outcome of
+// the parts that the rules drop or refuse. With the outcomes of the bodies this is the request's.
+//
+// If the rules leave every series as it came and the body fits into an entry, it is the one body:
+// no copy is made and nothing is allocated. Otherwise bodies are of remote write 2.0, and a
+// series that fits into none is cut between its samples. Families, the metadata of remote write
+// 1.0, then have bodies of that version, after the others. A series of version 1 without samples
+// is left out, since version 2 refuses it; so a tenant without room for it does not count it.
+//
+// The bodies are valid until the next call, and as long as the request.
+func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
+	r := &in.Request
+	if w.most == 0 {
+		w.target, w.most = targetBody, maxBody
+	}
+	w.bodies = w.bodies[:0]
+	clear(w.resolved)
+	w.resolved = w.resolved[:0]
+	fits := in.Compressed != nil && len(in.Compressed) <= w.target
+	if fits && w.unchanged(r, rules) {
+		form := entry.RemoteWrite1
+		if r.Version2() {
+			form = entry.RemoteWrite2
+		}
+		w.bodies = append(w.bodies, Body{form, in.Compressed})
+		return w.bodies, outcome.Outcome{}
+	}
+	e := &w.encoder
+	e.begin(r, decompressed(w.target), decompressed(w.most))
+	for i := range r.Series {
+		w.series(r, i, rules, &e.outcome)
+	}
+	e.flush()
+	for i := range r.Families {
+		e.family(&r.Families[i])
+	}
+	e.flushFamilies()
+	w.bodies = append(w.bodies, e.bodies...)
+	return w.bodies, e.end()
+}
+
+// decompressed returns how many bytes certainly take at most size bytes compressed. Source:
+// snappy.MaxEncodedLen.
+func decompressed(size int) int { return (size - 32) / 7 * 6 }
+
+var errNoSamples = errors.New("it has no sample, no histogram and no exemplar")
+
+// series encodes a series, unless the rules drop or refuse it. The order of decisions is that of
+// a store with these rules.
+func (w *Rewriter) series(r *remotewrite.Request, i int, rules *labelrules.Rules, o *outcome.Outcome) {
+	s := &r.Series[i]
+	parts := counts(r, s)
+	if parts == (outcome.Counts{}) && r.Version2() {
+		refuse(o, r, s, parts, outcome.Refusal{Reason: outcome.NoSamples, Cause: errNoSamples})
+		return
+	}
+	var ls labels.Labels
+	var refusal *outcome.Refusal
+	if i < len(w.resolved) {
+		ls = w.resolved[i]
+	} else {
+		ls, refusal = rules.Resolve(r, s)
+	}
+	switch {
+	case refusal != nil:
+		refuse(o, r, s, parts, *refusal)
+	case ls.IsEmpty():
+		o.Dropped.Add(parts)
+	default:
+		w.encoder.series(s, ls)
+	}
+}
+
+func counts(r *remotewrite.Request, s *remotewrite.Series) outcome.Counts {
+	return outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s)), Exemplars: len(r.Exemplars(s))}
+}
+
+func refuse(
+	o *outcome.Outcome, r *remotewrite.Request, s *remotewrite.Series, parts outcome.Counts, why outcome.Refusal,
+) {
+	if o.Refuse(why.Reason, parts) {
+		o.Tell(labelrules.Text(r, s), why.Cause)
+	}
+}
+
+// unchanged reports whether the rules leave every series as it came. Labels that no store takes
+// are left to the members, whose answer is the same.
+func (w *Rewriter) unchanged(r *remotewrite.Request, rules *labelrules.Rules) bool {
+	if len(rules.Relabel) > 0 {
+		return w.relabelsNothing(r, rules)
+	}
+	if r.Version2() && symbolsFit(r, rules) {
+		for i := range r.Series {
+			if n := len(r.Refs(&r.Series[i])) / 2; rules.Limits.Labels > 0 && n > rules.Limits.Labels {
+				return false
+			}
+		}
+		return true
+	}
+	for i := range r.Series {
+		s := &r.Series[i]
+		if !r.Version2() && keyFits(r.Key(s), rules) {
+			continue
+		}
+		var err error
+		if w.labels, err = r.Labels(w.labels[:0], s); err == nil && !labelsFit(w.labels, rules) {
+			return false
+		}
+	}
+	return true
+}
+
+// relabelsNothing remembers the labels of the series before the first that changes.
+func (w *Rewriter) relabelsNothing(r *remotewrite.Request, rules *labelrules.Rules) bool {
+	for i := range r.Series {
+		ls, refusal := rules.Resolve(r, &r.Series[i])
+		if refusal != nil || !w.same(r, &r.Series[i], ls) {
+			return false
+		}
+		w.resolved = append(w.resolved, ls)
+	}
+	return true
+}
+
+// same reports whether a series came with these labels, in any order, besides labels without a
+// value.
+func (w *Rewriter) same(r *remotewrite.Request, s *remotewrite.Series, ls labels.Labels) bool {
+	var err error
+	if w.labels, err = r.Labels(w.labels[:0], s); err != nil {
+		return false
+	}
+	n := 0
+	for _, l := range w.labels {
+		if len(l.Value) > 0 {
+			n++
+			if ls.Get(view(l.Name)) != view(l.Value) {
+				return false
+			}
+		}
+	}
+	return n == ls.Len()
+}
+
+// symbolsFit reports whether no symbol is the name of the replica label, or so long that a limit
+// may matter.
+func symbolsFit(r *remotewrite.Request, rules *labelrules.Rules) bool {
+	for i := range r.Symbols() {
+		s := r.Symbol(uint32(i))
+		if tooLong(s, rules) || rules.Replica != "" && string(s) == rules.Replica {
+			return false
+		}
+	}
+	return true
+}
+
+// keyFits reports whether the labels of version 1 surely fit, without a look into them.
+func keyFits(key []byte, rules *labelrules.Rules) bool {
+	return !tooLong(key, rules) && (rules.Limits.Labels == 0 || fewLabels(key, rules.Limits.Labels)) &&
+		(rules.Replica == "" || !bytes.Contains(key, []byte(rules.Replica)))
+}
+
+// fewLabels reports whether a key surely has at most so many labels. It counts those of fewer
+// than 128 bytes.
+func fewLabels(key []byte, most int) bool {
+	const label = 1<<3 | wireBytes
+	n, i := 0, 0
+	for ; i+1 < len(key) && key[i] == label && key[i+1] < 0x80; n++ {
+		i += 2 + int(key[i+1])
+	}
+	return i == len(key) && n <= most
+}
+
+func tooLong(b []byte, rules *labelrules.Rules) bool {
+	l := &rules.Limits
+	return l.NameBytes > 0 && len(b) > l.NameBytes || l.ValueBytes > 0 && len(b) > l.ValueBytes
+}
+
+func labelsFit(all []remotewrite.Label, rules *labelrules.Rules) bool {
+	limits := &rules.Limits
+	if limits.Labels > 0 && len(all) > limits.Labels {
+		return false
+	}
+	for _, l := range all {
+		if limits.NameBytes > 0 && len(l.Name) > limits.NameBytes ||
+			limits.ValueBytes > 0 && len(l.Value) > limits.ValueBytes ||
+			rules.Replica != "" && string(l.Name) == rules.Replica {
+			return false
+		}
+	}
+	return true
+}
+
+// compress appends a body in snappy's block format to to's memory.
+func compress(to, body []byte) []byte { return snappy.Encode(to[:cap(to)], body) }
+
+func tooLarge(most int) error {
+	return fmt.Errorf("it takes more than %d bytes with the labels of its series, and no more fit into the log", most)
+}

@@ -1,0 +1,16 @@
+package rewrite
+
+import (
+	"testing"
+
+	"github.com/golang/snappy"
+)
+
+// Whatever is in a body, it fits into an entry.
+func TestTheWorstBodyFits(t *testing.T) {
+	for _, size := range []int{100, targetBody, maxBody} {
+		if got := snappy.MaxEncodedLen(decompressed(size)); got > size || got < size-size/100-10 {
+			t.Errorf("%d bytes of %d", got, size)
+		}
+	}
+}

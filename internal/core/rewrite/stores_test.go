@@ -1,0 +1,146 @@
+package rewrite_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/rewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// For random requests, one after the other: a store that applies the rules itself, and one that is
+// given the rewritten bodies and no rules, have the same samples. What the rules refused and what
+// the store refused are together what the other store refused.
+func TestTheSameStores(t *testing.T) {
+	config := tsdb.DefaultConfig()
+	config.MaxTenants = 1000
+	now := time.UnixMilli(base).Add(time.Hour)
+	clock, logger := func() time.Time { return now }, slog.New(slog.DiscardHandler)
+	stores, err := tsdb.Open(config, t.TempDir(), clock, prometheus.NewRegistry(), logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stores.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	states := map[string]*write.State{}
+	apply := func(tenant string, terms *write.Terms, limit int, all ...*remotewrite.Request) (o outcome.Outcome) {
+		if states[tenant] == nil {
+			states[tenant] = new(write.State)
+		}
+		var requests []*write.Request
+		for _, r := range all {
+			requests = append(requests, &write.Request{
+				Request: r, Tenant: tenant, MaxSeries: limit, Terms: terms, Arrival: now.UnixMilli(), Window: 30 * time.Minute,
+			})
+		}
+		if err := stores.WriteRequests(t.Context(), tenant, states[tenant], requests); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range requests {
+			o.Add(&r.Outcome)
+		}
+		return o
+	}
+	var sum outcome.Outcome
+	for seed := range uint64(30) {
+		r := random{rand.New(rand.NewPCG(seed, 4)), true}
+		limit := pick(r, 0, 0, 4)
+		r.empty = limit == 0 // see Rewrite about series of version 1 with nothing in them
+		terms := &write.Terms{Generation: 1, Rules: *r.rules()}
+		direct, rewritten := fmt.Sprint("direct-", seed), fmt.Sprint("rewritten-", seed)
+		w := rewrite.Sized(pick(r, 150, 400, 1<<20), 1<<20)
+		for n := range 12 {
+			all, _ := r.request()
+			sent := request(t, form(r.IntN(int(forms))), all, nil)
+			bodies, got := w.Rewrite(sent, &terms.Rules)
+			var parts []*remotewrite.Request
+			for _, b := range bodies {
+				parts = append(parts, decoded(t, b))
+			}
+			for len(parts) > 0 { // one entry after the other, or several in one commit
+				n := 1 + r.IntN(len(parts))
+				there := apply(rewritten, &write.Terms{}, limit, parts[:n]...)
+				got.Add(&there)
+				parts = parts[n:]
+			}
+			want := apply(direct, terms, limit, &sent.Request)
+			if fates(got) != fates(want) || got.AnyRefused() != want.AnyRefused() {
+				t.Fatalf("seed %d, request %d: together %+v\nwant %+v", seed, n, got, want)
+			}
+			sum.Add(&got)
+		}
+		if got, want := stored(t, stores, rewritten), stored(t, stores, direct); got != want {
+			t.Fatalf("seed %d: from bodies\n%s\nwant\n%s", seed, got, want)
+		}
+	}
+	for _, reason := range []outcome.Reason{
+		outcome.BadLabels, outcome.BadHistogram, outcome.BadExemplar, outcome.TooOld, outcome.TooFarAhead, outcome.Duplicate,
+		outcome.NoSamples, outcome.TooManySeries, outcome.TooManyLabels, outcome.TooLongLabel,
+	} {
+		if sum.Refused[reason].Total() == 0 {
+			t.Errorf("no request had something that is refused as %v", reason)
+		}
+	}
+	w := sum.Written
+	if sum.Dropped.Total() == 0 || w.Samples == 0 || w.Histograms == 0 || w.Exemplars == 0 {
+		t.Errorf("the requests had too little: %+v", sum)
+	}
+}
+
+// fates returns an outcome without the example, and without what depends on commits: of two
+// exemplars of a series the store does not keep the second if it has the first by then.
+func fates(o outcome.Outcome) outcome.Outcome {
+	o.Written.Exemplars += o.NotKept
+	o.NotKept = 0
+	return withoutExample(o)
+}
+
+// stored returns all samples of a tenant's raw store, as text.
+func stored(t *testing.T, stores *tsdb.Stores, tenant string) string {
+	t.Helper()
+	q, err := stores.Querier(tenant, tsdb.Raw, math.MinInt64, math.MaxInt64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	var b strings.Builder
+	set := q.Select(t.Context(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
+	for set.Next() {
+		fmt.Fprintf(&b, "%s\n", set.At().Labels())
+		it := set.At().Iterator(nil)
+		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+			if kind == chunkenc.ValFloat {
+				at, v := it.At()
+				fmt.Fprintf(&b, "  %d %x\n", at-base, math.Float64bits(v))
+				continue
+			}
+			var h *histogram.FloatHistogram
+			at, h := it.AtFloatHistogram(nil)
+			fmt.Fprintf(&b, "  %d %x %s\n", at-base, math.Float64bits(h.Sum), h)
+		}
+		if it.Err() != nil {
+			t.Fatal(it.Err())
+		}
+	}
+	if set.Err() != nil {
+		t.Fatal(set.Err())
+	}
+	return b.String()
+}
