@@ -372,7 +372,10 @@ func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[stri
 			for i := range r.Exemplars(s) {
 				x := &r.Exemplars(s)[i]
 				ls, err := r.ExemplarLabels(nil, x)
-				add("exemplars", "%s %d %x %q %v", name, x.Time, math.Float64bits(x.Value), ls, err)
+				if err != nil {
+					ls = []remotewrite.Label{{}} // no store takes either
+				}
+				add("exemplars", "%s %d %x %q", name, x.Time, math.Float64bits(x.Value), ls)
 			}
 		}
 		for _, f := range r.Families {
@@ -392,7 +395,7 @@ func withoutExample(o outcome.Outcome) outcome.Outcome {
 // in the bodies is what the rules left, and each part has one fate.
 func TestWhatTheRulesLeft(t *testing.T) {
 	var unchanged, cut int
-	for seed := range uint64(3000) {
+	for seed := range uint64(2000) {
 		r := random{rand.New(rand.NewPCG(seed, 1)), true}
 		all, families := r.request()
 		f := form(r.IntN(int(forms)))
@@ -423,7 +426,7 @@ func TestWhatTheRulesLeft(t *testing.T) {
 			cut++
 		}
 	}
-	if unchanged < 500 || cut < 500 {
+	if unchanged < 300 || cut < 300 {
 		t.Errorf("the seeds had %d requests that came as they went on, and %d in many bodies", unchanged, cut)
 	}
 }
@@ -530,12 +533,12 @@ func TestTwoBecomeOne(t *testing.T) {
 func TestSizes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	long := series{labels: [][2]string{{"__name__", "up"}}}
-	for i := range int64(200_000) {
+	for i := range int64(100_000) {
 		long.samples = append(long.samples, remotewrite.Sample{Value: r.Float64(), Time: base + i})
 	}
 	short := series{labels: long.labels, samples: []remotewrite.Sample{{Value: 1, Time: base - 1}}}
 	all := []series{short, long, short}
-	for range 600 { // which no compression makes smaller
+	for range 400 { // which no compression makes smaller
 		random := make([]byte, 4000)
 		for i := range random {
 			random[i] = byte(r.IntN(128))
@@ -546,7 +549,7 @@ func TestSizes(t *testing.T) {
 	var w rewrite.Rewriter
 	sent := request(t, version2, all, nil)
 	bodies, o := w.Rewrite(sent, &labelrules.Rules{})
-	if len(bodies) < 6 || len(bodies) > 12 {
+	if len(bodies) < 4 || len(bodies) > 8 {
 		t.Errorf("%d bodies of %d bytes", len(bodies), len(sent.Compressed))
 	}
 	var applied []*remotewrite.Request

@@ -55,7 +55,9 @@ func Of(from sender.Sender, body []byte) Hash {
 	return Hash(d.Sum64())
 }
 
-// Part returns the hash of the nth part, from 0, of a request that is too large for one entry.
+// Part returns the hash of the nth part, from 0, of a request that is too large for one entry. A
+// request that comes again under other rules may have other parts; then only the times of its
+// increments tell that they are repeats.
 func (h Hash) Part(n int) Hash { return h + Hash(n) }
 
 // Seen has the requests of all tenants. The zero value is empty and ready.
@@ -157,16 +159,7 @@ func (t *tenant) forgetFirst() {
 	}
 }
 
-// The saved form has one encoding. Integers are little-endian, numbers are uvarints in their
-// shortest form:
-//
-//	version       1 byte, 1
-//	time          number, Unix milliseconds
-//	tenants       by name, to the end: length of the name, name, length of the section, section
-//
-// A section, which is also the form in which a tenant moves to another group, has its requests in
-// the order of the log, to the end: number, the milliseconds since the one before, the first since
-// 1970; 8 bytes, the hash.
+// version is that of the saved form. Layout: docs/format/entry.md.
 const version = 1
 
 // maxTime bounds the log's time, as in entries.
@@ -189,7 +182,8 @@ func (s *Seen) Append(b []byte) []byte {
 	return b
 }
 
-// AppendTenant appends the section of a tenant, nothing if it has no requests.
+// AppendTenant appends the section of a tenant, the form in which it moves to another group;
+// nothing if it has no requests.
 func (s *Seen) AppendTenant(b []byte, name string) []byte {
 	t := s.tenants[name]
 	if t == nil {
