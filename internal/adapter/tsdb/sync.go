@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -19,6 +20,9 @@ var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
 // syncsAtOnce bounds how many stores are synced at a time.
 const syncsAtOnce = 8
+
+// syncTime bounds how long Tend waits for the stores' disks.
+const syncTime = 10 * time.Second
 
 // Sync makes everything that was written before it survive a power loss. After an error nothing
 // new can be relied on. It leaves out stores that are broken, and those whose disk hangs until ctx

@@ -116,3 +116,15 @@ func TestSyncingFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Samples of requests are in no journal, so no checkpoint may ever ask for their sync.
+func TestTendSyncs(t *testing.T) {
+	w := newWorld(t)
+	w.writeRaw(&plain, "a@20=1")
+	if err := w.stores.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.syncs(); got != nil || err != nil {
+		t.Errorf("%v were not synced, %v", got, err)
+	}
+}

@@ -79,8 +79,8 @@ func Open(
 	return s, nil
 }
 
-// Tend does what is due once a minute: it closes idle databases, tries broken stores again, and
-// notes which stores are in use.
+// Tend does what is due once a minute: it closes idle databases, tries broken stores again, syncs
+// what was written, and notes which stores are in use.
 func (s *Stores) Tend(ctx context.Context) error {
 	err := s.closeIdle()
 	s.mu.Lock()
@@ -92,7 +92,9 @@ func (s *Stores) Tend(ctx context.Context) error {
 		cancel()
 		st.look()
 	}
-	return errors.Join(err, s.noteUsed())
+	syncing, cancel := context.WithTimeout(ctx, syncTime)
+	defer cancel()
+	return errors.Join(err, s.Sync(syncing), s.noteUsed())
 }
 
 // closeIdle closes databases that were unused for as long as the configuration says.
