@@ -73,7 +73,7 @@ func (r *Replica) ask() {
 // would answer all the same (etcd-io/raft#105). With several voters Raft waits by itself.
 func (r *Replica) alone() bool {
 	m := r.members.now
-	return r.role.Leads && !r.begun && len(m.GetVoters()) == 1 && len(m.GetVotersOutgoing()) == 0
+	return r.leadership.Leads && !r.begun && len(m.GetVoters()) == 1 && len(m.GetVotersOutgoing()) == 0
 }
 
 // question returns the bytes that the answer must repeat.

@@ -40,7 +40,7 @@ func (r *Replica) Members(voters, learners []uint64) error {
 	switch {
 	case r.damaged != nil:
 		return r.damaged
-	case !r.role.Leads:
+	case !r.leadership.Leads:
 		return ErrNotLeader
 	case len(r.members.now.GetVotersOutgoing()) > 0 || r.members.proposed > r.applied:
 		return ErrChanging

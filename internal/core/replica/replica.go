@@ -83,7 +83,7 @@ var (
 // It is not safe for concurrent use.
 type Group interface {
 	// Propose asks for an entry to be added to the order, and returns its index. Its data must not
-	// change until it was applied or lost. If it is applied as Entry.Own, it is this one; if its
+	// change until it was applied or lost. If it is applied as Committed.Own, it is this one; if its
 	// index is in Output.Lost, it may or may not be applied, here or by another leader.
 	Propose(data []byte) (index uint64, err error)
 
@@ -94,7 +94,7 @@ type Group interface {
 	// Members asks for other members. It is done when Output.Members says so.
 	Members(voters, learners []uint64) error
 
-	// Transfer asks another member to lead. It is done when Output.Role says so; if the other one
+	// Transfer asks another member to lead. It is done when Output.Leadership says so; if the other
 	// does not answer, this one leads on after a second. Until then Propose returns ErrNotLeader.
 	Transfer(to uint64) error
 
@@ -106,13 +106,13 @@ type Group interface {
 
 // Output is the work that a replica has for its caller.
 type Output struct {
-	Messages []Message
-	Write    *Write  // nil for none; after those before it
-	Apply    []Entry // committed and stored here; after those before it
-	Reads    []Read
-	Lost     []uint64 // indexes of proposals whose leadership ended before they were applied
-	Role     Role     // at the end of all this; a leader's queue belongs to a term, and ends with it
-	Members  *Members // nil if they are as before
+	Messages   []Message
+	Write      *Write      // nil for none; after those before it
+	Apply      []Committed // committed and stored here; after those before it
+	Reads      []Read
+	Lost       []uint64   // indexes of proposals whose leadership ended before they were applied
+	Leadership Leadership // at the end of all this; a leader's queue belongs to a term, and ends with it
+	Members    *Members   // nil if they are as before
 }
 
 // Write holds entries and state to be stored. The caller then calls Stored with its number. The
@@ -122,15 +122,16 @@ type Write struct {
 	entrylog.Write
 }
 
-// Entry is an entry to apply. An index is handed out once in the life of a Replica, without gaps.
-type Entry struct {
+// Committed is an entry to apply. An index is handed out once in the life of a Replica, without
+// gaps.
+type Committed struct {
 	Index, Term uint64
 	Data        []byte // empty: there is nothing to apply
 	Own         bool   // proposed here, in the present leadership: its proposer can be answered
 }
 
-// Role says whether a member leads, or else who does.
-type Role struct {
+// Leadership says whether a member leads, or else who does.
+type Leadership struct {
 	Term   uint64
 	Leader uint64 // 0 if it is not known
 	Leads  bool
@@ -157,7 +158,7 @@ type Replica struct {
 	out     Output
 
 	term, vote uint64
-	role       Role
+	leadership Leadership
 	begun      bool // leads, and an entry of its term is committed: all entries before it are, too
 	elapsed    int  // ticks since the leader was heard, or since the last election began
 	timeout    int  // ticks
@@ -222,7 +223,7 @@ func begin(l *entrylog.Log, c Config) (r *Replica, err error) {
 		return nil, err
 	}
 	r.term, r.vote = state.GetTerm(), state.GetVote()
-	r.role.Term = r.term
+	r.leadership.Term = r.term
 	r.barriers.life = c.Rand.Uint64()
 	r.members.now = members
 	r.members.changed(&r.out)
@@ -256,7 +257,7 @@ func (r *Replica) Take() (Output, error) {
 		return Output{}, r.damaged
 	}
 	out := r.out
-	out.Role = r.role
+	out.Leadership = r.leadership
 	r.out = Output{}
 	return out, nil
 }
@@ -276,7 +277,7 @@ func (r *Replica) Step(m Message) error {
 		m.body.Commit = new(m.body.GetIndex() + uint64(len(m.body.GetEntries())))
 	}
 	_ = r.do(func() error { return r.node.Step(m.body) }) // Raft drops a message that is of no use
-	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.role.Leader {
+	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.leadership.Leader {
 		r.elapsed = 0
 	}
 	return nil
@@ -288,12 +289,12 @@ func (r *Replica) Tick() {
 		if r.barriers.overdue() {
 			r.ask()
 		}
-		if r.role.Leads {
+		if r.leadership.Leads {
 			r.node.Tick()
 			return nil
 		}
 		r.elapsed++
-		if r.elapsed >= electionTicks && r.role.Leader != raft.None {
+		if r.elapsed >= electionTicks && r.leadership.Leader != raft.None {
 			_ = r.node.ForgetLeader() // its lease ends: others may get this member's vote
 		}
 		if r.elapsed >= r.timeout {
@@ -313,7 +314,7 @@ func (r *Replica) Propose(data []byte) (index uint64, err error) {
 	if len(data) == 0 || len(data) > entrylog.MaxEntry {
 		panic(fmt.Sprintf("BUG: an entry of %d bytes is proposed", len(data)))
 	}
-	if r.damaged == nil && !r.role.Leads {
+	if r.damaged == nil && !r.leadership.Leads {
 		return 0, ErrNotLeader
 	}
 	before := r.last
@@ -340,7 +341,7 @@ func (r *Replica) refused() error {
 
 // Transfer implements Group.
 func (r *Replica) Transfer(to uint64) error {
-	if r.damaged == nil && !r.role.Leads {
+	if r.damaged == nil && !r.leadership.Leads {
 		return ErrNotLeader
 	}
 	return r.do(func() error { r.node.TransferLeader(to); return nil })
@@ -408,28 +409,28 @@ func (r *Replica) pump() {
 
 // follow notes term, vote and role.
 func (r *Replica) follow(ready *raft.Ready) {
-	before := r.role
+	before := r.leadership
 	if !raft.IsEmptyHardState(ready.HardState) {
 		if vote := ready.GetVote(); vote != r.vote && vote != raft.None {
 			r.elapsed = 0 // the one that got it has time to win
 		}
-		r.term, r.vote, r.role.Term = ready.GetTerm(), ready.GetVote(), ready.GetTerm()
+		r.term, r.vote, r.leadership.Term = ready.GetTerm(), ready.GetVote(), ready.GetTerm()
 	}
 	if s := ready.SoftState; s != nil {
-		r.role.Leader, r.role.Leads = s.Lead, s.RaftState == raft.StateLeader
+		r.leadership.Leader, r.leadership.Leads = s.Lead, s.RaftState == raft.StateLeader
 	}
-	if r.role == before {
+	if r.leadership == before {
 		return
 	}
-	if before.Leads && (!r.role.Leads || r.role.Term != before.Term) && !mutant.answerOldTerm {
+	if before.Leads && (!r.leadership.Leads || r.leadership.Term != before.Term) && !mutant.answerOldTerm {
 		r.out.Lost = append(r.out.Lost, r.own...)
 		r.own = nil
 	}
-	if r.role.Term != before.Term || r.role.Leads != before.Leads {
+	if r.leadership.Term != before.Term || r.leadership.Leads != before.Leads {
 		r.begun = false
 		r.restartTimeout()
 	}
-	if r.role.Leader != raft.None && r.role.Leader != before.Leader && r.barriers.asking {
+	if r.leadership.Leader != raft.None && r.leadership.Leader != before.Leader && r.barriers.asking {
 		r.ask()
 	}
 }
@@ -472,7 +473,7 @@ func (r *Replica) store(m *raftpb.Message, sync bool) {
 			r.members.proposed = r.last
 		}
 		if mutant.applyUnstored {
-			r.out.Apply = append(r.out.Apply, Entry{e.GetIndex(), e.GetTerm(), e.GetData(), r.isOwn(e)})
+			r.out.Apply = append(r.out.Apply, Committed{e.GetIndex(), e.GetTerm(), e.GetData(), r.isOwn(e)})
 		}
 	}
 	if m.Term != nil && !mutant.forgetState {
@@ -506,7 +507,7 @@ func (r *Replica) deliver(messages []*raftpb.Message) {
 func (r *Replica) apply(entries []*raftpb.Entry) {
 	r.handed = append(r.handed, entries...)
 	for _, e := range entries {
-		out := Entry{Index: e.GetIndex(), Term: e.GetTerm(), Own: r.isOwn(e)}
+		out := Committed{Index: e.GetIndex(), Term: e.GetTerm(), Own: r.isOwn(e)}
 		switch e.GetType() {
 		case raftpb.EntryNormal:
 			out.Data = e.GetData()
@@ -518,7 +519,7 @@ func (r *Replica) apply(entries []*raftpb.Entry) {
 		if !mutant.applyUnstored {
 			r.out.Apply = append(r.out.Apply, out)
 		}
-		if r.role.Leads && !r.begun && e.GetTerm() == r.term {
+		if r.leadership.Leads && !r.begun && e.GetTerm() == r.term {
 			if r.begun = true; r.barriers.asking {
 				r.ask()
 			}

@@ -138,7 +138,7 @@ func (g *group) elect() (leader *member, others []*member) {
 	for range 100 {
 		g.tick(1)
 		for i, m := range g.members {
-			if m.role.Leads && !m.parted {
+			if m.leadership.Leads && !m.parted {
 				return m, slices.Delete(slices.Clone(g.members), i, i+1)
 			}
 		}
@@ -172,8 +172,8 @@ func TestPropose(t *testing.T) {
 		if _, err := m.Propose([]byte("three")); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("member %d: %v", m.id, err)
 		}
-		if m.role.Leader != leader.id {
-			t.Errorf("member %d takes %d for the leader", m.id, m.role.Leader)
+		if m.leadership.Leader != leader.id {
+			t.Errorf("member %d takes %d for the leader", m.id, m.leadership.Leader)
 		}
 	}
 }
@@ -266,11 +266,11 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 	first := g.propose(leader, "lost one")
 	g.propose(leader, "lost two")
 	g.settle()
-	for !others[0].role.Leads && !others[1].role.Leads {
+	for !others[0].leadership.Leads && !others[1].leadership.Leads {
 		g.tick(1)
 	}
 	next := others[0]
-	if others[1].role.Leads {
+	if others[1].leadership.Leads {
 		next = others[1]
 	}
 	if index := g.propose(next, "another"); index != first+1 { // behind the empty entry of its term
@@ -287,7 +287,7 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 	if len(lost) == 0 { // it had stepped down before it could hear the others
 		t.Error("nothing is lost")
 	}
-	if !slices.Equal(leader.applied, []string{"another false"}) || leader.role.Leads {
+	if !slices.Equal(leader.applied, []string{"another false"}) || leader.leadership.Leads {
 		t.Errorf("applied %q", leader.applied)
 	}
 }
@@ -397,7 +397,7 @@ func TestBarrier(t *testing.T) {
 		leader.Tick()
 		g.settle()
 	}
-	if got := leader.reads(); len(got) != 0 || !leader.role.Leads {
+	if got := leader.reads(); len(got) != 0 || !leader.leadership.Leads {
 		t.Errorf("a leader without the others: %v", got)
 	}
 }
@@ -423,7 +423,7 @@ func TestABarrierOfTheOnlyVoter(t *testing.T) {
 	}
 	for range 2 { // in each of its terms
 		m.out, m.slow = nil, true
-		for !m.role.Leads {
+		for !m.leadership.Leads {
 			m.Tick()
 			g.take(m)
 			if n := len(m.writes); n > 0 && len(m.writes[n-1].Entries) == 0 {
@@ -442,8 +442,8 @@ func TestABarrierOfTheOnlyVoter(t *testing.T) {
 			t.Errorf("after its entry is stored: %d answers, %v", n, m.reads())
 		}
 		other := &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: &m.id, Term: new(m.term + 1)}
-		if err := m.Step(newMessage(other)); err != nil || m.role.Leads {
-			t.Fatalf("%v, %+v", err, m.role)
+		if err := m.Step(newMessage(other)); err != nil || m.leadership.Leads {
+			t.Fatalf("%v, %+v", err, m.leadership)
 		}
 		g.settle()
 	}
@@ -496,11 +496,11 @@ func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	// It leads in another term, and probes.
 	others[0].parted, others[1].parted = true, true
 	term := leader.term
-	for leader.role.Leads {
+	for leader.leadership.Leads {
 		g.tick(1)
 	}
 	others[0].parted = false
-	for leader.term == term || !leader.role.Leads {
+	for leader.term == term || !leader.leadership.Leads {
 		others[0].elapsed = 0 // the other one does not campaign
 		g.tick(1)
 	}
@@ -568,7 +568,7 @@ func TestMembers(t *testing.T) {
 	others[1].parted = true
 	g.propose(leader, "two")
 	g.tick(40)
-	if !slices.Equal(gone.applied, []string{"one false", "two false"}) || gone.role.Leads {
+	if !slices.Equal(gone.applied, []string{"one false", "two false"}) || gone.leadership.Leads {
 		t.Errorf("the member that was a voter: %q", gone.applied)
 	}
 	fourth.parted = true
@@ -598,8 +598,8 @@ func TestTransfer(t *testing.T) {
 	if err := leader.Transfer(others[0].id); err != nil {
 		t.Fatal(err)
 	}
-	if g.settle(); !others[0].role.Leads || leader.role.Leads {
-		t.Errorf("%+v, %+v", leader.role, others[0].role)
+	if g.settle(); !others[0].leadership.Leads || leader.leadership.Leads {
+		t.Errorf("%+v, %+v", leader.role, others[0].leadership)
 	}
 }
 
@@ -613,7 +613,7 @@ func TestAReturnDisturbsNobody(t *testing.T) {
 	g.tick(200)
 	others[0].parted = false
 	g.tick(30)
-	if !leader.role.Leads || leader.term != term || others[0].term != term {
+	if !leader.leadership.Leads || leader.term != term || others[0].term != term {
 		t.Errorf("term %d became %d; %+v", term, leader.term, leader.role)
 	}
 }
@@ -624,7 +624,7 @@ func TestALeaderAloneStepsDown(t *testing.T) {
 	leader, others := g.elect()
 	others[0].parted, others[1].parted = true, true
 	g.tick(2 * electionTicks)
-	if leader.role.Leads || leader.role.Leader != 0 {
+	if leader.leadership.Leads || leader.leadership.Leader != 0 {
 		t.Errorf("%+v", leader.role)
 	}
 }

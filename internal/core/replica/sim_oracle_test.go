@@ -7,7 +7,7 @@ import (
 
 // oracle knows all that has happened on all nodes, and checks the promises of the group.
 type oracle struct {
-	agreed  map[uint64]Entry // by index: the first member's that applied it
+	agreed  map[uint64]Committed // by index: the first member's that applied it
 	leaders map[uint64]uint64
 	acked   []ack
 	seen    []seen
@@ -26,7 +26,7 @@ type ack struct {
 type seen struct{ index, value uint64 }
 
 func (o *oracle) begin() {
-	o.agreed, o.leaders = map[uint64]Entry{}, map[uint64]uint64{}
+	o.agreed, o.leaders = map[uint64]Committed{}, map[uint64]uint64{}
 }
 
 // leads: at most one member leads in a term.
@@ -39,7 +39,7 @@ func (o *oracle) leads(s *sim, n *simNode, term uint64) {
 
 // applies: members apply the same entries in the same order, each once, and none that is not on
 // their own disk.
-func (o *oracle) applies(s *sim, n *simNode, e *Entry) {
+func (o *oracle) applies(s *sim, n *simNode, e *Committed) {
 	s.note(fmt.Appendf(nil, "%d %d %d", n.n, e.Index, e.Term))
 	if e.Index != n.state.applied+1 {
 		s.fail("node %d applies entry %d after entry %d", n.n, e.Index, n.state.applied)

@@ -89,16 +89,16 @@ type simNode struct {
 	slowDisk    bool
 	slowApply   bool
 
-	replica *Replica
-	log     *entrylog.Log
-	role    Role
-	members Members
+	replica    *Replica
+	log        *entrylog.Log
+	leadership Leadership
+	members    Members
 
 	state      state
 	checkpoint state // with which a restart begins
 	toWrite    []*Write
 	writing    bool
-	toApply    []Entry
+	toApply    []Committed
 	applying   bool
 	pending    map[uint64]*operation // by the index of the proposal
 	reading    map[uint64]question   // by barrier
@@ -205,7 +205,7 @@ func (s *sim) start(n *simNode, fresh *entrylog.Base) {
 		return
 	}
 	n.replica, n.log, n.up = r, l, true
-	n.state, n.role = n.checkpoint, Role{}
+	n.state, n.leadership = n.checkpoint, Leadership{}
 	n.toWrite, n.writing, n.toApply, n.applying = nil, false, nil, false
 	n.pending, n.reading = map[uint64]*operation{}, map[uint64]question{}
 	if n.life > 1 && fresh == nil {
@@ -261,16 +261,16 @@ func (s *sim) drain(n *simNode) {
 	}
 	if out.Members != nil {
 		n.members = *out.Members
-		if n.role.Leads || out.Role.Leads {
+		if n.leadership.Leads || out.Leadership.Leads {
 			s.tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
 		}
 	}
-	s.follow(n, out.Role)
+	s.follow(n, out.Leadership)
 }
 
 // follow notes elections.
-func (s *sim) follow(n *simNode, role Role) {
-	if role.Leads && (!n.role.Leads || n.role.Term != role.Term) {
+func (s *sim) follow(n *simNode, leadership Leadership) {
+	if role.Leads && (!n.leadership.Leads || n.leadership.Term != role.Term) {
 		s.tell("node %d: member %d leads in term %d", n.n, n.id, role.Term)
 		s.covered.elections++
 		if s.oracle.transferTo == n.id && s.now < s.oracle.transferBy {
@@ -279,7 +279,7 @@ func (s *sim) follow(n *simNode, role Role) {
 		}
 		s.oracle.leads(s, n, role.Term)
 	}
-	n.role = role
+	n.leadership = role
 }
 
 // place returns the node of a member.
@@ -401,7 +401,7 @@ func (s *sim) apply(n *simNode) {
 }
 
 // apply is the state machine. An operation counts once, however often it is repeated.
-func (st *state) apply(e *Entry) {
+func (st *state) apply(e *Committed) {
 	st.applied = e.Index
 	if o, ok := parseOperation(e.Data); ok && o.seq > st.seqs[o.client] {
 		st.seqs[o.client], st.value = o.seq, o.value()
@@ -494,7 +494,7 @@ func (s *sim) ask(o *operation) {
 		s.drain(n)
 		return
 	}
-	if leader := s.place(n.role.Leader); leader != nil && leader != n {
+	if leader := s.place(n.leadership.Leader); leader != nil && leader != n {
 		c.target = leader
 		s.at(s.between(1, 30), nil, func() { s.ask(o) })
 	} else {
@@ -539,7 +539,7 @@ func (s *sim) read(n *simNode, read Read) {
 // leader returns the node that leads in the highest term, or nil.
 func (s *sim) leader() (leader *simNode) {
 	for _, n := range s.nodes {
-		if n.up && s.now >= n.pausedUntil && n.role.Leads && (leader == nil || n.role.Term > leader.role.Term) {
+		if n.up && s.now >= n.pausedUntil && n.leadership.Leads && (leader == nil || n.leadership.Term > leader.leadership.Term) {
 			leader = n
 		}
 	}

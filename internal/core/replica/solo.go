@@ -18,12 +18,12 @@ type Solo struct {
 
 	number   uint64 // of the last Write
 	barrier  uint64
-	proposed []Entry // not in a Write yet
-	writing  []Entry // in Writes that are not stored yet, in order
+	proposed []Committed // not in a Write yet
+	writing  []Committed // in Writes that are not stored yet, in order
 	writes   []soloWrite
 	write    Write
-	ready    []Entry // stored
-	apply    []Entry // of the last Output
+	ready    []Committed // stored
+	apply    []Committed // of the last Output
 	known    []Read
 	reads    []Read
 	began    bool
@@ -46,7 +46,7 @@ func NewSolo(applied uint64) *Solo { return &Solo{last: applied, stored: applied
 // Propose implements Group.
 func (s *Solo) Propose(data []byte) (index uint64, err error) {
 	s.last++
-	s.proposed = append(s.proposed, Entry{Index: s.last, Term: soloTerm, Data: data, Own: true})
+	s.proposed = append(s.proposed, Committed{Index: s.last, Term: soloTerm, Data: data, Own: true})
 	return s.last, nil
 }
 
@@ -97,7 +97,7 @@ func (s *Solo) Applied(index uint64) { s.applied = index }
 
 // Take implements Group.
 func (s *Solo) Take() (Output, error) {
-	out := Output{Role: Role{Term: soloTerm, Leader: 1, Leads: true}}
+	out := Output{Leadership: Leadership{Term: soloTerm, Leader: 1, Leads: true}}
 	if !s.began {
 		s.began, out.Members = true, &Members{Voters: []uint64{1}}
 	}

@@ -13,8 +13,8 @@ func TestSolo(t *testing.T) {
 	take := func() Output {
 		t.Helper()
 		out, err := g.Take()
-		if err != nil || !out.Role.Leads {
-			t.Fatalf("%v, %+v", err, out.Role)
+		if err != nil || !out.Leadership.Leads {
+			t.Fatalf("%v, %+v", err, out.Leadership)
 		}
 		return out
 	}
