@@ -599,7 +599,7 @@ func TestTransfer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if g.settle(); !others[0].leadership.Leads || leader.leadership.Leads {
-		t.Errorf("%+v, %+v", leader.role, others[0].leadership)
+		t.Errorf("%+v, %+v", leader.leadership, others[0].leadership)
 	}
 }
 
@@ -614,7 +614,7 @@ func TestAReturnDisturbsNobody(t *testing.T) {
 	others[0].parted = false
 	g.tick(30)
 	if !leader.leadership.Leads || leader.term != term || others[0].term != term {
-		t.Errorf("term %d became %d; %+v", term, leader.term, leader.role)
+		t.Errorf("term %d became %d; %+v", term, leader.term, leader.leadership)
 	}
 }
 
@@ -625,7 +625,7 @@ func TestALeaderAloneStepsDown(t *testing.T) {
 	others[0].parted, others[1].parted = true, true
 	g.tick(2 * electionTicks)
 	if leader.leadership.Leads || leader.leadership.Leader != 0 {
-		t.Errorf("%+v", leader.role)
+		t.Errorf("%+v", leader.leadership)
 	}
 }
 
