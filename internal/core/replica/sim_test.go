@@ -269,17 +269,17 @@ func (s *sim) drain(n *simNode) {
 }
 
 // follow notes elections.
-func (s *sim) follow(n *simNode, leadership Leadership) {
-	if role.Leads && (!n.leadership.Leads || n.leadership.Term != role.Term) {
-		s.tell("node %d: member %d leads in term %d", n.n, n.id, role.Term)
+func (s *sim) follow(n *simNode, now Leadership) {
+	if now.Leads && (!n.leadership.Leads || n.leadership.Term != now.Term) {
+		s.tell("node %d: member %d leads in term %d", n.n, n.id, now.Term)
 		s.covered.elections++
 		if s.oracle.transferTo == n.id && s.now < s.oracle.transferBy {
 			s.covered.transfers++
 			s.oracle.transferTo = 0
 		}
-		s.oracle.leads(s, n, role.Term)
+		s.oracle.leads(s, n, now.Term)
 	}
-	n.leadership = role
+	n.leadership = now
 }
 
 // place returns the node of a member.
