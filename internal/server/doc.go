@@ -2,7 +2,8 @@
 // reloaded and restarted in place, and what the process answers over HTTP. It is the only package
 // that knows every role. What a role does is in the role's own package.
 //
-// The files, from the top; each uses only what is declared below it. The process:
+// The files, from the top; each uses only what is declared below it, except for the fields that a
+// method takes from its receiver. The process:
 //
 //	serve.go           the command serve: load the configuration, run until a signal
 //	server.go          the state of a process, and what is open before the sockets are read
