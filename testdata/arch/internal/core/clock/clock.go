@@ -2,6 +2,7 @@
 package clock
 
 import (
+	"context"
 	"time"
 	clock "time"
 )
@@ -19,4 +20,13 @@ func waits() {
 	time.AfterFunc(1, waits)
 	<-time.NewTicker(1).C
 	<-time.Tick(1)
+}
+
+func waitsByContext(ctx context.Context) {
+	context.AfterFunc(ctx, waits)
+	context.WithDeadline(ctx, now())
+	context.WithDeadlineCause(ctx, now(), nil)
+	context.WithTimeout(ctx, 1)
+	context.WithTimeoutCause(ctx, 1, nil)
+	context.WithCancel(ctx) // asks nobody for the time
 }

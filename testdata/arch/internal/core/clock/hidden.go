@@ -2,6 +2,9 @@
 
 package clock
 
-import . "time"
+import (
+	. "context"
+	. "time"
+)
 
-var hidden = Now()
+var hidden, _ = WithDeadline(Background(), Now())

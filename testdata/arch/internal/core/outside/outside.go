@@ -10,5 +10,6 @@ import (
 	_ "syscall"
 
 	_ "github.com/freshet-io/freshet/internal/adapter/files"
+	_ "github.com/freshet-io/freshet/internal/lib/plain"
 	_ "golang.org/x/sys/unix"
 )

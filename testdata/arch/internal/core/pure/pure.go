@@ -5,7 +5,7 @@ import (
 	"time"
 
 	_ "github.com/freshet-io/freshet/internal/core/clock"
-	_ "github.com/freshet-io/freshet/internal/lib/plain"
+	_ "github.com/freshet-io/freshet/internal/lib/index"
 )
 
 // Age is arithmetic, which asks nobody for the time.

@@ -1,0 +1,2 @@
+// Package index is one of those that core may import.
+package index
