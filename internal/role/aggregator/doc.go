@@ -18,6 +18,7 @@
 //	write.go       closed tiles are written to the stores of their tenants
 //	answers.go     answers: open tiles, series, the time up to which everything is counted
 //	gauges.go      our own metrics that are read at each scrape
+//	apply.go       frames change their shards, now or at a replay
 //	backlog.go     closed tiles that wait for the stores of one tenant
 //	frames.go      the frames in the aggregator's journal
 //	stored.go      what the stores have, for the next process

@@ -14,13 +14,10 @@ func (a *Aggregator) flushDue() {
 	if !believed {
 		return
 	}
-	var shards []uint16
-	var boundaries []int64 // one for each of them
 	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
 	storing := a.storing()
 	leaps := a.leaps(now)
-	config := a.tiles
-	config.Full = a.fullTenants()
+	full := a.fullTenants()
 	for i := range a.shards {
 		t := a.shards[i].tiles
 		next, due := t.Closed()+tileMillis, a.dueBoundary(i, now)
@@ -32,27 +29,16 @@ func (a *Aggregator) flushDue() {
 		if t.Len() == 0 || next > due || next < due && storing {
 			continue
 		}
-		shards, boundaries = append(shards, uint16(i)), append(boundaries, next)
-		a.frames = append(a.frames, a.boundaryFrame(uint16(i), next, config.Full))
+		a.frames = append(a.frames, a.boundaryFrame(uint16(i), next, full))
 	}
-	if len(shards) == 0 {
+	if len(a.frames) == 0 {
 		return
 	}
 	if err := a.append(a.frames); err != nil {
 		a.logger.Error("tiles stay open until the journal can be written", "error", err)
 		return // the next tick tries again
 	}
-	for i, number := range shards {
-		s := &a.shards[number]
-		s.mu.Lock()
-		closed := s.tiles.Close(boundaries[i], &config)
-		s.mu.Unlock()
-		a.metrics.tiled.Add(float64(closed.Samples))
-		a.postDuplicates(closed.Duplicates)
-		for _, w := range closed.Waiting {
-			a.backlogOf(w.Tenant).add(closedTile{number, s.position, w})
-		}
-	}
+	a.fold(a.frames)
 	a.writeDue()
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/stage"
-	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -150,29 +149,6 @@ func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 		}
 		a.frames = append(a.frames, journal.Frame{Shard: b.Shard, Type: frameBatch, Payload: b.Bytes})
 	}
-}
-
-// fold counts journalled frames, and posts them in the ledger.
-func (a *Aggregator) fold(frames []journal.Frame) {
-	folded := map[string]*tile.Folded{}
-	for _, f := range frames {
-		s := &a.shards[f.Shard]
-		s.mu.Lock()
-		if f.Type == frameBoundary {
-			boundary, config, _ := a.parseBoundary(f)
-			s.tiles.Skip(boundary, &config)
-		} else {
-			h, counts := a.foldOne(s, f.Payload)
-			sum := folded[string(h.Tenant)]
-			if sum == nil {
-				sum = new(tile.Folded)
-				folded[string(h.Tenant)] = sum
-			}
-			sum.Add(counts)
-		}
-		s.mu.Unlock()
-	}
-	a.postFolded(folded)
 }
 
 // answer tells each push its outcome, after any sync that the outcome requires.

@@ -2,10 +2,7 @@ package aggregator
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
-	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -46,66 +43,28 @@ func (a *Aggregator) restore() error {
 	return nil
 }
 
-// replay repeats what Run did with a frame. Samples of closed tiles wait unless it is noted
+// replay applies a frame of an earlier process. Samples of closed tiles wait unless it is noted
 // that they are stored; Run then writes them again. If frames are missing because the disk was
 // damaged, it makes the best of the rest: a start must never fail for it.
 func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	s := &a.shards[f.Shard]
 	s.position, a.last = pos, max(a.last, pos)
-	switch f.Type {
-	case frameBatch:
-		return a.replayBatch(s, f.Payload)
-	case frameBoundary, frameUpDown:
-		a.replayBoundary(s, pos, f)
-	case frameStored:
+	if f.Type == frameStored {
 		a.replayStored(s, f.Payload)
-	default:
-		return fmt.Errorf("frame of unknown type %d: it was written by a newer version", f.Type)
+		return nil
+	}
+	applied, err := a.apply(f)
+	if err != nil {
+		return err
+	}
+	if f.Type == frameBatch {
+		a.metrics.countFolded(&applied.folded)
+		a.metrics.replayed.Inc()
+	}
+	for _, closed := range applied.closed {
+		a.forgetStored(s.tiles, closed.Waiting, pos)
 	}
 	return nil
-}
-
-func (a *Aggregator) replayBatch(s *shard, b []byte) error {
-	h, err := batch.ParseHeader(b)
-	if errors.Is(err, batch.ErrNewer) {
-		return fmt.Errorf("a batch in it: %w; start that version", err)
-	}
-	if s.tiles == nil {
-		// The shard's first boundary is lost: begin at the window.
-		if err != nil {
-			a.logger.Error("a batch of the journal is damaged", "error", err)
-			return nil
-		}
-		t := h.Second * 1000
-		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
-	}
-	_, f := a.foldOne(s, b)
-	a.metrics.countFolded(&f)
-	a.metrics.replayed.Inc()
-	return nil
-}
-
-func (a *Aggregator) replayBoundary(s *shard, pos journal.Position, f journal.Frame) {
-	boundary, config, ok := a.parseBoundary(f)
-	if !ok {
-		a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)
-		return
-	}
-	if s.tiles == nil {
-		s.tiles = tile.New(&a.tiles, boundary)
-		s.tiles.Skip(boundary, &config)
-		return
-	}
-	for s.tiles.Closed() < boundary {
-		if s.tiles.Skip(boundary, &config) {
-			return
-		}
-		next := s.tiles.Closed() + tileMillis
-		if s.tiles.Rests() { // like flushDue
-			next = boundary
-		}
-		a.forgetStored(s.tiles, s.tiles.Close(next, &config).Waiting, pos)
-	}
 }
 
 // forgetStored removes tiles that are noted as stored from those that wait. They were closed by the frame

@@ -3,7 +3,6 @@ package aggregator
 import (
 	"sync"
 
-	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -16,15 +15,3 @@ type shard struct {
 }
 
 const tileMillis = 10_000
-
-// foldOne counts one batch. Errors are bugs or damage, since the collector wrote it: they are
-// counted, and cost only the unreadable part.
-func (a *Aggregator) foldOne(s *shard, b []byte) (h batch.Header, f tile.Folded) {
-	f, err := s.tiles.Fold(b)
-	if err != nil {
-		a.metrics.damaged.Inc()
-		a.logger.Error("a batch is damaged; its readable part is counted", "error", err)
-	}
-	h, _ = batch.ParseHeader(b)
-	return h, f
-}

@@ -240,7 +240,9 @@ func TestAReplayLeaps(t *testing.T) {
 	}
 	const month = 30 * 24 * 3_600_000
 	for _, boundary := range []int64{60_000, month} {
-		a.replayBoundary(s, 1, a.boundaryFrame(b.Shard, boundary, nil))
+		if _, err := a.apply(a.boundaryFrame(b.Shard, boundary, nil)); err != nil {
+			t.Fatal(err)
+		}
 		if boundary == 60_000 {
 			s.tiles.AllStored()
 		}

@@ -1,0 +1,119 @@
+package aggregator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// fold applies frames that were just appended, and posts them in the ledger.
+func (a *Aggregator) fold(frames []journal.Frame) {
+	folded := map[string]*tile.Folded{}
+	for _, f := range frames {
+		applied, err := a.apply(f)
+		if err != nil {
+			a.logger.Error("BUG: an appended frame cannot be applied", "error", err)
+			continue
+		}
+		a.handOver(f.Shard, applied.closed)
+		if f.Type != frameBatch {
+			continue
+		}
+		sum := folded[string(applied.header.Tenant)]
+		if sum == nil {
+			sum = new(tile.Folded)
+			folded[string(applied.header.Tenant)] = sum
+		}
+		sum.Add(applied.folded)
+	}
+	a.postFolded(folded)
+}
+
+// handOver appends the samples of tiles that a shard has just closed to the backlogs of their
+// tenants, and posts them.
+func (a *Aggregator) handOver(shard uint16, all []tile.Closed) {
+	for _, closed := range all {
+		a.metrics.tiled.Add(float64(closed.Samples))
+		a.postDuplicates(closed.Duplicates)
+		for _, w := range closed.Waiting {
+			a.backlogOf(w.Tenant).add(closedTile{shard, a.shards[shard].position, w})
+		}
+	}
+}
+
+// applied is what a frame did to its shard.
+type applied struct {
+	header batch.Header  // of a batch
+	folded tile.Folded   // of a batch
+	closed []tile.Closed // by a boundary, in order
+}
+
+// apply changes a shard as a frame of the journal says, whether this process has just appended it
+// or an earlier one did. It asks no clock and no store, and of the configuration only what frames
+// of older programs lack: so the same frames give the same tiles. An error is a frame of a newer
+// program.
+func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
+	s := &a.shards[f.Shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch f.Type {
+	case frameBatch:
+		done.header, done.folded, err = a.applyBatch(s, f.Payload)
+	case frameBoundary, frameUpDown:
+		done.closed = a.applyBoundary(s, f)
+	default:
+		err = fmt.Errorf("frame of unknown type %d: it was written by a newer version", f.Type)
+	}
+	return done, err
+}
+
+// applyBatch counts one batch. Damage is counted, and costs only the unreadable part.
+func (a *Aggregator) applyBatch(s *shard, b []byte) (h batch.Header, f tile.Folded, err error) {
+	h, err = batch.ParseHeader(b)
+	if errors.Is(err, batch.ErrNewer) {
+		return h, f, fmt.Errorf("a batch in it: %w; start that version", err)
+	}
+	if s.tiles == nil {
+		// The shard's first boundary is lost: begin at the window.
+		if err != nil {
+			a.logger.Error("a batch of the journal is damaged", "error", err)
+			return h, f, nil
+		}
+		t := h.Second * 1000
+		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
+	}
+	if f, err = s.tiles.Fold(b); err != nil {
+		a.metrics.damaged.Inc()
+		a.logger.Error("a batch is damaged; its readable part is counted", "error", err)
+	}
+	return h, f, nil
+}
+
+// applyBoundary closes the tiles up to a boundary, one after the other. A shard without series has
+// none. One at or before the last does nothing.
+func (a *Aggregator) applyBoundary(s *shard, f journal.Frame) (closed []tile.Closed) {
+	boundary, config, ok := a.parseBoundary(f)
+	if !ok {
+		a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)
+		return nil
+	}
+	if s.tiles == nil {
+		s.tiles = tile.New(&a.tiles, boundary)
+		s.tiles.Skip(boundary, &config)
+		return nil
+	}
+	for s.tiles.Closed() < boundary {
+		if s.tiles.Skip(boundary, &config) {
+			return closed
+		}
+		next := s.tiles.Closed() + tileMillis
+		if s.tiles.Rests() { // its tiles would repeat the last one
+			next = boundary
+		}
+		closed = append(closed, s.tiles.Close(next, &config))
+	}
+	return closed
+}
