@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -389,6 +390,14 @@ func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[stri
 	return found, o
 }
 
+// seeds returns how many seeds a test runs: many more in a soak.
+func seeds(n uint64) uint64 {
+	if os.Getenv("FRESHET_SOAK") != "" {
+		return 13 * n
+	}
+	return n
+}
+
 func withoutExample(o outcome.Outcome) outcome.Outcome {
 	o.First = outcome.Example{}
 	return o
@@ -398,7 +407,7 @@ func withoutExample(o outcome.Outcome) outcome.Outcome {
 // in the bodies is what the rules left, and each part has one fate.
 func TestWhatTheRulesLeft(t *testing.T) {
 	var unchanged, cut int
-	for seed := range uint64(2000) {
+	for seed := range seeds(2000) {
 		r := random{rand.New(rand.NewPCG(seed, 1)), true}
 		all, families := r.request()
 		f := form(r.IntN(int(forms)))
