@@ -30,7 +30,7 @@ func TestBackup(t *testing.T) {
 	stored := time.Now().Truncate(tileWidth)
 	snapshot := filepath.Join(dataDir(t), "snapshot")
 	told := runFreshet(t, "backup", snapshot, "--server", "http://"+old.HTTP)
-	for _, part := range []string{"tsdb/default/10s: 1 blocks", "journal: ", "events.db", "names.db", snapshot + ": "} {
+	for _, part := range []string{"tsdb/default/10s: 1 block\n", "journal: ", "events.db", "names.db", snapshot + ": "} {
 		if !strings.Contains(told, part) {
 			t.Errorf("the output of backup lacks %q:\n%s", part, told)
 		}
@@ -45,7 +45,7 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	told = runFreshet(t, "restore", snapshot, "--data-dir", restored)
-	if !strings.Contains(told, "tsdb/default/10s: 1 blocks") || strings.Contains(told, "warning") {
+	if !strings.Contains(told, "tsdb/default/10s: 1 block, ") || strings.Contains(told, "warning") {
 		t.Errorf("unexpected output of restore:\n%s", told)
 	}
 	p := start(t, restored)

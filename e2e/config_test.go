@@ -35,7 +35,7 @@ func TestConfigurationTools(t *testing.T) {
 	p := start(t, dir, "--config", file, "--log-level", "warn")
 
 	if code, stdout, stderr := invoke(t, "check", file); code != 0 ||
-		stdout != file+": ok: 3 DogStatsD sockets, 1 rules\n" {
+		stdout != file+": ok: 3 DogStatsD sockets, 1 rule\n" {
 		t.Errorf("check: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	code, running, stderr := invoke(t, "config", "--server", p.HTTP)

@@ -54,7 +54,7 @@ func TestExplain(t *testing.T) {
 	})
 
 	if limits := ask("latency:1|c").Lines[0].Becomes.Limits; len(limits) != 3 ||
-		!strings.HasPrefix(limits[0], "series of the metric 1 of ") {
+		!strings.HasPrefix(limits[0], "series of the metric: 1 of ") {
 		t.Errorf("limits: %q", limits)
 	}
 

@@ -123,7 +123,7 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 		text = fmt.Sprintf("%s: %s in %.1f s\nTo restore it: freshet restore %s --data-dir NEW",
 			step.Path, size(step.Bytes), step.Seconds, step.Path)
 	case step.Store != "":
-		text = fmt.Sprintf("tsdb/%s/%s: %d blocks", step.Tenant, step.Store, step.Blocks)
+		text = fmt.Sprintf("tsdb/%s/%s: %s", step.Tenant, step.Store, counted(step.Blocks, "block"))
 	case step.Bytes > 0:
 		text += ": " + size(step.Bytes)
 	}

@@ -22,7 +22,8 @@ func newCheckCommand() *cobra.Command {
 		Short: "Check configuration files",
 		Long: `Reads each configuration file as serve does, and lists all its problems, or says that
 it is fine. - is standard input. As for serve, FRESHET_ environment variables override
-a file; misspelt ones are pointed out.
+a file; misspelt ones are pointed out. A running server shows <secret> in place of each
+secret in its configuration: fill the secrets in before you check it.
 
 The exit code is 0 if all files are fine, otherwise 2.`,
 		Example: `  freshet check /etc/freshet.yaml
@@ -109,7 +110,8 @@ func readConfigFile(file string, stdin io.Reader) (name string, text []byte, err
 
 func (c checkedFile) print(out, notes io.Writer) error {
 	if c.OK {
-		_, err := fmt.Fprintf(out, "%s: ok: %d DogStatsD sockets, %d rules\n", c.File, c.Sockets, c.Rules)
+		_, err := fmt.Fprintf(out, "%s: ok: %s, %s\n", c.File, counted(c.Sockets, "DogStatsD socket"),
+			counted(c.Rules, "rule"))
 		return err
 	}
 	if _, err := fmt.Fprintf(notes, "%s: %d to fix:\n", c.File, len(c.Problems)); err != nil {

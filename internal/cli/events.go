@@ -21,8 +21,8 @@ func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the events that applications have sent, oldest first",
-		Long: `Prints a table of the events that applications have sent to a server, which keeps them
-for events.retention.`,
+		Long: `Prints a table of the events that applications have sent to a server, oldest first. The
+server keeps them for events.retention.`,
 		Example: `  freshet events --since 15m
   freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
 		Args: command.NoWords,

@@ -26,7 +26,8 @@ func newReplayCommand() *cobra.Command {
 		Short: "Send a capture again, at any speed, or print it",
 		Long: `Sends the datagrams of a capture again, in the same order and at the same intervals.
 - is standard input. UDP drops what the receiver is too busy to read; Unix sockets wait.
-The exit code is 1 if a datagram could not be sent, for example because nothing listens.`,
+The exit code is 1 if a datagram could not be sent, for example because nothing listens
+on this machine. If nothing listens on another machine, UDP does not notice.`,
 		Example: `  freshet replay bug.capture
   freshet replay bug.capture --to unixgram:/run/freshet.sock --speed max
   freshet replay bug.capture --rate 10000 --loop 100

@@ -76,9 +76,9 @@ func (r *restored) print(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: as of %s, %s, read and verified\n", r.DataDir, r.Created.Format(time.RFC3339), size(r.Bytes))
 	for _, s := range r.Stores {
-		fmt.Fprintf(&b, "  tsdb/%s/%s: %d blocks, %d samples\n", s.Tenant, s.Store, s.Blocks, s.Samples)
+		fmt.Fprintf(&b, "  tsdb/%s/%s: %s, %s\n", s.Tenant, s.Store, counted(s.Blocks, "block"), counted(s.Samples, "sample"))
 	}
-	fmt.Fprintf(&b, "  journal: %d frames\n", r.Frames)
+	fmt.Fprintf(&b, "  journal: %s\n", counted(r.Frames, "frame"))
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}

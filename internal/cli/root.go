@@ -17,11 +17,11 @@ and answers PromQL about a second later. Without a command it runs the server on
 loopback, with its data in ./data.`,
 		Example: `  freshet                                       run everything with defaults
   freshet serve --config /etc/freshet.yaml      run as configured
-  freshet query page_views                      what is it now
+  freshet query page_views                      the current value
   freshet query 'rate(page_views[1m])' --range 1h
-                                                what was it in the last hour, drawn
+                                                a plot of the last hour
   freshet events --since 1d --tag env:prod      what happened since yesterday
-  freshet backup /backup/freshet-monday         keep what there is
+  freshet backup /backup/freshet-monday         take a backup
   freshet help query                            more about a command, with examples`,
 		Args:                  command.Unknown,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

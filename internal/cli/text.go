@@ -26,6 +26,14 @@ func tint(v terminal.View, colour, text string) string {
 	return colour + text + plain
 }
 
+// counted writes a number and its noun, which takes an s in the plural.
+func counted[N int | uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // size formats bytes for people.
 func size(n int64) string {
 	for _, unit := range []struct {

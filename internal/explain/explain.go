@@ -190,12 +190,12 @@ func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.Explained
 func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 	row := func(what string, n, most int) {
 		if most > 0 {
-			b.Limits = append(b.Limits, fmt.Sprintf("%s %d of %d", what, n, most))
+			b.Limits = append(b.Limits, fmt.Sprintf("%s: %d of %d", what, n, most))
 		}
 	}
 	row("series of the metric", p.MetricSeries, p.MaxMetricSeries)
-	row("of the tenant", p.Series, p.MaxSeries)
-	row("may begin now", p.New, p.MaxNew)
+	row("series of the tenant", p.Series, p.MaxSeries)
+	row("new series left this minute", p.New, p.MaxNew)
 	switch p.Fate {
 	case limit.FoldedMetric:
 		warn(l, "there is no room for the series (%s): its values are counted under %s{freshet_overflow=\"true\"}", p.Reason,
@@ -219,7 +219,7 @@ func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalo
 			"the name %s belongs to timers with other buckets, of %s, so this one is stored as %s; "+
 				"give both one rule to join them", r.Owner.Name, r.Owner.Raw, name)
 	case catalogue.NameCollision:
-		warn(l, "the metric %s has become %s too: they share a series wherever their labels agree", r.Owner.Raw, name)
+		warn(l, "the metric %s also becomes %s: both share a series if their labels agree", r.Owner.Raw, name)
 	case catalogue.Full:
 		warn(l, "the tenant has reached its limit of names: this one is stored under a name with a hash")
 	}

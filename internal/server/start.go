@@ -92,7 +92,7 @@ func (s *server) openUsed(ctx context.Context) {
 	}
 }
 
-// announce tells people and programs the addresses, and that everything is open.
+// announce tells people and programs the addresses, and that the server is ready.
 func (s *server) announce(out io.Writer) error {
 	for _, w := range s.socketWarnings() {
 		s.logger.Warn(w)
@@ -101,7 +101,7 @@ func (s *server) announce(out io.Writer) error {
 		return err
 	}
 	if err := handover.Notify(handover.Ready); err != nil {
-		s.logger.Warn("systemd does not know that everything is open", "error", err)
+		s.logger.Warn("systemd does not know that the server is ready", "error", err)
 	}
 	s.tellRestarted()
 	return s.greet(out)

@@ -20,9 +20,9 @@ type HTTP struct {
 	MaxConnections int `yaml:"max_connections" help:"open connections, HTTP and gRPC together; 0: three eighths of the process' file limit, at most 8192" reload:"restart"`
 
 	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operators on loopback without a token; set false behind a proxy on this machine"`
-	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators; read again by a reload"`
+	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators; its content is read again by a reload"`
 
-	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, one of which each request then needs; read again by a reload"`
+	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, one of which each request then needs; its content is read again by a reload"`
 	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"take the tenant from the header X-Scope-OrgID; only behind a proxy that authenticates requests and sets it"`
 	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"allow tenants in that header that the configuration does not name"`
 

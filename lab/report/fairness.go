@@ -62,7 +62,7 @@ func (r *Results) fairness() string {
 		{"pairs", fmt.Sprint(len(f.Alone))},
 		{"the others, flat out",
 			thousands(Median(f.Capacity)) + fmt.Sprintf(" samples a second of %d tenants, %d a request", f.Tenants, f.Batch)},
-		{"99 of 100 of their requests acknowledged after ms, at half of that", withSpread(f.Alone, significant)},
+		{"p99 of their acknowledgements at half that rate, ms", withSpread(f.Alone, significant)},
 		{"the same while one tenant sends too much", withSpread(f.Beside, significant)},
 		{"ratio of a pair, median and its confidence interval", f.ratio()},
 		{"requests that were timed",

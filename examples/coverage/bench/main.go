@@ -264,7 +264,7 @@ func stolen() (taken, total uint64) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, field := range strings.Fields(line) {
 		n, err := strconv.ParseUint(field, 10, 64)
-		if err != nil || i > 8 { // the first field is a name; those after the eighth time are part of others
+		if err != nil || i > 8 { // field 0 is a name; times after the eighth are included in others
 			continue
 		}
 		if total += n; i == 8 {

@@ -136,7 +136,7 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 		return nil
 	}
 	onDisk := int64(math.MinInt64)
-	if f.entry == nil { // not in the head, so at most on disk
+	if f.entry == nil { // not in the head: its samples, if any, are in blocks
 		onDisk = w.commit.db.blocksMaxT()
 	}
 	o := rawOrderOf(f.entry, w.commit.number, onDisk)

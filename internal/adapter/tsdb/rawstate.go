@@ -8,9 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// State returns the state of a tenant as far as its raw store has it: none if there is no store. It
-// is what WriteRequests left, unless the head has no sample: then the next sample decides anew what
-// is too old.
+// State returns the state that WriteRequests left in a tenant's raw store; none without a store. If
+// the head has no sample, the next sample decides anew what is too old.
 func (s *Stores) State(ctx context.Context, tenant string) (write.State, error) {
 	st, err := s.forRead(tenant, Raw)
 	if st == nil || err != nil {

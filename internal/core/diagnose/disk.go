@@ -84,7 +84,7 @@ func disk(m *moment) finding {
 	}
 	for _, g := range largest(places, 3, calls.total()) {
 		f.Evidence = append(f.Evidence, Evidence{
-			What: fmt.Sprintf("%s: %.0f system calls took %s each, %.2g s a second",
+			What: fmt.Sprintf("%s: %.0f system calls took %s each, together %.2g s of each second",
 				short(g.name), g.count, seconds(g.value/1e9/g.count), g.value/1e9/max(m.trace.seconds, 1e-3)),
 			Stack: g.stack.shown(),
 		})

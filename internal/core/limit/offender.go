@@ -78,7 +78,7 @@ var unknownNames = func() (names [series.LastKind + 1]string) {
 	return names
 }()
 
-// blame notes which metric is over a limit. It keeps the metrics that are so most often.
+// blame notes which metric is over a limit. It keeps the metrics that are over a limit most often.
 func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	kind := series.Kind(c.Key[0])
 	name := unknownNames[kind]

@@ -98,7 +98,8 @@ func New(o Options) (*Aggregator, error) {
 	a.register(o.Registry)
 	var err error
 	if a.stored, err = readStored(o.Log, o.Boot); err != nil {
-		o.Logger.Warn("the notes of what is stored cannot be read; it is stored again", "error", err)
+		o.Logger.Warn("the notes of stored tiles cannot be read: samples that the stores have are written again",
+			"error", err)
 	}
 	if err := a.restore(); err != nil {
 		return nil, fmt.Errorf("restore from the journal: %w", err)

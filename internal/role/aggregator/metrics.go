@@ -61,7 +61,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Writes of tiles that the store of a tenant did not take. Rising: its directory is damaged, "+
 				"or the disk is full or broken; its tiles wait."),
 		pendingRefused: byTenant("pending_refused_samples_total",
-			"Samples of windows that were refused, since the tenant's store takes nothing and store.pending waits for it. "+
+			"Samples of windows that were refused, since the tenant's store takes nothing and tiles up to "+
+				"store.pending already wait. "+
 				"Rising: data of this tenant is lost; freshet diagnose names the store."),
 		checkpoints: counter("checkpoints_total",
 			"Checkpoints written."),

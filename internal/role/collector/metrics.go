@@ -68,7 +68,7 @@ var (
 		"Receive buffer that dogstatsd.receive_buffer asks for. More than was granted: net.core.rmem_max caps it.",
 		"listener")
 	descClientDrops = describe("client_dropped_packets_total",
-		"Datagrams that clients say they dropped since the socket did not take them "+
+		"Datagrams that clients say they dropped because the socket did not take them "+
 			"(datadog.dogstatsd.client.packets_dropped_writer). Rising: the queue of a Unix datagram socket is full, "+
 			"see net.unix.max_dgram_qlen.", "listener")
 	descContexts = describe("contexts",

@@ -144,11 +144,11 @@ func (m *mapping) complete(d *defaults) error {
 		return err
 	}
 	if !nameForm.MatchString(m.Name) {
-		return fmt.Errorf("name = %q: is not a metric name; statsd_exporter does not start with it", m.Name)
+		return fmt.Errorf("name = %q: is not a metric name; statsd_exporter refuses it, too", m.Name)
 	}
 	for label := range m.Labels {
 		if !labelForm.MatchString(label) {
-			return fmt.Errorf("labels.%s: is not a label name; statsd_exporter does not start with it", label)
+			return fmt.Errorf("labels.%s: is not a label name; statsd_exporter refuses it, too", label)
 		}
 	}
 	if m.MatchType == "regex" {
@@ -157,7 +157,7 @@ func (m *mapping) complete(d *defaults) error {
 		return err
 	}
 	if !globForm.MatchString(m.Match) {
-		return errors.New("match is not a glob; statsd_exporter does not start with it")
+		return errors.New("match is not a glob; statsd_exporter refuses it, too")
 	}
 	return nil
 }
