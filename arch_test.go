@@ -83,8 +83,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The tree under testdata breaks each rule once or more; what stands in it and
-// not in this list is allowed.
+// The tree under testdata breaks each rule once or more; everything else in it is allowed.
 func TestImportRulesCatch(t *testing.T) {
 	want := []string{
 		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not " +
@@ -265,9 +264,8 @@ type requirement struct {
 // own reports whether it is a module of this repository.
 func (r requirement) own() bool { return within(r.Path, module) }
 
-// requirements are those of each module of the repository, by its directory. Left out is
-// what the lab measures beside Freshet: each is the whole program of others, and the READMEs
-// there list them.
+// requirements are those of each module of the repository, by its directory. The programs that the
+// lab measures beside Freshet are left out: their READMEs list what they need.
 func requirements(t *testing.T) map[string][]requirement {
 	t.Helper()
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod",
@@ -294,7 +292,7 @@ func requirements(t *testing.T) map[string][]requirement {
 	return all
 }
 
-// The same code is tested that is shipped, and compiled once for all modules.
+// The tests use the code that is shipped, compiled once for all modules.
 func TestModulesAgreeOnVersions(t *testing.T) {
 	all := requirements(t)
 	root := map[string]string{}

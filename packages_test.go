@@ -14,8 +14,8 @@ import (
 // nobody is a user who may install nothing, if we are root.
 const nobody = 65534
 
-// packages runs .ci/packages as a user who is not root, with these programs alone beside
-// those of a minimal Debian.
+// packages runs .ci/packages as a user who is not root. It finds only these programs and a minimal
+// Debian's.
 func packages(t *testing.T, groups string, programs ...string) (out string, code int) {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join(".ci", "packages"))

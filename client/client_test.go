@@ -376,8 +376,8 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// An answer from another host comes after the write. The writes before it are lost, and no
-// more than these, however long there is no listener.
+// The answer (ICMP) comes after the write: only writes before it are lost, however long nothing
+// listens.
 func TestLittleIsLostToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: udp, remote: true}

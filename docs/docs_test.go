@@ -188,8 +188,8 @@ func TestKeysOfRules(t *testing.T) {
 
 var yamlExample = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 
-// The tenants file of the manual is one, and its hashes are those of tokens as the
-// manual has them made.
+// The manual's tenants file is valid, and its hashes belong to tokens that are made as the manual
+// says.
 func TestExampleOfATenantsFile(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "operations.md"), "\n## Many tenants\n")
 	example := yamlExample.FindStringSubmatch(section)
@@ -233,8 +233,8 @@ func TestExampleOfABatch(t *testing.T) {
 	}
 }
 
-// ci.md has the budget of each step that .ci/run holds it to, and those of the steps that
-// follow one another are within its bound.
+// ci.md has the budget of each step, as .ci/run enforces it. The budgets of steps that follow one
+// another add up to no more than the bound of ci.md.
 func TestBudgetsOfCI(t *testing.T) {
 	budgets := regexp.MustCompile(`(?m)^declare -A budget=\((.*)\)$`).FindStringSubmatch(read(t, "../.ci/run"))
 	if budgets == nil {
@@ -265,8 +265,8 @@ func TestBudgetsOfCI(t *testing.T) {
 	}
 }
 
-// needed.txt names what users look for. A page may be shortened and rewritten; what people
-// search for, and what programs and alerts point to, stays to be found.
+// needed.txt names what users look for. A page may be shortened and rewritten; headings that people
+// search for, and that programs and alerts point to, must remain.
 func TestNothingThatUsersNeedVanishes(t *testing.T) {
 	var manual strings.Builder
 	headings := map[string]bool{}
@@ -328,5 +328,5 @@ var (
 	unwrapped = regexp.MustCompile("^(\\||#|    |<|!|> )|^\\s*([-*] )?(\\S+|`[^`]+`|\\[[^]]*\\]\\(\\S+)[.,:;)]*$")
 )
 
-// blank is text without its words, and with its lines.
+// blank removes everything from text but its line breaks.
 func blank(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }

@@ -119,8 +119,8 @@ func (p *process) staysSmall(t *testing.T) {
 	}
 }
 
-// TestQueryResultMemory checks that a result which needs too much memory fails alone, also if it is
-// made of little: 10,000 series of 25 samples each, at 5,000 steps, on a server with 500 MiB. The
+// TestQueryResultMemory checks that a result which needs too much memory fails alone, even if its
+// input is small: 10,000 series of 25 samples each, at 5,000 steps, on a server with 500 MiB. The
 // engine reserves memory for all steps of each series of a result, so the first of these queries
 // once took 1.2 GB.
 func TestQueryResultMemory(t *testing.T) {

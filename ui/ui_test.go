@@ -30,7 +30,8 @@ func TestTheBundleIsFresh(t *testing.T) {
 	}
 }
 
-// No file of src imports itself through others, so each can be read before those that import it.
+// No file of src imports itself through others, so each can be read before the files that import
+// it.
 func TestImportsMakeNoCycle(t *testing.T) {
 	imports := importsOf(t, os.DirFS("src"))
 	if len(imports["main.tsx"]) == 0 || !slices.Contains(imports["query.tsx"], "editor.ts") {

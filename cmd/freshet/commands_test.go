@@ -49,8 +49,8 @@ func commands(t *testing.T) (all []*cobra.Command) {
 	return all
 }
 
-// What a person may expect of each command. Whoever adds one learns here what it
-// still needs.
+// Each command has everything that a person may expect of it. The test tells the author of a new
+// command what is missing.
 func TestCommandsKeepTheRules(t *testing.T) {
 	for _, c := range commands(t) {
 		name := c.CommandPath()
@@ -137,7 +137,7 @@ func example(line string) (words []string, ok bool) {
 	return words, ok
 }
 
-// Colours and control sequences are for terminals: what is piped has none.
+// Colours and control sequences are for terminals: piped output has none.
 func TestNoColoursInPipes(t *testing.T) {
 	for _, c := range commands(t) {
 		_, stdout, stderr := freshet(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)

@@ -13,7 +13,7 @@ var update = flag.Bool("update", false, "rewrite docs/commands.md")
 // TestMain fixes the reader's time zone, which the output is for.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
-	// A server keeps its process to nine tenths of what the runtime may have.
+	// Each start of a server would lower the memory limit of this process to nine tenths.
 	if err := os.Setenv("GOMEMLIMIT", "off"); err != nil {
 		panic(err)
 	}

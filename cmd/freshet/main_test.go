@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// Without a command there is a server with its defaults, which says what listens where and
-// what to try; --help is how to get the list of commands.
+// Without a command Freshet starts a server with the defaults, which prints its addresses and
+// commands to try. --help lists the commands.
 func TestWithoutACommand(t *testing.T) {
 	t.Chdir(t.TempDir()) // whose ./data it is
 	for _, key := range []string{"HTTP_LISTEN", "DOGSTATSD_UDP", "DISTRIBUTOR_OTLP_GRPC_LISTEN"} {

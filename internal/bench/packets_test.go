@@ -113,8 +113,8 @@ func TestBenchEntersTheBooks(t *testing.T) {
 	}
 }
 
-// Samples that a receiver took and did not keep are named. That a collector alone keeps nothing is
-// not worth a line.
+// The report names samples that a receiver took and did not keep. A collector alone keeps nothing,
+// so it gets no such line.
 func TestBenchNamesWhatIsNotKept(t *testing.T) {
 	var r packetRun
 	r.enterNotKept(

@@ -83,7 +83,7 @@ func TestBenchRemoteWriteTimes(t *testing.T) {
 	}
 }
 
-// A new series costs 5 us and a sample 1 us: that is found whatever share of the rest is new.
+// The result is 5 us a new series and 1 us a sample, whatever share of later rounds is new.
 func TestCostOfNewSeries(t *testing.T) {
 	part := func(samples, news uint64) (remoteload.Totals, float64) {
 		return remoteload.Totals{Samples: samples, NewSeries: news}, float64(samples)*1e-6 + float64(news)*5e-6

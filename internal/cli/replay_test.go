@@ -97,8 +97,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// With UDP, the kernel reports only at the next datagram that the previous one had no receiver, and
-// for the last one when asked. None of them counts as sent.
+// Over UDP the kernel reports at the next datagram that the previous one had no receiver; after the
+// last one it must be asked. None of these datagrams counts as sent.
 func TestReplayToNobody(t *testing.T) {
 	file, _ := aCapture(t)
 	gone, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Timestamps that cannot be taken as they are, by when they lie.
+// A warning says why a timestamp is not used as it is.
 func TestExplainTimes(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	c := settings.Default()

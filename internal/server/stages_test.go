@@ -66,7 +66,8 @@ self: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}
 			ratios := []float64{}
 			var spent [2]time.Duration // off, on
 			for b.Loop() {
-				// Work in between may favour one place in the order: each gets every place.
+				// Work in between may favour one place in the order, so each variant takes every
+				// place.
 				order := slices.Repeat([]int{0, 1, 1, 0, 1, 0, 0, 1}, max(1, 400/requests))
 				bodies := make([][]byte, len(order)*requests)
 				for k := range bodies {

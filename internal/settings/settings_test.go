@@ -23,7 +23,7 @@ func TestAReloadMovesNoSockets(t *testing.T) {
 	}
 }
 
-// A key that takes a restart stays in force, and is shown so, even if the file no longer has it.
+// A key that needs a restart stays in force, and is shown so, even if the file no longer has it.
 func TestReloadedConfigIsShown(t *testing.T) {
 	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	old, err := from.LoadText("old.yaml", []byte("query: {timeout: 1m}\nlog_level: warn\n"))

@@ -259,7 +259,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// The page says of each missed goal that it was missed, and of no other.
+// The page marks each missed goal as missed, and no other.
 func TestMissedGoals(t *testing.T) {
 	if text := sample().goals(); strings.Contains(text, "missed") {
 		t.Errorf("nothing was missed in\n%s", text)
@@ -328,7 +328,7 @@ func TestMissedGoals(t *testing.T) {
 	}
 }
 
-// The page says of a goal that noise hides that it is neither reached nor missed.
+// If noise hides whether a goal is reached, the page marks it as neither reached nor missed.
 func TestNotShown(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -188,8 +188,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// When a Unix socket's queue is full, the sender waits or drops a packet. Either is counted,
-// and the queue has what was counted as sent.
+// When a Unix socket's queue is full, the sender waits or drops a packet. Both are counted, and the
+// queue holds exactly the packets that were counted as sent.
 func TestFullQueue(t *testing.T) {
 	for name, drop := range map[string]bool{"waits": false, "drops": true} {
 		t.Run(name, func(t *testing.T) {

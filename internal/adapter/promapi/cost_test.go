@@ -36,9 +36,9 @@ func row(t *testing.T, s *server, tenant string) querycost.Row {
 	return rows[i]
 }
 
-// The cost of each tenant's queries is known, with who sent them: the time with a slot and,
-// separately, the time of waiting for one, over all turns of a query; what is waiting now; and
-// look-ups.
+// The cost of each tenant's queries is known, with their senders: the time with a slot and,
+// separately, the time of waiting for one, over all turns of a query. So are the queries that wait
+// now, and look-ups.
 func TestCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {

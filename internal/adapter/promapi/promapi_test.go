@@ -514,7 +514,7 @@ func TestConcurrentQueries(t *testing.T) {
 	wg.Wait()
 }
 
-// Numbers without a sensible meaning were once taken for some time, and answered with 200.
+// Nonsensical numbers were once read as some point in time, and answered with 200.
 func TestSenselessParameters(t *testing.T) {
 	s := newServer(database(t))
 	for _, c := range []struct {

@@ -381,9 +381,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A request that takes more memory decoded than it announces takes it from the memory of all:
-// one that is short on the wire and large in memory is refused or retried before it gets the
-// memory.
+// A request that needs more memory decoded than it announced takes it from the shared memory. So a
+// request that is short on the wire and large in memory is refused or retried before it gets any.
 func TestDecodedRequestsTakeMemory(t *testing.T) {
 	refs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), make([]byte, 4000)) // labels_refs
 	deltas := protowire.AppendBytes(protowire.AppendTag(nil, 12, protowire.BytesType), make([]byte, 4000))

@@ -175,8 +175,8 @@ func TestNoNapsAfterDrops(t *testing.T) {
 	}
 }
 
-// The poller must learn of a datagram exactly while a goroutine waits for one. Learning in vain
-// costs what a nap is meant to save; not learning leaves the datagram unread.
+// The poller must learn of a datagram exactly while a goroutine waits for one. If it learns in
+// vain, the nap saves nothing; if it does not learn, the datagram stays unread.
 func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	l := listen(t, loopback)
 	d := l.socket.(*datagrams)

@@ -77,7 +77,7 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 			}
 			expect(first, sender.Sender{})
 			watch(true)
-			for range 3 { // the length that the kernel wrote is not the room for the next
+			for range 3 { // the length that the kernel wrote must not limit the next address
 				expect(first, senderOf(first))
 				expect(second, senderOf(second))
 			}

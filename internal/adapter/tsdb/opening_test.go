@@ -148,8 +148,8 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestBrokenNamesEachStore: a store that cannot be opened is named with its tenant and what is
-// in the way, whenever that is found and whichever tenant's it is.
+// TestBrokenNamesEachStore: the report of a store that cannot be opened names its tenant and the
+// obstacle, at any time and for any tenant.
 func TestBrokenNamesEachStore(t *testing.T) {
 	for _, tenant := range []string{"default", "b"} {
 		for _, kind := range []string{"10s", "1m", Raw} {

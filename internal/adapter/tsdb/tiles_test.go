@@ -338,8 +338,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
 }
 
-// Each sample of a usual write takes only tsdb's memory. Ours is a constant for each write and
-// four bytes a sample.
+// Beside tsdb's own memory a usual write allocates a constant, and four bytes a sample.
 func TestWriteAllocates(t *testing.T) {
 	const series = 1000
 	stores, samples := benchmarkStores(t, series)

@@ -238,7 +238,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A deliberate change of a rule's buckets must not part its series from the earlier ones: after
+// A deliberate change of a rule's buckets must not separate its series from the earlier ones: after
 // the restart the new form takes over the name, since the old one no longer comes.
 func TestChangedBucketsTakeOverTheName(t *testing.T) {
 	entries := func(words ...string) []Entry {

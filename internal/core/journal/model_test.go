@@ -308,9 +308,8 @@ func (m *model) restart(fs *memfs.FS, power bool) {
 		}
 	}
 	m.state = got
-	// Recovered frames were on disk, but were not synced again; after a power loss they are
-	// there.
-	// power loss left are there.
+	// Frames that survived a power loss are on the disk. After a mere crash they may still be
+	// unsynced.
 	for _, ids := range got {
 		for _, id := range ids {
 			if power {

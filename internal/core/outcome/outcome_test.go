@@ -91,8 +91,8 @@ func TestPartsOfARequestAddUp(t *testing.T) {
 	}
 }
 
-// Points that became several samples each: exact if all or none are refused, and at least one in
-// between.
+// Points that became several samples each: the number of refused points is exact if all or none are
+// refused, otherwise at least one.
 func TestRejectedPointsOfSeveralSamples(t *testing.T) {
 	const points, samples = 10, 140 // histograms of 12 buckets
 	for refused, want := range map[int]int64{0: 0, 1: 1, 14: 1, 15: 2, 70: 5, 140: 10} {

@@ -327,7 +327,7 @@ func TestMisplacedFrame(t *testing.T) {
 	}
 }
 
-// What an operator can mend, or a newer program wrote, is not overwritten.
+// The queue does not overwrite files that an operator can mend or that a newer program wrote.
 func TestOpenRefuses(t *testing.T) {
 	newer := func(magic string) *memfs.File {
 		b := segment.AppendHeader(nil, magic, testMark, 13)
@@ -388,7 +388,7 @@ func TestPeekFails(t *testing.T) {
 	}
 }
 
-// An append that fails says so, and the next goes on as if it had not been.
+// A failed append returns an error, and the next one works as if the failed one had not happened.
 func TestAppendFails(t *testing.T) {
 	for _, op := range []string{"create", "write", "sync", "syncdir"} {
 		fs := memfs.New()

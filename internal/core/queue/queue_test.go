@@ -223,7 +223,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	q, damage := open(t, fs, Options{MaxBytes: limit})
 	appendIDs(t, q, 1)
 	take(t, q)
-	lost := amountOf(upTo(1)) // it is not lost, but that makes the sums below simple
+	lost := amountOf(upTo(1)) // entry 1 was taken, not lost; counting it keeps the sums simple
 	for id := range uint64(99) {
 		givenUp, err := q.Append(entry(id + 2))
 		if err != nil {

@@ -53,7 +53,7 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 	}
 }
 
-// What is refused took its time all the same: in an incident that is most of what there is.
+// Refused requests took time, too: in an incident most requests are refused.
 func TestATripThatFailsIsCountedWhereItEnds(t *testing.T) {
 	w := stage.NewWatch()
 	w.SetBudgets(stage.Budgets{stage.Queue: time.Millisecond})
@@ -72,8 +72,8 @@ func TestATripThatFailsIsCountedWhereItEnds(t *testing.T) {
 	}
 }
 
-// What passes a stage when the batch has its answer is not counted: its memory may belong to
-// another by then.
+// A stage that a batch passes after its answer is not counted: the trip's memory may belong to
+// another request by then.
 func TestWhatComesAfterTheEndIsNotInTheTrip(t *testing.T) {
 	w := stage.NewWatch()
 	trip := &stage.Trip{Born: born}
@@ -121,8 +121,8 @@ func TestOverBudget(t *testing.T) {
 	}
 }
 
-// Many small requests are not slower for being watched: one in four is timed. Their
-// samples are counted all, and none that is over budget goes unseen.
+// Watching does not slow down many small requests: one in four is timed. All samples are counted,
+// and every request over budget is reported.
 func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	w := stage.NewWatch()
 	w.SetBudgets(stage.Budgets{stage.Queue: time.Millisecond})
@@ -151,8 +151,8 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	}
 }
 
-// Sockets close their windows together and in the same order: were one in some left out,
-// it would always be the same one's.
+// Sockets close their windows together and in the same order. If every fourth window were left out,
+// it would always be the same socket's.
 func TestEachWindowIsTimed(t *testing.T) {
 	w := stage.NewWatch()
 	for second := range 100 {
@@ -169,7 +169,7 @@ func TestEachWindowIsTimed(t *testing.T) {
 	}
 }
 
-// Nobody watches: no place that measures has to ask.
+// A nil Watch or Trip measures nothing, so callers need no check.
 func TestNilWatchesNothing(t *testing.T) {
 	var trip *stage.Trip
 	trip.Enter(stage.Read, born)
@@ -227,7 +227,7 @@ func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
 	}
 }
 
-// What is beyond the last bucket is in it, and must not panic.
+// A duration beyond the last bucket counts in it, without a panic.
 func TestAnHourIsInTheLastBucket(t *testing.T) {
 	w := stage.NewWatch()
 	trip := &stage.Trip{Born: born}
@@ -252,7 +252,7 @@ func TestExemplars(t *testing.T) {
 	}
 }
 
-// passAll is what a request of remote write does.
+// passAll takes a trip through the stages of a request of remote write.
 func passAll(w *stage.Watch, trip *stage.Trip) {
 	now := born
 	trip.Enter(stage.Read, now)
@@ -278,15 +278,15 @@ func TestATripTakesNoMemory(t *testing.T) {
 // takes 60 us and more, cost below 1 % of it.
 func BenchmarkTrip(b *testing.B) {
 	w := stage.NewWatch()
-	trip := new(stage.Trip) // as a part of what is held for a request
+	trip := new(stage.Trip) // allocated once: a request holds its trip in its own memory
 	for b.Loop() {
 		*trip = stage.Trip{Born: born}
 		passAll(w, trip)
 	}
 }
 
-// Bound: 400 ns for the eleven observations of such a request, a third of what as many by
-// Prometheus' own histogram take; of many in a second, half of that.
+// Bound: 400 ns for the eleven observations of such a request, a third of the time that Prometheus'
+// own histogram takes for them; half of that at many requests a second.
 func BenchmarkEnd(b *testing.B) {
 	for _, apart := range []time.Duration{time.Second, time.Millisecond} {
 		b.Run(fmt.Sprintf("ours/apart=%v", apart), func(b *testing.B) {

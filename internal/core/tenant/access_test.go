@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// hash is what the file has of a token.
+// hash returns a token's hash, as the file has it.
 func hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -87,7 +87,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// What is wrong is told all at once, with its line, and never with what could be a
+// All mistakes are reported at once, each with its line. No report shows a text that could be a
 // token that somebody forgot to hash.
 func TestTenantsFileProblems(t *testing.T) {
 	one, two := hash("one"), hash("two")

@@ -326,7 +326,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 }
 
 // However long stores take, whatever closes meanwhile, and whatever restarts happen: the same
-// samples are stored, and answers include all that is not.
+// samples are stored, and answers include all samples that are not stored yet.
 func TestSlowStoresChangeNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		h := messyHistory(seed)
@@ -554,8 +554,8 @@ func benchmarkLines(count int) (lines []string) {
 	return lines
 }
 
-// Bound: 400 ns an increment on one core of the CI machine, with a window for all shards, little
-// of them in a near cache, as in a process with other work: so a second of 10,000 series costs 4
+// Bound: 400 ns an increment on one core of the CI machine, with a window for all shards, most of
+// which are in no near cache, as in a process with other work: so a second of 10,000 series costs 4
 // ms. Tiles close as time passes.
 func BenchmarkFold(b *testing.B) {
 	const count = 10_000

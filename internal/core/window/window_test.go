@@ -529,8 +529,8 @@ func TestAKnownContextDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A new context and its series take a share of larger allocations, so a storm of them leaves
-// the garbage collector no more to do than a calm.
+// Contexts and their series are allocated in large pieces, so many new ones add almost no work for
+// the garbage collector.
 func TestNewContextsAllocateInPieces(t *testing.T) {
 	const contexts = 20_000
 	tenant := limit.New(limit.Config{}, time.Minute, time.Hour).Tenant("default")

@@ -80,8 +80,8 @@ func TestFreedMemoryIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Keys that become ever longer, as a fleet that is deployed anew with one more label
-// each time has them: memory used to be kept for those of each length.
+// Keys become ever longer, as when a fleet is deployed again and again, each time with one more
+// label. Memory used to be kept for the keys of each length.
 func TestMemoryFollowsWhatIsLive(t *testing.T) {
 	const blocks = 5000
 	var a Arena
@@ -106,8 +106,8 @@ func TestMemoryFollowsWhatIsLive(t *testing.T) {
 	}
 }
 
-// A slab that has lost its blocks is for blocks of any size, one that has not is for
-// more of its own, whatever the order in which they go.
+// An empty slab takes blocks of any size, any other slab only more blocks of its own size, in
+// whatever order blocks are freed.
 func TestASlabServesWhoNeedsIt(t *testing.T) {
 	const all = slabUnits / 2 // blocks of two units in a slab
 	var a Arena

@@ -124,7 +124,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// What is wrong outside of the file is an error, and the file stays.
+// A mistake outside of the file returns an error, and leaves the file alone.
 func TestNotDamage(t *testing.T) {
 	t.Run("in use", func(t *testing.T) {
 		path := begin(t)

@@ -2,7 +2,7 @@ package buf
 
 import "testing"
 
-// had returns a buffer that is not of the pool.
+// had returns a buffer that does not come from the pool.
 func had(bytes []byte) *Buf {
 	b := &Buf{B: bytes}
 	b.owned.Store(true)

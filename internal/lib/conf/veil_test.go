@@ -43,7 +43,7 @@ rooms:
 - {url: "https://h.example/push?token=s3cret-5", headers: {Auth: s3cret-6}, size: 1}
 `
 
-// Others see no secret, but where one is. The owner sees everything.
+// Others see where a secret is, but not the secret. The owner sees everything.
 func TestSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	schema := New("T", vault{})

@@ -15,8 +15,8 @@ func (x *Index) all(hash uint64) (numbers []uint32) {
 	return numbers
 }
 
-// Against a map: numbers come and go at random under hashes of which many are equal,
-// or equal in what chooses their place.
+// The index agrees with a map while numbers come and go at random. Many of their hashes are equal,
+// or equal in the bits that choose the place.
 func TestAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	hashes := make([]uint64, 3000)

@@ -134,7 +134,7 @@ func TestNoneWaitsForEver(t *testing.T) {
 	})
 }
 
-// Whoever pushes need not know whether the pool runs yet.
+// A caller of Push need not know whether the pool runs yet.
 func TestPushBeforeRun(t *testing.T) {
 	small(t, func(t *testing.T, o Options) {
 		var done atomic.Int64
@@ -190,8 +190,7 @@ func TestRunDrains(t *testing.T) {
 	})
 }
 
-// A Push at the very moment of the end is refused, or it is worked off before Run
-// returns.
+// Work that is pushed at the very moment of the end is refused, or done before Run returns.
 func TestPushWhileRunEnds(t *testing.T) {
 	const rounds, pushers = 300, 4
 	for range rounds {
@@ -221,8 +220,7 @@ func TestPushWhileRunEnds(t *testing.T) {
 	}
 }
 
-// Each piece that is accepted is worked off once, whoever pushes it, and while workers
-// are replaced.
+// Each accepted piece of work is done once, also with many callers and while workers are replaced.
 func TestEachOnce(t *testing.T) {
 	const pushers, each = 4, 5 * lifetime
 	done := make([]atomic.Int32, pushers*each)
@@ -326,8 +324,8 @@ func TestPanicEndsTheProcess(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 500 ns of a piece of work that is pushed and done, so
-// that 100k batches a second cost a twentieth of a core.
+// Bound: 0 allocs/op and at most 500 ns to push a piece of work and do it, so that 100k batches a
+// second cost a twentieth of a core.
 func BenchmarkPool(b *testing.B) {
 	var done atomic.Int64
 	p := New(Options{Workers: 8, Queue: 1000}, func(int) { done.Add(1) })

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Addresses are hints: of memory in use, of none, and of nothing at all.
+// Addresses are hints: any address will do, nil included, and the list may be empty.
 func TestLinesTakesAnyAddress(t *testing.T) {
 	block := make([]byte, 4096)
 	Lines(nil)
@@ -17,7 +17,7 @@ func TestLinesTakesAnyAddress(t *testing.T) {
 	}
 }
 
-// It takes as many as it is given, and no more: what is behind them need be no address.
+// Lines takes a list of any length.
 func TestLinesAllocatesNothing(t *testing.T) {
 	var block [256]byte
 	var at [4]unsafe.Pointer

@@ -43,7 +43,7 @@ func TestTheBoundDoubles(t *testing.T) {
 }
 
 // Half of each wait is fixed: while the bound doubles, no wait is shorter than the one before it.
-// The other half is random, over all of it.
+// The other half is random, from none of it to all.
 func TestJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 20 {

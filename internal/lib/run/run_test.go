@@ -204,7 +204,7 @@ func TestRunWrapsErrors(t *testing.T) {
 	}
 }
 
-// What a caller put in the context is for the parts too.
+// Parts see the values that their caller put into the context.
 func TestRunKeepsValues(t *testing.T) {
 	type key struct{}
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "x"))

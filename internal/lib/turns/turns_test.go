@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestTurns has one slot, which a holds; then waiters come in the order of the first
-// column, and the slot is given on until all had it.
+// TestTurns has one slot, which party a holds. Waiters come in the order of the first column, and
+// the slot is passed on until all have had it.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct{ why, come, want string }{
 		{"one party is served in the order of coming", "a1 a2 a3", "a1 a2 a3"},
@@ -145,8 +145,8 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 	})
 }
 
-// TestLaws has many parties take and give at once: no more is out than there is, no
-// party has more than it may, and in the end all is back.
+// TestLaws has many parties take and give back at the same time: never are more slots taken than
+// there are, no party has more than it may, and in the end all slots are back.
 func TestLaws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const capacity, each = 5, 3
@@ -187,8 +187,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestLate has two pieces, both of which a has, for too long where it is late; b and c
-// want one each, and a another.
+// TestLate has two slots. Party a has both, for too long in the cases where it is late; b and c
+// want one each, and a wants another.
 func TestLate(t *testing.T) {
 	for _, c := range []struct {
 		why  string

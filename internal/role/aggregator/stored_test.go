@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// What is acknowledged after a sync of the journal survives a power loss, even if the stores, which
-// do not sync what they take, had it before. A checkpoint no longer has what is stored.
+// Samples that are acknowledged after a sync of the journal survive a power loss, even if the
+// stores had taken them before without a sync. A checkpoint no longer has stored samples.
 func TestAPowerLossLosesNothing(t *testing.T) {
 	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second,
 		checkpointInterval + 2*time.Minute} {
@@ -39,8 +39,8 @@ func TestAPowerLossLosesNothing(t *testing.T) {
 	}
 }
 
-// After the death of the process alone the stores have what they had, and nothing is
-// written to them again. Without notes that hold, all since the checkpoint is.
+// If only the process dies, the stores keep their samples, and nothing is written to them again.
+// Without valid notes, all samples since the checkpoint are.
 func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	for _, c := range []struct {
 		boot string // of the second process
@@ -109,7 +109,7 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 	})
 }
 
-// Notes of another boot, and of no boot that is known, do not hold.
+// Notes of another boot, or of an unknown one, do not count.
 func TestNotesHoldForOneBoot(t *testing.T) {
 	log := &memory{}
 	s, err := readStored(log, "first")

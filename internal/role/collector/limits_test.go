@@ -103,8 +103,8 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 	})
 }
 
-// The log says when a metric goes over a limit, and once that it is over: not again without a
-// sample.
+// The log says once when a metric goes over a limit, and once when that is over; without a new
+// sample it says no more.
 func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.limits

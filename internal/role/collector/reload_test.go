@@ -26,7 +26,7 @@ func mapper(t *testing.T, name, value string) *mapping.Mapper {
 	return m
 }
 
-// reload puts a configuration in force that change derives from the present one.
+// reload applies the configuration that change makes of the present one.
 func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.DogStatsD)) {
 	t.Helper()
 	config := f.Config

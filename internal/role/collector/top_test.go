@@ -32,7 +32,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 func in(v *top.View, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
 // The answer shows the busiest metrics, the senders, the new series and the labels with most
-// values, all of whole windows.
+// values. All figures cover whole windows.
 func TestTop(t *testing.T) {
 	m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "open", UpDown: true}}}, labels.EmptyLabels())
 	if err != nil {

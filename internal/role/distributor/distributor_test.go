@@ -78,8 +78,8 @@ func (f fullHouse) Push(ctx context.Context, _ *write.Request) error {
 	return context.Cause(ctx)
 }
 
-// A request whose sender leaves does not wait on. The books have it as one that was not written,
-// and so they have a request of deltas.
+// A request whose sender leaves stops waiting. The books count its samples as not written, also for
+// a request of deltas.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	house := fullHouse{make(chan struct{})}

@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// sample is one of a chunks.Sample: what NewListSeries reads.
+// sample is a chunks.Sample, which NewListSeries reads.
 type sample struct {
 	t int64
 	v float64

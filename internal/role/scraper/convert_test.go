@@ -58,8 +58,8 @@ func everyType(series int) *prometheus.Registry {
 	return reg
 }
 
-// The scraper stores what a Prometheus would that scrapes /metrics in the form with native
-// histograms: Prometheus' own parser gives the same series.
+// The scraper stores the same series as a Prometheus that scrapes /metrics with native histograms.
+// Prometheus' own parser shows them.
 func TestScrapesAsPrometheusDoes(t *testing.T) {
 	families, err := everyType(100).Gather()
 	if err != nil {
@@ -99,8 +99,8 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		// One histogram at a time: with several, the parser starts among the exemplars of the
-		// next where it ended among the exemplars of the one before.
+		// One histogram at a time: with several, the parser skips as many exemplars of the next one
+		// as it has read of the one before.
 		for _, m := range f.Metric {
 			one := &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Metric: []*dto.Metric{m}}
 			if err := encoder.Encode(one); err != nil {
