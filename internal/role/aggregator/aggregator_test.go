@@ -85,6 +85,13 @@ func (s *store) Sync(context.Context) error {
 	return nil
 }
 
+// repeats returns how many samples were written that were there with the same value.
+func (s *store) repeats() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.again
+}
+
 // losePower leaves what was synced.
 func (s *store) losePower() {
 	s.mu.Lock()

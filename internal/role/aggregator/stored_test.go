@@ -63,8 +63,8 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, func(o *Options) { o.Boot = c.boot })
 				time.Sleep(5 * time.Second)
-				if s.again > c.most || (s.again > 0) != c.some {
-					t.Errorf("%d samples were written again", s.again)
+				if again := s.repeats(); again > c.most || (again > 0) != c.some {
+					t.Errorf("%d samples were written again", again)
 				}
 				checkCounter(t, s, "a", 95)
 				p.terminate()
@@ -96,12 +96,12 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 			p = start(t, dir, s, time.Now)
 		}
 		time.Sleep(30 * time.Second)
-		before := s.again
+		before := s.repeats()
 		dir = p.kill(dir)
 		p = start(t, dir, s, time.Now)
 		time.Sleep(5 * time.Second)
-		if s.again != before {
-			t.Errorf("%d samples were written again", s.again-before)
+		if again := s.repeats() - before; again != 0 {
+			t.Errorf("%d samples were written again", again)
 		}
 		checkSum(t, s.store, "b", total)
 		checkSum(t, s.store, "default", total)
