@@ -14,13 +14,13 @@ func (s *server) openCatalogue() (err error) {
 	if s.catalogueFile, err = cataloguefile.Open(s.path("names.db"), s.logger); err != nil {
 		return err
 	}
-	entries, err := s.catalogueFile.Load()
+	metrics, err := s.catalogueFile.Load()
 	if err != nil {
 		return err
 	}
 	s.catalogue = catalogue.New(catalogue.DefaultMaxNames)
 	s.catalogue.KeepFor(s.keptNames)
-	if refused := s.catalogue.Load(entries); refused > 0 {
+	if refused := s.catalogue.Load(metrics); refused > 0 {
 		s.logger.Warn("names are not remembered: the tenant has too many", "names", refused)
 	}
 	now := time.Now()

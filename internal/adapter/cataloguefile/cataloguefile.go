@@ -1,5 +1,5 @@
 // Package cataloguefile keeps the catalogue of names in one bbolt file, so that a name keeps
-// its kind over a restart. core/catalogue says what the entries mean, docs/format/databases.md
+// its kind over a restart. core/catalogue says what the metrics mean, docs/format/databases.md
 // how they lie on disk.
 package cataloguefile
 
@@ -20,7 +20,7 @@ type File struct {
 	db *bbolt.DB
 }
 
-// stored is an entry's value on disk. Its key is the name, in the bucket of its tenant. The
+// stored is a metric's value on disk. Its key is the name, in the bucket of its tenant. The
 // JSON keys below never change their meaning.
 type stored struct {
 	Base     string      `json:"base"`
@@ -39,7 +39,7 @@ type stored struct {
 // swap places.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
-		return walk(tx, func(catalogue.Entry) {})
+		return walk(tx, func(catalogue.Metric) {})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the catalogue of names: %w", err)
@@ -65,94 +65,94 @@ func (f *File) Snapshot(path string) error { return boltfile.Snapshot(f.db, path
 // Check reads the file at path and returns what is wrong with it. No process may have it open.
 func Check(path string) error {
 	return boltfile.Check(path, func(tx *bbolt.Tx) error {
-		return walk(tx, func(catalogue.Entry) {})
+		return walk(tx, func(catalogue.Metric) {})
 	})
 }
 
-// Load returns all entries, by tenant and name.
-func (f *File) Load() (entries []catalogue.Entry, err error) {
+// Load returns all metrics, by tenant and name.
+func (f *File) Load() (metrics []catalogue.Metric, err error) {
 	err = f.db.View(func(tx *bbolt.Tx) error {
-		return walk(tx, func(e catalogue.Entry) { entries = append(entries, e) })
+		return walk(tx, func(m catalogue.Metric) { metrics = append(metrics, m) })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", f.db.Path(), err)
 	}
-	return entries, nil
+	return metrics, nil
 }
 
-// Save writes entries, all or none, and replaces those of the same tenant and name. It returns
+// Save writes metrics, all or none, and replaces those of the same tenant and name. It returns
 // when they are on the disk.
-func (f *File) Save(entries []catalogue.Entry) error {
-	if len(entries) == 0 {
+func (f *File) Save(metrics []catalogue.Metric) error {
+	if len(metrics) == 0 {
 		return nil
 	}
 	err := f.db.Update(func(tx *bbolt.Tx) error {
-		for i := range entries {
-			e := &entries[i]
-			b, err := tx.CreateBucketIfNotExists([]byte(e.Tenant))
+		for i := range metrics {
+			m := &metrics[i]
+			b, err := tx.CreateBucketIfNotExists([]byte(m.Tenant))
 			if err != nil {
 				return err
 			}
 			v, err := json.Marshal(stored{
-				e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Buckets, e.Unit, e.Help, e.First, e.LastSeen,
+				m.Base, []byte(m.Raw), m.Kind, m.Classic, m.Buckets, m.Unit, m.Help, m.First, m.LastSeen,
 			})
 			if err != nil {
 				return err
 			}
-			if err := b.Put([]byte(e.Name), v); err != nil {
-				return fmt.Errorf("name %.80q of tenant %s: %w", e.Name, e.Tenant, err)
+			if err := b.Put([]byte(m.Name), v); err != nil {
+				return fmt.Errorf("name %.80q of tenant %s: %w", m.Name, m.Tenant, err)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("save %d names to %s: %w", len(entries), f.db.Path(), err)
+		return fmt.Errorf("save %d names to %s: %w", len(metrics), f.db.Path(), err)
 	}
 	return nil
 }
 
-// Forget removes entries, all or none. It ignores unknown names.
-func (f *File) Forget(entries []catalogue.Entry) error {
-	if len(entries) == 0 {
+// Forget removes metrics, all or none. It ignores unknown names.
+func (f *File) Forget(metrics []catalogue.Metric) error {
+	if len(metrics) == 0 {
 		return nil
 	}
 	err := f.db.Update(func(tx *bbolt.Tx) error {
-		for i := range entries {
-			b := tx.Bucket([]byte(entries[i].Tenant))
+		for i := range metrics {
+			b := tx.Bucket([]byte(metrics[i].Tenant))
 			if b == nil {
 				continue
 			}
-			if err := b.Delete([]byte(entries[i].Name)); err != nil {
+			if err := b.Delete([]byte(metrics[i].Name)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("forget %d names in %s: %w", len(entries), f.db.Path(), err)
+		return fmt.Errorf("forget %d names in %s: %w", len(metrics), f.db.Path(), err)
 	}
 	return nil
 }
 
-// walk calls visit with every entry. An entry owns its memory.
-func walk(tx *bbolt.Tx, visit func(catalogue.Entry)) error {
+// walk calls visit with every metric. A metric owns its memory.
+func walk(tx *bbolt.Tx, visit func(catalogue.Metric)) error {
 	return tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
 		return b.ForEach(func(name, v []byte) error {
-			e, err := decode(string(tenant), string(name), v)
+			m, err := decode(string(tenant), string(name), v)
 			if err == nil {
-				visit(e)
+				visit(m)
 			}
 			return err
 		})
 	})
 }
 
-func decode(tenant, name string, v []byte) (e catalogue.Entry, err error) {
+func decode(tenant, name string, v []byte) (m catalogue.Metric, err error) {
 	var s stored
 	if err := json.Unmarshal(v, &s); err != nil {
-		return e, fmt.Errorf("name %.80q of tenant %s: %w", name, tenant, err)
+		return m, fmt.Errorf("name %.80q of tenant %s: %w", name, tenant, err)
 	}
-	return catalogue.Entry{
+	return catalogue.Metric{
 		Tenant: tenant, Name: name, Base: s.Base, Raw: string(s.Raw), Kind: s.Kind, Classic: s.Classic,
 		Buckets: s.Buckets, Unit: s.Unit, Help: s.Help, First: s.First, LastSeen: s.LastSeen,
 	}, nil

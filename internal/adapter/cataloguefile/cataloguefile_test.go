@@ -25,7 +25,7 @@ func open(t *testing.T, path string) *File {
 	return f
 }
 
-func entries(t *testing.T, f *File, want ...catalogue.Entry) {
+func metrics(t *testing.T, f *File, want ...catalogue.Metric) {
 	t.Helper()
 	got, err := f.Load()
 	if err != nil {
@@ -44,36 +44,36 @@ func must(t *testing.T, err error) {
 }
 
 var (
-	hits  = catalogue.Entry{Tenant: "a", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Counter, LastSeen: 1}
-	timer = catalogue.Entry{
+	hits  = catalogue.Metric{Tenant: "a", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Counter, LastSeen: 1}
+	timer = catalogue.Metric{
 		Tenant: "a", Name: "t_timer", Base: "t", Raw: "t.\xff", Kind: series.Timer, Classic: true, Buckets: "0.1,1",
 		Unit: "seconds", Help: "ü", First: 1_600_000_000_000, LastSeen: 1_700_000_000_000,
 	}
-	other = catalogue.Entry{Tenant: "b", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Gauge, LastSeen: 2}
+	other = catalogue.Metric{Tenant: "b", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Gauge, LastSeen: 2}
 )
 
-func TestEntriesOutliveARestart(t *testing.T) {
+func TestMetricsOutliveARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalogue.db")
 	f := open(t, path)
-	entries(t, f)
-	must(t, f.Save([]catalogue.Entry{other, timer, hits}))
+	metrics(t, f)
+	must(t, f.Save([]catalogue.Metric{other, timer, hits}))
 	must(t, f.Close())
 
 	f = open(t, path)
-	entries(t, f, hits, timer, other)
+	metrics(t, f, hits, timer, other)
 	newer := hits
 	newer.LastSeen, newer.Help = 5, "now with help"
-	must(t, f.Save([]catalogue.Entry{newer}))
-	entries(t, f, newer, timer, other)
+	must(t, f.Save([]catalogue.Metric{newer}))
+	metrics(t, f, newer, timer, other)
 	must(t, f.Save(nil))
 }
 
 func TestForget(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
-	must(t, f.Save([]catalogue.Entry{hits, timer, other}))
-	unknown := catalogue.Entry{Tenant: "c", Name: "x"}
-	must(t, f.Forget([]catalogue.Entry{hits, unknown}))
-	entries(t, f, timer, other)
+	must(t, f.Save([]catalogue.Metric{hits, timer, other}))
+	unknown := catalogue.Metric{Tenant: "c", Name: "x"}
+	must(t, f.Forget([]catalogue.Metric{hits, unknown}))
+	metrics(t, f, timer, other)
 	must(t, f.Forget(nil))
 }
 
@@ -83,17 +83,17 @@ func TestSaveIsAllOrNone(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
 	long := hits
 	long.Name = strings.Repeat("x", bbolt.MaxKeySize+1)
-	err := f.Save([]catalogue.Entry{hits, long})
+	err := f.Save([]catalogue.Metric{hits, long})
 	if err == nil || !strings.Contains(err.Error(), "xxx") {
 		t.Errorf("got %v", err)
 	}
-	entries(t, f)
+	metrics(t, f)
 }
 
 func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalogue.db")
 	f := open(t, path)
-	must(t, f.Save([]catalogue.Entry{hits}))
+	must(t, f.Save([]catalogue.Metric{hits}))
 	must(t, f.Close())
 	file, err := os.ReadFile(path)
 	must(t, err)
@@ -106,9 +106,9 @@ func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
 	if !strings.Contains(log.String(), path+".damaged") {
 		t.Errorf("the log does not say where the file is: %s", &log)
 	}
-	entries(t, f)
-	must(t, f.Save([]catalogue.Entry{hits}))
-	entries(t, f, hits)
+	metrics(t, f)
+	must(t, f.Save([]catalogue.Metric{hits}))
+	metrics(t, f, hits)
 }
 
 // The catalogue in memory loads exactly what was saved, owners included.
@@ -126,7 +126,7 @@ func TestWithTheCatalogueInMemory(t *testing.T) {
 	loaded, err := f.Load()
 	must(t, err)
 	if refused := after.Load(loaded); refused != 0 {
-		t.Errorf("%d entries refused", refused)
+		t.Errorf("%d metrics refused", refused)
 	}
 	// Reversed: without the file the counter would now come first.
 	if c, g := claim(after, series.Counter), claim(after, series.Gauge); c != counter || g != gauge {
@@ -138,8 +138,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"base":"x","raw":"eA==","kind":1,"last_seen":5}`))
 	f.Add([]byte(`{"kind":300}`))
 	f.Fuzz(func(t *testing.T, v []byte) {
-		if e, err := decode("a", "x", v); err == nil && (e.Tenant != "a" || e.Name != "x") {
-			t.Fatalf("became %+v", e)
+		if m, err := decode("a", "x", v); err == nil && (m.Tenant != "a" || m.Name != "x") {
+			t.Fatalf("became %+v", m)
 		}
 	})
 }

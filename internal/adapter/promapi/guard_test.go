@@ -210,7 +210,7 @@ func TestTimeAndConcurrency(t *testing.T) {
 }
 
 func TestPanics(t *testing.T) {
-	var nothing *catalogue.Entry
+	var nothing *catalogue.Metric
 	for _, c := range []struct {
 		why, path string
 		storage   selects
@@ -222,8 +222,8 @@ func TestPanics(t *testing.T) {
 			func(context.Context) storage.SeriesSet { return broken{} }, nil},
 		{"outside of the engine", "/series?match[]=x",
 			func(context.Context) storage.SeriesSet { return broken{} }, nil},
-		{"in a handler of ours", "/metadata", nil, metadataFunc(func(string) []catalogue.Entry {
-			return []catalogue.Entry{*nothing}
+		{"in a handler of ours", "/metadata", nil, metadataFunc(func(string) []catalogue.Metric {
+			return []catalogue.Metric{*nothing}
 		})},
 	} {
 		s := newServer(c.storage, func(_ *Config, o *Options) { o.Metadata = c.metadata })
@@ -255,9 +255,9 @@ func TestPanicInAStream(t *testing.T) {
 	panic("of the rest")
 }
 
-type metadataFunc func(string) []catalogue.Entry
+type metadataFunc func(string) []catalogue.Metric
 
-func (f metadataFunc) Metadata(name string) []catalogue.Entry { return f(name) }
+func (f metadataFunc) Metadata(name string) []catalogue.Metric { return f(name) }
 
 // broken is a set of series that panics when it is read.
 type broken struct{ storage.SeriesSet }

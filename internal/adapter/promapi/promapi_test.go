@@ -93,14 +93,14 @@ func (f families) All(name string, yield func(string, metadata.Metadata) bool) {
 	}
 }
 
-// entries is a MetadataSource of the tenant "default".
-type entries []catalogue.Entry
+// catalogued is a MetadataSource of the tenant "default".
+type catalogued []catalogue.Metric
 
-func (e entries) Metadata(name string) []catalogue.Entry {
+func (c catalogued) Metadata(name string) []catalogue.Metric {
 	if name != tenant.Default {
 		return nil
 	}
-	return e
+	return c
 }
 
 // statsOf gives the figures of several databases.
@@ -137,7 +137,7 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 	o := Options{
 		Queryable:  q,
 		Exemplars:  noExemplars{},
-		Metadata:   entries{{Name: "requests_total", Kind: series.Counter}},
+		Metadata:   catalogued{{Name: "requests_total", Kind: series.Counter}},
 		Families:   families{},
 		Stats:      statsOf{},
 		Tenant:     func(*http.Request) string { return tenant.Default },
@@ -300,7 +300,7 @@ func TestLabelValues(t *testing.T) {
 
 func TestMetadata(t *testing.T) {
 	s := newServer(database(t), func(_ *Config, o *Options) {
-		o.Metadata = entries{
+		o.Metadata = catalogued{
 			{Name: "checks", Kind: series.Check, Help: "0 is well"},
 			{Name: "latency", Kind: series.Timer, Unit: "seconds", Help: "of <requests>"},
 			{Name: "requests", Kind: series.Counter},
@@ -331,7 +331,7 @@ func TestMetadata(t *testing.T) {
 		{"one that was sent", "metric=up", "{" + up + "}", 200},
 		{"an unknown metric", "metric=nothing", "{}", 200},
 		{"so many names", "limit=2", "{" + checks + "," + latency + "}", 200},
-		{"the limit counts names, not entries", "limit=3", "{" + checks + "," + latency + "," + requests + "}", 200},
+		{"the limit counts names, not metrics", "limit=3", "{" + checks + "," + latency + "," + requests + "}", 200},
 		{"no names at all", "limit=0", "{}", 200},
 		{"a negative limit is none", "limit=-1&metric=latency", "{" + latency + "}", 200},
 		{"so many of each", "limit_per_metric=1&metric=requests", `{"requests":[{"type":"counter","unit":"","help":""}]}`,

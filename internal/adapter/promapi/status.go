@@ -18,10 +18,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// MetadataSource knows the kind of each of a tenant's metric names. The entries are in the
+// MetadataSource knows the kind of each of a tenant's metric names. They are in the
 // order of their names.
 type MetadataSource interface {
-	Metadata(tenant string) []catalogue.Entry
+	Metadata(tenant string) []catalogue.Metric
 }
 
 // FamilySource knows what senders say about a tenant's metrics, and yields it by name.
@@ -63,8 +63,8 @@ func (a *api) metadata(r *http.Request) (any, error) {
 		}
 		return true
 	}
-	for _, e := range a.Metadata.Metadata(name) {
-		if !add(e.Name, metadata.Metadata{Type: model.MetricType(e.Kind.MetricType()), Unit: e.Unit, Help: e.Help}) {
+	for _, m := range a.Metadata.Metadata(name) {
+		if !add(m.Name, metadata.Metadata{Type: model.MetricType(m.Kind.MetricType()), Unit: m.Unit, Help: m.Help}) {
 			break
 		}
 	}

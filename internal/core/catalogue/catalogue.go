@@ -21,16 +21,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// DefaultMaxNames is the number of names that a tenant may have by default. An
-// entry takes about 300 bytes with its names, so this is 30 MB.
+// DefaultMaxNames is the number of names that a tenant may have by default. A
+// metric takes about 300 bytes with its names, so this is 30 MB.
 const DefaultMaxNames = 100_000
 
 // seenStep is how far LastSeen lags behind, in milliseconds, so that the names in use are not
 // saved all the time.
 const seenStep = 3_600_000
 
-// Entry is one name and its owner: one kind under one base, for timers also one form.
-type Entry struct {
+// Metric is one name and its owner: one kind under one base, for timers also one form.
+type Metric struct {
 	Tenant   string
 	Name     string // the name of the series
 	Base     string // the name from mapping; differs from Name if another claim came first
@@ -77,7 +77,7 @@ func (e Event) String() string {
 // Report is what is worth reporting about a claim; the zero value is nothing.
 type Report struct {
 	Event Event
-	Owner Entry // in a conflict, the owner of the name; in a collision, the entry that both share
+	Owner Metric // in a conflict, the owner of the name; in a collision, the metric that both share
 }
 
 // Catalogue holds the names of all tenants. It is safe for concurrent use. It is asked about
@@ -87,7 +87,7 @@ type Catalogue struct {
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
-	dirty   map[*entry]struct{} // changed since the last Dirty
+	dirty   map[*metric]struct{} // changed since the last Dirty
 
 	kept      func(series.Kind) time.Duration // see KeepFor
 	began     int64                           // Unix milliseconds of the first claim in this process, or 0
@@ -96,16 +96,16 @@ type Catalogue struct {
 }
 
 type tenant struct {
-	names  int                  // entries
-	stored map[string]*entry    // by each metric name that an entry is stored as, Name included
-	aside  map[owner]*entry     // owners that did not get the name they claimed, with the entry that they keep
+	names  int                  // metrics
+	stored map[string]*metric   // by each name that a metric is stored under, Name included
+	aside  map[owner]*metric    // owners that did not get the name they claimed, with the metric that they keep
 	raws   map[rawName]struct{} // collisions reported
 
 	searchAt int64 // Unix milliseconds; see makeRoom
 }
 
-type entry struct {
-	Entry
+type metric struct {
+	Metric
 	owned   bool // it has an owner: always, except for timers that were classic once
 	claimed bool // its owner claimed it in this process
 	told    bool // its conflict was reported in this process
@@ -122,16 +122,16 @@ type owner struct {
 	buckets string
 }
 
-func (e *Entry) owner() owner { return owner{e.Base, e.Kind, e.Buckets} }
+func (m *Metric) owner() owner { return owner{m.Base, m.Kind, m.Buckets} }
 
 func (c *Claim) owner() owner { return owner{c.Name, c.Kind, c.Buckets} }
 
-// sharesBase reports whether e and the claim differ at most in their form.
-func (e *entry) sharesBase(c *Claim) bool { return e.Base == c.Name && e.Kind == c.Kind }
+// sharesBase reports whether m and the claim differ at most in their form.
+func (m *metric) sharesBase(c *Claim) bool { return m.Base == c.Name && m.Kind == c.Kind }
 
-// conflict returns the event of a claim that may not have e's name.
-func (e *entry) conflict(claim *Claim) Event {
-	if e.sharesBase(claim) {
+// conflict returns the event of a claim that may not have m's name.
+func (m *metric) conflict(claim *Claim) Event {
+	if m.sharesBase(claim) {
 		return FormConflict
 	}
 	return KindConflict
@@ -143,7 +143,7 @@ type rawName struct{ name, raw string }
 // New returns an empty catalogue that remembers maxNames names for each tenant.
 func New(maxNames int) *Catalogue {
 	return &Catalogue{
-		maxNames: maxNames, tenants: map[string]*tenant{}, dirty: map[*entry]struct{}{}, gone: map[savedName]struct{}{},
+		maxNames: maxNames, tenants: map[string]*tenant{}, dirty: map[*metric]struct{}{}, gone: map[savedName]struct{}{},
 		kept: func(series.Kind) time.Duration { return keptBriefly },
 	}
 }
@@ -157,40 +157,40 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	defer c.mu.Unlock()
 	c.begin(now)
 	t := c.tenant(claim.Tenant)
-	e := t.owned(claim.owner())
-	if e == nil {
+	m := t.owned(claim.owner())
+	if m == nil {
 		name := t.free(claim)
-		if e = t.entry(name); e == nil && t.names >= c.maxNames {
+		if m = t.metric(name); m == nil && t.names >= c.maxNames {
 			if !c.makeRoom(t, now) {
 				return unremembered(claim), Report{Event: Full}
 			}
 			name = t.free(claim) // makeRoom may have given the name back
-			e = t.entry(name)
+			m = t.metric(name)
 		}
-		if e == nil {
-			e = newEntry(now, name, claim)
+		if m == nil {
+			m = newMetric(now, name, claim)
 		}
-		t.give(e, claim.Buckets)
-		c.dirty[e] = struct{}{}
+		t.give(m, claim.Buckets)
+		c.dirty[m] = struct{}{}
 	}
-	e.claimed = true
-	c.use(e, now)
-	c.refresh(e, now, claim)
-	return e.Name, c.report(t, e, claim)
+	m.claimed = true
+	c.use(m, now)
+	c.refresh(m, now, claim)
+	return m.Name, c.report(t, m, claim)
 }
 
-// newEntry returns an entry that gives the name to the claim.
-func newEntry(now int64, name string, claim *Claim) *entry {
-	e := &entry{Entry: Entry{
+// newMetric returns a metric that the claim owns under this name.
+func newMetric(now int64, name string, claim *Claim) *metric {
+	m := &metric{Metric: Metric{
 		Tenant: claim.Tenant, Name: strings.Clone(name), Raw: string(claim.Raw), Kind: claim.Kind, First: now, LastSeen: now,
 	}}
-	if e.Base = e.Name; name != claim.Name {
-		e.Base = strings.Clone(claim.Name)
+	if m.Base = m.Name; name != claim.Name {
+		m.Base = strings.Clone(claim.Name)
 	}
-	if e.Raw == e.Name {
-		e.Raw = e.Name
+	if m.Raw == m.Name {
+		m.Raw = m.Name
 	}
-	return e
+	return m
 }
 
 // Peek returns what Resolve would return, and changes nothing. Only if a tenant has all its
@@ -204,40 +204,40 @@ func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) 
 	if t == nil {
 		return claim.Name, false, Report{}
 	}
-	e := t.owned(claim.owner())
-	known = e != nil
+	m := t.owned(claim.owner())
+	known = m != nil
 	if !known {
 		name = t.free(claim)
-		if e = t.entry(name); e == nil && t.names >= c.maxNames {
+		if m = t.metric(name); m == nil && t.names >= c.maxNames {
 			return unremembered(claim), false, Report{Event: Full}
 		}
 	} else {
-		name = e.Name
+		name = m.Name
 	}
 	if name != claim.Name {
 		if first := t.blocked(claim.Name, claim); first != nil {
-			return name, known, Report{Event: first.conflict(claim), Owner: first.Entry}
+			return name, known, Report{Event: first.conflict(claim), Owner: first.Metric}
 		}
 	}
 	switch {
-	case e == nil:
+	case m == nil:
 		return name, false, Report{}
-	case !claim.Named && e.Raw != string(claim.Raw):
-		return name, known, Report{Event: NameCollision, Owner: e.Entry}
+	case !claim.Named && m.Raw != string(claim.Raw):
+		return name, known, Report{Event: NameCollision, Owner: m.Metric}
 	}
-	return name, known, Report{Owner: e.Entry}
+	return name, known, Report{Owner: m.Metric}
 }
 
-// report returns what is worth reporting about a claim that was given e.
-func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
-	if e.Name != e.Base && !e.told {
-		if first := t.blocked(e.Base, claim); first != nil {
-			e.told = true
-			return Report{Event: first.conflict(claim), Owner: first.Entry}
+// report returns what is worth reporting about a claim that was given m.
+func (c *Catalogue) report(t *tenant, m *metric, claim *Claim) Report {
+	if m.Name != m.Base && !m.told {
+		if first := t.blocked(m.Base, claim); first != nil {
+			m.told = true
+			return Report{Event: first.conflict(claim), Owner: first.Metric}
 		}
 	}
-	if !claim.Named && e.Raw != string(claim.Raw) && c.firstCollision(t, e.Name, claim.Raw) {
-		return Report{Event: NameCollision, Owner: e.Entry}
+	if !claim.Named && m.Raw != string(claim.Raw) && c.firstCollision(t, m.Name, claim.Raw) {
+		return Report{Event: NameCollision, Owner: m.Metric}
 	}
 	return Report{}
 }
@@ -245,17 +245,17 @@ func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
 // free returns the first name in the sequence of suffixes that the claim may have.
 func (t *tenant) free(claim *Claim) string {
 	name := claim.Name
-	for e := t.blocked(name, claim); e != nil; e = t.blocked(name, claim) {
-		name = beside(name, e, claim)
+	for m := t.blocked(name, claim); m != nil; m = t.blocked(name, claim) {
+		name = beside(name, m, claim)
 	}
 	return name
 }
 
-// beside returns the next name to try for a claim that may not have name because of e. The
+// beside returns the next name to try for a claim that may not have name because of m. The
 // suffix says in what the two differ.
-func beside(name string, e *entry, claim *Claim) string {
+func beside(name string, m *metric, claim *Claim) string {
 	switch {
-	case !e.sharesBase(claim):
+	case !m.sharesBase(claim):
 		return name + "_" + claim.Kind.String()
 	case claim.Buckets == "":
 		return name + "_native"
@@ -264,15 +264,15 @@ func beside(name string, e *entry, claim *Claim) string {
 	}
 }
 
-// blocked returns an entry that keeps a claim from having name, nil if there is none. Only
+// blocked returns a metric that keeps a claim from having name, nil if there is none. Only
 // claims of one kind on one base share a name: a gauge that got the name x_gauge is not the
 // gauge that a client calls x_gauge. Timers of another form block the name once they were
 // claimed in this process. If not, they may be the form from before a change of configuration,
 // and the new form takes over the name.
-func (t *tenant) blocked(name string, claim *Claim) *entry {
+func (t *tenant) blocked(name string, claim *Claim) *metric {
 	for _, stored := range storedNames(name, claim.Buckets != "") {
-		if e := t.stored[stored]; e != nil && (!e.sharesBase(claim) || e.claimed && e.Buckets != claim.Buckets) {
-			return e
+		if m := t.stored[stored]; m != nil && (!m.sharesBase(claim) || m.claimed && m.Buckets != claim.Buckets) {
+			return m
 		}
 	}
 	return nil
@@ -286,8 +286,8 @@ func unremembered(claim *Claim) string {
 	return fmt.Sprintf("%s_%s_%08x", claim.Name, claim.Kind, uint32(hash))
 }
 
-// storedNames returns the metric names that an entry takes: a timer with classic buckets is
-// three metrics, and Prometheus' clients know the family by the plain name.
+// storedNames returns the names under which a metric is stored: a timer with classic buckets
+// takes three more, and Prometheus' clients know all of it by the plain name.
 func storedNames(name string, classic bool) []string {
 	if !classic {
 		return []string{name}
@@ -295,25 +295,25 @@ func storedNames(name string, classic bool) []string {
 	return []string{name, name + "_bucket", name + "_sum", name + "_count"}
 }
 
-// refresh updates an entry from the newest claim, for example after a reload.
-func (c *Catalogue) refresh(e *entry, now int64, claim *Claim) {
-	changed := seen(e, now)
-	if claim.Unit != "" && claim.Unit != e.Unit {
-		e.Unit, changed = claim.Unit, true
+// refresh updates a metric from the newest claim, for example after a reload.
+func (c *Catalogue) refresh(m *metric, now int64, claim *Claim) {
+	changed := seen(m, now)
+	if claim.Unit != "" && claim.Unit != m.Unit {
+		m.Unit, changed = claim.Unit, true
 	}
-	if claim.Help != "" && claim.Help != e.Help {
-		e.Help, changed = claim.Help, true
+	if claim.Help != "" && claim.Help != m.Help {
+		m.Help, changed = claim.Help, true
 	}
 	if changed {
-		c.dirty[e] = struct{}{}
+		c.dirty[m] = struct{}{}
 	}
 }
 
-func seen(e *entry, now int64) (changed bool) {
-	if now-e.LastSeen < seenStep {
+func seen(m *metric, now int64) (changed bool) {
+	if now-m.LastSeen < seenStep {
 		return false
 	}
-	e.LastSeen = now
+	m.LastSeen = now
 	return true
 }
 
@@ -331,70 +331,70 @@ func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 func (c *Catalogue) tenant(name string) *tenant {
 	t := c.tenants[name]
 	if t == nil {
-		t = &tenant{stored: map[string]*entry{}, aside: map[owner]*entry{}, raws: map[rawName]struct{}{}}
+		t = &tenant{stored: map[string]*metric{}, aside: map[owner]*metric{}, raws: map[rawName]struct{}{}}
 		c.tenants[name] = t
 	}
 	return t
 }
 
-// give makes timers of one form the owner of an entry. An entry that was ever classic keeps the
+// give makes timers of one form the owner of a metric. A metric that was ever classic keeps the
 // names of its buckets until it is forgotten, since they are still stored.
-func (t *tenant) give(e *entry, buckets string) {
-	t.disown(e)
-	e.Buckets, e.Classic = buckets, e.Classic || buckets != ""
-	t.own(e)
-	t.put(e)
+func (t *tenant) give(m *metric, buckets string) {
+	t.disown(m)
+	m.Buckets, m.Classic = buckets, m.Classic || buckets != ""
+	t.own(m)
+	t.put(m)
 }
 
-// own registers the owner of an entry.
-func (t *tenant) own(e *entry) {
-	e.owned = true
-	if e.Name != e.Base {
-		t.aside[e.owner()] = e
+// own registers the owner of a metric.
+func (t *tenant) own(m *metric) {
+	m.owned = true
+	if m.Name != m.Base {
+		t.aside[m.owner()] = m
 	}
 }
 
-func (t *tenant) disown(e *entry) {
-	e.owned = false
-	if t.aside[e.owner()] == e {
-		delete(t.aside, e.owner())
+func (t *tenant) disown(m *metric) {
+	m.owned = false
+	if t.aside[m.owner()] == m {
+		delete(t.aside, m.owner())
 	}
 }
 
-// owned returns the entry of an owner, nil if it has none. Nearly all owners have the name that
+// owned returns the metric of an owner, nil if it has none. Nearly all owners have the name that
 // they claimed, and need no memory besides.
-func (t *tenant) owned(by owner) *entry {
-	if e := t.entry(by.base); e != nil && e.owned && e.owner() == by {
-		return e
+func (t *tenant) owned(by owner) *metric {
+	if m := t.metric(by.base); m != nil && m.owned && m.owner() == by {
+		return m
 	}
 	return t.aside[by]
 }
 
-// entry returns the entry of a name, nil if there is none.
-func (t *tenant) entry(name string) *entry {
-	if e := t.stored[name]; e != nil && e.Name == name {
-		return e
+// metric returns the metric of a name, nil if there is none.
+func (t *tenant) metric(name string) *metric {
+	if m := t.stored[name]; m != nil && m.Name == name {
+		return m
 	}
 	return nil
 }
 
-// all yields the entries, unordered.
-func (t *tenant) all() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for name, e := range t.stored {
-			if name == e.Name && !yield(e) {
+// all yields the metrics, unordered.
+func (t *tenant) all() iter.Seq[*metric] {
+	return func(yield func(*metric) bool) {
+		for name, m := range t.stored {
+			if name == m.Name && !yield(m) {
 				return
 			}
 		}
 	}
 }
 
-func (t *tenant) put(e *entry) {
-	if t.entry(e.Name) == nil {
+func (t *tenant) put(m *metric) {
+	if t.metric(m.Name) == nil {
 		t.names++
 	}
-	for _, stored := range storedNames(e.Name, e.Classic) {
-		t.stored[stored] = e
+	for _, stored := range storedNames(m.Name, m.Classic) {
+		t.stored[stored] = m
 	}
 }
 
@@ -404,122 +404,122 @@ func (t *tenant) put(e *entry) {
 func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.tenant(tenantName).entry(string(name))
-	if e == nil {
+	m := c.tenant(tenantName).metric(string(name))
+	if m == nil {
 		return
 	}
-	c.use(e, now)
-	if seen(e, now) {
-		c.dirty[e] = struct{}{}
+	c.use(m, now)
+	if seen(m, now) {
+		c.dirty[m] = struct{}{}
 	}
 }
 
-// Metadata returns the entries of a tenant in the order of their names.
-func (c *Catalogue) Metadata(tenantName string) []Entry {
+// Metadata returns the metrics of a tenant in the order of their names.
+func (c *Catalogue) Metadata(tenantName string) []Metric {
 	c.mu.Lock()
-	var out []Entry
+	var out []Metric
 	if t := c.tenants[tenantName]; t != nil {
-		for e := range t.all() {
-			out = append(out, e.Entry)
+		for m := range t.all() {
+			out = append(out, m.Metric)
 		}
 	}
 	c.mu.Unlock()
-	sortEntries(out)
+	sortMetrics(out)
 	return out
 }
 
-// Dirty returns the entries that changed since the last call. A caller that cannot save them
+// Dirty returns the metrics that changed since the last call. A caller that cannot save them
 // hands them back by MarkDirty.
-func (c *Catalogue) Dirty() []Entry {
+func (c *Catalogue) Dirty() []Metric {
 	c.mu.Lock()
-	var out []Entry
-	for e := range c.dirty {
-		out = append(out, e.Entry)
+	var out []Metric
+	for m := range c.dirty {
+		out = append(out, m.Metric)
 	}
-	c.dirty = map[*entry]struct{}{} // a map never shrinks, so make a new one
+	c.dirty = map[*metric]struct{}{} // a map never shrinks, so make a new one
 	c.mu.Unlock()
-	sortEntries(out)
+	sortMetrics(out)
 	return out
 }
 
-// MarkDirty makes the next Dirty return the current state of these entries again.
-func (c *Catalogue) MarkDirty(entries []Entry) {
+// MarkDirty makes the next Dirty return the current state of these metrics again.
+func (c *Catalogue) MarkDirty(metrics []Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range entries {
-		if e := c.tenant(entries[i].Tenant).entry(entries[i].Name); e != nil {
-			c.dirty[e] = struct{}{}
+	for i := range metrics {
+		if m := c.tenant(metrics[i].Tenant).metric(metrics[i].Name); m != nil {
+			c.dirty[m] = struct{}{}
 		}
 	}
 }
 
-// Load puts saved entries into a new catalogue, so that owners stay the same. It returns how
-// many it left out: entries that no catalogue can have saved.
-func (c *Catalogue) Load(entries []Entry) (refused int) {
+// Load puts saved metrics into a new catalogue, so that owners stay the same. It returns how
+// many it left out: metrics that no catalogue can have saved.
+func (c *Catalogue) Load(metrics []Metric) (refused int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, saved := range entries {
+	for _, saved := range metrics {
 		t := c.tenant(saved.Tenant)
 		if !saved.Kind.Valid() || saved.Base == "" || t.taken(&saved) {
 			refused++
 			continue
 		}
-		e := &entry{Entry: saved}
-		t.put(e)
+		m := &metric{Metric: saved}
+		t.put(m)
 		// The buckets of a timer that was classic once may be unknown: then it belongs to the
 		// form that comes first.
-		if !e.Classic || e.Buckets != "" {
-			t.own(e)
+		if !m.Classic || m.Buckets != "" {
+			t.own(m)
 		}
 	}
 	return refused
 }
 
-// taken reports whether another entry is stored under a name that e needs.
-func (t *tenant) taken(e *Entry) bool {
-	return slices.ContainsFunc(storedNames(e.Name, e.Classic), func(name string) bool { return t.stored[name] != nil })
+// taken reports whether another metric is stored under a name that m needs.
+func (t *tenant) taken(m *Metric) bool {
+	return slices.ContainsFunc(storedNames(m.Name, m.Classic), func(name string) bool { return t.stored[name] != nil })
 }
 
 // Forget removes and returns the names that were last seen before a time, in Unix milliseconds.
 // A claim that got another name because one of these was taken keeps it. A name whose series
 // live longer, by KeepFor, stays. now is in Unix milliseconds.
-func (c *Catalogue) Forget(now, before int64) []Entry {
+func (c *Catalogue) Forget(now, before int64) []Metric {
 	c.mu.Lock()
-	var gone []Entry
+	var gone []Metric
 	for _, t := range c.tenants {
-		for e := range t.all() {
-			if e.LastSeen < min(before, now-c.kept(e.Kind).Milliseconds()) {
-				t.remove(e)
-				delete(c.dirty, e)
-				gone = append(gone, e.Entry)
+		for m := range t.all() {
+			if m.LastSeen < min(before, now-c.kept(m.Kind).Milliseconds()) {
+				t.remove(m)
+				delete(c.dirty, m)
+				gone = append(gone, m.Metric)
 			}
 		}
 		t.forgetRaws()
 	}
 	c.mu.Unlock()
-	sortEntries(gone)
+	sortMetrics(gone)
 	return gone
 }
 
 // forgetRaws forgets the collisions of names that are gone.
 func (t *tenant) forgetRaws() {
 	for key := range t.raws {
-		if t.entry(key.name) == nil {
+		if t.metric(key.name) == nil {
 			delete(t.raws, key)
 		}
 	}
 }
 
-func (t *tenant) remove(e *entry) {
+func (t *tenant) remove(m *metric) {
 	t.names--
-	t.disown(e)
-	for _, stored := range storedNames(e.Name, e.Classic) {
+	t.disown(m)
+	for _, stored := range storedNames(m.Name, m.Classic) {
 		delete(t.stored, stored)
 	}
 }
 
-func sortEntries(entries []Entry) {
-	slices.SortFunc(entries, func(a, b Entry) int {
+func sortMetrics(metrics []Metric) {
+	slices.SortFunc(metrics, func(a, b Metric) int {
 		if c := strings.Compare(a.Tenant, b.Tenant); c != 0 {
 			return c
 		}

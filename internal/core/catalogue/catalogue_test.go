@@ -213,10 +213,10 @@ func TestRestart(t *testing.T) {
 		slices.Reverse(story)
 		after := New(100)
 		if refused := after.Load(saved); refused != 0 {
-			t.Fatalf("%d entries refused", refused)
+			t.Fatalf("%d metrics refused", refused)
 		}
 		if len(after.Dirty()) != 0 {
-			t.Error("loaded entries are saved again")
+			t.Error("loaded metrics are saved again")
 		}
 		var told []string
 		for _, words := range story {
@@ -241,40 +241,41 @@ func TestRestart(t *testing.T) {
 // A deliberate change of a rule's buckets must not separate its series from the earlier ones: after
 // the restart the new form takes over the name, since the old one no longer comes.
 func TestChangedBucketsTakeOverTheName(t *testing.T) {
-	entries := func(words ...string) []Entry {
+	metrics := func(words ...string) []Metric {
 		cat := New(100)
 		for _, w := range words {
 			cat.Resolve(0, claim(w))
 		}
 		return cat.Dirty()
 	}
-	legacy := Entry{Tenant: "t", Name: "x", Base: "x", Kind: series.Timer, Classic: true}
-	native := Entry{Tenant: "t", Name: "x_native", Base: "x", Kind: series.Timer}
+	legacy := Metric{Tenant: "t", Name: "x", Base: "x", Kind: series.Timer, Classic: true}
+	native := Metric{Tenant: "t", Name: "x_native", Base: "x", Kind: series.Timer}
 	for _, c := range []struct {
 		why    string
-		before []Entry
+		before []Metric
 		claims []string
 		want   []string
 	}{
-		{"other buckets", entries("classic timer x"), []string{"fine timer x", "fine timer x"}, []string{"x", "x"}},
-		{"native becomes classic", entries("timer x"), []string{"classic timer x", "counter x_count"},
+		{"other buckets", metrics("classic timer x"), []string{"fine timer x", "fine timer x"}, []string{"x", "x"}},
+		{"native becomes classic", metrics("timer x"), []string{"classic timer x", "counter x_count"},
 			[]string{"x", "x_count_counter"}},
 		{"classic becomes native, and what is stored keeps its names",
-			entries("classic timer x"), []string{"timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
+			metrics("classic timer x"), []string{"timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
 		{"if the old form comes after all, it stands aside",
-			entries("classic timer x"), []string{"fine timer x", "classic timer x"}, []string{"x", "x_classic"}},
-		{"a new form beside an old one that came", entries("classic timer x"), []string{"classic timer x", "fine timer x"},
+			metrics("classic timer x"), []string{"fine timer x", "classic timer x"}, []string{"x", "x_classic"}},
+		{"a new form beside an old one that came", metrics("classic timer x"), []string{"classic timer x", "fine timer x"},
 			[]string{"x", "x_classic"}},
-		{"classic, and may not have its own name", entries("timer x", "counter x_count"),
+		{"classic, and may not have its own name", metrics("timer x", "counter x_count"),
 			[]string{"classic timer x", "timer x"}, []string{"x_timer", "x"}},
 		{"of files without buckets the first form has the name",
-			[]Entry{legacy}, []string{"timer x", "classic timer x"}, []string{"x", "x_classic"}},
-		{"unless it has another", []Entry{legacy, native}, []string{"timer x", "classic timer x"}, []string{"x_native", "x"}},
-		{"whichever it is", []Entry{legacy}, []string{"classic timer x", "timer x"}, []string{"x", "x_native"}},
+			[]Metric{legacy}, []string{"timer x", "classic timer x"}, []string{"x", "x_classic"}},
+		{"unless it has another", []Metric{legacy, native},
+			[]string{"timer x", "classic timer x"}, []string{"x_native", "x"}},
+		{"whichever it is", []Metric{legacy}, []string{"classic timer x", "timer x"}, []string{"x", "x_native"}},
 	} {
 		cat := New(len(c.before) + len(c.claims))
 		if refused := cat.Load(c.before); refused != 0 {
-			t.Errorf("%s: %d entries refused", c.why, refused)
+			t.Errorf("%s: %d metrics refused", c.why, refused)
 		}
 		for i, words := range c.claims {
 			if name, _ := cat.Resolve(0, claim(words)); name != c.want[i] {
@@ -308,14 +309,14 @@ func TestUnrememberedNamesHarmNobody(t *testing.T) {
 
 func TestLoadRefusesWhatCannotBe(t *testing.T) {
 	cat := New(100)
-	good := Entry{Tenant: "t", Name: "x", Base: "x", Kind: series.Timer, Classic: true}
-	bad := []Entry{
+	good := Metric{Tenant: "t", Name: "x", Base: "x", Kind: series.Timer, Classic: true}
+	bad := []Metric{
 		good,                                // twice
 		{Tenant: "t", Name: "y", Base: "y"}, // no kind
 		{Tenant: "t", Kind: series.Counter}, // no name
 		{Tenant: "t", Name: "x_sum", Base: "x_sum", Kind: series.Gauge}, // the timer's
 	}
-	if refused := cat.Load(append([]Entry{good}, bad...)); refused != len(bad) {
+	if refused := cat.Load(append([]Metric{good}, bad...)); refused != len(bad) {
 		t.Errorf("%d refused, want %d", refused, len(bad))
 	}
 }
@@ -323,9 +324,9 @@ func TestLoadRefusesWhatCannotBe(t *testing.T) {
 func TestDirty(t *testing.T) {
 	const hour = 3_600_000
 	cat := New(100)
-	names := func(entries []Entry) (out []string) {
-		for _, e := range entries {
-			out = append(out, e.Name)
+	names := func(metrics []Metric) (out []string) {
+		for _, m := range metrics {
+			out = append(out, m.Name)
 		}
 		return out
 	}
@@ -337,12 +338,12 @@ func TestDirty(t *testing.T) {
 	}
 	cat.Resolve(0, claim("counter b"))
 	cat.Resolve(0, claim("counter a"))
-	entries := cat.Dirty()
-	if !slices.Equal(names(entries), []string{"a", "b"}) {
-		t.Errorf("new names: %q to save", names(entries))
+	metrics := cat.Dirty()
+	if !slices.Equal(names(metrics), []string{"a", "b"}) {
+		t.Errorf("new names: %q to save", names(metrics))
 	}
 	expect("all is saved")
-	cat.MarkDirty(append(entries[:1:1], Entry{Tenant: "t", Name: "unknown"}))
+	cat.MarkDirty(append(metrics[:1:1], Metric{Tenant: "t", Name: "unknown"}))
 	expect("one could not be saved", "a")
 	cat.Resolve(hour-1, claim("counter a"))
 	expect("seen again, within the hour")
@@ -359,9 +360,9 @@ func TestDirty(t *testing.T) {
 	expect("a reload brought a unit", "a")
 	cat.Resolve(hour, claim("counter a"))
 	expect("a claim without one leaves it")
-	if e := cat.Metadata("t")[0]; e.Unit != "seconds" || e.Help != "help" || e.Kind != series.Counter ||
-		e.LastSeen != hour {
-		t.Errorf("metadata %+v", e)
+	if m := cat.Metadata("t")[0]; m.Unit != "seconds" || m.Help != "help" || m.Kind != series.Counter ||
+		m.LastSeen != hour {
+		t.Errorf("metadata %+v", m)
 	}
 	cat.Resolve(hour, claim("classic timer c"))
 	cat.Dirty()
@@ -379,9 +380,9 @@ func TestForget(t *testing.T) {
 	if len(gone) != 2 || gone[0].Name != "h" || gone[1].Name != "x" {
 		t.Fatalf("forgot %+v", gone)
 	}
-	for _, e := range cat.Dirty() {
-		if e.Name != "x_gauge" {
-			t.Errorf("%s is forgotten, and is to be saved", e.Name)
+	for _, m := range cat.Dirty() {
+		if m.Name != "x_gauge" {
+			t.Errorf("%s is forgotten, and is to be saved", m.Name)
 		}
 	}
 	if name, _ := cat.Resolve(30, claim("gauge x")); name != "x_gauge" {
@@ -482,7 +483,7 @@ func FuzzResolve(f *testing.F) {
 		}
 		saved := cat.Dirty()
 		if refused := New(1000).Load(saved); refused != 0 {
-			t.Fatalf("%d of %d entries refused", refused, len(saved))
+			t.Fatalf("%d of %d metrics refused", refused, len(saved))
 		}
 	})
 }

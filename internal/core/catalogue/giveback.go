@@ -46,19 +46,19 @@ func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
 		return false
 	}
 	t.searchAt = now + searchEvery
-	var spare []*entry
-	for e := range t.all() {
-		if c.idle(e, now) >= max(c.kept(e.Kind).Milliseconds(), e.life()+1) {
-			spare = append(spare, e)
+	var spare []*metric
+	for m := range t.all() {
+		if c.idle(m, now) >= max(c.kept(m.Kind).Milliseconds(), m.life()+1) {
+			spare = append(spare, m)
 		}
 	}
-	slices.SortFunc(spare, func(a, b *entry) int {
+	slices.SortFunc(spare, func(a, b *metric) int {
 		return cmp.Or(cmp.Compare(a.life(), b.life()), cmp.Compare(a.used, b.used), cmp.Compare(a.Name, b.Name))
 	})
-	for _, e := range spare[:min(len(spare), max(1, c.maxNames/givingBack))] {
-		t.remove(e)
-		delete(c.dirty, e)
-		c.gone[savedName{e.Tenant, e.Name}] = struct{}{}
+	for _, m := range spare[:min(len(spare), max(1, c.maxNames/givingBack))] {
+		t.remove(m)
+		delete(c.dirty, m)
+		c.gone[savedName{m.Tenant, m.Name}] = struct{}{}
 		c.givenBack++
 	}
 	t.forgetRaws()
@@ -67,18 +67,18 @@ func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
 
 // idle returns how long a name has been unused, in milliseconds, as far as this process can
 // know: use before it began is saved only to the hour.
-func (c *Catalogue) idle(e *entry, now int64) int64 {
-	return now - max(e.LastSeen, e.used, c.began)
+func (c *Catalogue) idle(m *metric, now int64) int64 {
+	return now - max(m.LastSeen, m.used, c.began)
 }
 
 // life returns how long a name was in use, from its first sample to its last, in milliseconds.
-// An entry from before Entry.First counts as old.
-func (e *entry) life() int64 { return max(e.LastSeen, e.used) - e.First }
+// A metric from before Metric.First counts as old.
+func (m *metric) life() int64 { return max(m.LastSeen, m.used) - m.First }
 
 // use notes that a name is in use, by a clock that may go back.
-func (c *Catalogue) use(e *entry, now int64) {
+func (c *Catalogue) use(m *metric, now int64) {
 	c.begin(now)
-	e.used = max(e.used, now)
+	m.used = max(m.used, now)
 }
 
 // begin notes the time of the first claim in this process.
@@ -88,33 +88,33 @@ func (c *Catalogue) begin(now int64) {
 	}
 }
 
-// savedName is the key under which an entry is saved.
+// savedName is the key under which a metric is saved.
 type savedName struct{ tenant, name string }
 
-// Gone returns the entries that were given back since the last call, with only Tenant and Name
+// Gone returns the metrics that were given back since the last call, with only Tenant and Name
 // set. Remove the saved ones before saving those of Dirty. A caller that cannot remove them
 // hands them back by MarkGone.
-func (c *Catalogue) Gone() (gone []Entry) {
+func (c *Catalogue) Gone() (gone []Metric) {
 	c.mu.Lock()
 	for key := range c.gone {
-		if t := c.tenants[key.tenant]; t.entry(key.name) == nil { // else Dirty overwrites it
-			gone = append(gone, Entry{Tenant: key.tenant, Name: key.name})
+		if t := c.tenants[key.tenant]; t.metric(key.name) == nil { // else Dirty overwrites it
+			gone = append(gone, Metric{Tenant: key.tenant, Name: key.name})
 		}
 	}
 	if len(c.gone) > 0 {
 		c.gone = map[savedName]struct{}{}
 	}
 	c.mu.Unlock()
-	sortEntries(gone)
+	sortMetrics(gone)
 	return gone
 }
 
-// MarkGone makes the next Gone return these entries again.
-func (c *Catalogue) MarkGone(entries []Entry) {
+// MarkGone makes the next Gone return these metrics again.
+func (c *Catalogue) MarkGone(metrics []Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range entries {
-		c.gone[savedName{entries[i].Tenant, entries[i].Name}] = struct{}{}
+	for i := range metrics {
+		c.gone[savedName{metrics[i].Tenant, metrics[i].Name}] = struct{}{}
 	}
 }
 

@@ -16,26 +16,26 @@ const (
 )
 
 // saved is the catalogue's file, as the flusher keeps it.
-type saved map[string]Entry
+type saved map[string]Metric
 
 func (s saved) flush(c *Catalogue) {
-	for _, e := range c.Gone() {
-		delete(s, e.Name)
+	for _, m := range c.Gone() {
+		delete(s, m.Name)
 	}
-	for _, e := range c.Dirty() {
-		s[e.Name] = e
+	for _, m := range c.Dirty() {
+		s[m.Name] = m
 	}
 }
 
 func (s saved) restart(t *testing.T, maxNames int) *Catalogue {
 	t.Helper()
-	var all []Entry
-	for _, e := range s {
-		all = append(all, e)
+	var all []Metric
+	for _, m := range s {
+		all = append(all, m)
 	}
 	c := New(maxNames)
 	if refused := c.Load(all); refused > 0 {
-		t.Fatalf("%d entries refused", refused)
+		t.Fatalf("%d metrics refused", refused)
 	}
 	return short(c)
 }
@@ -139,11 +139,11 @@ func TestWhatIsGivenBack(t *testing.T) {
 	}
 }
 
-// A file from before Entry.First does not say how long a name was in use.
+// A file from before Metric.First does not say how long a name was in use.
 func TestNamesOfOldFilesAreKept(t *testing.T) {
 	const start = 1_800_000_000_000
 	c := short(New(1))
-	c.Load([]Entry{{Tenant: "t", Name: "x", Base: "x", Raw: "x", Kind: series.Counter, LastSeen: start}})
+	c.Load([]Metric{{Tenant: "t", Name: "x", Base: "x", Raw: "x", Kind: series.Counter, LastSeen: start}})
 	c.Resolve(start+hourMillis, claim("counter x"))
 	if _, report := c.Resolve(start+30*dayMillis, claim("counter y")); report.Event != Full {
 		t.Errorf("the name was given back: %v", report.Event)

@@ -195,26 +195,26 @@ type nameStore struct {
 	saved map[string]series.Kind
 }
 
-func (n *nameStore) Save(entries []catalogue.Entry) error {
+func (n *nameStore) Save(metrics []catalogue.Metric) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.err != nil {
 		return n.err
 	}
-	for _, e := range entries {
-		n.saved[e.Name] = e.Kind
+	for _, m := range metrics {
+		n.saved[m.Name] = m.Kind
 	}
 	return nil
 }
 
-func (n *nameStore) Forget(entries []catalogue.Entry) error {
+func (n *nameStore) Forget(metrics []catalogue.Metric) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.err != nil {
 		return n.err
 	}
-	for _, e := range entries {
-		delete(n.saved, e.Name)
+	for _, m := range metrics {
+		delete(n.saved, m.Name)
 	}
 	return nil
 }

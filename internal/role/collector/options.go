@@ -36,8 +36,8 @@ type Events interface {
 
 // CatalogueFile keeps the catalogue, so that a name's owner is the same after a restart.
 type CatalogueFile interface {
-	Save([]catalogue.Entry) error
-	Forget([]catalogue.Entry) error
+	Save([]catalogue.Metric) error
+	Forget([]catalogue.Metric) error
 }
 
 // Options are the parts of a collector. A reload changes Config, Mapper and Host.
