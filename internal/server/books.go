@@ -153,11 +153,11 @@ func (e booksExporter) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (e booksExporter) Collect(out chan<- prometheus.Metric) {
 	for tenant, t := range e.ledger.Books().Tenants {
-		emit := func(desc *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		put := func(desc *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 			out <- prometheus.MustNewConstMetric(desc, kind, v, append([]string{tenant}, labels...)...)
 		}
 		count := func(desc *prometheus.Desc, n uint64, labels ...string) {
-			emit(desc, prometheus.CounterValue, float64(n), labels...)
+			put(desc, prometheus.CounterValue, float64(n), labels...)
 		}
 		s, d := t.Samples, t.Datagrams
 		count(descBooksCame, s.Received, "received")
@@ -168,9 +168,9 @@ func (e booksExporter) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 		count(descBooksEnded, s.Stored, "stored", "")
-		emit(descBooksOpen, prometheus.GaugeValue, float64(s.Window), "window")
-		emit(descBooksOpen, prometheus.GaugeValue, float64(s.Tile), "tile")
-		emit(descBooksDifference, prometheus.GaugeValue, float64(s.Difference))
+		put(descBooksOpen, prometheus.GaugeValue, float64(s.Window), "window")
+		put(descBooksOpen, prometheus.GaugeValue, float64(s.Tile), "tile")
+		put(descBooksDifference, prometheus.GaugeValue, float64(s.Difference))
 		count(descBooksOfWhich, s.OfWhich.Folded, "folded")
 		count(descBooksOfWhich, s.OfWhich.LateKept, "late_kept")
 		count(descBooksOfWhich, s.OfWhich.Ahead, "ahead")
@@ -181,7 +181,7 @@ func (e booksExporter) Collect(out chan<- prometheus.Metric) {
 		count(descBooksDatagrams, d.CutFrames, "cut_frames")
 		count(descBooksConnections, d.RefusedConnections)
 		for name, n := range t.Clients {
-			emit(descBooksClients, prometheus.CounterValue, n, name)
+			put(descBooksClients, prometheus.CounterValue, n, name)
 		}
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// peerShare bounds the connections of one address: it must leave one in peerShare to others, so
+// addressShare bounds the connections of one address: it must leave one in addressShare to others, so
 // that a client with too many never locks out an operator elsewhere. A proxy in front of all
 // clients still has three quarters.
-const peerShare = 4
+const addressShare = 4
 
 const (
 	// unreadTime is how long a client may leave the next unreadBytes of its answer unread,
@@ -36,9 +36,9 @@ const complaint = time.Minute
 
 // Reasons why a connection is closed.
 const (
-	reasonIdle = "idle" // idle for the longest, and another connection came
-	reasonFull = "full" // a new connection, while all others have a request
-	reasonPeer = "peer" // a new connection, while all others of its address have a request
+	reasonIdle    = "idle"    // idle for the longest, and another connection came
+	reasonFull    = "full"    // a new connection, while all others have a request
+	reasonAddress = "address" // a new connection, while all others of its address have a request
 
 	reasonUnread = "unread" // its client does not read its answer
 )
@@ -58,20 +58,20 @@ type Bound struct {
 
 	mu         sync.Mutex
 	conns      map[*conn]struct{}
-	peers      map[netip.Addr]int
+	addresses  map[netip.Addr]int
 	complained time.Time
 }
 
 // New makes a Bound.
 func New(o Options) *Bound {
-	b := &Bound{Options: o, conns: map[*conn]struct{}{}, peers: map[netip.Addr]int{}}
+	b := &Bound{Options: o, conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
 	b.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_closed_connections_total",
 		Help: "HTTP and gRPC connections that were closed because the limit was reached, by reason: idle, " +
 			"it had been idle the longest, and a new one took its place; full, a new one, while all others had a request; " +
-			"peer, a new one whose address already had three quarters of all. Also, at any number: unread, " +
+			"address, a new one whose address already had three quarters of all. Also, at any number: unread, " +
 			"its client read nothing of an answer for a minute. Rising: a client opens connections and keeps them, " +
 			"or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
-	for _, reason := range []string{reasonIdle, reasonFull, reasonPeer, reasonUnread} {
+	for _, reason := range []string{reasonIdle, reasonFull, reasonAddress, reasonUnread} {
 		b.closed.WithLabelValues(reason)
 	}
 	o.Registry.MustRegister(b.closed,
@@ -135,10 +135,10 @@ func (l listener) Accept() (net.Conn, error) {
 // conn is one connection.
 type conn struct {
 	net.Conn
-	bound *Bound
-	peer  netip.Addr
-	idle  atomic.Int64 // Unix nanoseconds; since when it is idle, 0 during a request
-	timed atomic.Bool  // the server set a write deadline
+	bound   *Bound
+	address netip.Addr
+	idle    atomic.Int64 // Unix nanoseconds; since when it is idle, 0 during a request
+	timed   atomic.Bool  // the server set a write deadline
 }
 
 // SetWriteDeadline implements net.Conn. The zero time makes unreadTime apply again.
@@ -192,13 +192,13 @@ func (b *Bound) admit(c net.Conn) *conn {
 	own := &conn{Conn: c, bound: b}
 	own.idle.Store(time.Now().UnixNano())
 	if at, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
-		own.peer = at.Addr().Unmap()
+		own.address = at.Addr().Unmap()
 	}
 	b.mu.Lock()
-	reason, gone := b.room(own.peer)
+	reason, gone := b.room(own.address)
 	if reason == "" || gone != nil {
 		b.conns[own] = struct{}{}
-		b.peers[own.peer]++
+		b.addresses[own.address]++
 	} else {
 		own = nil
 	}
@@ -221,20 +221,20 @@ func (b *Bound) admit(c net.Conn) *conn {
 	return own
 }
 
-// room returns the reason why one more connection of peer has no room, empty if it has. gone is
+// room returns the reason why one more connection of an address has no room, empty if it has. gone is
 // the connection to close for it, if any. The caller holds b.mu.
-func (b *Bound) room(peer netip.Addr) (reason string, gone *conn) {
-	most := b.Most - b.Most/peerShare
+func (b *Bound) room(address netip.Addr) (reason string, gone *conn) {
+	most := b.Most - b.Most/addressShare
 	switch {
-	case b.peers[peer] >= most:
-		reason, gone = reasonPeer, b.idlest(func(c *conn) bool { return c.peer == peer })
+	case b.addresses[address] >= most:
+		reason, gone = reasonAddress, b.idlest(func(c *conn) bool { return c.address == address })
 	case len(b.conns) >= b.Most:
 		greedy := 0
-		for _, n := range b.peers {
+		for _, n := range b.addresses {
 			greedy = max(greedy, n)
 		}
 		reason = reasonFull
-		if gone = b.idlest(func(c *conn) bool { return b.peers[c.peer] == greedy }); gone == nil {
+		if gone = b.idlest(func(c *conn) bool { return b.addresses[c.address] == greedy }); gone == nil {
 			gone = b.idlest(func(*conn) bool { return true })
 		}
 	}
@@ -264,7 +264,7 @@ func (b *Bound) remove(c *conn) {
 		return
 	}
 	delete(b.conns, c)
-	if b.peers[c.peer]--; b.peers[c.peer] == 0 {
-		delete(b.peers, c.peer)
+	if b.addresses[c.address]--; b.addresses[c.address] == 0 {
+		delete(b.addresses, c.address)
 	}
 }

@@ -106,15 +106,15 @@ func bounded(t *testing.T, most int, do func(b *Bound, l pipes, goOn chan struct
 			t.Error(err)
 		}
 		synctest.Wait()
-		if len(b.conns) > 0 || len(b.peers) > 0 {
-			t.Errorf("%d connections of %d addresses are left", len(b.conns), len(b.peers))
+		if len(b.conns) > 0 || len(b.addresses) > 0 {
+			t.Errorf("%d connections of %d addresses are left", len(b.conns), len(b.addresses))
 		}
 	})
 }
 
-func (b *Bound) expect(t *testing.T, idle, full, peer float64) {
+func (b *Bound) expect(t *testing.T, idle, full, address float64) {
 	t.Helper()
-	for reason, want := range map[string]float64{reasonIdle: idle, reasonFull: full, reasonPeer: peer} {
+	for reason, want := range map[string]float64{reasonIdle: idle, reasonFull: full, reasonAddress: address} {
 		if got := testutil.ToFloat64(b.closed.WithLabelValues(reason)); got != want {
 			t.Errorf("%s: %v are counted, want %v", reason, got, want)
 		}
@@ -193,7 +193,7 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			b.mu.Lock()
-			if b.peers[netip.MustParseAddr("10.0.0.1")] > 0 {
+			if b.addresses[netip.MustParseAddr("10.0.0.1")] > 0 {
 				t.Error("a client that takes nothing is not cut off")
 			}
 			b.mu.Unlock()

@@ -40,7 +40,7 @@ var ErrTooLarge = errors.New("frame too large")
 // Position is the ordinal of a frame in the journal: the first is 1.
 type Position = segment.Position
 
-// Frame is an entry of one shard's journal.
+// Frame is a payload in one shard's journal.
 type Frame struct {
 	Shard   uint16 // below series.Shards
 	Type    uint8  // chosen by the caller

@@ -4,7 +4,7 @@ package limit
 // may have left.
 type unclaimed struct {
 	place Place
-	at    uint32 // Unix seconds, see record.freed
+	at    uint32 // Unix seconds, see slot.freed
 }
 
 // Key returns the key of the series that has a place. It never changes. Any goroutine may read
@@ -18,10 +18,10 @@ func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
 func (t *Tenant) Leave(now int64, p Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.places.at(p)
-	switch r.holders--; {
-	case r.holders > 0:
-	case r.is(upDown):
+	s := t.places.at(p)
+	switch s.holders--; {
+	case s.holders > 0:
+	case s.is(upDown):
 		t.wait(now, p)
 	default:
 		t.places.remove(p)
@@ -34,9 +34,9 @@ func (t *Tenant) Leave(now int64, p Place) {
 func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.places.at(p)
-	if r.holders--; r.holders == 0 {
-		r.set(passerBy, isPasserBy && !r.is(upDown))
+	s := t.places.at(p)
+	if s.holders--; s.holders == 0 {
+		s.set(passerBy, isPasserBy && !s.is(upDown))
 		t.wait(now, p)
 	}
 }
@@ -55,10 +55,10 @@ func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	hash := t.places.hash(key, source)
 	if t.places.find(hash, key, source) == 0 {
 		p := t.places.insert(hash, key, source)
-		if r := t.places.at(p); r.is(upDown) {
+		if s := t.places.at(p); s.is(upDown) {
 			now = min(now, seen)
 		} else {
-			r.set(passerBy, true)
+			s.set(passerBy, true)
 		}
 		t.wait(now, p)
 	}
@@ -66,12 +66,12 @@ func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 
 // wait starts the time that a place may stay without a holder.
 func (t *Tenant) wait(now int64, p Place) {
-	r := t.places.at(p)
-	r.freed = seconds(now)
-	if !r.is(waiting) {
-		r.set(waiting, true)
-		q := &t.unclaimed[r.queue()]
-		*q = append(*q, unclaimed{p, r.freed})
+	s := t.places.at(p)
+	s.freed = seconds(now)
+	if !s.is(waiting) {
+		s.set(waiting, true)
+		q := &t.unclaimed[s.queue()]
+		*q = append(*q, unclaimed{p, s.freed})
 	}
 }
 
@@ -82,8 +82,8 @@ const (
 	numQueues
 )
 
-func (r *record) queue() int {
-	if r.is(upDown) {
+func (s *slot) queue() int {
+	if s.is(upDown) {
 		return total
 	}
 	return ordinary
@@ -116,14 +116,14 @@ func (t *Tenant) expireOf(queue int, now int64) (more bool) {
 		if len(*q) == 0 {
 			*q = nil
 		}
-		r := t.places.at(p)
-		r.set(waiting, false)
+		s := t.places.at(p)
+		s.set(waiting, false)
 		switch {
-		case r.holders > 0 || r.metric == 0:
-		case t.late(r.queue(), now, r.freed):
+		case s.holders > 0 || s.metric == 0:
+		case t.late(s.queue(), now, s.freed):
 			t.places.remove(p)
 		default: // claimed and freed again since, perhaps by another series
-			t.wait(int64(r.freed)*1e9, p)
+			t.wait(int64(s.freed)*1e9, p)
 		}
 	}
 	return true
@@ -156,15 +156,15 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for looked := 0; looked < leaveLook && most > 0; looked++ {
-		if behind++; uint32(behind) >= t.places.records.next {
+		if behind++; uint32(behind) >= t.places.slots.next {
 			return 0
 		}
 		if behind%expireAtOnce == 0 { // let other goroutines have the lock
 			t.mu.Unlock()
 			t.mu.Lock()
 		}
-		r := t.places.at(behind)
-		if r.metric != 0 && r.holders == 0 && r.is(passerBy) && t.Crowded(behind, after) {
+		s := t.places.at(behind)
+		if s.metric != 0 && s.holders == 0 && s.is(passerBy) && t.Crowded(behind, after) {
 			t.places.remove(behind)
 			most--
 		}

@@ -54,7 +54,7 @@ func (t *Tenant) Keys() [][]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	keys := make([][]byte, 0, t.places.taken)
-	for p := Place(1); uint32(p) < t.places.records.next; p++ {
+	for p := Place(1); uint32(p) < t.places.slots.next; p++ {
 		if p%keysAtOnce == 0 {
 			t.mu.Unlock()
 			t.mu.Lock()

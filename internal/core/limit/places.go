@@ -21,15 +21,15 @@ type Place uint32
 type places struct {
 	seed    maphash.Seed
 	index   index.Index // Places by the hash of key and source
-	records list[record]
-	keys    arena.Arena // each record's key, followed by its source if it has one
+	slots   list[slot]
+	keys    arena.Arena // each slot's key, followed by its source if it has one
 	metrics list[metric]
 	numbers map[string]uint32 // of metrics that have series
 	taken   int
 }
 
-// record is one place.
-type record struct {
+// slot is one place.
+type slot struct {
 	key     arena.Ref
 	length  uint32 // bytes of the key
 	metric  uint32 // its number; 0 if the place is free
@@ -45,11 +45,11 @@ const (
 	upDown               // an up/down counter
 )
 
-func (r *record) is(flag uint8) bool { return r.flags&flag != 0 }
+func (s *slot) is(flag uint8) bool { return s.flags&flag != 0 }
 
-func (r *record) set(flag uint8, on bool) {
-	if r.flags &^= flag; on {
-		r.flags |= flag
+func (s *slot) set(flag uint8, on bool) {
+	if s.flags &^= flag; on {
+		s.flags |= flag
 	}
 }
 
@@ -73,35 +73,35 @@ func newPlaces() places {
 
 func (p *places) hash(key []byte, source uint64) uint64 { return maphash.Bytes(p.seed, key) ^ source }
 
-func (p *places) at(place Place) *record { return p.records.at(uint32(place)) }
+func (p *places) at(place Place) *slot { return p.slots.at(uint32(place)) }
 
 // key returns the key of the series in a place. Any goroutine may call it.
 func (p *places) key(place Place) []byte {
-	r := p.at(place)
-	return p.keys.Bytes(r.key, int(r.length))
+	s := p.at(place)
+	return p.keys.Bytes(s.key, int(s.length))
 }
 
-func (p *places) source(r *record) uint64 {
-	if !r.is(sourced) {
+func (p *places) source(s *slot) uint64 {
+	if !s.is(sourced) {
 		return 0
 	}
-	return binary.LittleEndian.Uint64(p.keys.Bytes(r.key, r.size())[r.length:])
+	return binary.LittleEndian.Uint64(p.keys.Bytes(s.key, s.size())[s.length:])
 }
 
-// size returns the bytes that a record takes in the arena.
-func (r *record) size() int {
-	if r.is(sourced) {
-		return int(r.length) + sourceBytes
+// size returns the bytes that a slot takes in the arena.
+func (s *slot) size() int {
+	if s.is(sourced) {
+		return int(s.length) + sourceBytes
 	}
-	return int(r.length)
+	return int(s.length)
 }
 
 // find returns the place of a series, 0 if it has none.
 func (p *places) find(hash uint64, key []byte, source uint64) Place {
 	search := p.index.Search(hash)
 	for place := Place(search.Next()); place != 0; place = Place(search.Next()) {
-		r := p.at(place)
-		if int(r.length) == len(key) && string(p.keys.Bytes(r.key, len(key))) == string(key) && p.source(r) == source {
+		s := p.at(place)
+		if int(s.length) == len(key) && string(p.keys.Bytes(s.key, len(key))) == string(key) && p.source(s) == source {
 			return place
 		}
 	}
@@ -110,19 +110,19 @@ func (p *places) find(hash uint64, key []byte, source uint64) Place {
 
 // insert gives a place to a series that has none. key is copied.
 func (p *places) insert(hash uint64, key []byte, source uint64) Place {
-	place := Place(p.records.add())
-	r := p.at(place)
-	r.length = uint32(len(key))
-	r.metric = p.number(series.Name(key))
-	r.set(sourced, source != 0)
-	r.set(upDown, series.Kind(key[0]) == series.UpDown)
+	place := Place(p.slots.add())
+	s := p.at(place)
+	s.length = uint32(len(key))
+	s.metric = p.number(series.Name(key))
+	s.set(sourced, source != 0)
+	s.set(upDown, series.Kind(key[0]) == series.UpDown)
 	var block []byte
-	r.key, block = p.keys.Alloc(r.size())
+	s.key, block = p.keys.Alloc(s.size())
 	copy(block, key)
 	if source != 0 {
 		binary.LittleEndian.PutUint64(block[len(key):], source)
 	}
-	p.metrics.at(r.metric).series++
+	p.metrics.at(s.metric).series++
 	p.index.Insert(hash, uint32(place))
 	p.taken++
 	return place
@@ -130,19 +130,19 @@ func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 
 // remove frees the place of a series. The place stays waiting if it was.
 func (p *places) remove(place Place) {
-	r := p.at(place)
-	p.index.Remove(p.hash(p.key(place), p.source(r)), uint32(place))
-	p.keys.Free(r.key, r.size())
-	if m := p.metrics.at(r.metric); m.series > 1 {
+	s := p.at(place)
+	p.index.Remove(p.hash(p.key(place), p.source(s)), uint32(place))
+	p.keys.Free(s.key, s.size())
+	if m := p.metrics.at(s.metric); m.series > 1 {
 		m.series--
 	} else {
 		delete(p.numbers, m.name)
 		m.name, m.series = "", 0
 		m.over.Store(0)
-		p.metrics.drop(r.metric)
+		p.metrics.drop(s.metric)
 	}
-	*r = record{flags: r.flags & waiting}
-	p.records.drop(uint32(place))
+	*s = slot{flags: s.flags & waiting}
+	p.slots.drop(uint32(place))
 	p.taken--
 }
 

@@ -17,7 +17,7 @@ import (
 // several series.
 type classic struct{}
 
-// classicSeries returns the series of a timer in classic buckets, in the order of emit: each
+// classicSeries returns the series of a timer in classic buckets, in the order of appendSamples: each
 // bound, +Inf, the sum and the count.
 func classicSeries(ls labels.Labels, bounds []float64) []*Series {
 	name := ls.Get(model.MetricNameLabel)
@@ -72,7 +72,7 @@ func (classic) absorb(e *entry, t *openTile) {
 	}
 }
 
-func (classic) emit(e *entry, out []Sample, w Width, at int64, f form) []Sample {
+func (classic) appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sample {
 	count, from := 0.0, len(out)
 	buckets := len(e.policy.Bounds) + 1
 	for i, s := range e.classic {

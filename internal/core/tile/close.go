@@ -82,16 +82,16 @@ func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sa
 			out = e.begin(out, w, t)
 		}
 		e.owes[w], e.live[w] = false, true
-		return e.combines().emit(e, out, w, t, form{})
+		return e.combines().appendSamples(e, out, w, t, form{})
 	case !e.live[w]:
 		return out
 	case expired:
 		e.live[w] = false
-		return e.combines().emit(e, out, w, t, form{stale: true})
+		return e.combines().appendSamples(e, out, w, t, form{stale: true})
 	case full:
 		return out
 	}
-	return e.combines().emit(e, out, w, t, form{})
+	return e.combines().appendSamples(e, out, w, t, form{})
 }
 
 // begin appends the sample that precedes a new or returning counter or timer, so that rate and
@@ -107,7 +107,7 @@ func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	if t >= end {
 		return out
 	}
-	return e.combines().emit(e, out, w, t, form{zero: w != finest || !e.started})
+	return e.combines().appendSamples(e, out, w, t, form{zero: w != finest || !e.started})
 }
 
 // idle reports whether the series is live in no store, owes none a sample, and has been silent

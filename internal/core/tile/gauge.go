@@ -95,7 +95,7 @@ func (e *entry) expireSources(boundary, ttl int64) {
 	}
 }
 
-func (gauge) emit(e *entry, out []Sample, _ Width, at int64, f form) []Sample {
+func (gauge) appendSamples(e *entry, out []Sample, _ Width, at int64, f form) []Sample {
 	return appendValue(out, e.series, at, f, e.total.value)
 }
 

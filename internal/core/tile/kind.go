@@ -16,9 +16,9 @@ type kind interface {
 	add(e *entry, t *openTile, inc *batch.Increment) bool
 	// absorb adds a closing tile to the total.
 	absorb(e *entry, t *openTile)
-	// emit appends what the store of a width gets at a time: one sample, or, for classic buckets,
+	// appendSamples appends what the store of a width gets at a time: one sample, or, for classic buckets,
 	// one per bucket, the sum and the count.
-	emit(e *entry, out []Sample, w Width, at int64, f form) []Sample
+	appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sample
 	// append writes a tile's content into a checkpoint, and parse reads it.
 	append(e *entry, t *openTile, dst []byte) []byte
 	parse(e *entry, t *openTile, d *decoder)
@@ -53,18 +53,18 @@ func newEntry(key, policy []byte) (*entry, error) {
 	return e, err
 }
 
-// setPolicy applies the policy of the last increment. It returns how many values on the wire are
-// lost with open tiles that it had to drop.
-func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
+// setPolicy applies the policy of the last increment. It returns how many values on the wire it
+// refused: open tiles had them in other buckets.
+func (e *entry) setPolicy(b []byte) (unfit uint64, err error) {
 	p, err := series.ParsePolicy(b)
 	if err != nil {
 		return 0, err
 	}
 	if e.policy != nil && !slices.Equal(e.policy.Bounds, p.Bounds) {
 		// Other buckets are other series: they start at zero. The content of open tiles cannot be
-		// converted to the new buckets, and is dropped.
+		// converted to the new buckets, and is refused.
 		for i := range e.open {
-			dropped += e.open[i].samples
+			unfit += e.open[i].samples
 		}
 		e.forget()
 		e.classic, e.live, e.owes, e.open, e.exemplars = nil, [NumWidths]bool{}, [NumWidths]bool{}, nil, nil
@@ -74,7 +74,7 @@ func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
 	if e.inBuckets && e.classic == nil {
 		e.classic = classicSeries(e.series.Labels, p.Bounds)
 	}
-	return dropped, nil
+	return unfit, nil
 }
 
 // add folds an increment into an open tile, and reports whether it fits.

@@ -271,7 +271,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 			if p.sent != f.Samples+f.LateGauge+f.Refused+f.Repeated {
 				t.Fatalf("seed %d: %d sent, %+v", seed, p.sent, *f)
 			}
-			if held := p.shard.Raw()["default"]; f.Samples != held+stored+duplicates+f.Dropped {
+			if held := p.shard.Raw()["default"]; f.Samples != held+stored+duplicates+f.Unfit {
 				t.Fatalf("seed %d: %d in tiles, %d stored, %d duplicates, %+v", seed, held, stored, duplicates, *f)
 			}
 		}
@@ -318,7 +318,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 				t.Fatalf("seed %d: %s keeps %d exemplars of tiles that are closed", seed, e.series.Labels, len(e.exemplars))
 			}
 		}
-		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Dropped == 0 || p.folded.Refused == 0 ||
+		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Unfit == 0 || p.folded.Refused == 0 ||
 			p.folded.Repeated == 0 {
 			t.Fatalf("seed %d: %d are left, %d duplicates, %+v", seed, held, duplicates, p.folded)
 		}

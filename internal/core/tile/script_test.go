@@ -157,8 +157,8 @@ func (p *player) window(args map[string]string, lines []string) string {
 	for _, c := range []struct {
 		name string
 		n    uint64
-	}{{"late", f.Late}, {"late gauges dropped", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused},
-		{"dropped", f.Dropped}, {"repeated", f.Repeated}} {
+	}{{"late", f.Late}, {"late gauges", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused},
+		{"unfit", f.Unfit}, {"repeated", f.Repeated}} {
 		if c.n > 0 {
 			out += fmt.Sprintf(" %s=%d", c.name, c.n)
 		}

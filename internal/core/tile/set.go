@@ -16,7 +16,7 @@ func (set) add(_ *entry, t *openTile, inc *batch.Increment) bool {
 	return true
 }
 
-// absorb keeps the tile's values until the tile is emitted, and adds them to the minute's.
+// absorb keeps the tile's values until the tile is closed, and adds them to the minute's.
 func (set) absorb(e *entry, t *openTile) {
 	e.total.set = t.set
 	if t.set != nil {
@@ -24,8 +24,8 @@ func (set) absorb(e *entry, t *openTile) {
 	}
 }
 
-// emit returns the number of values in the closing tile; it emits nothing without an increment.
-func (set) emit(e *entry, out []Sample, w Width, at int64, f form) []Sample {
+// appendSamples appends the number of values in the closing tile, or nothing if it had no increment.
+func (set) appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sample {
 	var n uint64
 	switch {
 	case w != finest:

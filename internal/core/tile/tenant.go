@@ -42,7 +42,7 @@ func (t *tenant) remove(e *entry) {
 }
 
 // setPolicy applies the policy of the last increment. Other buckets have other names.
-func (t *tenant) setPolicy(e *entry, policy []byte) (dropped uint64, err error) {
+func (t *tenant) setPolicy(e *entry, policy []byte) (unfit uint64, err error) {
 	t.removeNames(e)
 	defer t.addNames(e)
 	return e.setPolicy(policy)

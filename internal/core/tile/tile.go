@@ -11,12 +11,12 @@
 //	   ▲              ▲                                          │  ▲ each boundary   │  │
 //	   │              │                                          │  └ says it again   │  │
 //	   │              └──────────────── increment ───────────────┴────────────────────┘  │
-//	   └───────────── next boundary: the total is dropped, and begins at zero ───────────┘
+//	   └───────────── next boundary: the total is forgotten, and begins at zero ─────────┘
 //
 //	open   open tiles hold increments
 //	owed   the total has taken a tile that the store does not have yet
 //	live   the newest sample in the store is a value
-//	stale  it is a stale marker; the total is dropped once no store is owed anything or live
+//	stale  it is a stale marker; the total is forgotten once no store is owed anything or live
 //
 // The files, from the top; each uses only names of those below it:
 //
@@ -92,11 +92,11 @@ func (s *Shard) Closed() int64 { return s.closed }
 type Folded struct {
 	Samples   uint64 // in a tile, including late ones
 	Late      uint64 // part of Samples: their tile was closed, and the oldest open one took them
-	LateGauge uint64 // dropped: a gauge reading for a closed tile is worthless
+	LateGauge uint64 // not taken: a gauge reading for a closed tile is worthless
 	Refused   uint64 // the sum would overflow a float, or the increment makes no sense
 	Ahead     uint64 // part of Samples: their window was too far ahead, and the last open tile took them
-	Dropped   uint64 // of earlier batches, from open tiles: their series has new buckets
-	Repeated  uint64 // dropped: a sender's own delta of an interval that ends no later than one already counted
+	Unfit     uint64 // refused, of earlier batches, from open tiles: their series has new buckets
+	Repeated  uint64 // refused: a sender's own delta of an interval that ends no later than one already counted
 	Again     uint64 // batches, not samples: already folded, by their producer's sequence
 }
 
@@ -107,7 +107,7 @@ func (f *Folded) Add(g Folded) {
 	f.LateGauge += g.LateGauge
 	f.Refused += g.Refused
 	f.Ahead += g.Ahead
-	f.Dropped += g.Dropped
+	f.Unfit += g.Unfit
 	f.Repeated += g.Repeated
 	f.Again += g.Again
 }
@@ -239,8 +239,8 @@ func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folde
 		if e.policyBytes == string(inc.Policy) {
 			return e, nil
 		}
-		dropped, err := t.setPolicy(e, inc.Policy)
-		f.Dropped += dropped
+		unfit, err := t.setPolicy(e, inc.Policy)
+		f.Unfit += unfit
 		return e, err
 	}
 	e, err := newEntry(inc.Key, inc.Policy)

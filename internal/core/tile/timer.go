@@ -50,7 +50,7 @@ func (timer) absorb(e *entry, t *openTile) {
 	}
 }
 
-func (timer) emit(e *entry, out []Sample, w Width, at int64, f form) []Sample {
+func (timer) appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sample {
 	return append(out, Sample{Series: e.series, T: at, H: e.floatHistogram(f), Exemplar: e.takeExemplar(w, at)})
 }
 

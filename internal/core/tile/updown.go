@@ -15,7 +15,7 @@ func (upDown) add(e *entry, t *openTile, inc *batch.Increment) bool {
 
 func (upDown) absorb(e *entry, t *openTile) { e.total.value += t.value }
 
-func (upDown) emit(e *entry, out []Sample, _ Width, at int64, f form) []Sample {
+func (upDown) appendSamples(e *entry, out []Sample, _ Width, at int64, f form) []Sample {
 	return appendValue(out, e.series, at, f, e.total.value)
 }
 

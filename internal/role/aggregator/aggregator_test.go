@@ -508,7 +508,7 @@ func TestRepeatedBatchesAreCounted(t *testing.T) {
 	})
 }
 
-// A clock that jumps forward and back emits no tile twice and skips none.
+// A clock that jumps forward and back closes no tile twice and skips none.
 func TestClockJumps(t *testing.T) {
 	for _, jump := range []time.Duration{45 * time.Second, 20 * time.Minute, -45 * time.Second, -20 * time.Minute} {
 		t.Run(jump.String(), func(t *testing.T) {

@@ -31,7 +31,7 @@ func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {
 			ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: reasonLateGauge, Samples: f.LateGauge},
 			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonTile, Samples: f.Refused},
 			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonRepeated, Samples: f.Repeated},
-			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonPolicy, Samples: f.Dropped})
+			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonPolicy, Samples: f.Unfit})
 		a.ledger.Note(tenant, ledger.LateKept, f.Late)
 		a.ledger.Note(tenant, ledger.Ahead, f.Ahead)
 	}

@@ -23,7 +23,7 @@
 //	frames.go      the frames in the aggregator's journal
 //	stored.go      what the stores have, for the next process
 //	journal.go     the journal's methods that the aggregator needs
-//	books.go       the ledger's entries
+//	books.go       what it posts to the ledger
 //	shard.go       one shard: its tiles and its last frame
 //	clock.go       a wall clock that leaps is not believed at once
 //	metrics.go     our own metrics that are counted

@@ -67,15 +67,15 @@ func (e pendingExporter) Describe(out chan<- *prometheus.Desc) {
 
 // Collect is part of prometheus.Collector.
 func (e pendingExporter) Collect(out chan<- prometheus.Metric) {
-	emit := func(desc *prometheus.Desc, tenant string, v float64) {
+	put := func(desc *prometheus.Desc, tenant string, v float64) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, tenant)
 	}
 	for tenant, p := range e.pending() {
-		emit(descPendingBytes, tenant, float64(p.Bytes))
-		emit(descPendingSamples, tenant, float64(p.Samples))
+		put(descPendingBytes, tenant, float64(p.Bytes))
+		put(descPendingSamples, tenant, float64(p.Samples))
 	}
 	now := e.now().UnixMilli()
 	for tenant, end := range e.unstored() {
-		emit(descPendingSeconds, tenant, max(0, float64(now-end)/1000))
+		put(descPendingSeconds, tenant, max(0, float64(now-end)/1000))
 	}
 }

@@ -35,7 +35,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		ahead: counter("ahead_samples_total",
 			"Of the journalled samples: their time lay over a minute ahead, so the last open tile took them. Rising: "+
 				"a sender's clock is fast."),
-		lateGauges: counter("late_dropped_samples_total",
+		lateGauges: counter("late_gauge_samples_total",
 			"Gauges and checks of a closed tile, which have nothing to say any more. Rising: as for late samples."),
 		refused: counter("refused_samples_total",
 			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: "+

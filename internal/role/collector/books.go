@@ -96,7 +96,7 @@ type counts struct {
 	received                 uint64 // in well-formed lines
 	malformed                [dogstatsd.NumReasons]uint64
 	unknownFields, badFields uint64
-	events, eventsDropped    uint64
+	events, eventsRefused    uint64
 	clientDrops              float64 // datagrams that the socket did not take, by the clients' own counts
 	datagrams                ledger.Datagrams
 }

@@ -200,7 +200,7 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 		last.Title != "next" || last.Alert != "error" {
 		t.Errorf("the first is %+v, the last %+v", first, last)
 	}
-	for name, want := range map[string]float64{"events_total": maxEvents + 6, "dropped_events_total": 5} {
+	for name, want := range map[string]float64{"events_total": maxEvents + 6, "refused_events_total": 5} {
 		if got := f.metric(t, name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}

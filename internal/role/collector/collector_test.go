@@ -247,7 +247,7 @@ func TestMetrics(t *testing.T) {
 		"exemplars_total":    1, "refused_exemplars_total": 1,
 		"kernel_dropped_packets_total": 0, "oversized_packets_total": 0, "read_errors_total": 0,
 		"refused_connections_total": 0, "cut_frames_total": 0, "rule_dropped_samples_total": 0, "respelled_samples_total": 0,
-		"dropped_events_total": 0, "overflowed_samples_total": 0, "unsent_samples_total": 0, "push_errors_total": 0,
+		"refused_events_total": 0, "overflowed_samples_total": 0, "unsent_samples_total": 0, "push_errors_total": 0,
 		"unsent_events_total": 0, "timed_refused_samples_total": 0, "ahead_refused_samples_total": 1,
 		"kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0, "given_back_names_total": 0,
 		"form_conflicts_total": 0, "refused_samples_total": 0,

@@ -18,7 +18,7 @@
 //	progress.go   the time up to which everything is handed on
 //	tap.go        copies of arriving datagrams, for freshet tail and capture
 //	top.go        what is busiest, counted while somebody watches
-//	books.go      a listener's counts, and the ledger's entries
+//	books.go      a listener's counts, and what it posts to the ledger
 //	lately.go     counts of a listener's last seconds
 //	resolver.go   the series of a context
 //	probes.go     Freshet's own datagrams

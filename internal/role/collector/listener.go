@@ -42,7 +42,7 @@ type listener struct {
 	received      uint64 // values on the wire of well-formed lines, whatever their fate
 	events        []event.Event
 	eventCount    uint64
-	eventsDropped uint64
+	eventsRefused uint64
 	tally         *top.Tally // of the open window; nil while senders are not counted
 	clients       clientCounts
 	clientDrops   float64 // of all earlier windows
@@ -193,7 +193,7 @@ func dropValues(lines []dogstatsd.Metric) {
 func (l *listener) event(now int64) {
 	l.eventCount++
 	if len(l.events) == maxEvents {
-		l.eventsDropped++
+		l.eventsRefused++
 		return
 	}
 	e := event.FromDogStatsD(l.terms.tenant, now/1e6, &l.parser.Event)
@@ -280,7 +280,7 @@ func (l *listener) publish(now int64) {
 		unknownFields: l.parser.UnknownFields,
 		badFields:     l.parser.BadFields,
 		events:        l.eventCount,
-		eventsDropped: l.eventsDropped,
+		eventsRefused: l.eventsRefused,
 		clientDrops:   l.clientDrops,
 		datagrams: ledger.Datagrams{
 			Read: read.Packets - l.probed, KernelDropped: l.socket.Drops(), Oversized: read.Truncated + read.LongFrames,

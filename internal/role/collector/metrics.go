@@ -83,7 +83,7 @@ var (
 			"a client writes labels in changing orders.", "listener")
 	descEvents = describe("events_total",
 		"Events read.", "listener")
-	descEventsDropped = describe("dropped_events_total",
+	descEventsRefused = describe("refused_events_total",
 		"Events beyond 10,000 in a second.", "listener")
 
 	descConflicts = describe("kind_conflicts_total",
@@ -155,7 +155,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		count(descResolved, c.Resolved, name)
 		count(descRespellings, c.Respellings, name)
 		count(descEvents, c.events, name)
-		count(descEventsDropped, c.eventsDropped, name)
+		count(descEventsRefused, c.eventsRefused, name)
 		if l.setting != "" {
 			gauge(descTooSmall, float64(l.tooSmall), name, l.setting)
 		}
@@ -230,6 +230,6 @@ func (t *total) add(l *listener) {
 	sum.Contexts += held
 	sum.Series += series
 	sum.events += c.events
-	sum.eventsDropped += c.eventsDropped
+	sum.eventsRefused += c.eventsRefused
 	sum.clientDrops += c.clientDrops
 }
