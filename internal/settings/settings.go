@@ -1,7 +1,7 @@
 // Package settings is the configuration: its sections, their defaults, their validation, and where
 // a process reads them from. It lies below the roles, so that a command can read, check and print a
-// configuration without importing a role. An adapter declares its section itself, in the type
-// Config beside the code that reads it.
+// configuration without importing a role. An adapter, core/limit and core/mapping declare their
+// sections themselves, in the type Config beside the code that reads it.
 package settings
 
 import (
