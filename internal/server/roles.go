@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -11,6 +12,7 @@ import (
 type role struct {
 	name   string
 	needs  []string              // roles that must be built before it
+	later  []string              // roles that it uses once all are built; they may need it
 	build  func() error          // while the sockets are read
 	serve  func(*routes)         // what it answers over HTTP; nil for nothing
 	reload func(settings.Config) // puts another configuration in force; nil if that takes a restart
@@ -31,6 +33,7 @@ func (s *server) roles() []role {
 		{
 			name:  settings.RoleDistributor,
 			needs: []string{settings.RoleIngester, settings.RoleForwarder},
+			later: []string{settings.RoleAggregator},
 			build: s.openDistributor, serve: s.serveDistributor, reload: s.reloadDistributor,
 		},
 		{
@@ -60,19 +63,37 @@ func (s *server) roles() []role {
 // buildRoles opens the stores and the event log, and replays the journal. That takes long; the
 // sockets are read meanwhile.
 func (s *server) buildRoles() error {
-	built := settings.Roles{settings.RoleCollector}
-	for _, r := range s.roles() {
-		for _, needed := range r.needs {
-			if !built.Has(needed) {
-				panic("BUG: the role " + r.name + " needs the role " + needed + ", which is not built")
-			}
-		}
+	roles := s.roles()
+	if missing := unmet(roles); missing != nil {
+		panic("BUG: " + strings.Join(missing, "; "))
+	}
+	for _, r := range roles {
 		if err := r.build(); err != nil {
 			return err
 		}
-		built = append(built, r.name)
 	}
 	return nil
+}
+
+// unmet says which needs are not met if roles are built in their order, after the collector.
+func unmet(roles []role) (missing []string) {
+	built := settings.Roles{settings.RoleCollector}
+	for _, r := range roles {
+		for _, needed := range r.needs {
+			if !built.Has(needed) {
+				missing = append(missing, "the role "+r.name+" needs the role "+needed+", which is not built before it")
+			}
+		}
+		built = append(built, r.name)
+	}
+	for _, r := range roles {
+		for _, used := range r.later {
+			if !built.Has(used) {
+				missing = append(missing, "the role "+r.name+" uses the role "+used+", which is not built")
+			}
+		}
+	}
+	return missing
 }
 
 // serveRoles registers what the roles answer.

@@ -15,13 +15,12 @@ func TestRolesFindWhatTheyNeed(t *testing.T) {
 	for _, c.Role = range []string{settings.RoleAll, settings.RoleCollector} {
 		for _, c.Self.Metrics = range []bool{true, false} {
 			for _, c.Self.Probe = range []bool{true, false} {
+				roles := (&server{config: c}).roles()
+				for _, missing := range unmet(roles) {
+					t.Errorf("role %s: %s", c.Role, missing)
+				}
 				built := settings.Roles{settings.RoleCollector}
-				for _, r := range (&server{config: c}).roles() {
-					for _, needed := range r.needs {
-						if !built.Has(needed) {
-							t.Errorf("role %s: %s needs %s, which is not built before it", c.Role, r.name, needed)
-						}
-					}
+				for _, r := range roles {
 					built = append(built, r.name)
 				}
 				configured := c.Roles()
@@ -39,10 +38,25 @@ func TestRolesAreNotBuiltWithoutWhatTheyNeed(t *testing.T) {
 	c := settings.Default()
 	c.Role = settings.RoleQuerier // alone, which no configuration can say
 	defer func() {
-		want := "BUG: the role querier needs the role ingester, which is not built"
+		want := "BUG: the role querier needs the role ingester, which is not built before it; " +
+			"the role querier needs the role distributor, which is not built before it; " +
+			"the role querier needs the role aggregator, which is not built before it"
 		if said := fmt.Sprint(recover()); said != want {
 			t.Errorf("%s; want %s", said, want)
 		}
 	}()
 	_ = (&server{config: c}).buildRoles()
+}
+
+// The distributor is built before the aggregator, which needs it, and uses it from then on.
+func TestRolesAreNotBuiltWithoutWhatTheyUseLater(t *testing.T) {
+	all := (&server{config: settings.Default()}).roles()
+	i := slices.IndexFunc(all, func(r role) bool { return r.name == settings.RoleAggregator })
+	missing, want := unmet(all[:i]), []string{"the role distributor uses the role aggregator, which is not built"}
+	if !slices.Equal(missing, want) {
+		t.Errorf("%q; want %q", missing, want)
+	}
+	if missing := unmet(all); missing != nil {
+		t.Errorf("with all roles: %q", missing)
+	}
 }
