@@ -1,8 +1,11 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,6 +49,19 @@ func (s *server) openAggregator() error {
 			"took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
+}
+
+// runAggregator gives the series that the journal restored their places in the collector's limits,
+// lets windows through, and folds them until ctx is done. By then the collector has ended.
+func (s *server) runAggregator(ctx context.Context) error {
+	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
+	for _, held := range slices.SortedFunc(s.aggregator.Series(), byAge) {
+		if !held.Delta { // the limits' places are for series of DogStatsD alone
+			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
+		}
+	}
+	s.opening.open(s.aggregator, s.events)
+	return s.aggregator.Run(ctx)
 }
 
 // checkJournal reports that the journal is empty although tiles were stored: it was deleted, or only

@@ -16,7 +16,6 @@ import (
 // runDiscarding stands in for runAggregator in a process that stores nothing.
 func (s *server) runDiscarding(ctx context.Context) error {
 	s.logger.Warn("nothing is stored: " + settings.NothingStored)
-	s.serveHTTP()
 	discard := newDiscarding(s.ledger, s.registry)
 	s.opening.open(discard, discard)
 	<-ctx.Done()

@@ -8,7 +8,7 @@
 //	serve.go           the command serve: load the configuration, run until a signal
 //	server.go          the state of a process, and what is open before the sockets are read
 //	parts.go           what runs in a process, in the order of stopping
-//	start.go           until the server is ready: builds the roles, opens the stores in use
+//	start.go           the steps of a start: roles, stores in use, the announcement
 //	banner.go          the greeting: addresses, and what to try
 //	discard.go         takes windows in place of an aggregator
 //

@@ -11,10 +11,6 @@ import (
 // it, since they hand over to it. They start together, so that the collector reads while the
 // aggregator opens. opened is called when the server is ready.
 func (s *server) parts(opened func() error) []run.Part {
-	aggregate := s.runAggregator
-	if !s.has(settings.RoleAggregator) {
-		aggregate = s.runDiscarding
-	}
 	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }
 	all := []struct {
 		run.Part
@@ -23,7 +19,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{run.Part{Name: "traces", Run: s.tracing.Run}, true},
 		{run.Part{Name: "ledger", Run: s.keepLedger}, true},
 		{run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, s.has(settings.RoleForwarder)},
-		{run.Part{Name: "aggregator", Run: aggregate}, true},
+		{run.Part{Name: "aggregator", Run: s.runWindows}, true},
 		{run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, s.has(settings.RoleIngester)},
 		{run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, s.has(settings.RoleIngester)},
 		{run.Part{Name: "restart", Run: s.replaceImage}, true},
@@ -47,6 +43,18 @@ func (s *server) parts(opened func() error) []run.Part {
 		}
 	}
 	return parts
+}
+
+// runWindows starts the roles. Then the aggregator takes windows until ctx is done, or what stands in
+// for it.
+func (s *server) runWindows(ctx context.Context) error {
+	if err := s.startRoles(); err != nil {
+		return err
+	}
+	if s.has(settings.RoleAggregator) {
+		return s.runAggregator(ctx)
+	}
+	return s.runDiscarding(ctx)
 }
 
 func (s *server) runHTTP(ctx context.Context) error {

@@ -1,18 +1,15 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
-	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 const (
@@ -24,22 +21,14 @@ const (
 	openingGarbage = 25
 )
 
-// runAggregator builds the roles, then folds windows until ctx is done.
-func (s *server) runAggregator(ctx context.Context) error {
+// startRoles builds the roles, and answers over HTTP from then on.
+func (s *server) startRoles() error {
 	if err := s.buildRoles(); err != nil {
 		s.opening.fail()
 		return err
 	}
 	s.serveHTTP()
-	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
-	restored := slices.SortedFunc(s.aggregator.Series(), byAge)
-	for _, held := range restored {
-		if !held.Delta { // the limits' places are for series of DogStatsD alone
-			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
-		}
-	}
-	s.opening.open(s.aggregator, s.events)
-	return s.aggregator.Run(ctx)
+	return nil
 }
 
 // runOpening opens the stores in use once the journal is replayed, and then says that the server is
