@@ -23,6 +23,7 @@ import (
 // greet prints the addresses and what to try next, ready to paste.
 func (s *server) greet(out io.Writer) error {
 	var b strings.Builder
+	queries := s.has(settings.RoleQuerier)
 	fmt.Fprintf(&b, "%s\n\n", build.This())
 	for _, socket := range s.collector.Listening() {
 		fmt.Fprintf(&b, "  DogStatsD  %-9s %s", socket.Network, socket.Address)
@@ -36,7 +37,7 @@ func (s *server) greet(out io.Writer) error {
 		switch {
 		case i > 0:
 			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
-		case s.has(settings.RoleQuerier):
+		case queries:
 			fmt.Fprintf(&b, "  (the page; for Grafana a Prometheus data source)\n")
 		default:
 			fmt.Fprintf(&b, "  (its own metrics and books)\n")
@@ -52,13 +53,14 @@ func (s *server) greet(out io.Writer) error {
 	if !s.has(settings.RoleAggregator) {
 		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", settings.NothingStored)
 	}
-	s.suggest(&b)
+	s.suggest(&b, queries)
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// suggest prints commands to paste. They have all that a client needs, except secrets.
-func (s *server) suggest(b *strings.Builder) {
+// suggest prints commands to paste, with one for a query if the process answers queries. They have
+// all that a client needs, except secrets.
+func (s *server) suggest(b *strings.Builder, queries bool) {
 	c := s.client()
 	fmt.Fprintf(b, "\nTry:\n")
 	if s.config.HTTP.TenantsFile != "" {
@@ -70,7 +72,7 @@ func (s *server) suggest(b *strings.Builder) {
 	if ok && !strings.Contains(port, ":") && udp.Tenant == s.config.HTTP.Tenant {
 		fmt.Fprintf(b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
-	if s.has(settings.RoleQuerier) {
+	if queries {
 		c.tell(b, "query page_views")
 		fmt.Fprintf(b, "  %s\n\n", c.curl("/api/v1/query?query=page_views"))
 	} else {

@@ -14,31 +14,33 @@ func (s *server) parts(opened func() error) []run.Part {
 	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }
 	all := []struct {
 		run.Part
-		has bool // given the roles and the configuration
+		role   string // that it belongs to; empty for every process
+		absent bool   // the configuration, or the system, has nothing for it to do
 	}{
-		{run.Part{Name: "traces", Run: s.tracing.Run}, true},
-		{run.Part{Name: "ledger", Run: s.keepLedger}, true},
-		{run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, s.has(settings.RoleForwarder)},
-		{run.Part{Name: "aggregator", Run: s.runWindows}, true},
-		{run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, s.has(settings.RoleIngester)},
-		{run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, s.has(settings.RoleIngester)},
-		{run.Part{Name: "restart", Run: s.replaceImage}, true},
-		{run.Part{Name: "catalogue", Run: s.forgetNames}, true},
-		{run.Part{Name: "sockets", Run: s.keepBooked}, true},
-		{run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}, true},
-		{run.Part{Name: "opening", Run: open, After: s.opening.opened}, true},
-		{run.Part{Name: "own metrics", Run: s.runScraper, After: s.opening.opened}, s.has(settings.RoleScraper)},
-		{run.Part{Name: "reload", Run: s.watchReloads, After: s.opening.opened}, true},
-		{run.Part{Name: "restart signal", Run: s.watchRestarts}, true},
-		{run.Part{Name: "otlp", Run: s.runOTLP, After: s.answering()}, s.otlp != nil},
-		{run.Part{Name: "http", Run: s.runHTTP}, true},
-		{run.Part{Name: "operators", Run: s.runOperatorSocket}, s.operatorSocket != nil},
-		{run.Part{Name: "prober", Run: s.runProber, After: s.readied}, s.has(settings.RoleProber)},
-		{run.Part{Name: "recorder", Run: s.recorder.Run}, true}, // stops first: a request for a record delays no other part
+		{Part: run.Part{Name: "traces", Run: s.tracing.Run}},
+		{Part: run.Part{Name: "ledger", Run: s.keepLedger}},
+		{Part: run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, role: settings.RoleForwarder},
+		{Part: run.Part{Name: "aggregator", Run: s.runWindows}},
+		{Part: run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, role: settings.RoleIngester},
+		{Part: run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, role: settings.RoleIngester},
+		{Part: run.Part{Name: "restart", Run: s.replaceImage}},
+		{Part: run.Part{Name: "catalogue", Run: s.forgetNames}},
+		{Part: run.Part{Name: "sockets", Run: s.keepBooked}},
+		{Part: run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}},
+		{Part: run.Part{Name: "opening", Run: open, After: s.opening.opened}},
+		{Part: run.Part{Name: "own metrics", Run: s.runScraper, After: s.opening.opened}, role: settings.RoleScraper},
+		{Part: run.Part{Name: "reload", Run: s.watchReloads, After: s.opening.opened}},
+		{Part: run.Part{Name: "restart signal", Run: s.watchRestarts}},
+		{Part: run.Part{Name: "otlp", Run: s.runOTLP, After: s.answering()}, absent: s.otlp == nil},
+		{Part: run.Part{Name: "http", Run: s.runHTTP}},
+		{Part: run.Part{Name: "operators", Run: s.runOperatorSocket}, absent: s.operatorSocket == nil},
+		{Part: run.Part{Name: "prober", Run: s.runProber, After: s.readied}, role: settings.RoleProber},
+		// Stops first: a request for a record delays no other part.
+		{Part: run.Part{Name: "recorder", Run: s.recorder.Run}},
 	}
 	var parts []run.Part
 	for _, p := range all {
-		if p.has {
+		if !p.absent && (p.role == "" || s.has(p.role)) {
 			parts = append(parts, p.Part)
 		}
 	}

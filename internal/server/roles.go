@@ -7,8 +7,17 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// role is a role of the process: what it needs, and how it is built. What it runs is in parts, in
-// the order of stopping.
+// role is a role of the process: what it needs, and how it is built. These files also ask which
+// roles the process has:
+//
+//	parts.go           what each role runs, in the order of stopping
+//	handler.go         what the first page names
+//	banner.go          what the greeting suggests
+//	books.go           whether there are probes in the ledger
+//	otlp.go            OTLP over gRPC, which listens before the distributor is built
+//	collector.go       the mark of the prober's datagrams
+//
+// The recorder and the web page are in every process: self.go opens the one, handler.go the other.
 type role struct {
 	name   string
 	needs  []string              // roles that must be built before it
