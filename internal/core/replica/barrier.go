@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	// askAgain is after how many ticks a question to the leader is taken for lost.
+	// askAgain is the number of ticks after which a question to the leader counts as lost.
 	askAgain = 5
 
 	maxBarriers = 1 << 16
 )
 
-// Read is a barrier that has ended: the entries up to Index are applied. A tenant whose stores are
-// behind waits until they have them.
+// Read is a barrier that has ended: the entries up to Index are applied. If a tenant's stores are
+// behind, its read waits for them.
 type Read struct{ Barrier, Index uint64 }
 
 // barriers are the barriers that have not ended. The leader is asked for the index at which the order
 // ends, and then that index must be applied here. One question is under way at a time, for all
 // barriers that came before it.
 type barriers struct {
-	life   uint64 // random: no answer to an earlier life of this member is taken for one to this
+	life   uint64 // random, so that answers to an earlier life of this member do not count
 	number uint64 // of the last barrier
-	last   uint64 // question
+	last   uint64 // number of the last question
 
 	asking  bool
 	ticks   int      // since the last question
@@ -81,7 +81,7 @@ func (b *barriers) question() []byte {
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, b.life), b.last)
 }
 
-// confirm takes an answer. One to an earlier question knows nothing of the barriers since.
+// confirm takes an answer. An answer to an earlier question knows nothing of later barriers.
 func (r *Replica) confirm(answer *raft.ReadState) {
 	b := &r.barriers
 	if !b.asking || string(answer.RequestCtx) != string(b.question()) {

@@ -33,7 +33,7 @@ func (m *Message) String() string {
 }
 
 // ParseMessage is the inverse of Append. It refuses messages that no member would send, since the
-// library panics on some of them. It cannot refuse a lie: peers must have proved their identity.
+// library panics on some of them. It cannot refuse a lie: the sender must have proved its identity.
 func ParseMessage(b []byte) (Message, error) {
 	m := &raftpb.Message{}
 	if err := proto.Unmarshal(b, m); err != nil {

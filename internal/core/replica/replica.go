@@ -1,7 +1,7 @@
 // Package replica is one member's part in a group that agrees on one order of entries: a driver
 // around Raft (go.etcd.io/raft). Messages, ticks, "this is stored" and "this is applied" come in;
 // messages to send, a write to store and entries to apply go out. It has no goroutine, no clock and
-// no I/O, so a seed replays a whole group (sim_test.go). The caller brings those:
+// no I/O, so a seed replays a whole group (sim_test.go). The caller has them:
 //
 //	for each event {
 //		r.Tick(), r.Step(message), r.Propose(data), r.Stored(number) or r.Applied(index)
@@ -11,7 +11,7 @@
 //
 // # Storing
 //
-// Raft has two interfaces for this. With Ready and Advance, nothing comes out of Raft until the last
+// Raft offers two interfaces for this. With Ready and Advance, nothing comes out of Raft until the last
 // write is on disk: a slow fsync holds up heartbeats, and the other members elect another leader. That
 // interface also hands out committed entries that this member has not stored yet. So the replica
 // uses the other one, local messages (AsyncStorageWrites). Ticks, heartbeats and proposals go on
@@ -62,7 +62,7 @@ const (
 	heartbeatTicks = 1
 
 	maxMessage     = 1 << 20  // bytes of entries in one message, unless one entry is longer
-	maxInflight    = 64       // messages with entries to a member that have not been answered
+	maxInflight    = 64       // unanswered messages with entries, to one member
 	maxInflightSum = 16 << 20 // bytes of entries in them
 	maxUncommitted = 32 << 20 // bytes of entries that are proposed and not applied by the leader
 	maxApplying    = 16 << 20 // bytes of entries that are handed out and not applied
@@ -82,16 +82,16 @@ var (
 // Group is how a role takes part in one order of entries: as a Replica, or Solo on one machine.
 // It is not safe for concurrent use.
 type Group interface {
-	// Propose asks for an entry to be added to the order, and returns its index. Its data must not
-	// change until it was applied or lost. If it is applied as Committed.Own, it is this one; if its
-	// index is in Output.Lost, it may or may not be applied, here or by another leader.
+	// Propose asks for an entry to be added to the order, and returns its index. The data must not
+	// change until the entry is applied or lost. If the index comes back in Output.Apply with Own set,
+	// this entry was applied. If it comes back in Output.Lost, this entry may be applied later, or never.
 	Propose(data []byte) (index uint64, err error)
 
 	// Barrier asks for the end of the order. Once its number is in Output.Reads, every entry that was
 	// acknowledged anywhere before the call is applied here. It waits as long as there is no leader.
 	Barrier() (number uint64, err error)
 
-	// Members asks for other members. It is done when Output.Members says so.
+	// Members asks for a change of the members. It is done when Output.Members says so.
 	Members(voters, learners []uint64) error
 
 	// Transfer asks another member to lead. It is done when Output.Leadership says so; if the other
@@ -180,8 +180,8 @@ type write struct {
 	then   []*raftpb.Message // to be sent after it
 }
 
-// Open opens the log of a member, or creates that of a new one, and begins to take part. The caller
-// closes the log.
+// Open opens the log of a member, or creates the log of a new one, and begins to take part. The
+// caller closes the log.
 func Open(fs segment.FS, c Config) (*Replica, *entrylog.Log, error) {
 	l, err := entrylog.Open(fs, c.Log)
 	if errors.Is(err, entrylog.ErrNone) && (c.New != nil || mutant.founding != nil) {
@@ -299,7 +299,7 @@ func (r *Replica) Tick() {
 		}
 		if r.elapsed >= r.timeout {
 			r.restartTimeout()
-			_ = r.node.Campaign() // which a member without a vote does not
+			_ = r.node.Campaign() // does nothing if the member has no vote
 		}
 		return nil
 	})
@@ -407,12 +407,12 @@ func (r *Replica) pump() {
 	}
 }
 
-// follow notes term, vote and role.
+// follow notes term, vote and leadership.
 func (r *Replica) follow(ready *raft.Ready) {
 	before := r.leadership
 	if !raft.IsEmptyHardState(ready.HardState) {
 		if vote := ready.GetVote(); vote != r.vote && vote != raft.None {
-			r.elapsed = 0 // the one that got it has time to win
+			r.elapsed = 0 // the candidate gets time to win
 		}
 		r.term, r.vote, r.leadership.Term = ready.GetTerm(), ready.GetVote(), ready.GetTerm()
 	}
@@ -539,7 +539,7 @@ func (r *Replica) isOwn(e *raftpb.Entry) bool {
 	return true
 }
 
-// quiet is a logger without a log: the caller sees roles, members and damage.
+// quiet is a logger without a log: the caller sees leadership, members and damage.
 type quiet struct{}
 
 func (quiet) Debug(...any)            {}

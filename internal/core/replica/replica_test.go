@@ -90,7 +90,7 @@ func (g *group) store(m *member) {
 	m.writes = nil
 }
 
-// settle lets all members speak until none has anything to say.
+// settle delivers messages until no member has any.
 func (g *group) settle() {
 	g.t.Helper()
 	for silent := 0; silent < 2; silent++ {
@@ -388,7 +388,7 @@ func TestBarrier(t *testing.T) {
 		t.Errorf("applied: %v, want %d at %d", got, number, index)
 	}
 
-	// One that was cut off from the others since cannot know where the order ends.
+	// A leader that was cut off from the others cannot know where the order ends.
 	leader.parted, leader.out = true, nil
 	if _, err := leader.Barrier(); err != nil {
 		t.Fatal(err)
@@ -564,7 +564,7 @@ func TestMembers(t *testing.T) {
 	if !slices.Equal(story, want) {
 		t.Errorf("%q\nwant %q", story, want)
 	}
-	// The one that learns neither votes nor campaigns, and keeps up.
+	// A learner neither votes nor campaigns, and keeps up.
 	others[1].parted = true
 	g.propose(leader, "two")
 	g.tick(40)
@@ -578,7 +578,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// Another member leads within a round of messages. If it does not answer, the leader leads on.
+// After a transfer another member leads within a round of messages. If it does not answer, the old
+// leader leads on.
 func TestTransfer(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -603,8 +604,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// A member that was away disturbs nobody when it returns: it asks before it raises the term. And one
-// that hears its leader gives no vote to another.
+// A member that was away disturbs nobody when it returns: it asks before it raises the term. A
+// member that hears its leader gives its vote to nobody else.
 func TestAReturnDisturbsNobody(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -629,7 +630,7 @@ func TestALeaderAloneStepsDown(t *testing.T) {
 	}
 }
 
-// When a member campaigns follows from the source that it is given, and from nothing else.
+// The random source that a member is given alone decides when it campaigns.
 func TestTimeoutsFollowTheSource(t *testing.T) {
 	campaign := func(seed uint64) (ticks int) {
 		base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}
@@ -701,8 +702,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Any bytes from a peer are refused, or taken, or this member is damaged and says so. The process
-// lives.
+// Whatever bytes come from another member, they are refused or taken, or they damage this member,
+// which says so. The process lives.
 func FuzzMessage(f *testing.F) {
 	g := newGroup(f, 3)
 	leader, _ := g.elect()

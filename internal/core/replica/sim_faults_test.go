@@ -16,7 +16,7 @@ type coverage struct {
 	parts, transfers, swaps, slow, full int
 }
 
-// counted is one of the numbers.
+// counted is one of the counts, with its name.
 type counted struct {
 	what string
 	n    *int
@@ -113,7 +113,7 @@ func (s *sim) fault(n *simNode, lasts int64) {
 	}
 }
 
-// part cuts a node off: all its ways, only those in or out, or those between it and one other.
+// part cuts links of a node: all, only those in or out, or those between it and one other node.
 func (s *sim) part(n *simNode, lasts int64) {
 	s.covered.parts++
 	other := s.nodes[(n.n+1+s.rng.IntN(2))%3]

@@ -7,7 +7,7 @@ import (
 
 // oracle knows all that has happened on all nodes, and checks the promises of the group.
 type oracle struct {
-	agreed  map[uint64]Committed // by index: the first member's that applied it
+	agreed  map[uint64]Committed // by index, as the first member applied them
 	leaders map[uint64]uint64
 	acked   []ack
 	seen    []seen

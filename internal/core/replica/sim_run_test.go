@@ -20,7 +20,7 @@ var soaking = os.Getenv("FRESHET_SOAK") != ""
 var oneSeed = flag.Uint64("seed", 0, "TestGroup simulates this seed alone, and prints its story")
 
 // least are the fewest events that the runs of CI must have together, or they have not tested enough.
-// They have about twice as many.
+// The runs have about twice as many.
 var least = coverage{acknowledged: 30_000, reads: 10_000, retries: 2_000, lost: 100, elections: 120,
 	truncations: 12, restarts: 80, kills: 35, powerLosses: 40, outages: 8, torn: 25, pauses: 30,
 	parts: 60, transfers: 25, swaps: 6, slow: 25, full: 10}
@@ -58,7 +58,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// A group of one has nobody to ask, and its disk alone.
+// A group of one has nobody to ask, and only its own disk.
 func TestGroupOfOne(t *testing.T) {
 	for seed := uint64(1); seed <= ciSeeds/2; seed++ {
 		if s := simulate(seed, ciSeconds, 1); s.failed != nil {
@@ -67,7 +67,7 @@ func TestGroupOfOne(t *testing.T) {
 	}
 }
 
-// A seed says all that happens, to the last byte: a failure can be looked at again.
+// A seed gives the same story again, to the last byte, so a failure can be repeated.
 func TestSameSeedSameStory(t *testing.T) {
 	one, other := simulate(3, ciSeconds, 3), simulate(3, ciSeconds, 3)
 	if one.story.String() != other.story.String() {

@@ -34,10 +34,11 @@ const (
 	simKeep                = 150 << 10 // bytes of log that members keep for those that were away
 )
 
-// event is something that happens at a time; of two at one time, the older one first.
+// event is something that happens at a time. Events at one time happen in the order in which they were
+// added.
 type event struct {
 	at, order int64
-	node      *simNode // nil, or it happens only in this life of the node, and after its pause
+	node      *simNode // if not nil, it happens only in this life of the node, and after its pause
 	life      int
 	do        func()
 }
@@ -73,7 +74,7 @@ type sim struct {
 
 	oracle  oracle
 	clients []*client
-	emptied bool // a disk, whose member was not swapped yet
+	emptied bool // a disk was emptied, and its member not swapped yet
 	swap    *swap
 	covered coverage
 }
@@ -176,7 +177,7 @@ func simulate(seed uint64, seconds int64, members int) *sim {
 		case !n.up || n.life != e.life:
 			continue
 		case s.now < n.pausedUntil:
-			e.at = n.pausedUntil // in the order of before
+			e.at = n.pausedUntil // events keep their order
 			heap.Push(&s.events, e)
 			continue
 		}
@@ -317,7 +318,7 @@ func (s *sim) send(from *simNode, m *Message) {
 	}
 }
 
-// deliver hands a message to the node of its member, as it is by then.
+// deliver hands a message to the node of its member.
 func (s *sim) deliver(b []byte, from int) {
 	m, err := ParseMessage(b)
 	if err != nil {
@@ -369,7 +370,7 @@ func (s *sim) write(n *simNode) {
 	s.drain(n)
 }
 
-// nextApply applies entries, some at once.
+// nextApply applies the entries that wait, some at a time.
 func (s *sim) nextApply(n *simNode) {
 	if n.applying || len(n.toApply) == 0 {
 		return
@@ -530,7 +531,7 @@ func (s *sim) read(n *simNode, read Read) {
 	s.oracle.reads(s, n, q.floor)
 	s.covered.reads++
 	o.c.doing = nil
-	if s.chance(70) { // else a follower goes on being asked
+	if s.chance(70) { // else the same node is asked again
 		o.c.target = s.anyNode()
 	}
 	s.at(s.between(10, 120), nil, func() { s.next(o.c) })
@@ -539,7 +540,8 @@ func (s *sim) read(n *simNode, read Read) {
 // leader returns the node that leads in the highest term, or nil.
 func (s *sim) leader() (leader *simNode) {
 	for _, n := range s.nodes {
-		if n.up && s.now >= n.pausedUntil && n.leadership.Leads && (leader == nil || n.leadership.Term > leader.leadership.Term) {
+		if n.up && s.now >= n.pausedUntil && n.leadership.Leads &&
+			(leader == nil || n.leadership.Term > leader.leadership.Term) {
 			leader = n
 		}
 	}

@@ -1,6 +1,6 @@
-// Package seen knows the requests that were applied lately, so that one which is sent again, to
-// another node, does not count twice. It is for requests that no store recognizes: increments of
-// OTLP. It is state that members fold from the entries of their log, and is equal on all of them.
+// Package seen knows the requests that were applied lately, so that a request that is sent again,
+// perhaps to another node, does not count twice. It is for increments of OTLP, which no store
+// recognizes as repeats. Members fold it from the entries of their log, so it is equal on all of them.
 package seen
 
 import (
@@ -66,14 +66,14 @@ type Seen struct {
 	Early uint64
 
 	now     int64 // Unix milliseconds, the log's time
-	swept   int64 // Unix milliseconds; idle tenants were looked at
+	swept   int64 // Unix milliseconds, when idle tenants were last looked at
 	tenants map[string]*tenant
 }
 
 // tenant has a tenant's requests.
 type tenant struct {
 	known map[Hash]struct{}
-	queue []request // the oldest first; from first on
+	queue []request // by age; the oldest is at index first
 	first int
 }
 
@@ -85,7 +85,7 @@ type request struct {
 // sweepEvery is the interval, in milliseconds, at which tenants that send nothing are looked at.
 const sweepEvery = 10_000
 
-// Advance moves the log's time, in Unix milliseconds, to that of the entry which is being applied.
+// Advance moves the log's time, in Unix milliseconds, to the time of the entry that is being applied.
 // An earlier time does nothing: another leader's clock may be behind.
 func (s *Seen) Advance(now int64) {
 	s.now = max(s.now, now)
@@ -159,7 +159,7 @@ func (t *tenant) forgetFirst() {
 	}
 }
 
-// version is that of the saved form. Layout: docs/format/entry.md.
+// version is the version of the saved form. Layout: docs/format/entry.md.
 const version = 1
 
 // maxTime bounds the log's time, as in entries.
@@ -226,7 +226,7 @@ func (s *Seen) Parse(b []byte) error {
 }
 
 // ParseTenant replaces a tenant's requests by a section, which may come from another group. If
-// that group's time is ahead, its requests are as new as can be. After an error nothing is
+// that group's time is ahead, its requests get this group's time. After an error nothing is
 // replaced.
 func (s *Seen) ParseTenant(name string, section []byte) error {
 	t := newTenant()

@@ -114,7 +114,7 @@ func TestForgotten(t *testing.T) {
 	s.Add("a", 1)
 	s.Add("b", 1)
 	s.Advance(base + Keep - 1)
-	s.Add("a", 1) // again, which keeps it no longer
+	s.Add("a", 1) // again; it is not kept longer
 	if !s.Has("a", 1) || !s.Has("b", 1) || s.Has("a", 2) || s.Has("c", 1) {
 		t.Error("not known for ten minutes, or mixed up")
 	}
@@ -129,7 +129,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// A tenant of another group whose leader's clock is ahead or behind.
+// A tenant comes from another group, whose leader's clock is ahead or behind.
 func TestATenantOfAnotherTime(t *testing.T) {
 	var from, to Seen
 	from.Advance(base)
@@ -176,7 +176,7 @@ func TestBound(t *testing.T) {
 		t.Errorf("a tenant takes %.1f MiB", mib)
 	}
 	if s.Has("a", 2*MaxRequests-1) || !s.Has("a", 2*MaxRequests) || !s.Has("other", 0) || s.Early != 2*MaxRequests {
-		t.Errorf("the oldest are not those that are forgotten; %d were", s.Early)
+		t.Errorf("other requests than the oldest are forgotten; %d were", s.Early)
 	}
 	saved := s.Append(nil)
 	var again Seen

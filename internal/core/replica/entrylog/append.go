@@ -15,7 +15,7 @@ import (
 // power loss, if it has entries or asks for a sync.
 //
 // On an error none of it counts, and the same write may be tried again. Entries that it would have
-// replaced may be gone: Raft holds the others in memory, and they were not committed.
+// replaced may be gone. They were not committed, and Raft holds the new ones in memory.
 func (l *Log) Append(w *Write) error {
 	base, err := l.check(w)
 	if err != nil {
@@ -193,7 +193,7 @@ func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 }
 
 // forget lets the log begin with another segment. Readers learn that before the
-// files of those before it are gone.
+// files of the earlier segments are gone.
 func (l *Log) forget(n int, first *part) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

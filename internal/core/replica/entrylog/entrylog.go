@@ -28,8 +28,8 @@ import (
 )
 
 var (
-	// ErrNone means that the directory holds no log. It was never a member, or its disk was emptied:
-	// then it has forgotten its votes, and must not come back under its old number.
+	// ErrNone means that the directory holds no log. Either it is new, or its disk was emptied. A member
+	// with an emptied disk has forgotten its votes, and must not come back under its old number.
 	ErrNone = errors.New("there is no entry log in the directory")
 
 	// ErrDamaged means that the log lacks entries that the member may have acknowledged.
@@ -43,8 +43,8 @@ type Entry struct {
 	Data        []byte // never changed once it is in a Write; empty for the first entry of a leader
 }
 
-// State is the rest of Raft's memory. Term and Vote must never be forgotten. Commit may be: the
-// leader says it again.
+// State is the rest of Raft's memory. Term and Vote must never be forgotten. Commit may be
+// forgotten: the leader says it again.
 type State struct{ Term, Vote, Commit uint64 }
 
 // Write is appended at once: entries without a gap, and a state. Either may be missing. If the first
@@ -55,8 +55,8 @@ type Write struct {
 	Sync    bool // must survive a power loss before it counts; entries always do
 }
 
-// Base is the entry after which the log of a new member begins. The member's state has its effects by
-// other means. The first members of a group all begin with the same base.
+// Base is the entry after which the log of a new member begins. The member's state has the entries up
+// to it by other means. The first members of a group all begin with the same base.
 type Base struct {
 	Index, Term uint64 // of the last entry that is not in the log; not 0
 	Members     *raftpb.ConfState
@@ -99,8 +99,8 @@ type Log struct {
 	start   uint64            // the index given to Start
 }
 
-// part is a segment that holds the entries after base, as many as there are offsets. A later one
-// may have replaced some, which then have no offset any more, or all.
+// part is a segment that holds the entries after base, one for each offset. Entries that a later
+// segment replaced have no offset any more.
 type part struct {
 	first   segment.Position
 	base    uint64

@@ -105,7 +105,7 @@ func check(t *testing.T, l *Log, want string) {
 	}
 }
 
-// What was appended is there, and after a restart and a power loss it still is.
+// Appended entries are there, also after a restart and a power loss.
 func TestAppendAndReopen(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -154,14 +154,14 @@ func TestTruncate(t *testing.T) {
 	}
 	check(t, mustOpen(t, fs.Crash()), want)
 
-	// Below the beginning of the segment that is in use, and then again.
+	// Entries below the first one of the last segment are replaced, and then again.
 	mustAppend(t, l, entries(3, 4, 4), nil)
 	mustAppend(t, l, entries(4, 4, 5), nil)
 	check(t, l, "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/4 5/4")
 	check(t, mustOpen(t, fs.Crash()), "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/4 5/4")
 }
 
-// What cannot be in a log of Raft is refused, before anything is written.
+// Writes that cannot be in a log of Raft are refused before anything is written.
 func TestRefused(t *testing.T) {
 	for name, list := range map[string][]Entry{
 		"a gap":                 entries(2, 6, 6),
@@ -263,8 +263,8 @@ func TestTornAtEachByte(t *testing.T) {
 	}
 }
 
-// A flipped byte anywhere in what was synced before the last write is damage, whichever it is: the
-// member must not go on as if it had never had those entries.
+// Any flipped byte in the part that was synced before the last write is damage: the member must not
+// go on as if it had never had those entries.
 func TestDamageInTheMiddle(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -295,7 +295,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 	}
 }
 
-// A member's state has no entry that its log has not: then the log has lost some.
+// If a member's state has entries that its log lacks, the log has lost them.
 func TestStart(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -491,8 +491,8 @@ func TestCompact(t *testing.T) {
 	check(t, mustOpen(t, fs), "term 2 vote 0 commit 12, [1 2 3]: 10/2 11/2 12/2")
 }
 
-// Entries that are no longer in memory come from disk, in as many bytes as Raft asks for, and what
-// has changed there is not returned.
+// Entries that are no longer in memory come from disk, in as many bytes as Raft asks for. An
+// entry that has changed there is not returned.
 func TestReadBack(t *testing.T) {
 	fs := memfs.New()
 	opts := testOptions

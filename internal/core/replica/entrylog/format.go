@@ -18,14 +18,14 @@ const (
 	MaxEntry = 16 << 20
 
 	// beginBytes is the size of the first write of a segment: its header and its head, which is
-	// filled up with zeros. So a last segment that is no longer and cannot be read is that write,
-	// torn, and nothing was built on it; a longer one held more and is damaged.
+	// filled up with zeros. If the last segment has at most this size and cannot be read, this write
+	// was torn, and nothing was built on it. A larger one held more, and is damaged.
 	beginBytes = 512
 	headBytes  = beginBytes - segment.HeaderBytes - segment.FrameBytes - segment.StampBytes
 
 	termBytes = 8 // before the data of an entry
 
-	// maxUnsynced is how far behind the last sync a frame can say that it is.
+	// maxUnsynced is the largest number of unsynced frames that a tag can hold.
 	maxUnsynced = 1<<24 - 1
 )
 

@@ -14,8 +14,8 @@ import (
 
 var _ raft.Storage = (*Log)(nil)
 
-// Start says up to where the member's state has the entries, before Raft reads InitialState. Such
-// entries are committed, though the log may not know it: commit indexes need no sync.
+// Start says up to which index the member's state has the entries, before Raft reads InitialState.
+// Such entries are committed, though the log may not know it: commit indexes need no sync.
 func (l *Log) Start(applied uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,8 +65,8 @@ func (l *Log) Term(index uint64) (uint64, error) {
 	return l.termOf(index), nil
 }
 
-// Entries implements raft.Storage. Entries that are no longer in memory are read from disk. An
-// error beside those that Raft knows means that the disk does not return what was written.
+// Entries implements raft.Storage. Entries that are no longer in memory are read from disk. Any
+// error that Raft does not know means that the disk does not return the bytes that were written.
 func (l *Log) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	found, places, err := l.find(lo, hi, maxBytes)
 	if err == nil && len(places) > 0 {
@@ -99,7 +99,7 @@ func (l *Log) find(lo, hi, maxBytes uint64) (found []Entry, places []place, err 
 	if hi > l.last+1 || lo >= hi {
 		return nil, nil, raft.ErrUnavailable
 	}
-	cached := l.last + 1 - uint64(len(l.cache)) // the first that is
+	cached := l.last + 1 - uint64(len(l.cache)) // the first in memory
 	if lo >= cached {
 		found = l.cache[lo-cached : hi-cached]
 		return slices.Clone(found[:fit(found, maxBytes)]), nil, nil
@@ -140,7 +140,7 @@ func fit(entries []Entry, maxBytes uint64) int {
 	return len(entries)
 }
 
-// readBack reads entries, those that stand together in a file at once.
+// readBack reads entries, with one read for neighbours in a file.
 func (l *Log) readBack(places []place, maxBytes uint64) (found []Entry, err error) {
 	for len(places) > 0 {
 		n := 1
