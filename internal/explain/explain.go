@@ -210,7 +210,7 @@ func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 
 // reportTo adds warnings for what the catalogue reports about a claim.
 func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalogue.Report) {
-	switch r.Event {
+	switch r.Finding {
 	case catalogue.KindConflict:
 		warn(l, "the name %s belongs to the %s %s, so this %s is stored as %s", r.Owner.Name, r.Owner.Kind, r.Owner.Raw,
 			c.Kind, name)

@@ -56,12 +56,12 @@ type Claim struct {
 	Help    string
 }
 
-// Event is a fact about a claim that is worth reporting.
-type Event uint8
+// Finding is a fact about a claim that is worth reporting.
+type Finding uint8
 
 const (
-	Nothing      Event = iota
-	KindConflict       // another kind owns the name; the claim got another name. Reported once a name and kind
+	Nothing      Finding = iota
+	KindConflict         // another kind owns the name; the claim got another name. Reported once a name and kind
 	// Timers with other buckets own the name; the claim got another name. Reported once a name and
 	// form.
 	FormConflict
@@ -69,15 +69,15 @@ const (
 	Full          // the tenant has as many names as it may; this one is not remembered. Reported every time
 )
 
-// String returns the event's name in logs and metrics.
-func (e Event) String() string {
-	return [...]string{"nothing", "kind_conflict", "form_conflict", "name_collision", "full"}[e]
+// String returns the finding's name in logs and metrics.
+func (f Finding) String() string {
+	return [...]string{"nothing", "kind_conflict", "form_conflict", "name_collision", "full"}[f]
 }
 
 // Report is what is worth reporting about a claim; the zero value is nothing.
 type Report struct {
-	Event Event
-	Owner Metric // in a conflict, the owner of the name; in a collision, the metric that both share
+	Finding Finding
+	Owner   Metric // in a conflict, the owner of the name; in a collision, the metric that both share
 }
 
 // Catalogue holds the names of all tenants. It is safe for concurrent use. It is asked about
@@ -129,8 +129,8 @@ func (c *Claim) owner() owner { return owner{c.Name, c.Kind, c.Buckets} }
 // sharesBase reports whether m and the claim differ at most in their form.
 func (m *metric) sharesBase(c *Claim) bool { return m.Base == c.Name && m.Kind == c.Kind }
 
-// conflict returns the event of a claim that may not have m's name.
-func (m *metric) conflict(claim *Claim) Event {
+// conflict returns the finding of a claim that may not have m's name.
+func (m *metric) conflict(claim *Claim) Finding {
 	if m.sharesBase(claim) {
 		return FormConflict
 	}
@@ -162,7 +162,7 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 		name := t.free(claim)
 		if m = t.metric(name); m == nil && t.names >= c.maxNames {
 			if !c.makeRoom(t, now) {
-				return unremembered(claim), Report{Event: Full}
+				return unremembered(claim), Report{Finding: Full}
 			}
 			name = t.free(claim) // makeRoom may have given the name back
 			m = t.metric(name)
@@ -196,7 +196,7 @@ func newMetric(now int64, name string, claim *Claim) *metric {
 // Peek returns what Resolve would return, and changes nothing. Only if a tenant has all its
 // names may the answers differ, since Resolve first gives unused ones back. known reports
 // whether the claim has the name already. Peek reports every time what Resolve reports once.
-// Without an event, Owner is the name's owner, if it has one.
+// Without a finding, Owner is the name's owner, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,21 +209,21 @@ func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) 
 	if !known {
 		name = t.free(claim)
 		if m = t.metric(name); m == nil && t.names >= c.maxNames {
-			return unremembered(claim), false, Report{Event: Full}
+			return unremembered(claim), false, Report{Finding: Full}
 		}
 	} else {
 		name = m.Name
 	}
 	if name != claim.Name {
 		if first := t.blocked(claim.Name, claim); first != nil {
-			return name, known, Report{Event: first.conflict(claim), Owner: first.Metric}
+			return name, known, Report{Finding: first.conflict(claim), Owner: first.Metric}
 		}
 	}
 	switch {
 	case m == nil:
 		return name, false, Report{}
 	case !claim.Named && m.Raw != string(claim.Raw):
-		return name, known, Report{Event: NameCollision, Owner: m.Metric}
+		return name, known, Report{Finding: NameCollision, Owner: m.Metric}
 	}
 	return name, known, Report{Owner: m.Metric}
 }
@@ -233,11 +233,11 @@ func (c *Catalogue) report(t *tenant, m *metric, claim *Claim) Report {
 	if m.Name != m.Base && !m.told {
 		if first := t.blocked(m.Base, claim); first != nil {
 			m.told = true
-			return Report{Event: first.conflict(claim), Owner: first.Metric}
+			return Report{Finding: first.conflict(claim), Owner: first.Metric}
 		}
 	}
 	if !claim.Named && m.Raw != string(claim.Raw) && c.firstCollision(t, m.Name, claim.Raw) {
-		return Report{Event: NameCollision, Owner: m.Metric}
+		return Report{Finding: NameCollision, Owner: m.Metric}
 	}
 	return Report{}
 }

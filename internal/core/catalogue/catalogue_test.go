@@ -74,16 +74,16 @@ func TestKindsUnderOneName(t *testing.T) {
 		for i, words := range c.claims {
 			peeked, known, foreseen := cat.Peek(claim(words))
 			name, report := cat.Resolve(0, claim(words))
-			if told := report.Event != Nothing; peeked != name || told && (known || foreseen != report) {
+			if told := report.Finding != Nothing; peeked != name || told && (known || foreseen != report) {
 				t.Errorf("%s: %s: foreseen %s %v %+v, became %s %+v", c.why, words, peeked, known, foreseen, name, report)
 			}
 			got := name
-			if report.Event == KindConflict {
+			if report.Finding == KindConflict {
 				got += fmt.Sprintf(" <%s %s", report.Owner.Name, report.Owner.Kind)
-			} else if report.Event == FormConflict {
+			} else if report.Finding == FormConflict {
 				got += " ~" + report.Owner.Name
-			} else if report.Event != Nothing {
-				t.Errorf("%s: %s: %s", c.why, words, report.Event)
+			} else if report.Finding != Nothing {
+				t.Errorf("%s: %s: %s", c.why, words, report.Finding)
 			}
 			if got != c.want[i] {
 				t.Errorf("%s: %s is stored as %s, want %s", c.why, words, got, c.want[i])
@@ -97,7 +97,7 @@ func TestPeek(t *testing.T) {
 	cat := New(2)
 	peek := func(words string, raw ...string) string {
 		name, known, report := cat.Peek(claim(words, raw...))
-		return fmt.Sprintf("%s %v %s %s", name, known, report.Event, report.Owner.Raw)
+		return fmt.Sprintf("%s %v %s %s", name, known, report.Finding, report.Owner.Raw)
 	}
 	for _, step := range []struct{ resolve, peek, raw, want string }{
 		{"", "gauge x", "x", "x false nothing "},
@@ -130,7 +130,7 @@ func TestRawNamesThatMeet(t *testing.T) {
 	for _, step := range []struct {
 		why, raw string
 		named    bool
-		want     Event
+		want     Finding
 	}{
 		{"the first has the name", "a.b", false, Nothing},
 		{"and may come again", "a.b", false, Nothing},
@@ -143,10 +143,10 @@ func TestRawNamesThatMeet(t *testing.T) {
 		in := claim("counter a_b", step.raw)
 		in.Named = step.named
 		name, report := cat.Resolve(0, in)
-		if name != "a_b" || report.Event != step.want {
-			t.Errorf("%s: %q is stored as %s: %s", step.why, step.raw, name, report.Event)
+		if name != "a_b" || report.Finding != step.want {
+			t.Errorf("%s: %q is stored as %s: %s", step.why, step.raw, name, report.Finding)
 		}
-		if report.Event == NameCollision && report.Owner.Raw != "a.b" {
+		if report.Finding == NameCollision && report.Owner.Raw != "a.b" {
 			t.Errorf("%s: met %q", step.why, report.Owner.Raw)
 		}
 	}
@@ -157,8 +157,8 @@ func TestTenantsShareNothing(t *testing.T) {
 	other := claim("gauge x")
 	other.Tenant = "u"
 	cat.Resolve(0, claim("counter x"))
-	if name, report := cat.Resolve(0, other); name != "x" || report.Event != Nothing {
-		t.Errorf("got %s, %s", name, report.Event)
+	if name, report := cat.Resolve(0, other); name != "x" || report.Finding != Nothing {
+		t.Errorf("got %s, %s", name, report.Finding)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestBound(t *testing.T) {
 	for i, c := range []struct {
 		words string
 		name  string
-		want  Event
+		want  Finding
 	}{
 		{"counter a", "a", Nothing},
 		{"counter b", "b", Nothing},
@@ -176,14 +176,14 @@ func TestBound(t *testing.T) {
 		{"gauge a", "a_gauge_99167f96", Full},
 		{"counter a", "a", Nothing},
 	} {
-		if name, report := cat.Resolve(0, claim(c.words)); name != c.name || report.Event != c.want {
-			t.Errorf("%d: %s: got %s, %s", i, c.words, name, report.Event)
+		if name, report := cat.Resolve(0, claim(c.words)); name != c.name || report.Finding != c.want {
+			t.Errorf("%d: %s: got %s, %s", i, c.words, name, report.Finding)
 		}
 	}
 	// Collisions have the same bound.
 	told := 0
 	for i := range 10 {
-		if _, report := cat.Resolve(0, claim("counter a", fmt.Sprint(i))); report.Event == NameCollision {
+		if _, report := cat.Resolve(0, claim("counter a", fmt.Sprint(i))); report.Finding == NameCollision {
 			told++
 		}
 	}
@@ -224,7 +224,7 @@ func TestRestart(t *testing.T) {
 			if name != want[words] {
 				t.Errorf("%s was stored as %s, and is as %s now", words, want[words], name)
 			}
-			if report.Event == KindConflict {
+			if report.Finding == KindConflict {
 				told = append(told, name)
 			}
 		}
@@ -388,17 +388,17 @@ func TestForget(t *testing.T) {
 	if name, _ := cat.Resolve(30, claim("gauge x")); name != "x_gauge" {
 		t.Errorf("the gauge changed its name to %s because the counter ended", name)
 	}
-	if name, report := cat.Resolve(30, claim("counter h_count")); name != "h_count" || report.Event != Nothing {
-		t.Errorf("h is forgotten, but its h_count is not: %s, %s", name, report.Event)
+	if name, report := cat.Resolve(30, claim("counter h_count")); name != "h_count" || report.Finding != Nothing {
+		t.Errorf("h is forgotten, but its h_count is not: %s, %s", name, report.Finding)
 	}
-	if name, report := cat.Resolve(30, claim("counter x", "x.old")); name != "x" || report.Event != Nothing {
-		t.Errorf("a forgotten counter comes again as %s, %s", name, report.Event)
+	if name, report := cat.Resolve(30, claim("counter x", "x.old")); name != "x" || report.Finding != Nothing {
+		t.Errorf("a forgotten counter comes again as %s, %s", name, report.Finding)
 	}
-	if _, report := cat.Resolve(30, claim("counter x", "x")); report.Event != NameCollision {
-		t.Errorf("raw names were not forgotten with the name: %s", report.Event)
+	if _, report := cat.Resolve(30, claim("counter x", "x")); report.Finding != NameCollision {
+		t.Errorf("raw names were not forgotten with the name: %s", report.Finding)
 	}
-	if _, report := cat.Resolve(30, claim("counter y")); report.Event != Full {
-		t.Errorf("the fourth of three names: %s", report.Event)
+	if _, report := cat.Resolve(30, claim("counter y")); report.Finding != Full {
+		t.Errorf("the fourth of three names: %s", report.Finding)
 	}
 }
 

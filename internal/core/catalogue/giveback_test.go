@@ -129,7 +129,7 @@ func TestWhatIsGivenBack(t *testing.T) {
 		cat.Touch(end, "t", []byte("x"))
 		file.flush(cat)
 		_, report := cat.Resolve(end+c.idle.Milliseconds(), claim("gauge x"))
-		if given := report.Event != Full; given != c.given || given && cat.GivenBack() != 1 {
+		if given := report.Finding != Full; given != c.given || given && cat.GivenBack() != 1 {
 			t.Errorf("%s: given back: %v, want %v", c.why, given, c.given)
 		}
 		// The name now belongs to another kind, and must be saved so.
@@ -145,8 +145,8 @@ func TestNamesOfOldFilesAreKept(t *testing.T) {
 	c := short(New(1))
 	c.Load([]Metric{{Tenant: "t", Name: "x", Base: "x", Raw: "x", Kind: series.Counter, LastSeen: start}})
 	c.Resolve(start+hourMillis, claim("counter x"))
-	if _, report := c.Resolve(start+30*dayMillis, claim("counter y")); report.Event != Full {
-		t.Errorf("the name was given back: %v", report.Event)
+	if _, report := c.Resolve(start+30*dayMillis, claim("counter y")); report.Finding != Full {
+		t.Errorf("the name was given back: %v", report.Finding)
 	}
 }
 

@@ -107,11 +107,11 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 
 // tell counts the catalogue's findings, and logs each once.
 func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, report catalogue.Report) {
-	if report.Event == catalogue.Nothing {
+	if report.Finding == catalogue.Nothing {
 		return
 	}
 	raw := string(in.Name)
-	switch report.Event {
+	switch report.Finding {
 	case catalogue.KindConflict:
 		r.reports.conflicts.Add(1)
 		r.Logger.Warn("two kinds under one name are kept apart", "tenant", r.tenant, "metric", raw,
