@@ -71,7 +71,6 @@ func (m measurement) addTo(c *report.Cost) {
 }
 
 // measure starts a receiver, sends it the load, and stops it.
-// measure starts a receiver, sends it the load, and stops it.
 //
 // The measured time begins and ends during sending, and lasts for whole periods of the
 // receiver's flush. So wherever it begins, it has as many flushes as fit, and no start, end or

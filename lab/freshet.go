@@ -140,7 +140,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 	}
 }
 
-// ready reads the server's addresses, which it writes once everything is open.
+// ready reads the server's addresses, which it writes once it is ready.
 func (f *freshet) ready(ctx context.Context, dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "listening.json"))
 	if err != nil {

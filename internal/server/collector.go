@@ -72,8 +72,8 @@ func (s *server) producer() (uint64, error) {
 }
 
 // mayRead returns a channel that is closed when the sockets may be read; nil means at once.
-// Datagrams in sockets that systemd holds can wait longer: if they were read and the stores then
-// failed to open, they would be lost, and again with each try.
+// Datagrams in sockets that systemd holds can wait longer: if they were read and the start then
+// failed, they would be lost, and more with each further try.
 func (s *server) mayRead() <-chan struct{} {
 	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
 		return s.opening.opened

@@ -54,7 +54,8 @@ func (s stages) Collect(to chan<- prometheus.Metric) {
 }
 
 // stageBuckets are the upper bounds of the classic buckets in seconds: 0.24 ms to 16 s. Powers of
-// two bound native buckets too, so that both forms agree; the usual budgets are among them.
+// two are bounds of native buckets, too, so both forms agree. The usual budgets are among the
+// bounds.
 var stageBuckets = []float64{1.0 / 4096, 1.0 / 1024, 1.0 / 256, 1.0 / 64, 1.0 / 16, 0.125, 0.25, 0.5, 1, 2, 4, 16}
 
 // durations returns a histogram in both forms, native and with classic buckets. The scraper chooses

@@ -149,7 +149,7 @@ func (s *Source) LoadText(file string, text []byte) (Config, error) {
 }
 
 // Reloaded returns what is in force after a process that runs with c has read next: next, except
-// for keys that take a restart.
+// for keys that need a restart.
 func (c Config) Reloaded(next Config) Config {
 	now := conf.Reloaded(c, next)
 	now.origins = conf.Origins{}

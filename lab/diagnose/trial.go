@@ -205,7 +205,7 @@ func (t trial) start(ctx context.Context, more []string) (*server, error) {
 	}
 }
 
-// ready reads the server's addresses, which it writes once everything is open.
+// ready reads the server's addresses, which it writes once it is ready.
 func (s *server) ready(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "listening.json"))
 	if err == nil {

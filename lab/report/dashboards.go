@@ -32,7 +32,7 @@ type DashboardCost struct {
 	Name  string `json:"name"`
 	Group Group  `json:"group"`
 
-	// Of all runs, those that were repeated among them.
+	// Of all runs, including the repeated ones.
 	Acknowledged uint64 `json:"acknowledged"` // samples, the history's among them
 	Found        uint64 `json:"found"`        // how many of them queries found afterwards
 	Repeated     int    `json:"repeated"`

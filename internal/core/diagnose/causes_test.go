@@ -127,7 +127,7 @@ func TestCauses(t *testing.T) {
 				{Tenant: "b", Store: "raw", Error: "not a directory"},
 			}
 		}), clearly,
-			"Stores that broke while open: 1; what they take is refused, or lost when the process ends; " +
+			"Stores that broke while open: 1; new samples are refused, or lost when the process ends; " +
 				"and 1 that cannot be opened"},
 		{"a broken store in an older record", stores,
 			changed(func(m *moment) { m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\n") }), clearly,

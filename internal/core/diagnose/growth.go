@@ -239,8 +239,8 @@ func growing(m *moment) finding {
 		after := g.rate * headSeconds
 		part := after / math.Max(1, narrowest.series)
 		score := ramp(part, roomUsual, roomFull)
-		f.fine = fmt.Sprintf("growth: %s new series a second of tenant %s will take %s of the room that is "+
-			"left in three hours", count(g.rate), clip(g.Tenant.Tenant), percent(part))
+		f.fine = fmt.Sprintf("growth: in three hours %s new series a second of tenant %s will take %s of the room "+
+			"that is left", count(g.rate), clip(g.Tenant.Tenant), percent(part))
 		if score < f.Score || score == 0 {
 			continue
 		}

@@ -68,7 +68,7 @@ func stores(m *moment) finding {
 	switch {
 	case open > 0:
 		f.Score = 1
-		f.Title = fmt.Sprintf("Stores that broke while open: %d; what they take is refused, or lost when the process ends",
+		f.Title = fmt.Sprintf("Stores that broke while open: %d; new samples are refused, or lost when the process ends",
 			open)
 		if n > open {
 			f.Title += fmt.Sprintf("; and %d that cannot be opened", n-open)

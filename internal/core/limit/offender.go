@@ -33,7 +33,7 @@ const steadyFor = int64(2 * time.Second)
 // a rival.
 const rivalFor = int64(time.Minute)
 
-// keep returns b as a string. It returns text if that is equal, which spares a copy where few
+// keep returns b as a string. It returns text if that is equal, which saves a copy if few
 // containers take turns.
 func keep(b []byte, text string) string {
 	if text == string(b) {

@@ -48,7 +48,7 @@ func (r Reason) IsLimit() bool { return r >= firstLimit }
 type Counts struct {
 	Samples, Histograms, Exemplars int
 
-	Series int // that were refused and have no other part, so that they count as well
+	Series int // refused series without any other part, so that they count, too
 }
 
 // Total returns the sum.

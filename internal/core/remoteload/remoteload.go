@@ -33,7 +33,7 @@ const (
 	MaxLabels = 50
 	MaxBatch  = 100_000 // 25 MB decompressed
 
-	// Times take six bytes, which is so between 1971 and 2109.
+	// Times between 1971 and 2109 take six bytes.
 	minTime = 1 << 35
 	maxTime = 1<<42 - 1
 )

@@ -114,8 +114,8 @@ const (
 	StatesetType
 )
 
-// Bound bounds the memory that Decode takes: it calls more before it takes more, with the bytes
-// beyond those that it called it with before. An error of more ends Decode, which returns it.
+// Bound bounds the memory that Decode takes. Before Decode takes more, it calls more with the
+// number of additional bytes. An error of more ends Decode, which returns it.
 func (r *Request) Bound(more func(bytes int) error) { r.more = more }
 
 // moreStep is the least that Decode asks for, in bytes.

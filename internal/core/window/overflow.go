@@ -78,11 +78,11 @@ func (t *Table) leaveIdleOverflows(now int64) {
 }
 
 // recover makes room after a flood. A flood leaves passers-by behind: series that were in one
-// window only. Those whose places are wanted leave at once, before they are idle, a bounded
-// number in each window because the reader waits: first the table's own, then those without a
-// holder. While the flood lasts they stay, or it would flow through the tables into the stores:
-// recover begins after a whole window, the one that closes, with nothing over a limit. Without
-// a flood it costs one comparison of times.
+// window only. Those whose places are wanted leave at once, before they are idle, a bounded number
+// in each window because the reader waits: first the table's own, then those without a holder.
+// While the flood lasts they stay, or it would flow through the tables into the stores: recover
+// begins when a whole window closes in which nothing was over a limit. Without a flood it costs one
+// comparison of times.
 func (t *Table) recover(now int64) {
 	if t.options.Limits == nil {
 		return

@@ -41,7 +41,7 @@ type Request struct {
 
 	Tenant    string
 	Arrival   int64         // Unix milliseconds
-	Window    time.Duration // how much older than the tenant's newest sample one may be that comes out of order
+	Window    time.Duration // how much older than the tenant's newest sample an out-of-order one may be
 	Sender    sender.Sender // whose new series these are; zero if unknown
 	Only      []uint32      // series to write, as increasing indexes; nil for all
 	MaxSeries int           // of the tenant in memory; 0 for no limit

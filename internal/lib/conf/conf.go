@@ -12,7 +12,7 @@
 // Bytes (4MiB), types that read and write their own text, and lists of those.
 // Lists and maps of structs can be given too, in the file only.
 //
-// The tag `reload:"restart"` on a field or a section says that a change takes a restart; everything
+// The tag `reload:"restart"` on a field or a section says that a change needs a restart; everything
 // else can change while the process runs. Diff tells the two apart.
 //
 // Two tags hide values from everybody but the owner: `show:"secret"` hides the whole value,

@@ -113,7 +113,7 @@ func (d *differ) maps(path string, restart bool, old, new reflect.Value, veil ve
 }
 
 // Reloaded returns the configuration in force after a process that runs with old has read new: new,
-// except for keys that take a restart.
+// except for keys that need a restart.
 func Reloaded[T any](old, new T) T {
 	keep(reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem())
 	return new

@@ -64,7 +64,7 @@ type Options struct {
 	Writer     Writer
 	Ledger     Ledger
 	Watch      *stage.Watch // nil for none
-	Boot       string       // names the present boot of the machine; if it is empty, what is stored is not noted
+	Boot       string       // names the present boot of the machine; if it is empty, nothing is noted as stored
 	Now        func() time.Time
 	Registry   prometheus.Registerer
 	Logger     *slog.Logger

@@ -61,8 +61,8 @@ func (a *Aggregator) Series() iter.Seq[tile.Held] {
 	}
 }
 
-// Kinds returns, for each key of series.AppendKey, of which kind the total with its labels is: of
-// the key's own, or of another; 0 if there is none.
+// Kinds returns, for each key of series.AppendKey, the kind of the total that has its labels: the
+// key's own kind or another one, 0 if there is no such total.
 func (a *Aggregator) Kinds(tenant string, keys [][]byte) []series.Kind {
 	kinds := make([]series.Kind, len(keys))
 	for i, key := range keys {

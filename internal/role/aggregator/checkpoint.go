@@ -114,6 +114,6 @@ func (a *Aggregator) endCheckpoint(err error) {
 func (a *Aggregator) rewriteNotes(before journal.Position) {
 	if err := a.stored.rewrite(before); err != nil {
 		a.metrics.journalErrors.Inc()
-		a.logger.Warn("the notes of what is stored could not be written; a restart stores it again", "error", err)
+		a.logger.Warn("the notes of stored tiles could not be written; a restart writes their samples again", "error", err)
 	}
 }

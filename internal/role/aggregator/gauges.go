@@ -25,12 +25,12 @@ func (a *Aggregator) register(reg prometheus.Registerer) {
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_live_age_seconds",
-		Help: "Age of the last second of which all windows are counted: of what open tiles answer. " +
+		Help: "Age of the last second whose windows are all counted, the newest that open tiles answer for. " +
 			"About 1 to 2 is normal; rising: the collector or the journal stalls.",
 	}, func() float64 { return float64(a.now().UnixMilli()-a.stamp.Load()) / 1000 })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_journal_bytes",
-		Help: "Journal since the last checkpoint was begun. A restart reads about as much. Rising without end: " +
+		Help: "Size of the journal since the last checkpoint began. A restart reads about as much. Rising without end: " +
 			"checkpoints fail.",
 	}, func() float64 { return float64(a.log.Size()) })
 }
@@ -47,8 +47,8 @@ var (
 		"Values on the wire in the closed tiles that wait for a tenant's store. They are in the journal or a checkpoint, "+
 			"and survive the death of the process.")
 	descPendingSeconds = describePending("seconds",
-		"Time since the end of the oldest tile of a tenant that is not stored. Up to aggregator.lateness and 4 is normal; "+
-			"above that, the tenant's store does not keep up, or takes nothing.")
+		"Time since the end of the oldest tile of a tenant that is not stored. Up to aggregator.lateness "+
+			"plus 4 s is normal; above that, the tenant's store does not keep up, or takes nothing.")
 )
 
 // pendingExporter shows what waits for the stores. Tenants are bounded by store.max_tenants.

@@ -176,6 +176,7 @@ func (a *Aggregator) noteStored(b *backlog) {
 	}
 	if err := a.stored.raise(b.tenant, to); err != nil {
 		a.metrics.journalErrors.Inc()
-		a.logger.Warn("what is stored could not be noted; a restart stores it again", "tenant", b.tenant, "error", err)
+		a.logger.Warn("stored tiles could not be noted; a restart writes their samples again",
+			"tenant", b.tenant, "error", err)
 	}
 }

@@ -303,11 +303,11 @@ var (
 			"refused ones nowhere. Rising: freshet_limit_offender names the metric and the label.",
 		[]string{"tenant", "reason", "fate"}, nil)
 	descLimitSeries = prometheus.NewDesc("freshet_limit_series",
-		"Series of the tenant that have a place. At limits.max_series new ones have none.", []string{"tenant"}, nil)
+		"Series of the tenant that have a place. At limits.max_series new series get none.", []string{"tenant"}, nil)
 	descLimitOffender = prometheus.NewDesc("freshet_limit_offender",
-		"Values of new series of a metric that has been over a limit in the last ten minutes, "+
-			"with the label that has most values and the sender of most: at most 16 metrics a tenant, "+
-			"without those that take each other's place.",
+		"Values of new series of a metric that was over a limit in the last ten minutes, "+
+			"with the label that has the most values and the sender of most samples. At most 16 metrics a tenant, "+
+			"without metrics that displace each other.",
 		[]string{"tenant", "metric", "kind", "reason", "fate", "label", "sender"}, nil)
 )
 

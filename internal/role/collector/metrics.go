@@ -27,7 +27,7 @@ var (
 	descRefusedConnections = describe("refused_connections_total",
 		"Stream connections closed at once because there were too many.", "listener")
 	descCutFrames = describe("cut_frames_total",
-		"Frames whose stream connection ended before they did.", "listener")
+		"Frames that the end of their stream connection cut off.", "listener")
 	descMalformed = describe("malformed_lines_total",
 		"Lines that could not be read, by reason (docs/dogstatsd.md). Rising: a client is broken; its other lines count.",
 		"listener", "reason")
@@ -42,7 +42,7 @@ var (
 		"Values that a mapping rule drops.", "listener")
 	descNegative = describe("negative_samples_total",
 		"Increments refused because a counter cannot go down. Rising: a client decrements; a mapping rule with updown: "+
-			"true makes of its counter a gauge that adds up.", "listener")
+			"true turns its counter into a gauge that adds up.", "listener")
 	descTimedRefused = describe("timed_refused_samples_total",
 		"Values with a timestamp (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: "+
 			"a client sends history in one go; it should spread it.", "listener")
@@ -55,7 +55,7 @@ var (
 		"Exemplars (|x:) of lines that entered a window. Each series keeps the newest of a window and of a tile, "+
 			"so that fewer are stored: see freshet_store_exemplars_stored_total.", "listener")
 	descExemplarsRefused = describe("refused_exemplars_total",
-		"Exemplars whose time is more than 10 minutes ahead, or whose value no float holds once a rule has scaled it; "+
+		"Exemplars whose time is more than 10 minutes ahead, or whose value is not finite after a rule has scaled it; "+
 			"their lines count. Rising: a client's clock is fast.", "listener")
 	descTooSmall = describe("setting_too_small",
 		"1 while a setting of the kernel will cost packets: net.core.rmem_max caps the receive buffer of UDP, "+
@@ -79,7 +79,7 @@ var (
 		"Contexts that had to be looked up. Rising fast: cardinality explodes, or clients write labels in changing orders.",
 		"listener")
 	descRespellings = describe("respelled_samples_total",
-		"Values of a series of which eight spellings are remembered already: the slow path. Rising: "+
+		"Values in further spellings of a series that has eight remembered ones: they take the slow path. Rising: "+
 			"a client writes labels in changing orders.", "listener")
 	descEvents = describe("events_total",
 		"Events read.", "listener")
@@ -87,16 +87,16 @@ var (
 		"Events beyond 10,000 in a second.", "listener")
 
 	descConflicts = describe("kind_conflicts_total",
-		"Contexts that came under a name that another kind owns, and are stored as NAME_KIND. The log names them once. "+
+		"Contexts whose name another kind owns; they are stored as NAME_KIND. The log names them once. "+
 			"Rising: an application reports one name as two kinds.")
 	descForms = describe("form_conflicts_total",
-		"Names under which timers came that have other buckets than their owner, and are stored as NAME_native or "+
+		"Names of timers whose buckets differ from the owner's; these are stored as NAME_native or "+
 			"NAME_classic. The log names them once. Rising: rules disagree about a metric.")
 	descCollisions = describe("name_collisions_total",
-		"Metrics whose name became that of another one, such as a.b and a_b. The log names them once.")
+		"Metrics that get the name of another metric, such as a.b and a_b. The log names them once.")
 	descForgotten = describe("unremembered_names_total",
-		"Contexts whose name is beyond the 100,000 that the catalogue remembers for a tenant, "+
-			"and are stored as NAME_KIND_HASH. Rising: clients write values into names.")
+		"Contexts with a new name although the catalogue has the 100,000 that it remembers for a tenant; they "+
+			"are stored as NAME_KIND_HASH. Rising: clients write values into names.")
 	descGivenBack = describe("given_back_names_total",
 		"Names out of use that were given back to make room, since their tenant had all 100,000 that the catalogue "+
 			"remembers. Rising: clients write values into names.")
@@ -108,7 +108,7 @@ var (
 	descPushErrors = describe("push_errors_total",
 		"Pushes of a window that the aggregator did not take; they are tried again. Rising: its disk is full or broken.")
 	descEventsUnsent = describe("unsent_events_total",
-		"Events lost because they could not be written before the end, or more than 10,000 waited for it.")
+		"Events lost because they could not be written before the process ended, or more than 10,000 waited.")
 )
 
 // exporter reads the listeners' counts at each scrape, so counting costs the reading threads

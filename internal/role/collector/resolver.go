@@ -124,7 +124,7 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 			"other_histogram", form(report.Owner.Buckets), "stored_as", name)
 	case catalogue.NameCollision:
 		r.reports.collisions.Add(1)
-		r.Logger.Warn("two metrics have become one name, and are one series where their labels agree", "tenant", r.tenant,
+		r.Logger.Warn("two metrics have the same name now, and are one series where their labels agree", "tenant", r.tenant,
 			"metric", raw, "other_metric", report.Owner.Raw, "name", name)
 	case catalogue.Full:
 		// Every context beyond the limit comes here: it is counted, not logged.

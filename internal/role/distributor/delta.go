@@ -27,9 +27,9 @@ import (
 type Aggregator interface {
 	// Push counts the batches of a request: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
-	// Kinds returns, for each key of series.AppendKey, of which kind the tenant's total with its
-	// labels is: of the key's own, or of another; 0 if there is none. It is called once for a
-	// request.
+	// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has its
+	// labels: the key's own kind or another one, 0 if there is no such total. It is called once for
+	// a request.
 	Kinds(ctx context.Context, tenant string, keys [][]byte) ([]series.Kind, error)
 	// TenantSeries returns how many series of a tenant have totals.
 	TenantSeries(ctx context.Context, tenant string) (int, error)
@@ -288,7 +288,7 @@ func (c *collecting) admit(s *keyed, held series.Kind) *outcome.Refusal {
 		c.distributor.Tiles.NewTotal(tenant, s.labels, from, true)
 		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
 			"the tenant has %d series with totals of deltas or DogStatsD in memory, and distributor.max_series allows %d; "+
-				"series that are known go on", c.of.series, limit)}
+				"known series go on", c.of.series, limit)}
 	}
 	if c.added == nil {
 		c.added = map[string]byte{}
@@ -335,7 +335,7 @@ func merge(all []increment) []increment {
 // timerOf converts a native histogram to one of integers, which tiles can add up.
 func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
 	if h.Schema < histogram.MinSchema || h.Schema > histogram.MaxSchema {
-		return nil, fmt.Errorf("its schema is %d, and deltas are added up in those from %d to %d",
+		return nil, fmt.Errorf("its schema is %d, and deltas can be added up in schemas %d to %d",
 			h.Schema, histogram.MinSchema, histogram.MaxSchema)
 	}
 	timer := &histogram.Exponential{
@@ -364,11 +364,11 @@ func bucketsOf(spans []remotewrite.Span, deltas []int64) (b histogram.Buckets, s
 				return b, 0, errors.New("it has fewer buckets than it says")
 			}
 			if count, deltas = count+deltas[0], deltas[1:]; count < 0 {
-				return b, 0, fmt.Errorf("its bucket %d has fewer values than none, or 2^63 and more", index)
+				return b, 0, fmt.Errorf("its bucket %d has a negative count, or 2^63 and more", index)
 			}
 			if count > 0 {
 				if index < -histogram.MaxIndex || index > histogram.MaxIndex {
-					return b, 0, fmt.Errorf("its bucket %d is beyond any number", index)
+					return b, 0, fmt.Errorf("its bucket %d lies beyond the largest number", index)
 				}
 				b.Index, b.Count = append(b.Index, int32(index)), append(b.Count, float64(count))
 				sum += float64(count)

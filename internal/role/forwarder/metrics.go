@@ -80,7 +80,7 @@ func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 			return value(sum)
 		})
 	}
-	const rising = " Rising without end: the backend takes less than comes, or nothing."
+	const rising = " Rising without end: the backend takes less than arrives, or nothing."
 	gauge("waiting_requests", "Requests on disk that the backend has not acknowledged yet."+rising,
 		func(a queue.Amount) float64 { return float64(a.Frames) })
 	gauge("waiting_samples", "Samples and histograms in them."+rising,

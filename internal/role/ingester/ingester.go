@@ -29,7 +29,7 @@ var ErrFull = errors.New("too many requests wait to be written: the disk or the 
 // Store is where samples go: see tsdb.Stores.
 type Store interface {
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
-	// State returns the state of a tenant as far as its store has it.
+	// State returns the state that a tenant's store has.
 	State(ctx context.Context, tenant string) (write.State, error)
 }
 
@@ -221,7 +221,7 @@ func (g *Ingester) write(t *tenant, group []*push, requests []*write.Request) {
 	}
 }
 
-// writeStore writes requests of a tenant, whose state it asks the store for at the first time.
+// writeStore writes requests of a tenant. The first time it asks the store for the tenant's state.
 func (g *Ingester) writeStore(ctx context.Context, t *tenant, requests []*write.Request) error {
 	if t.state == nil {
 		state, err := g.store.State(ctx, t.name)

@@ -35,7 +35,7 @@ func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
 			func() float64 { return float64(g.waiting.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester",
 			Name: "workers_replaced_total",
-			Help: "Workers that ended so that a new one starts with a small stack. One in a thousand pieces of work, on " +
+			Help: "Workers that were replaced by a new one with a small stack: one in a thousand pieces of work, on " +
 				"average."},
 			func() float64 { return float64(g.pool.Replaced()) }))
 	return m

@@ -73,15 +73,15 @@ func New(o Options) *Prober {
 	p := &Prober{
 		Options: o,
 		freshness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "freshet_freshness_seconds",
-			Help: "How long it takes from the sending of a sample until a query has it, by tenant and path: " +
-				"a datagram waits for the end of its second, a remote write, which is sent to the tenant freshet alone, " +
+			Help: "Time from the sending of a sample until a query returns it, by tenant and path: " +
+				"a datagram waits for the end of its second; a remote write, only of the tenant freshet, " +
 				"is acknowledged first. Measured every two seconds by a probe. Rising: freshet_stage_seconds says in which stage.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.3, 2, 5, 10}, NativeHistogramBucketFactor: 1.1,
 			NativeHistogramMaxBucketNumber: 160},
 			[]string{"tenant", "path"}),
 		lost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_freshness_lost_total",
-			Help: "Probes that no query had after ten seconds, that were not taken, or not sent while one of these was " +
-				"looked for. Rising: what applications send may be lost, too; the log says what happened."},
+			Help: "Probes that were refused, that no query returned within ten seconds, or that were due while " +
+				"such a probe was awaited. Rising: samples of applications may be lost, too; the log says what happened."},
 			[]string{"tenant", "path"}),
 	}
 	o.Registry.MustRegister(p.freshness, p.lost)
@@ -213,7 +213,7 @@ func (p *Prober) tell(w *way, lost int, err error) {
 	if !w.told.IsZero() && time.Since(w.told) < toldAgain {
 		return
 	}
-	p.Logger.Warn("probes are lost: what applications send may be, too",
+	p.Logger.Warn("probes are lost: samples of applications may be lost, too",
 		"tenant", w.tenant, "path", w.path, "probes", w.lost, "error", err)
 	w.told, w.lost = time.Now(), 0
 }

@@ -49,7 +49,7 @@ func (r *Recorder) broken() ([]byte, error) {
 	case busy:
 		return nil, errStillLooking
 	case late:
-		return nil, fmt.Errorf("the disk said nothing of the stores in %v", r.patience)
+		return nil, fmt.Errorf("the disk did not answer about the stores in %v", r.patience)
 	}
 	return json.Marshal(found)
 }

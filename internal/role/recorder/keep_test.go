@@ -193,7 +193,7 @@ func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 		return healthy()
 	}
 	stop := run(t, r)
-	for _, why := range []string{"the disk said nothing of the stores in 20ms", errStillLooking.Error()} {
+	for _, why := range []string{"the disk did not answer about the stores in 20ms", errStillLooking.Error()} {
 		made, err := r.Record(t.Context(), "the disk hangs")
 		if err != nil {
 			t.Fatal(err)

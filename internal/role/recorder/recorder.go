@@ -118,9 +118,9 @@ func New(o Options) *Recorder {
 				"the log says why, mostly a disk that is full or hangs."),
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_recorder_flight",
-		Help: "1 while an execution trace of the last seconds is kept, for records to have the time before. " +
-			"It is not after a minute in which nobody sent anything, since it would be most of what an idle server does, " +
-			"and never with self.recorder.flight off."}, func() float64 {
+		Help: "1 while an execution trace of the last seconds is kept, so that a record shows the time before it. " +
+			"0 after a minute without input, since tracing would be most of an idle server's work, " +
+			"and with self.recorder.flight off."}, func() float64 {
 		if r.flight.running.Load() {
 			return 1
 		}
