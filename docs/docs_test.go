@@ -324,7 +324,8 @@ func TestProseIsWrapped(t *testing.T) {
 
 var (
 	generated = regexp.MustCompile(`(?s)<!-- (keys|lab): .*?<!-- end -->`)
-	// Tables, headings, code, comments, pictures, and one word that cannot be cut.
+	// unwrapped matches lines that may be wider: tables, headings, code, comments, pictures, and
+	// single words that cannot be cut.
 	unwrapped = regexp.MustCompile("^(\\||#|    |<|!|> )|^\\s*([-*] )?(\\S+|`[^`]+`|\\[[^]]*\\]\\(\\S+)[.,:;)]*$")
 )
 

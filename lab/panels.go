@@ -94,8 +94,8 @@ type answered struct {
 	why     string    // why the first query was refused, failed or was empty
 }
 
-// refresh refreshes a dashboard from begun until the end, and counts the refreshes that are
-// due from counting on. It returns when all queries are answered.
+// refresh refreshes a dashboard from begun until the end. It counts refreshes that are due at
+// counting or later. It returns when all queries are answered.
 func (d *dashboard) refresh(ctx context.Context, begun time.Time, every, counting, end time.Duration,
 	to *answered) error {
 	defer d.client.CloseIdleConnections()

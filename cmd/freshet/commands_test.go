@@ -119,7 +119,7 @@ func TestExamplesAreTaken(t *testing.T) {
 
 var (
 	shellWord = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
-	// What follows the command: a remark, a pipe, a redirection.
+	// The rest of the line, after the command: a remark, a pipe or a redirection.
 	behind = regexp.MustCompile(`( {3,}| \| | > | >> | && |;).*$`)
 	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
 )

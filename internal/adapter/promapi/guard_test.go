@@ -85,7 +85,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// The printer takes seconds for a query that the engine takes milliseconds for.
+// The engine evaluates this query in milliseconds; printing it would take seconds.
 func TestFormatIsLimitedFurther(t *testing.T) {
 	s := newServer(database(t))
 	deep := strings.Repeat("(", 400) + "x" + strings.Repeat(")", 400)

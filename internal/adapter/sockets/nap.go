@@ -17,7 +17,8 @@ const (
 	// almost nothing, and they still fit the CPU's cache.
 	napGathers = 512
 
-	// napWorth is the number of datagrams from which a nap costs less than a wake-up for each.
+	// napWorth is the least number of datagrams for which one nap costs less than a wake-up for
+	// each.
 	napWorth = 4
 
 	// napFills bounds a nap: if the rate stays the same, at most one part in napFills of the

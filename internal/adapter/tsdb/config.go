@@ -117,9 +117,8 @@ func (c Config) Validate() []conf.Problem {
 }
 
 const (
-	// slowSeries is how much older than the tenant's newest sample a sample may be that is newer
-	// than all others of its series, if the out-of-order window is shorter. Prometheus takes as
-	// much.
+	// slowSeries is how much older than the tenant's newest sample the newest sample of a series
+	// may be, if the out-of-order window is shorter. Prometheus takes as much.
 	slowSeries = int64(time.Hour / time.Millisecond)
 
 	// spareWindow is how much wider the out-of-order window of tsdb is than ours, so that tsdb

@@ -21,9 +21,9 @@ import (
 // as queries see it afterwards. After an error nothing counts as written, and the caller should
 // write the same requests again: parts that are stored by then are repeats.
 //
-// Fates and samples depend on the requests and on those before them, in their order, of which state
-// has what the store does not. They do not depend on how requests are grouped, nor on when the
-// database was opened, compacted or killed.
+// Fates and samples depend on the requests, on earlier ones, and on their order. They do not depend
+// on how requests are grouped, nor on when the database was opened, compacted or killed. state
+// tells about earlier requests what the store does not.
 //
 // It does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(

@@ -27,8 +27,8 @@ func (b *rawBounds) begin(r *write.Request) {
 // taken notes the time of a sample that the tenant has.
 func (b *rawBounds) taken(t int64) { b.newest = max(b.newest, t) }
 
-// tooOld reports whether no sample may have a time, and late whether only one may that is newer
-// than all others of its series.
+// tooOld reports whether no sample may have this time. late reports whether a sample may have it
+// only if it is newer than all others of its series.
 func (b *rawBounds) tooOld(t int64) bool { return t < b.newest-max(b.window, slowSeries) }
 func (b *rawBounds) late(t int64) bool   { return t < b.newest-b.window }
 

@@ -65,9 +65,9 @@ func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.Ex
 	return all, nil
 }
 
-// Stats returns tsdb's figures about the newest samples of a store, with the limit largest
-// counts of each table. label is the label whose values are counted. It returns nil if there is
-// no such store.
+// Stats returns tsdb's figures about the newest samples of a store: of each table at most limit
+// rows, those with the largest counts. label is the label whose values are counted. It returns nil
+// if there is no such store.
 func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {

@@ -129,8 +129,8 @@ func (v *topView) senders(t *top.View) {
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)
 }
 
-// listeners returns the tenant's listeners with malformed lines lately. Their sender may have
-// been silent since the counting began.
+// listeners returns the tenant's listeners that received malformed lines lately. The sender may
+// have been silent since the counting began.
 func (v *topView) listeners(t *top.View, now time.Time) {
 	type sum struct {
 		received  uint64
