@@ -21,7 +21,7 @@ type Request struct {
 	Families []Family // of version 1
 
 	v2         bool
-	more       func(bytes int) error // of Bound
+	more       func(bytes int) error // of Bound; nil once decoded
 	taken      int                   // bytes taken, and allowed by more
 	allowed    int
 	full       error // of more
@@ -114,8 +114,9 @@ const (
 	StatesetType
 )
 
-// Bound bounds the memory that Decode takes. Before Decode takes more, it calls more with the
-// number of additional bytes. An error of more ends Decode, which returns it.
+// Bound bounds the memory that the next Decode takes. Before Decode takes more, it calls more with
+// the number of additional bytes. An error of more ends Decode, which returns it. Decode forgets
+// more when it ends: a decoded request is data, and calls nobody.
 func (r *Request) Bound(more func(bytes int) error) { r.more = more }
 
 // moreStep is the least that Decode asks for, in bytes.

@@ -51,3 +51,27 @@ func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	}
 	t.Logf("%.1f bytes for each of the body, all kinds together", float64(bytes)/size)
 }
+
+// A decoded request is data. It once kept the function that accounts for its memory, which belongs to
+// the HTTP request.
+func TestABoundEndsWithTheDecode(t *testing.T) {
+	full := errors.New("no more")
+	for _, result := range []error{nil, full} {
+		for version, tag := range map[string]byte{"1": 1<<3 | wireBytes, "2": 5<<3 | wireBytes} {
+			var r Request
+			calls := 0
+			r.Bound(func(int) error { calls++; return result })
+			decode := map[string]func([]byte) error{"1": r.DecodeV1, "2": r.DecodeV2}[version]
+			body := []byte{tag, 0}
+			if err := decode(body); !errors.Is(err, result) || calls != 1 {
+				t.Errorf("version %s: %v after %d calls, want %v after one", version, err, calls, result)
+			}
+			if r.more != nil {
+				t.Errorf("version %s, %v: the function is kept", version, result)
+			}
+			if err := decode(body); err != nil || calls != 1 {
+				t.Errorf("version %s: another body: %v after %d calls, want none more", version, err, calls)
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import "fmt"
 // It does not parse labels: a known series is found by its key, and Labels reports malformed
 // labels of a new one.
 func (r *Request) DecodeV1(body []byte) error {
+	defer r.Bound(nil)
 	if err := r.reset(body, false); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import "fmt"
 // DecodeV2 reads a decompressed io.prometheus.write.v2.Request. After an error the request may
 // not be used.
 func (r *Request) DecodeV2(body []byte) error {
+	defer r.Bound(nil)
 	if err := r.reset(body, true); err != nil {
 		return err
 	}

@@ -22,7 +22,9 @@ const (
 	portionSamples = 128 << 10
 )
 
-// Writer stores the samples of closed tiles.
+// Writer stores the samples of closed tiles. It is always in the same process: a sample points to its
+// series, and the stores know a series by that address. A cluster needs no more, since each member
+// writes its own stores.
 type Writer interface {
 	// WriteTiles stores samples of one width. After an error none counts as stored, and the
 	// caller writes the same samples again; that must be harmless.
