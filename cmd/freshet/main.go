@@ -1,6 +1,5 @@
-// Command freshet takes measurements from applications to queryable series. It
-// is both the server (freshet serve) and the tools to ask it: here they are put
-// together, and what they do is theirs.
+// Command freshet takes measurements from applications to queryable series. It is both the server
+// (freshet serve) and the tools that query it; this package only puts them together.
 package main
 
 import (
@@ -21,7 +20,8 @@ import (
 
 func main() {
 	build.Version = version
-	// Nobody listens yet: a server that starts reads what is newest anyway.
+	// Nobody reads the channel: the signals must not kill a process that starts, and it reads the
+	// newest configuration anyway.
 	signal.Notify(make(chan os.Signal, 1), answer.ReloadSignal, answer.RestartSignal)
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

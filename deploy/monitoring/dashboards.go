@@ -18,7 +18,7 @@ type row struct {
 	Panels []panel
 }
 
-// panel is one plot. of stands in expressions for the labels that choose the process.
+// panel is one plot. Its expressions contain the constant of: the labels that choose the process.
 type panel struct {
 	Title, About string
 	Unit         string // in Grafana's spelling

@@ -122,8 +122,7 @@ func clean(all ...*Entry) {
 	}
 }
 
-// What a newer program wrote stops a member, and so does every other mistake; only the error
-// differs.
+// An entry of a newer program stops a member, and so does a malformed one; only the error differs.
 func TestRefused(t *testing.T) {
 	all := examples()
 	bytesOf := func(name string) []byte {
@@ -176,7 +175,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A program that would commit an entry at which all members stop dies before.
+// Append panics instead of making an entry at which every member would stop.
 func TestAppendRefuses(t *testing.T) {
 	broken := map[string]func(e *Entry){
 		"an unknown kind":     func(e *Entry) { e.Kind = lastKind + 1 },
@@ -253,7 +252,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// FuzzParse: an entry has one encoding, and nothing makes a reader fail but what it refuses.
+// FuzzParse: each entry has one encoding, and a reader refuses all other bytes without failing.
 func FuzzParse(f *testing.F) {
 	for _, e := range examples() {
 		b := e.Append(nil)

@@ -235,7 +235,7 @@ func (s *sim) breakOff(n *simNode) {
 			s.covered.torn++
 		}
 	}()
-	// What the log has in memory is gone with the process.
+	// The log's memory is gone with the process.
 	_ = n.log.Append(&n.toWrite[0].Write)
 }
 

@@ -2,8 +2,8 @@
 // rules of the node where it came in. So a member that applies them needs no rules, and a reload
 // of rules cannot make two members differ.
 //
-// It decides what needs the request and the rules alone. Whatever depends on what is stored, as
-// that a sample is too old, is decided when the entry is applied.
+// It takes the decisions that need only the request and the rules. Decisions that depend on stored
+// samples, such as whether a sample is too old, are taken when the entry is applied.
 package rewrite
 
 import (

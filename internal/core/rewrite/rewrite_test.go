@@ -339,8 +339,8 @@ func (r random) rules() *labelrules.Rules {
 	return rules
 }
 
-// lines returns what a store would see of requests under rules: a line for each part and for each
-// family, those of one kind in their order; and what it would refuse and drop.
+// lines returns the parts and families that a store would see of requests under rules: a line for
+// each, in their order within a kind; and the parts that it would refuse and drop.
 func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[string][]string, o outcome.Outcome) {
 	found = map[string][]string{}
 	add := func(kind, format string, args ...any) {

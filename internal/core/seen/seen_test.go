@@ -284,7 +284,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is read has one encoding.
+// FuzzParse: each state has one encoding.
 func FuzzParse(f *testing.F) {
 	whole := golden().Append(nil)
 	f.Add(whole)

@@ -192,9 +192,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A kill or a power loss at each byte of a write leaves either all that was there before, or also
-// some of the new entries; never less, and never a damaged log. If a power loss keeps the bytes
-// behind a hole, they count as little as the hole.
+// A kill or a power loss at each byte of a write leaves all earlier entries, and perhaps some of
+// the new ones; never less, and never a damaged log. Bytes that a power loss keeps behind a hole do
+// not count.
 func TestTornAtEachByte(t *testing.T) {
 	for _, last := range []struct {
 		name string
@@ -315,8 +315,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// A failed write or sync counts for nothing, and the same write can be tried again: also when what
-// is left of it cannot be cut back, and when the disk forgets what it failed to sync.
+// Nothing of a failed write or sync counts, and the same write can be tried again, even if its rest
+// cannot be cut back, or if the disk forgets the bytes that it failed to sync.
 func TestFailedWrite(t *testing.T) {
 	for _, op := range []string{"write", "sync", "create", "syncdir", "truncate"} {
 		for _, from := range []uint64{5, 4} { // behind all, and replacing one
@@ -356,7 +356,7 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
-// After a kill the new process takes entries for stored that the old one had not synced. So it
+// After a kill the new process treats as stored some entries that the old one had not synced. So it
 // syncs them first.
 func TestOpenSyncs(t *testing.T) {
 	fs := memfs.New()
@@ -478,7 +478,7 @@ func TestCompact(t *testing.T) {
 	check(t, mustOpen(t, fs.Crash()), want)
 	check(t, mustOpen(t, powerLoss(fs)), want)
 
-	// A segment that replaced the entries of those before it is where the log then begins.
+	// If a segment has replaced all entries of the earlier ones, the log then begins with it.
 	fs = memfs.New()
 	l = mustCreate(t, fs)
 	mustAppend(t, l, entries(1, 2, 30), nil)

@@ -126,7 +126,7 @@ func (l *Log) read(f *segment.File) error {
 		if frame.Offset != end {
 			// What follows may belong to the same write, and the disk kept it alone.
 			if lost := l.tail.Last + 1; f.Limit != segment.NoLimit || syncedBefore(&frame) >= lost {
-				return damaged(end, fmt.Errorf("frame %d is lost, frame %d is not", lost, frame.Pos))
+				return damaged(end, fmt.Errorf("frame %d is lost, but frame %d is whole", lost, frame.Pos))
 			}
 			continue
 		}
