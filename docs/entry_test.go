@@ -21,7 +21,7 @@ func TestExampleOfAnEntry(t *testing.T) {
 		digits, _, _ := strings.Cut(line, "  ") // what follows is for people
 		drawn = append(drawn, strings.Fields(digits)...)
 	}
-	e := entry.Entry{Kind: entry.KindWrite, Shape: 1, Write: entry.Write{
+	e := entry.Entry{Kind: entry.KindRequest, Shape: 1, Request: entry.Request{
 		Tenant: "default", Arrival: 1_795_228_020_154, Window: 1_800_000, MaxSeries: 100_000,
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.1:0"), Agent: "curl/8"},
 		Form:   entry.RemoteWrite2, Body: snappy.Encode(nil, []byte{4<<3 | 2, 0}),

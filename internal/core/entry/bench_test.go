@@ -35,7 +35,7 @@ func BenchmarkParseWindows(b *testing.B) {
 // Bound: 0 allocs/op, and 300 ns for both beside copying the body.
 func BenchmarkWrite(b *testing.B) {
 	e := examples()["write"]
-	e.Write.Body = make([]byte, 1000)
+	e.Request.Body = make([]byte, 1000)
 	room := e.Append(nil)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -52,7 +52,7 @@ func windows() (pushes List) {
 		for range series.Shards {
 			batches = batches.Append(make([]byte, 500))
 		}
-		pushes = pushes.Append(AppendPush(nil, &Push{Sender: sender, Shape: 1, Batches: batches}))
+		pushes = pushes.Append(AppendPush(nil, &Push{Producer: sender, Shape: 1, Batches: batches}))
 	}
 	return pushes
 }

@@ -1,7 +1,7 @@
-// Package entry is one record of a replicated log: what a leader proposes, and what each member
-// of its group applies in the same order. An entry says all that decides about it and is not
-// state folded from earlier entries: times, settings, limits. Applying one asks no clock and no
-// configuration. The log itself, terms and indexes are the replica's. Layout:
+// Package entry is one entry of a group's log: what a leader proposes, and what each member of the
+// group applies in the same order. An entry has all that its outcome depends on beside the state from
+// earlier entries: times, settings, limits. Applying one asks no clock and no configuration. Indexes,
+// terms and the log itself are in core/replica. Layout:
 // docs/format/entry.md.
 package entry
 
@@ -35,7 +35,7 @@ type Kind uint8
 // The kinds.
 const (
 	KindWindows  Kind = 1 + iota // pushes of collectors
-	KindWrite                    // a request of remote write or OTLP, or a part of one
+	KindRequest                  // a request of remote write or OTLP, or a part of one
 	KindDeltas                   // a request of OTLP deltas, or a part of one
 	KindBoundary                 // the end of a tile
 	KindEvents                   // of a tenant's event log
@@ -63,7 +63,7 @@ type Entry struct {
 	Group uint64
 
 	Windows  Windows
-	Write    Write // also of KindDeltas
+	Request  Request // also of KindDeltas
 	Boundary Boundary
 	Notes    Notes // of KindEvents and KindNames
 	Version  Version
@@ -79,15 +79,15 @@ type Windows struct {
 // Push is one push of a collector. Repeats are known by sender, incarnation and stream, whose
 // sequence grows.
 type Push struct {
-	Sender, Incarnation, Sequence uint64
-	Stream                        uint32
-	Shape                         uint32 // in the sender's knowledge
-	Again                         bool   // was sent before, perhaps to another leader
-	Batches                       List   // of package batch
+	Producer, Incarnation, Sequence uint64
+	Stream                          uint32
+	Shape                           uint32 // as the producer knows it
+	Again                           bool   // was sent before, perhaps to another leader
+	Batches                         List   // of package batch
 }
 
 // Write is a request with what was decided about it.
-type Write struct {
+type Request struct {
 	Tenant    string
 	Arrival   int64         // Unix milliseconds, of the node where the request came in
 	Window    int64         // milliseconds; older samples than this before the tenant's newest are refused
@@ -162,8 +162,8 @@ func (e *Entry) Append(b []byte) []byte {
 	case KindWindows:
 		b = appendTime(b, e.Windows.Clock)
 		b = append(b, e.Windows.Pushes...)
-	case KindWrite, KindDeltas:
-		b = e.Write.append(b, e.Kind)
+	case KindRequest, KindDeltas:
+		b = e.Request.append(b, e.Kind)
 	case KindBoundary:
 		b = e.Boundary.append(b)
 	case KindEvents, KindNames:
@@ -184,7 +184,7 @@ func (e *Entry) Append(b []byte) []byte {
 // flagPair is the flag of a Write that has a Pair.
 const flagPair = 1
 
-func (w *Write) append(b []byte, kind Kind) []byte {
+func (w *Request) append(b []byte, kind Kind) []byte {
 	if w.Form < RemoteWrite1 || w.Form > RemoteWrite2 || len(w.Body) == 0 || w.MaxSeries < 0 {
 		panic(fmt.Sprintf("BUG: a request has form %d, a body of %d bytes, a limit of %d", w.Form, len(w.Body), w.MaxSeries))
 	}
@@ -242,7 +242,7 @@ func AppendPush(b []byte, p *Push) []byte {
 		flags = flagAgain
 	}
 	b = append(b, flags)
-	b = binary.LittleEndian.AppendUint64(b, p.Sender)
+	b = binary.LittleEndian.AppendUint64(b, p.Producer)
 	b = binary.LittleEndian.AppendUint64(b, p.Incarnation)
 	b = binary.LittleEndian.AppendUint64(b, p.Sequence)
 	b = binary.LittleEndian.AppendUint32(b, p.Stream)
@@ -290,8 +290,8 @@ func (e *Entry) parse(b []byte) error {
 				return err
 			}
 		}
-	case KindWrite, KindDeltas:
-		err = e.Write.parse(&r, e.Kind)
+	case KindRequest, KindDeltas:
+		err = e.Request.parse(&r, e.Kind)
 	case KindBoundary:
 		e.Boundary.parse(&r)
 	case KindEvents, KindNames:
@@ -308,7 +308,7 @@ func (e *Entry) parse(b []byte) error {
 	return err
 }
 
-func (w *Write) parse(r *reader, kind Kind) error {
+func (w *Request) parse(r *reader, kind Kind) error {
 	flags := r.byte()
 	if unknown := flags &^ flagPair; unknown != 0 {
 		return fmt.Errorf("its request has the unknown flag %#02x: %w", unknown, ErrNewer)
@@ -369,7 +369,7 @@ func ParsePush(b []byte) (p Push, err error) {
 	if unknown := flags &^ flagAgain; unknown != 0 {
 		return p, fmt.Errorf("a push has the unknown flag %#02x: %w", unknown, ErrNewer)
 	}
-	p.Sender, p.Incarnation, p.Sequence = r.uint64(), r.uint64(), r.uint64()
+	p.Producer, p.Incarnation, p.Sequence = r.uint64(), r.uint64(), r.uint64()
 	p.Stream, p.Shape, p.Again = r.uint32(), r.uint32(), flags&flagAgain != 0
 	p.Batches = r.list()
 	if r.bad || p.Shape == 0 {

@@ -23,18 +23,18 @@ const clock = 1_795_228_020_250
 // examples returns an entry of each kind and form.
 func examples() map[string]Entry {
 	batches := List{}.Append([]byte("a batch")).Append(bytes.Repeat([]byte("b"), 200))
-	first := AppendPush(nil, &Push{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1, Batches: batches})
-	again := AppendPush(nil, &Push{Sender: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true})
+	first := AppendPush(nil, &Push{Producer: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1, Batches: batches})
+	again := AppendPush(nil, &Push{Producer: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true})
 	shards := Shards{}
 	for _, shard := range []uint16{0, 63, 64, 1023} {
 		shards.Add(shard)
 	}
-	request := Write{
+	request := Request{
 		Tenant: "default", Arrival: clock, Window: 1_800_000, MaxSeries: 100_000,
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.1:0"), Agent: "Prometheus/3.5.0"},
 		Form:   RemoteWrite2, Body: []byte("a body"),
 	}
-	unknown := Write{Tenant: strings.Repeat("t", 255), Form: RemoteWrite1, Body: []byte{0}}
+	unknown := Request{Tenant: strings.Repeat("t", 255), Form: RemoteWrite1, Body: []byte{0}}
 	pair := request
 	pair.Sender = sender.Sender{Addr: netip.MustParseAddrPort("[2001:db8::1]:0")}
 	pair.Pair = Pair{Cluster: "eu", Replica: "b", Timeout: 30_000}
@@ -47,10 +47,10 @@ func examples() map[string]Entry {
 			Windows: Windows{Clock: clock, Pushes: List{}.Append(first).Append(again)},
 		},
 		"windows_none":  {Kind: KindWindows, Shape: 1, Group: 1 << 63, Windows: Windows{Clock: clock}},
-		"write":         {Kind: KindWrite, Shape: 1, Write: request},
-		"write_unknown": {Kind: KindWrite, Shape: 1, Write: unknown},
-		"write_pair":    {Kind: KindWrite, Shape: 3, Group: 9, Write: pair},
-		"deltas":        {Kind: KindDeltas, Shape: 1, Write: deltas},
+		"write":         {Kind: KindRequest, Shape: 1, Request: request},
+		"write_unknown": {Kind: KindRequest, Shape: 1, Request: unknown},
+		"write_pair":    {Kind: KindRequest, Shape: 3, Group: 9, Request: pair},
+		"deltas":        {Kind: KindDeltas, Shape: 1, Request: deltas},
 		"boundary": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{
 			End: clock - clock%10_000, CounterTTL: 1, GaugeTTL: 2, CheckTTL: 3, UpDownTTL: 4, Timed: 5,
 			Shards: shards, Full: List{}.AppendText("a").AppendText("b"),
@@ -98,10 +98,10 @@ func TestGolden(t *testing.T) {
 
 // used returns an entry that was in use: its fields of the kind have other values.
 func used(kind Kind) (e Entry) {
-	e.Write = examples()["write_pair"].Write
-	e.Write.Hash = 1
+	e.Request = examples()["write_pair"].Request
+	e.Request.Hash = 1
 	for _, same := range examples() {
-		if same.Kind == kind && kind != KindWrite {
+		if same.Kind == kind && kind != KindRequest {
 			e = same
 		}
 	}
@@ -111,8 +111,8 @@ func used(kind Kind) (e Entry) {
 // clean makes empty lists equal, and forgets the fields of other kinds, which mean nothing.
 func clean(all ...*Entry) {
 	for _, e := range all {
-		if e.Kind != KindWrite && e.Kind != KindDeltas {
-			e.Write = Write{}
+		if e.Kind != KindRequest && e.Kind != KindDeltas {
+			e.Request = Request{}
 		}
 		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Notes.Parts} {
 			if len(*l) == 0 {
@@ -180,16 +180,16 @@ func TestAppendRefuses(t *testing.T) {
 	broken := map[string]func(e *Entry){
 		"an unknown kind":     func(e *Entry) { e.Kind = lastKind + 1 },
 		"no shape":            func(e *Entry) { e.Shape = 0 },
-		"no tenant":           func(e *Entry) { e.Write.Tenant = "" },
-		"a long tenant":       func(e *Entry) { e.Write.Tenant = strings.Repeat("t", maxTenant+1) },
-		"no form":             func(e *Entry) { e.Write.Form = 0 },
-		"an unknown form":     func(e *Entry) { e.Write.Form = 3 },
-		"no body":             func(e *Entry) { e.Write.Body = nil },
-		"a negative limit":    func(e *Entry) { e.Write.MaxSeries = -1 },
-		"a time before 1970":  func(e *Entry) { e.Write.Arrival = -1 },
-		"a time beyond any":   func(e *Entry) { e.Write.Window = maxTime + 1 },
-		"a long agent":        func(e *Entry) { e.Write.Sender.Agent = strings.Repeat("a", maxAgent+1) },
-		"too large":           func(e *Entry) { e.Write.Body = make([]byte, MaxSize) },
+		"no tenant":           func(e *Entry) { e.Request.Tenant = "" },
+		"a long tenant":       func(e *Entry) { e.Request.Tenant = strings.Repeat("t", maxTenant+1) },
+		"no form":             func(e *Entry) { e.Request.Form = 0 },
+		"an unknown form":     func(e *Entry) { e.Request.Form = 3 },
+		"no body":             func(e *Entry) { e.Request.Body = nil },
+		"a negative limit":    func(e *Entry) { e.Request.MaxSeries = -1 },
+		"a time before 1970":  func(e *Entry) { e.Request.Arrival = -1 },
+		"a time beyond any":   func(e *Entry) { e.Request.Window = maxTime + 1 },
+		"a long agent":        func(e *Entry) { e.Request.Sender.Agent = strings.Repeat("a", maxAgent+1) },
+		"too large":           func(e *Entry) { e.Request.Body = make([]byte, MaxSize) },
 		"no shards":           func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{} },
 		"an end inside tiles": func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{End: 1, Shards: Shards{1}} },
 	}
@@ -233,8 +233,8 @@ func TestPushesAreAdded(t *testing.T) {
 	}
 	if !slices.Equal(batches, []string{"a batch", strings.Repeat("b", 200)}) ||
 		!reflect.DeepEqual(pushes, []Push{
-			{Sender: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1},
-			{Sender: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true},
+			{Producer: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1},
+			{Producer: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true},
 		}) {
 		t.Errorf("%+v with %q", pushes, batches)
 	}

@@ -566,7 +566,7 @@ func TestSizes(t *testing.T) {
 	}
 	var applied []*remotewrite.Request
 	for _, b := range bodies {
-		e := entry.Entry{Kind: entry.KindWrite, Shape: 1, Write: entry.Write{Tenant: "t", Form: b.Form, Body: b.Bytes}}
+		e := entry.Entry{Kind: entry.KindRequest, Shape: 1, Request: entry.Request{Tenant: "t", Form: b.Form, Body: b.Bytes}}
 		if size := len(e.Append(nil)); size > entry.TargetSize {
 			t.Errorf("an entry has %d bytes", size)
 		}

@@ -67,7 +67,7 @@ func TestTheSameStores(t *testing.T) {
 			all, _ := r.request()
 			sent := request(t, form(r.IntN(int(forms))), all, nil)
 			bodies, got := w.Rewrite(sent, &terms.Rules)
-			said := entry.Write{Arrival: now.UnixMilli(), Window: 1_800_000, MaxSeries: limit, Tenant: rewritten}
+			said := entry.Request{Arrival: now.UnixMilli(), Window: 1_800_000, MaxSeries: limit, Tenant: rewritten}
 			var parts []*write.Request
 			for _, b := range bodies {
 				parts = append(parts, throughTheLog(t, said, b))
@@ -106,15 +106,15 @@ func TestTheSameStores(t *testing.T) {
 }
 
 // throughTheLog returns a request as a member has it that reads the entry of a body.
-func throughTheLog(t *testing.T, said entry.Write, b rewrite.Body) *write.Request {
+func throughTheLog(t *testing.T, said entry.Request, b rewrite.Body) *write.Request {
 	t.Helper()
 	said.Form, said.Body = b.Form, b.Bytes
-	proposed := entry.Entry{Kind: entry.KindWrite, Shape: 1, Write: said}
+	proposed := entry.Entry{Kind: entry.KindRequest, Shape: 1, Request: said}
 	var e entry.Entry
 	if err := e.Parse(proposed.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
-	w := &e.Write
+	w := &e.Request
 	return &write.Request{
 		Request: decoded(t, rewrite.Body{Form: w.Form, Bytes: w.Body}), Tenant: w.Tenant, MaxSeries: w.MaxSeries,
 		Terms: &write.Terms{}, Arrival: w.Arrival, Window: time.Duration(w.Window) * time.Millisecond, Sender: w.Sender,
