@@ -69,7 +69,7 @@ func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
 	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
 }
 
-// grant decides whether a claim allows to write, or to read, whatever the protocol.
+// grant decides whether a request with this claim may write, or read, by any protocol.
 func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
 	grant, err := access.Grant(c)
 	switch {

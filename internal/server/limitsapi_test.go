@@ -134,7 +134,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Fatalf("answered %d", status)
 	}
 
-	// The senders' rates cover the last seconds, which pass; so repeats go on.
+	// The senders' rates cover only the last seconds, so the test goes on sending repeats.
 	var limits struct{ Tenants []tenantLimits }
 	eventually(t, "the limits of remote write and OTLP", func() bool {
 		send()

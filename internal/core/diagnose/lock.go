@@ -92,13 +92,13 @@ func (m *moment) lockEvidence() (all []Evidence) {
 			waiters = append(waiters, s)
 		}
 	}
-	add(record.Trace, "holder: %s released it at the end of %s of the waiting, %.2g s a second (%s)", m.trace.holders,
-		m.trace.seconds)
-	add(record.Mutex, "holder: %s held it during %s of the waiting, %.2g s a second (%s)", m.mutex, m.seconds)
+	add(record.Trace, "holder: %s released it at the end of %s of the waiting, %.2g s in each second (%s)",
+		m.trace.holders, m.trace.seconds)
+	add(record.Mutex, "holder: %s held it during %s of the waiting, %.2g s in each second (%s)", m.mutex, m.seconds)
 	if len(waiters) > 0 {
-		add(record.Block, "waiter: %s waited %s of the time, %.2g s a second (%s)", waiters, m.seconds)
+		add(record.Block, "waiter: %s waited %s of the time, %.2g s in each second (%s)", waiters, m.seconds)
 	} else {
-		add(record.Trace, "waiter: %s waited %s of the time, %.2g s a second (%s)", m.trace.waits, m.trace.seconds)
+		add(record.Trace, "waiter: %s waited %s of the time, %.2g s in each second (%s)", m.trace.waits, m.trace.seconds)
 	}
 	return all
 }

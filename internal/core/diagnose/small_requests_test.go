@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// ofRequests returns five seconds in which requests take so many seconds of processor time,
-// without their samples.
+// ofRequests returns five seconds of a server whose requests, apart from their samples, take so
+// many seconds of processor time.
 func ofRequests(overhead float64, sent ...record.Sent) *moment {
 	return changed(func(m *moment) {
 		serve := []string{"internal/poll.(*FD).Write", "net/http.(*conn).serve"}

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Operators are the tokens that allow to see and change the whole process, with all its
+// Operators are the tokens whose holders may see and change the whole process, with all its
 // tenants. It is immutable: a reload makes a new one. A nil *Operators has no tokens.
 type Operators struct{ hashes [][sha256.Size]byte }
 

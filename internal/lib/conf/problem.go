@@ -48,7 +48,7 @@ func Lines(err error) (all []string) {
 	return all
 }
 
-// MistakeError is a mistake of the user that loading the configuration does not show, such as the
+// MistakeError is a user's mistake that shows only after the configuration is loaded, such as the
 // name of a file that does not exist. Retrying cannot help.
 type MistakeError struct{ error }
 
