@@ -33,7 +33,7 @@ func TestOwnClient(t *testing.T) {
 	each(func(s *ownSender) { s.use() })
 	flushed := make(chan error, len(senders))
 	each(func(s *ownSender) {
-		// The client notices only when a send fails. Over UDP its probe fails.
+		// The client notices the missing server only when a send fails. Over UDP its probe fails.
 		go func() { flushed <- s.client.Flush(context.WithoutCancel(t.Context())) }()
 		select {
 		case err := <-s.trouble:

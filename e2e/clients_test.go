@@ -43,11 +43,11 @@ type operation struct {
 	Values  []float64 `json:"values"`
 	Members []string  `json:"members"` // the members of a set
 
-	// Of a check.
+	// Fields of a check.
 	Status  int    `json:"status"`
 	Message string `json:"message"`
 
-	// Of an event.
+	// Fields of an event.
 	Title    string `json:"title"`
 	Text     string `json:"text"`
 	Alert    string `json:"alert"`

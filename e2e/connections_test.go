@@ -88,7 +88,8 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 			t.Errorf("%s is %v", name, n)
 		}
 	}
-	// Of 100 Unix streams 32 stay open. Of the 300 others 72 do, since they share one address.
+	// 32 of the 100 Unix streams stay open, and 72 of the other 300 connections, since those share
+	// one address.
 	if n, err := p.metric(`freshet_http_closed_connections_total{reason="idle"}`); err != nil || n < 300-96 {
 		t.Errorf("%v connections are counted as closed; %v", n, err)
 	}

@@ -92,7 +92,7 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	}
 	check("the API", answered)
 
-	// The text for people, which has no colours in a pipe.
+	// The text output has no colours in a pipe.
 	text, err := exec.Command(freshet, "diagnose", file).CombinedOutput()
 	if err != nil || !strings.Contains(string(text), "1. A flood of series") || strings.Contains(string(text), "\x1b") {
 		t.Errorf("diagnose as text: %v: %s", err, text)

@@ -281,8 +281,8 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	n := startNginx(t, "unix:"+socket, 100*time.Millisecond, traced)
 	n.ask(400) // the socket does not exist
 
-	// Now a reader that never reads. Datagrams in its queue would be lost with it, so the queue
-	// is filled with other data before nginx can send to it.
+	// Now there is a reader that never reads. Datagrams in its queue would be lost with it, so the
+	// queue is filled with other data before nginx can send to it.
 	elsewhere := socket + ".new"
 	deaf, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: elsewhere})
 	if err != nil {
@@ -303,7 +303,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	}
 	n.ask(400)
 	_ = filler.Close()
-	// The path is removed before the reader is closed, since that empties its queue.
+	// The path is removed before the reader is closed, since closing empties its queue.
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}

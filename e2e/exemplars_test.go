@@ -41,7 +41,7 @@ func (p *process) exemplars(expr string) (all []exemplar, err error) {
 }
 
 // TestExemplars checks that the trace id of a DogStatsD line becomes an exemplar when the tile is
-// stored. A native histogram has it whether its values came one by one or in buckets; of a classic
+// stored. A native histogram has it whether its values came one by one or in buckets; in a classic
 // histogram the measurement's bucket has it. Exemplars survive a restart, and an invalid one costs
 // only itself. lua/resty/freshet.lua sends such lines.
 func TestExemplars(t *testing.T) {

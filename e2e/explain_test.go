@@ -26,9 +26,9 @@ type explanation struct {
 	}
 }
 
-// The server explains a line with what it knows: which kind has a name, and on which sockets lines
-// arrive. Asking changes nothing: a name belongs to the first line that is sent, not to one that
-// was explained.
+// The server explains a line with what it knows: the kind of each name, and the sockets on which
+// lines arrive. Asking changes nothing: a name belongs to the first line that is sent, not to one
+// that was explained.
 func TestExplain(t *testing.T) {
 	p := start(t, dataDir(t), "--dogstatsd-host-label=false")
 	ask := func(line string) explanation {

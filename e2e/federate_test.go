@@ -103,8 +103,8 @@ func firstDifference(got, want string) string {
 }
 
 // TestFederatesAsPrometheus checks that /federate answers byte for byte what a Prometheus with the
-// same samples answers, in each format, and that a real Prometheus can federate from Freshet, also
-// what came by DogStatsD.
+// same samples answers, in each format, and that a real Prometheus can federate from Freshet,
+// including samples that came by DogStatsD.
 func TestFederatesAsPrometheus(t *testing.T) {
 	t.Parallel() // it mostly waits
 	p := start(t, dataDir(t))

@@ -66,7 +66,7 @@ func (b *books) ended() (n uint64) {
 // TestTheBooksClose checks that the books account for every datagram that the kernel took, and for
 // its sample: the difference is 0. It sends three times what the server can read, with lines that
 // are malformed, negative, dropped by a rule, too long, too late or of new series, and meanwhile
-// restarts the server both ways.
+// restarts the server in place and by a stop and a start.
 //
 // 3 rounds of overload in CI, 100 in `make soak`.
 func TestTheBooksClose(t *testing.T) {

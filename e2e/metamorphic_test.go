@@ -87,8 +87,8 @@ func sendAll(t *testing.T, try int, server, restart func(variant) *process) {
 			sendAs(t, p, v, prefixOf(v, try), lines)
 		}
 	}
-	// A gauge keeps the value of the line that is read last, so these are sent after all others
-	// are read.
+	// A gauge keeps the value of the line that is read last, so gauges are sent after all other
+	// lines are read.
 	for _, v := range variants {
 		sendAs(t, server(v), v, prefixOf(v, try), lastLines())
 	}

@@ -199,7 +199,7 @@ func TestProxies(t *testing.T) {
 		own, operator := atTCP("loopback", p.HTTP), atSocket("operator.sock", filepath.Join(p.dataDir, "operator.sock"))
 		local := "Host: " + p.HTTP
 		for _, d := range []*door{front.forwardfor, front.realIP, front.silent, front.nginx, own} {
-			d.operates(t, local+headers, false) // the first door reveals a proxy, and that holds for all
+			d.operates(t, local+headers, false) // once the first door reveals a proxy, all doors refuse
 		}
 		operator.operates(t, "", true)
 		p.says(t, "operator endpoints are no longer answered on loopback")

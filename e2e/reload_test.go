@@ -53,7 +53,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		}
 	}
 	took := time.Since(begun)
-	// Rules hold from the next window on, so the last ones get some windows, too.
+	// Rules hold from the next window on, so the last rules get some windows, too.
 	reach(time.Now().Add(1500 * time.Millisecond))
 	close(stop)
 	total := <-sent + <-sent + <-sent

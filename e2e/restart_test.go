@@ -217,8 +217,9 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 	}
 	p.expectPID(t, pid)
 
-	// The kernel doubles the requested buffer and charges 832 bytes for a short datagram. Drops
-	// are a fault only if twice the gap fits, since readers may pause for other reasons, too.
+	// The kernel doubles the requested buffer and charges 832 bytes for a short datagram. Drops are
+	// a fault only if the buffer has room for twice the gap, since readers may pause for other
+	// reasons, too.
 	granted := 4 << 20
 	if m := regexp.MustCompile(`granted (\d+) of`).FindStringSubmatch(p.output.String()); m != nil {
 		granted, _ = strconv.Atoi(m[1])
@@ -255,7 +256,8 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As packages do, it replaces the file: the file of a running program cannot be written.
+	// Like a package manager, it replaces the file, since the file of a running program cannot be
+	// written.
 	install := func(path string, content []byte) {
 		t.Helper()
 		if err := os.WriteFile(path+".new", content, 0o755); err != nil {
@@ -294,7 +296,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	install(config, []byte("http: {listeners: [{listen: '"+p.HTTP+"', tenant: other}]}\n"))
 	refused("the port is in use")
 	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil {
-		// Stands for a disk that cannot be written.
+		// The directory stands for a disk that cannot be written.
 		t.Fatal(err)
 	}
 	install(config, []byte("log_level: debug\n"))
@@ -348,7 +350,7 @@ func TestSignalsNeverKill(t *testing.T) {
 		stop := pelt(t, dir, syscall.SIGUSR2, syscall.SIGHUP)
 		reach(time.Now().Add(2 * time.Second))
 		stop()
-		// A restart may still be under way, in which nobody owns the data directory for a moment.
+		// A restart may still be under way, and for a moment of it nobody owns the data directory.
 		eventually(t, startLimit, "the server restarts once more", func() error {
 			out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 			if err != nil {

@@ -21,7 +21,7 @@ func TestSizing(t *testing.T) {
 	if soak {
 		series = 200_000
 	}
-	// Without checkpoints, so that the whole journal can be measured.
+	// There are no checkpoints, so that the whole journal can be measured.
 	p := start(t, dataDir(t), "--aggregator-checkpoint", "1GiB")
 	metric := func(name string) float64 {
 		t.Helper()

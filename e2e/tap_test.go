@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// tap passes datagrams or frames from a client to freshet and remembers them. Only so can a test
-// know what a client that samples really sent.
+// tap passes datagrams or frames from a client to freshet and remembers them. Without it a test
+// cannot know what a sampling client really sent.
 type tap struct {
 	address string
 

@@ -16,10 +16,10 @@ import (
 
 // TestABrokenTenantHarmsNoOther checks that a tenant whose store cannot be opened harms no other. A
 // file stands in place of the store, for 90 s, or 5 minutes in `make soak`. Such a store once
-// stopped the whole server after 50 s. Now the other tenant's tiles are stored as usual, its answers
-// are fresh and its counter is exact. The broken tenant's samples beyond store.pending are refused,
-// and in its books; freshet diagnose names the store. When the file is gone, everything that was not
-// refused is stored.
+// stopped the whole server after 50 s. Now the other tenant's tiles are stored as usual, its
+// answers are fresh and its counter is exact. The broken tenant's samples beyond store.pending are
+// refused and counted in its books; freshet diagnose names the store. When the file is gone,
+// everything that was not refused is stored.
 func TestABrokenTenantHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	lasts := 90 * time.Second

@@ -131,8 +131,9 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	expectSoon(t, p, "increase(trap_first[1m] anchored)", 11)
 }
 
-// A query at the begin of the epoch is answered. Grafana's health check asks 1+1 at its fourth
-// second; a server that refused this as older than its retention was "down" in Grafana (trap 11).
+// A query at the beginning of the epoch is answered. Grafana's health check asks 1+1 at the epoch's
+// fourth second; a server that refused this as older than its retention was "down" in Grafana (trap
+// 11).
 func TestTrapHealthQueryAtEpoch(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))

@@ -87,8 +87,8 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	return part
 }
 
-// dashboardStepsOf returns the steps for some databases. fill has their settings while they take
-// their history, and runs while they are measured.
+// dashboardStepsOf returns the steps for some databases. filling has their settings while they take
+// their history, and measured those while they are measured.
 func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling,
 	measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
@@ -290,7 +290,7 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	begun := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		// A number of rounds, so that everything that is due is sent, however late.
+		// Send a number of rounds, so that everything that is due is sent, however late.
 		rounds := int(math.Ceil(b.plan.rate * end.Seconds() / float64(b.plan.series)))
 		t.writes, err = w.Run(ctx, loadgen.WriterPace{Rate: b.plan.rate, Rounds: rounds, WarmUp: warmUp})
 		return err

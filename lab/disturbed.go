@@ -57,8 +57,8 @@ func usedUntilNow(pids ...int) (u used, err error) {
 	return u, nil
 }
 
-// othersSince returns the share of processor time since before that went to other processes, or
-// through the hypervisor to other machines.
+// othersSince returns which share of the processor time went to other processes since an earlier
+// moment, or through the hypervisor to other machines.
 func (u used) othersSince(before used) float64 {
 	if u.machine.all <= before.machine.all {
 		return 0

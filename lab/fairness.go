@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// fairnessPart is its name in -only.
+// fairnessPart is the name of this part in -only.
 const fairnessPart = "fairness"
 
 const (
@@ -140,7 +140,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	part.Capacity = append(part.Capacity, capacity)
 	rate := capacity / 2
 	seconds := fairWarmUp.Seconds() + max(plan.half.Seconds(), plan.requests*fairBatch/rate)
-	// A number of rounds, so that everything that is due is sent, however late.
+	// Send a number of rounds, so that everything that is due is sent, however late.
 	pace := loadgen.WriterPace{Rate: rate, Rounds: int(math.Ceil(rate * seconds / fairSeries)), WarmUp: fairWarmUp}
 	// Turn off the lab's own garbage collection: it would be timed, too. A half makes 16 MB of
 	// garbage.

@@ -21,7 +21,7 @@ const (
 	// time.
 	freshLimit = 10 * time.Second
 
-	// At most 30 queries a second, since queries are load, too.
+	// These allow at most 30 queries a second, since queries are load, too.
 	firstLook = 2 * time.Millisecond
 	lastLook  = 30 * time.Millisecond
 )

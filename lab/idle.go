@@ -17,8 +17,8 @@ const (
 	idleAround   = 3 * time.Second // to start and stop
 )
 
-// watched are Freshets that measure themselves: with one of the features each, and with all of them,
-// as by default.
+// watched returns Freshets that measure themselves: one with each of the features alone, and one
+// with all of them, as by default.
 func watched(program string) (all []receiver) {
 	for _, of := range []struct{ what, probe, metrics, flight string }{
 		{"as by default", "true", "true", "true"},

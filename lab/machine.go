@@ -88,7 +88,8 @@ func readProcessors(stat string) (p processors, err error) {
 	return p, nil
 }
 
-// stolenBy returns the share of processor time since before that went to other machines.
+// stolenBy returns which share of the processor time went to other machines since an earlier
+// moment.
 func (p processors) stolenBy(before processors) float64 {
 	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may step back
 		return 0

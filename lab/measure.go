@@ -154,5 +154,5 @@ func (l *lab) measure(ctx context.Context) error {
 	return errors.Join(err, statErr)
 }
 
-// dashboardsPart is its name in -only.
+// dashboardsPart is the name of this part in -only.
 const dashboardsPart = "dashboards"

@@ -28,11 +28,11 @@ type tried struct {
 	lost    bool
 }
 
-// highest searches for the highest rate without loss. It first sends as fast as possible,
-// which is rate 0, and then halves the interval between a rate without loss and one with it.
-// sender reports that the sender was the limit: nothing was lost at any rate. Since other
-// processes cost packets and time, too, a rate fails only after two losses, or after four
-// tries in which the sender did not reach it, which is then the sender's limit.
+// highest searches for the highest rate without loss. It first sends as fast as possible, which is
+// rate 0, and then halves the interval between a rate without loss and one with it. sender reports
+// that the sender was the limit: nothing was lost at any rate. Since other processes cost packets
+// and time, too, a rate fails only after two losses, or after four tries in which the sender did
+// not reach it. In that case the sender was the limit.
 func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
 	flatOut, err := try(0)
 	if err != nil || !flatOut.lost {

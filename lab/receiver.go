@@ -34,7 +34,7 @@ type receiver struct {
 	start     func(ctx context.Context, dir string, on cpus) (*running, error)
 }
 
-// interval returns how long to measure it: whole flushes, and at least for atLeast.
+// interval returns how long to measure a receiver: whole flushes, and at least for atLeast.
 func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atLeast, r.flush) }
 
 // warmUp returns how long the load runs before measuring: every context has been sent and has

@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// remoteWritePart is its name in -only.
+// remoteWritePart is the name of this part in -only.
 const remoteWritePart = "remotewrite"
 
 // remoteWriteSteps measures the databases in turns, so that other work on the machine affects

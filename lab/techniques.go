@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// techniquesPart is its name in -only.
+// techniquesPart is the name of this part in -only.
 const techniquesPart = "techniques"
 
 // techniqueRounds is the number of rounds for the page's medians and intervals.

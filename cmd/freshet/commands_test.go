@@ -88,7 +88,7 @@ func TestCommandsKeepTheRules(t *testing.T) {
 	}
 }
 
-// Every line of an Example that begins with freshet is one that freshet takes.
+// Freshet accepts every line of an Example that begins with freshet.
 func TestExamplesAreTaken(t *testing.T) {
 	all := append(commands(t), newRootCommand())
 	for _, c := range all {
@@ -124,7 +124,7 @@ var (
 	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
 )
 
-// example returns the words behind freshet of a line, if it is such a line.
+// example returns the words after freshet in a line. ok is false if the line has no such command.
 func example(line string) (words []string, ok bool) {
 	line = strings.TrimSpace(line)
 	if found := inside.FindStringSubmatch(line); found != nil {
@@ -160,7 +160,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// JSON steers no terminal either, whatever somebody wrote into a label.
+// JSON output steers no terminal either, whatever a label contains.
 func TestJSONSteersNoTerminal(t *testing.T) {
 	const hostile = "x\u009b2Jy\x7f\u202ez"
 	var b bytes.Buffer

@@ -10,10 +10,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/commands.md")
 
-// TestMain fixes the reader's time zone, which the output is for.
+// TestMain fixes the time zone in which the output shows times.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
-	// Each start of a server would lower the memory limit of this process to nine tenths.
+	// Otherwise each start of a server would lower the memory limit of this process to nine tenths.
 	if err := os.Setenv("GOMEMLIMIT", "off"); err != nil {
 		panic(err)
 	}

@@ -1,5 +1,6 @@
-// Command freshet takes measurements from applications to queryable series. It is both the server
-// (freshet serve) and the tools that query it; this package only puts them together.
+// Command freshet turns the measurements of applications into series that can be queried. It is
+// both the server (freshet serve) and the tools that query it; this package only puts them
+// together.
 package main
 
 import (
@@ -20,8 +21,8 @@ import (
 
 func main() {
 	build.Version = version
-	// Nobody reads the channel: the signals must not kill a process that starts, and it reads the
-	// newest configuration anyway.
+	// Until a server handles these signals, they must not kill the process. Nobody reads the
+	// channel: a process that starts reads the newest configuration anyway.
 	signal.Notify(make(chan os.Signal, 1), answer.ReloadSignal, answer.RestartSignal)
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -42,7 +43,7 @@ func newRootCommand() *cobra.Command {
 	root := cli.NewRoot(server.NewCommand(), bench.NewCommand())
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		if cmd.Name() != server.CommandName {
-			signal.Reset(answer.ReloadSignal, answer.RestartSignal) // others end with their terminal
+			signal.Reset(answer.ReloadSignal, answer.RestartSignal) // other commands end when their terminal closes
 		}
 	}
 	return root

@@ -16,7 +16,7 @@ import (
 // Without a command Freshet starts a server with the defaults, which prints its addresses and
 // commands to try. --help lists the commands.
 func TestWithoutACommand(t *testing.T) {
-	t.Chdir(t.TempDir()) // whose ./data it is
+	t.Chdir(t.TempDir()) // the server writes to ./data
 	for _, key := range []string{"HTTP_LISTEN", "DOGSTATSD_UDP", "DISTRIBUTOR_OTLP_GRPC_LISTEN"} {
 		t.Setenv("FRESHET_"+key, "127.0.0.1:0")
 	}

@@ -16,9 +16,9 @@ import (
 
 const updateReference = "go test ./cmd/freshet -run TestReference -update"
 
-// docs/commands.md is what the commands say of themselves.
+// docs/commands.md consists of the help texts of the commands.
 func TestReference(t *testing.T) {
-	t.Setenv("FRESHET_SERVER", "") // defaults are not those of this machine
+	t.Setenv("FRESHET_SERVER", "") // the page shows no default of this machine
 	t.Setenv("FRESHET_CONFIG", "")
 	t.Setenv("FRESHET_CA_FILE", "")
 	page := filepath.Join("..", "..", "docs", "commands.md")
@@ -82,7 +82,7 @@ func (p *page) describe(c *cobra.Command) {
 	}
 }
 
-// flags describes the flags that c has for itself, and names the others.
+// flags describes c's own flags, and only names the others.
 func (p *page) flags(c *cobra.Command) string {
 	own := pflag.NewFlagSet("", pflag.PanicOnError)
 	var asking []string

@@ -15,7 +15,7 @@ func TestExporterCountsNothingOfBuckets(t *testing.T) {
 		"http.request.duration:h3,1.75,0;-31,2,0,1;-20,4|nh|#route:checkout,method:GET,status:200": 0,
 		"http.request.duration:h3,1.75,1|nh": 0,
 		"http.request.duration:h3,1.75,0;-31,2|nh|#route:checkout|x:4bf92f3577b34da6a3ce929d0e0e4736,0.0625,1795228020000": 0,
-		// The counter that the library for nginx sends, too.
+		// The library for nginx also sends this counter.
 		"http.requests:7|c|#route:checkout,method:GET,status:200": 1,
 	} {
 		p := theirs.NewParser()

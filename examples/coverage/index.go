@@ -131,7 +131,7 @@ func (x *index) bytes() int {
 const maxNames = 1<<16 - 1
 
 // builder collects the documents of an index. Its rows become those of the index, and it reserves
-// room for as many as the index before had, and some more. So there are two indexes in memory while
+// room for a sixteenth more than the previous index had. So there are two indexes in memory while
 // one is replaced, and no third copy.
 type builder struct {
 	most               int // how many documents there may be

@@ -31,7 +31,7 @@ func naive(documents []document, origin, destination uint32, carrier string) (fo
 	return slices.Compact(found)
 }
 
-// text is an offer as text, which sorts like offers.
+// text returns an offer as text. Texts sort like offers.
 func text(d document) string {
 	return fmt.Sprintf("%q %q %d cents %05d days", d.carrier, d.service, 1_000_000+d.priceCents, d.days)
 }

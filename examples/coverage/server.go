@@ -215,7 +215,7 @@ func (s *server) refresh(w http.ResponseWriter, r *http.Request) (code int) {
 	return code
 }
 
-// status answers /-/status, for people and for bench, who have no metrics server.
+// status answers /-/status, for people and for bench. It needs no metrics server.
 func (s *server) status(w http.ResponseWriter, _ *http.Request) int {
 	documents, bytes := 0, 0
 	if x := s.refresher.current.Load(); x != nil {

@@ -32,7 +32,7 @@ type packetRun struct {
 	KernelDroppedPackets uint64 `json:"kernel_dropped_packets"`
 	OversizedPackets     uint64 `json:"oversized_packets"`
 	LostSamples          uint64 `json:"lost_samples"` // in those packets
-	// By a limit, into the overflow series of the metric.
+	// Samples that a limit folded into the overflow series of the metric.
 	FoldedSamples uint64            `json:"received_folded_samples"`
 	NotKept       map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
 
@@ -112,9 +112,9 @@ func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r 
 // errUnexplained means that packets are missing which the receiver has not counted.
 var errUnexplained = errors.New("packets are unexplained")
 
-// enter takes from the books what became of the run, whose packets have perPacket metrics, or fewer
-// at the end of the load. It returns an error if the books do not account for each packet and each
-// sample.
+// enter takes the outcome of a run from the books. Its packets have perPacket metrics each; the
+// last ones may have fewer. It returns an error if the books do not account for each packet and
+// each sample.
 func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	if before.Started != after.Started {
 		return errors.New("the receiver was restarted during the measurement: its books started again")

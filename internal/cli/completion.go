@@ -52,9 +52,8 @@ the names of metrics.`,
 	}
 }
 
-// bashWords splits the line for a bash without the package bash-completion, which the
-// generated script would call here. A space ends a word; : and = do not, as they do
-// in COMP_WORDS.
+// bashWords splits the line for a bash without the package bash-completion, which the generated
+// script would call here. A space ends a word; : and = do not, although they do in COMP_WORDS.
 const bashWords = `
 __freshet_init_completion()
 {

@@ -207,7 +207,7 @@ func TestExplainAsksAServer(t *testing.T) {
 	}
 }
 
-// FuzzExplainer: any input is explained, and can be shown.
+// FuzzExplainer checks that any input is explained and can be shown.
 func FuzzExplainer(f *testing.F) {
 	f.Add([]byte("a\xff:1|c|@0.5|#x:\x1b[2J\nb:2|g\n_e{2,1}:é|b\r\n_sc|\x00|1"))
 	x, err := explain.New(settings.Default(), time.Unix(1_800_000_000, 0))

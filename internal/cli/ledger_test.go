@@ -144,7 +144,7 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	l.seen[0].Waiting.Error = "" // it works, as every 10 s
+	l.seen[0].Waiting.Error = "" // a working store also has samples waiting every 10 s
 	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
 		t.Errorf("a working store is reported as waiting\n%s", text)
 	}

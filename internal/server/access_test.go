@@ -316,7 +316,7 @@ func (s *server) isForEverybody(t *testing.T, path string) {
 }
 
 // isForOperators tries a route that shows the whole process: a tenant may not see it from another
-// machine, users of this machine may without a token.
+// machine; users of this machine may, without a token.
 func (s *server) isForOperators(t *testing.T, method, path string) {
 	t.Helper()
 	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden ||

@@ -30,7 +30,7 @@ const (
 	// operator.sock, with an operator's token, or on loopback.
 	operates
 
-	// operatesMany is operates if there are many tenants, since it names them all.
+	// operatesMany is operates if there are many tenants, since the answer names them all.
 	operatesMany
 
 	// splits shows operators the whole process, and a tenant its own part.

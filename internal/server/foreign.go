@@ -46,9 +46,9 @@ func (s *server) foreign(e exposure, r *http.Request) error {
 
 // rebound refuses a request on loopback whose Host is not one of our names. The owner of a name can
 // make it resolve to loopback; a page of that name then has the same origin as the server. Such a
-// page can set any header but Host, so no other header is asked. With TLS it has no certificate
-// for the name, and where tokens are needed it has none. operator.sock is checked too: a tunnel may
-// lead to it from loopback on another machine.
+// page can set any header but Host, so no other header is checked. With TLS the server has no
+// certificate for the page's name, and where tokens are needed the page has none. operator.sock is
+// checked too: a tunnel may lead to it from loopback on another machine.
 func (s *server) rebound(r *http.Request) error {
 	host := strings.TrimSuffix(hostOf(r.Host), ".")
 	if _, err := netip.ParseAddr(host); err == nil || host == "" || strings.EqualFold(host, "localhost") {

@@ -82,7 +82,7 @@ func newHTTPServer(
 ) *httpServer {
 	server := &http.Server{
 		Handler: handler,
-		// Handlers' panics and, with TLS, failed handshakes.
+		// It logs handlers' panics and, with TLS, failed handshakes.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		// A client that never ends its request must not hold a connection. The query limits the
 		// time of an answer.

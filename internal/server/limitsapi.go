@@ -92,8 +92,8 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		"data": map[string]any{"tenant": name, "tenants": tenants}})
 }
 
-// distributorLimits returns how far a tenant is from the limits of remote write and OTLP. The tenant
-// has this many series in memory, and these senders.
+// distributorLimits returns how far a tenant is from the limits of remote write and OTLP. series is
+// the number of its series in memory, and senders are its senders.
 func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]

@@ -76,8 +76,8 @@ func first(sockets []collector.Listening, network string) collector.Listening {
 	return collector.Listening{}
 }
 
-// listeningOf returns the addresses of a tenant, and of no other tenant: samples that come there
-// are in the other tenant's books.
+// listeningOf returns the addresses of a tenant, and of no other tenant: samples that come to
+// another tenant's address are in that tenant's books.
 func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
 	l := answer.Listening{PID: os.Getpid()}
 	if servers[0].tenant == tenant { // OTLP over gRPC serves http.tenant

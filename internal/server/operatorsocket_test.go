@@ -91,7 +91,7 @@ func TestWhoOperates(t *testing.T) {
 		if code, text := off.bySocket(t, method, path, ""); code == http.StatusForbidden {
 			t.Errorf("%s by operator.sock: %d: %s", pattern, code, text)
 		}
-		// Such a page may lead through a tunnel.
+		// A request of such a page may come through a tunnel.
 		for _, page := range []string{
 			"Sec-Fetch-Site: cross-site", "Origin: http://evil.example", "Host: evil.example:7125",
 		} {
@@ -262,7 +262,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FRESHET_DATA_DIR", dead)
-	// No server runs on this machine otherwise.
+	// This holds only where no installed server runs.
 	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil {
 		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
 			t.Errorf("where no server answers a command asks %s", got)

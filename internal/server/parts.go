@@ -35,7 +35,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "http", Run: s.runHTTP}},
 		{Part: run.Part{Name: "operators", Run: s.runOperatorSocket}, absent: s.operatorSocket == nil},
 		{Part: run.Part{Name: "prober", Run: s.runProber, After: s.readied}, role: settings.RoleProber},
-		// Stops first: a request for a record delays no other part.
+		// The recorder stops first: a request for a record delays no other part.
 		{Part: run.Part{Name: "recorder", Run: s.recorder.Run}},
 	}
 	var parts []run.Part
@@ -47,8 +47,8 @@ func (s *server) parts(opened func() error) []run.Part {
 	return parts
 }
 
-// runWindows starts the roles. Then the aggregator takes windows until ctx is done, or what stands in
-// for it.
+// runWindows starts the roles. Then the aggregator, or its stand-in, takes windows until ctx is
+// done.
 func (s *server) runWindows(ctx context.Context) error {
 	if err := s.startRoles(); err != nil {
 		return err

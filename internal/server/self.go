@@ -13,7 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
-// openSelf opens what observes the process. It must exist before what it observes.
+// openSelf opens the parts that observe the process. They must exist before the parts that they
+// observe.
 func (s *server) openSelf() (err error) {
 	s.watch.SetBudgets(s.config.Self.Budgets.Stages())
 	s.registry.MustRegister(stages{s.watch})

@@ -38,8 +38,9 @@ var errSnapshotRunning = errors.New("another snapshot is being made; try again w
 // take makes a snapshot in dataDir/snapshots. It is there whole or not at all.
 //
 // The order matters. A journal that is newer than the stores costs at most the points of tiles
-// stored in between: it has counted them. An older journal would count from an older total, which
-// rate() sees as a reset. Names come last, so that every name with samples is in the snapshot.
+// stored in between: the journal has counted them. An older journal would count from an older
+// total, which rate() sees as a reset. Names come last, so that every name with samples is in the
+// snapshot.
 func (s *snapshots) take(
 	ctx context.Context, now time.Time, told func(answer.SnapshotStep),
 ) (whole answer.SnapshotStep, err error) {

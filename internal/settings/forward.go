@@ -85,7 +85,7 @@ func (b Backend) WithDefaults() Backend {
 	// the queue lasts for more than an hour.
 	b.Queue = cmp.Or(b.Queue, 1<<30)
 	b.Connections = cmp.Or(b.Connections, 1)
-	// As Prometheus has them.
+	// These are Prometheus' values.
 	b.Timeout = cmp.Or(b.Timeout, 30*time.Second)
 	b.RetryMin = cmp.Or(b.RetryMin, 30*time.Millisecond)
 	b.RetryMax = cmp.Or(b.RetryMax, 5*time.Second)

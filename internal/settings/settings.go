@@ -148,8 +148,8 @@ func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	return c.WithPaths(cmp.Or(s.inUse, c.DataDir)), nil
 }
 
-// Reloaded returns what is in force after a process that runs with c has read next: next, except
-// for keys that need a restart.
+// Reloaded returns the configuration in force after a process that runs with c has read next: next,
+// except for keys that need a restart.
 func (c Config) Reloaded(next Config) Config {
 	now := conf.Reloaded(c, next)
 	now.origins = conf.Origins{}

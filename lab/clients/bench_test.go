@@ -23,16 +23,16 @@ import (
 
 var benchTags = []string{"env:prod", "route:/api/v1/orders", "code:200"}
 
-// The benchmarks of a kind measure a call of a known series with three tags, from one
-// goroutine, and Parallel from as many as there are processors, all on the same series. A
-// handle has looked up its name and tags before; datadog-go has no handles.
+// The benchmarks of a kind measure a call of a known series with three tags, from one goroutine.
+// Parallel measures it from as many goroutines as there are processors, all on the same series. A
+// handle has already looked up its name and tags; datadog-go has no handles.
 //
-// ns/op is CPU time of the whole process, including flushes, and without other processes on
-// the machine. docs/performance.md has the ratios of alternating turns: `go run -C lab . -only
+// ns/op is CPU time of the whole process, including flushes, and without other processes on the
+// machine. docs/performance.md has the ratios of alternating turns: `go run -C lab . -only
 // techniques`.
 //
-// Bound: 0 allocs/op, and from one goroutine 100 ns by name and 50 ns by handle: a service
-// that calls 100,000 times a second pays a hundredth of a core, or half of that.
+// Bound: 0 allocs/op, and from one goroutine 100 ns by name and 50 ns by handle: a service that
+// calls 100,000 times a second pays a hundredth of a core, or half of that.
 func BenchmarkCounter(b *testing.B)              { benchKnown(b, 1, counter) }
 func BenchmarkCounterParallel(b *testing.B)      { benchKnown(b, runtime.GOMAXPROCS(0), counter) }
 func BenchmarkGauge(b *testing.B)                { benchKnown(b, 1, gauge) }

@@ -29,7 +29,7 @@ var techniques = []technique{
 	{"reflection", byReflection}, {"generated, with strings", byGenerated}, {"ours", byViews}, {"ours, by key", byKey},
 }
 
-// The shapes are those of the report, and Prometheus' own.
+// The shapes are the report's and Prometheus' own.
 func BenchmarkReport(b *testing.B)     { benchmark(b, 100) }
 func BenchmarkPrometheus(b *testing.B) { benchmark(b, 2000) }
 

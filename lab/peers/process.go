@@ -117,7 +117,8 @@ func (r *Running) bound() (bool, error) {
 	return bytes.Contains(table, fmt.Appendf(nil, ":%04X 00000000:0000 ", number)), err
 }
 
-// Received returns the peer's counters. Those that are reported at each flush may be one Flush old.
+// Received returns the peer's counters. Counters that are reported at each flush may be one Flush
+// old.
 func (r *Running) Received(ctx context.Context) (Received, error) {
 	select {
 	case <-r.ended:

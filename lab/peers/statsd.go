@@ -78,9 +78,9 @@ func planStatsd(at place) (plan, error) {
 	}, err
 }
 
-// askStatsd asks at the management port. Its counters are of the current flush, and our
-// backend keeps the sum of the earlier ones. In this order, a flush between the two answers
-// makes the sum too small once, never too large.
+// askStatsd asks at the management port. Its counters cover the current flush, and our backend
+// keeps the sum of the earlier ones. In this order, a flush between the two answers makes the sum
+// too small once, never too large.
 func askStatsd(ctx context.Context, address string) (Received, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -49,7 +49,7 @@ func table(head []string, rows [][]string) string {
 	return b.String()
 }
 
-// grouped empties the first cell of each row that repeats that of the row before.
+// grouped empties the first cell of a row if the row before has the same first cell.
 func grouped(rows [][]string) [][]string {
 	for i := len(rows) - 1; i > 0; i-- {
 		if rows[i][0] == rows[i-1][0] {

@@ -32,12 +32,12 @@ type DashboardCost struct {
 	Name  string `json:"name"`
 	Group Group  `json:"group"`
 
-	// Of all runs, including the repeated ones.
+	// These cover all runs, including the repeated ones.
 	Acknowledged uint64 `json:"acknowledged"` // samples, the history's among them
 	Found        uint64 `json:"found"`        // how many of them queries found afterwards
 	Repeated     int    `json:"repeated"`
 
-	// Of the runs that count.
+	// These cover the runs that count.
 	Queries uint64 `json:"queries"`
 	Refused uint64 `json:"refused"`
 	Failed  uint64 `json:"failed"`  // queries that failed in another way
@@ -45,7 +45,7 @@ type DashboardCost struct {
 	Delayed uint64 `json:"delayed"` // refreshes that had to wait for the one before
 	Why     string `json:"why,omitempty"`
 
-	// Of each run that counts.
+	// These have one value for each run that counts.
 	Alone    WritesBeside `json:"alone"`
 	Beside   WritesBeside `json:"beside"`
 	QueryP50 []float64    `json:"query_p50_ms"`
@@ -65,11 +65,12 @@ type WritesBeside struct {
 	Own          map[string][]float64 `json:"freshness_p99_ms,omitempty"` // by path, as Freshet itself measures it
 }
 
-// goalBeside: 99 of 100 writes beside the dashboards must take less than so many milliseconds.
+// goalBeside is the limit of a write beside the dashboards, in milliseconds: 99 of 100 must take
+// less.
 const goalBeside = 15.0
 
-// goalFresh: beside the dashboards, queries must return 99 of 100 of Freshet's own probes in less than
-// so many milliseconds. A datagram waits for the end of its second.
+// goalFresh is, by path, the limit of Freshet's own probes beside the dashboards, in milliseconds:
+// queries must return 99 of 100 in less. A datagram waits for the end of its second.
 var goalFresh = map[string]float64{"dogstatsd": 1300, "remote_write": 100}
 
 // Cost returns the entry of a database, for adding a run. It makes one if there is none.

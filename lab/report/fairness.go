@@ -19,13 +19,13 @@ type Fairness struct {
 	Limit    float64 `json:"limit"`           // limit of the one tenant, in samples a second
 	Times    float64 `json:"times_the_limit"` // how many times its limit it should send
 
-	// Of each pair.
+	// These have one value for each pair.
 	Capacity []float64 `json:"capacity"` // samples a second of the others, flat out; they send half of it
 	Alone    []float64 `json:"alone_p99_ms"`
 	Beside   []float64 `json:"beside_p99_ms"` // while it sends
 	Rate     []float64 `json:"rate"`          // rate at which it sent, in samples a second
 
-	// Of all pairs.
+	// These cover all pairs.
 	Requests     uint64 `json:"requests"`     // timed requests of the others
 	SentAgain    uint64 `json:"sent_again"`   // how many of them an answer asked to send again
 	Acknowledged uint64 `json:"acknowledged"` // samples of the others

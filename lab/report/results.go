@@ -43,8 +43,8 @@ type Load struct {
 	Bytes    int     `json:"bytes_a_packet"`
 	Rate     float64 `json:"metrics_a_second"`
 	Contexts int     `json:"contexts"`
-	Goal     float64 `json:"goal_ratio"` // the collector's cost to the first bare receiver's, at most
-	// The whole server's to the collector's; 0 if it is not measured.
+	Goal     float64 `json:"goal_ratio"` // the collector's cost as a ratio to the first bare receiver's, at most
+	// The whole server's cost as a ratio to the collector's, at most; 0 if it is not measured.
 	WholeGoal float64 `json:"goal_ratio_of_all,omitempty"`
 	Costs     []Cost  `json:"costs"`
 }
@@ -57,7 +57,7 @@ type Cost struct {
 	Sent     uint64  `json:"sent"`     // metrics, of all runs
 	Received uint64  `json:"received"` // as the receiver itself counted
 
-	// Of each run.
+	// These have one value for each run.
 	Micros      []float64 `json:"cpu_microseconds_a_metric"`
 	Rate        []float64 `json:"metrics_a_second"` // as sent
 	Resident    []float64 `json:"resident_bytes"`   // at its end

@@ -423,8 +423,8 @@ func TestAStampedGaugeSurvivesKill(t *testing.T) {
 	})
 }
 
-// A replay closes tiles by the times to live of that time, whatever the present configuration.
-// Otherwise it would write different samples.
+// A replay closes tiles by the times to live that were in force at first, whatever the present
+// configuration. Otherwise it would write different samples.
 func TestReplayKeepsTheTimesToLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -469,8 +469,8 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 				push(7 * time.Minute)
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
-				// A new setting takes effect at the shard's next boundary. So this gauge is
-				// judged like the first, by a second replay, too.
+				// A new setting takes effect at the shard's next boundary. So this gauge is judged
+				// like the first, also by a second replay.
 				push(6 * time.Minute)
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))

@@ -52,9 +52,9 @@ type applied struct {
 }
 
 // apply changes a shard as a frame of the journal says, whether this process has just appended it
-// or an earlier one did. It asks no clock and no store, and of the configuration only what frames
-// of older programs lack: so the same frames give the same tiles. An error is a frame of a newer
-// program.
+// or an earlier one did. It asks no clock and no store, and uses the configuration only for values
+// that frames of older programs lack. So the same frames give the same tiles. It fails only for a
+// frame of a newer program.
 func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
 	s := &a.shards[f.Shard]
 	s.mu.Lock()
@@ -93,7 +93,7 @@ func (a *Aggregator) applyBatch(s *shard, b []byte) (h batch.Header, f tile.Fold
 }
 
 // applyBoundary closes the tiles up to a boundary, one after the other. A shard without series has
-// none. One at or before the last does nothing.
+// no tiles to close. A boundary at or before the last one does nothing.
 func (a *Aggregator) applyBoundary(s *shard, f journal.Frame) (closed []tile.Closed) {
 	boundary, config, ok := a.parseBoundary(f)
 	if !ok {

@@ -53,8 +53,8 @@ func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 	return t - t%tileMillis
 }
 
-// leapMillis is how far shards must be behind to leap. Before that they repeat their totals as
-// usual: PromQL looks back as far.
+// leapMillis is how far shards must be behind to leap. Until then they repeat their totals as
+// usual: PromQL looks back equally far.
 const leapMillis = 5 * 60_000
 
 // leaps reports whether the shards skip the tiles of a downtime and go on at the present: some

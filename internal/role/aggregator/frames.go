@@ -16,12 +16,12 @@ const (
 	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
 )
 
-// boundaryFrame returns the frame that closes the tile up to boundary. It holds the times to
-// live that apply, how old a gauge with its own time may be from then on, and the full
-// tenants: a replay must do the same under another configuration, and whatever its stores do.
-// The payload, varints of Unix ms and ms and then names, lies in a.boundaries until its next
-// use. Only shards with up/down counters have a frame with a time to live for these; programs
-// from before them cannot replay it.
+// boundaryFrame returns the frame that closes the tile up to boundary. It holds the times to live
+// that apply, how old a gauge with its own time may be from then on, and the full tenants: a replay
+// must do the same under another configuration, and whatever its stores do. The payload, varints of
+// Unix ms and ms and then names, lies in a.boundaries until its next use. Only shards with up/down
+// counters have a frame with a time to live for these. Programs older than up/down counters cannot
+// replay it.
 func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)

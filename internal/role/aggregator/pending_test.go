@@ -383,8 +383,8 @@ func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	})
 }
 
-// A journal of an older program marks samples as stored without a tenant: then all tenants'
-// are.
+// A journal of an older program marks samples as stored without a tenant. That means the samples of
+// all tenants.
 func TestJournalsOfOlderProgramsAreReplayed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		t.Run(fmt.Sprint("stored=", stored), func(t *testing.T) {
@@ -436,8 +436,8 @@ func replayOld(t *testing.T, stored bool) {
 	p.terminate()
 }
 
-// Two tenants have series in one shard. A stored tile of one says nothing about the other's,
-// after a replay either.
+// Two tenants have series in one shard. A stored tile of one says nothing about the other's tiles,
+// even after a replay.
 func TestStoredIsOfOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()

@@ -30,7 +30,8 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// Only Run knows whether it counts: giving up here could count it twice.
+	// Only Run knows whether the window counts. A caller that gave up here would push it again, and
+	// it could count twice.
 	return <-p.done
 }
 
@@ -190,7 +191,7 @@ func readable(batches []batch.Batch) error {
 	return nil
 }
 
-// refusal is what admit kept out.
+// refusal counts the samples that admit kept out, and says why.
 type refusal struct {
 	samples map[string]uint64 // by tenant
 	cause   error

@@ -137,8 +137,7 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 	})
 }
 
-// However many pushes wait, an append is bounded: the first of them waits for no more than
-// that.
+// However many pushes wait, an append is bounded: the first push waits for no more than one append.
 func TestAnAppendIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g := startGated(t, newStore(t), func(*Options) {})

@@ -77,8 +77,8 @@ func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at jour
 	}
 }
 
-// replayStored removes stored samples from the backlog. Only older programs wrote such frames:
-// the oldest without a payload, once the stores of all tenants had everything up to the last
+// replayStored removes stored samples from the backlog. Only older programs wrote such frames: the
+// oldest wrote them without a payload, once the stores of all tenants had everything up to the last
 // boundary.
 func (a *Aggregator) replayStored(s *shard, payload []byte) {
 	if s.tiles == nil {

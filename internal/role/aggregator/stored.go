@@ -13,15 +13,15 @@ import (
 // that were closed up to there.
 //
 // It is kept as notes of the journal: first the boot of the machine, then one for each change. It
-// holds for that boot only. Stores sync what they take only for a checkpoint, so after a power
-// loss they may lack what they took since, and it is written again.
+// holds for that boot only. Stores sync what they take only for a checkpoint, so after a power loss
+// they may lack samples that they took since, and these are written again.
 type stored struct {
 	log  Journal
 	boot string // if it is empty, nothing is noted
 	upTo map[string]journal.Position
 }
 
-// readStored reads the notes of the last process. Notes that do not hold are none.
+// readStored reads the notes of the last process. It ignores notes that do not hold.
 func readStored(log Journal, boot string) (*stored, error) {
 	s := &stored{log: log, boot: boot, upTo: map[string]journal.Position{}}
 	all, err := log.Notes()
@@ -36,10 +36,10 @@ func readStored(log Journal, boot string) (*stored, error) {
 	return s, nil
 }
 
-// reaches reports whether the tenant's stores have what was closed by the frame at a position.
+// reaches reports whether the tenant's stores have the tiles closed by the frame at a position.
 func (s *stored) reaches(tenant string, at journal.Position) bool { return s.upTo[tenant] >= at }
 
-// raise notes that the tenant's stores have what was closed up to a position.
+// raise notes that the tenant's stores have the tiles closed up to a position.
 func (s *stored) raise(tenant string, to journal.Position) error {
 	if to <= s.upTo[tenant] {
 		return nil

@@ -40,7 +40,7 @@ func TestAPowerLossLosesNothing(t *testing.T) {
 }
 
 // If only the process dies, the stores keep their samples, and nothing is written to them again.
-// Without valid notes, all samples since the checkpoint are.
+// Without valid notes, all samples since the checkpoint are written again.
 func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	for _, c := range []struct {
 		boot string // of the second process

@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// The collector's reasons in the ledger why a sample was not handed on. The parser has those
-// of malformed lines. docs/ledger.md explains them.
+// The collector's reasons in the ledger why a sample was not handed on. The parser has the reasons
+// for malformed lines. docs/ledger.md explains them.
 const (
 	reasonRule     = "rule"           // a mapping rule drops the metric
 	reasonNegative = "negative"       // a counter cannot go down, unless a rule has updown

@@ -80,8 +80,8 @@ func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	}
 }
 
-// A window that is refused because its tenant's backlog is full has its own reason, and delays
-// none behind it.
+// A window that is refused because its tenant's backlog is full has its own reason, and delays no
+// window behind it.
 func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]

@@ -84,8 +84,8 @@ func TestTickSaysWhenItIsDue(t *testing.T) {
 	}
 }
 
-// A clock that is set back an hour, or ahead, ends the window like the end of its second:
-// windows must not stop for an hour, and counted samples stay counted.
+// A clock that is set an hour back or ahead ends the open window at once: windows must not stop for
+// an hour, and counted samples stay counted.
 func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -294,8 +294,8 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 	}
 }
 
-// Each window gets a real try at the end, even behind one that failed for the whole drain. An
-// aggregator that accepts any push that is not cancelled showed the fault: chance decided.
+// Each window gets a real try at the end, even behind one that failed for the whole drain. With an
+// aggregator that accepts any push unless it is cancelled, chance used to decide.
 func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

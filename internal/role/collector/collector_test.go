@@ -62,8 +62,8 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// One window a second and listener, none twice, none out of order, each stamped with its
-// second and pushed when that is over.
+// Each listener has one window a second. None comes twice or out of order; each has the time of its
+// second, and is pushed when that second is over.
 func TestWindowsArriveOnceASecond(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))

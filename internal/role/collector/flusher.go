@@ -260,8 +260,8 @@ func (f *flusher) touch(tenant string, w *window.Window) {
 	}
 }
 
-// holdEvents adds to the waiting events. Beyond the limit the oldest are lost: if one of them
-// cannot be written at all, it goes this way.
+// holdEvents adds to the waiting events. Beyond the limit the oldest are lost: this also removes an
+// event that can never be written.
 func (f *flusher) holdEvents(events []event.Event) {
 	f.events = append(f.events, events...)
 	if beyond := len(f.events) - maxEvents; beyond > 0 {

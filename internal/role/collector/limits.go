@@ -28,7 +28,7 @@ const (
 	// sender is unknown: sockets report senders only since the metric went over.
 	firstTold = 3 * time.Second
 
-	// toldAgain is the interval at which the log repeats it.
+	// toldAgain is the interval at which the log repeats that a metric is over a limit.
 	toldAgain = time.Minute
 
 	// maxTold is how many metrics of a tenant the log names in that time. The others share a
@@ -176,8 +176,8 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 	l.tellOthers(now, tenant, due, unsteady)
 }
 
-// tellOthers logs, once a minute, how many more metrics are over a limit. Some are only a
-// number, since they take each other's place.
+// tellOthers logs, once a minute, how many more metrics are over a limit. Some are only counted,
+// since they take each other's place.
 func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, unsteady int) {
 	if len(due)+unsteady == 0 || now-l.others[tenant] < int64(toldAgain) {
 		return
@@ -233,7 +233,7 @@ func reason(o *limit.Offender) limit.Reason {
 	return most
 }
 
-// setting returns the key of that limit.
+// setting returns the configuration key of an offender's limit.
 func setting(o *limit.Offender) string {
 	return "limits." + map[limit.Reason]string{
 		limit.MetricSeries: "max_series_per_metric", limit.TenantSeries: "max_series",

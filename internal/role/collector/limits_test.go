@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// A flood through the whole collector: totals are exact, and the log and the metrics name the
-// metric, the label and the sender, of any kind.
+// In a flood through the whole collector, totals are exact, and the log and the metrics name the
+// metric, the label and the sender, whatever kind of sender it is.
 func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 10}, time.Minute, time.Hour)

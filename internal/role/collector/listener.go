@@ -120,7 +120,8 @@ func (l *listener) Packet(packet []byte, now int64) {
 		l.tap(*open, packet, now)
 	}
 	from := l.socket.Sender()
-	// The held metrics belong to their sender, and the next copy overwrites what was copied.
+	// Count the held metrics first: they belong to their sender, and the next copy would overwrite
+	// their bytes.
 	if from != l.from || !dogstatsd.InPlace(packet) {
 		l.countHeld(now)
 	}

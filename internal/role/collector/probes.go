@@ -9,10 +9,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// probes are Freshet's own datagrams at a listener, beside those of applications: the same
-// socket, reader, second and flusher, but then Freshet's own tenant. So they measure the path,
-// and do not show in the names, limits, books and rules of the listener's tenant, nor in
-// freshet tail.
+// probes are Freshet's own datagrams at a listener, beside those of applications. They share the
+// socket, the reader, the second and the flusher, but belong to Freshet's own tenant. So they
+// measure the path, and do not show in the names, limits, books and rules of the listener's tenant,
+// nor in freshet tail.
 type probes struct {
 	terms  *terms // the terms that they were made for
 	parser dogstatsd.Parser
@@ -27,7 +27,8 @@ func (l *listener) probe(packet []byte, now int64) {
 	l.probed++
 	if l.probes == nil || l.probes.terms != l.terms { // a reload gave the socket to another tenant
 		p := &probes{terms: l.terms}
-		// Without limits: a tenant's socket has one series, and sockets have their own limit.
+		// Probes need no limits: a tenant's socket has one series, and sockets have their own
+		// limit.
 		p.table = window.New(&probeResolver{mark: l.shared.Probe, tenant: l.terms.tenant},
 			window.Options{IdleWindows: l.terms.idleWindows})
 		p.table.Start(now)

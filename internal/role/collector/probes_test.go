@@ -108,8 +108,8 @@ func TestLinesBehindAProbeCount(t *testing.T) {
 	}
 }
 
-// While the aggregator accepts nothing a window is extended, and so is the probe's: none is
-// lost, and none comes twice.
+// While the aggregator accepts nothing a window is extended, and so is the window of probes. No
+// probe is lost, and none comes twice.
 func TestProbesWaitLikeSamples(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })

@@ -17,8 +17,8 @@ func (f *fixture) tickAll(t *testing.T, at int64) {
 	f.flushAll(t.Context())
 }
 
-// The aggregator is told a second once each listener has closed its window of it, empty or
-// not, and the flusher has pushed it.
+// The collector reports a second to the aggregator once each listener has closed its window of that
+// second, empty or not, and the flusher has pushed it.
 func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return time.Unix(second+1000, 0) } })
 	all := f.listeners()

@@ -25,7 +25,7 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	begun := time.Now()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	// Until a window was refused and three more seconds have gone by: the second window waits
+	// Wait until a window was refused and three more seconds have gone by: the second window waits
 	// behind the first, and the third is open past its end.
 	var refusedAt time.Time
 	for refusedAt.IsZero() || time.Since(refusedAt) < 3500*time.Millisecond {
@@ -247,8 +247,8 @@ func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	}
 }
 
-// The flusher reads the keys of a window, which belong to the places of its table: a table
-// that a reload replaces keeps them until its last window is flushed.
+// The flusher reads the keys of a window, which belong to the places of its table. So a table that
+// a reload replaces keeps its places until its last window is flushed.
 func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	clock := time.Unix(second, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })

@@ -64,8 +64,8 @@ func TestReloadsLoseNothing(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						// So that the kernel drops none: send a few at a time, and wait until
-						// they are read.
+						// Send a few at a time, and wait until they are read, so that the kernel
+						// drops none.
 						if n++; n%500 == 0 {
 							want := n
 							await(t, "what was sent", func() bool { return packets(f, network) >= want })
@@ -152,7 +152,7 @@ func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	send(t, dial(t, "unixgram", path), "new:1|c")
 	want := map[string]float64{`counter {__name__="old"}`: 5, `counter {__name__="new"}`: 1}
 	await(t, "both counters", func() bool { return maps.Equal(f.aggregator.totals(), want) })
-	// And back again: the path is free.
+	// Going back works too: the path is free.
 	f.reload(t, f.Mapper, nil)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "old:1|c")
 	await(t, "the socket that came back", func() bool { return f.aggregator.totals()[`counter {__name__="old"}`] == 6 })

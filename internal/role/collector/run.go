@@ -13,8 +13,8 @@ func New(o Options) (*Collector, error) {
 	c := &Collector{
 		shared: shared{
 			Options: o,
-			// Each listener has at most one window in the channel. Twice the room, for
-			// listeners that a reload removes.
+			// Each listener has at most one window in the channel, which has room for twice as many,
+			// for listeners that a reload removes.
 			closed:  make(chan closedWindow, 2*settings.MaxSockets),
 			windows: newProgress(),
 		},

@@ -20,8 +20,8 @@ const (
 	// maxTaps bounds what taps cost the readers, and their memory.
 	maxTaps = 4
 
-	// Sizes of a tap's buffers: one fills while its user reads the other. 80 ms of 400,000
-	// datagrams a second. A tap takes at most 30 MiB.
+	// Sizes of a tap's buffers: one fills while its user reads the other. A buffer holds 80 ms of
+	// 400,000 datagrams a second. A tap takes at most 30 MiB.
 	tapBytes   = 8 << 20
 	tapPackets = 1 << 15
 

@@ -176,7 +176,7 @@ func (v *topView) listeners(t *top.View, now time.Time) {
 	t.Listeners = t.Listeners[:min(v.limit, len(t.Listeners))]
 }
 
-// sender returns what is known of a sender whose lines name a container, or none.
+// sender returns what is known of a sender. container is the one that its lines name, if any.
 func (v *topView) sender(s sender.Sender, container string) top.ViewSender {
 	known := top.ViewSender{Address: s.Address(), Container: container}
 	if s.PID == 0 {

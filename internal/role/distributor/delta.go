@@ -115,8 +115,8 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 	return of.(*deltas)
 }
 
-// pushIncrements hands increments to the aggregator. They stand for this many samples of the
-// request, which it puts into the books first.
+// pushIncrements hands increments to the aggregator. It first puts the samples that they stand for
+// into the books.
 func (d *Distributor) pushIncrements(
 	ctx context.Context, tenant string, of *deltas, all []increment, stood uint64, now time.Time,
 ) error {
@@ -137,7 +137,7 @@ func (d *Distributor) pushIncrements(
 		w.Add(all[i].shard, &all[i].Increment)
 	}
 	// A push that is given up while the aggregator holds it is counted at once, perhaps into
-	// another tile: so a sender that leaves does not end it.
+	// another tile. So the push goes on if its sender leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deltaPatience)
 	defer cancel()
 	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}),
@@ -169,7 +169,8 @@ type keyed struct {
 	refusal *outcome.Refusal
 }
 
-// collect makes the increments. Each series has its outcome then; an error is of the aggregator.
+// collect makes the increments. Afterwards each series has its outcome. An error comes from the
+// aggregator.
 func (c *collecting) collect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deltaPatience)
 	defer cancel()

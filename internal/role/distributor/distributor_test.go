@@ -204,7 +204,7 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A new tenant beyond store.max_tenants used to be asked to send again, for ever: 503.
+// A new tenant beyond store.max_tenants used to be told to send again, for ever, by status 503.
 func TestTooManyTenants(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	config := tsdb.DefaultConfig()

@@ -72,8 +72,8 @@ const (
 	givenUp
 )
 
-// tenant holds the pushes that wait for one database. At most one worker writes for a tenant,
-// and takes along what came meanwhile.
+// tenant holds the pushes that wait for one database. At most one worker writes for a tenant, and
+// takes along the pushes that came meanwhile.
 type tenant struct {
 	name    string
 	waiting atomic.Int64

@@ -221,8 +221,8 @@ func TestAFailedCommit(t *testing.T) {
 	})
 }
 
-// A request that waits until its deadline is not written, and its room is free again. A
-// request that is being written by then is waited for: the store has its memory.
+// A request that waits until its deadline is not written, and its room is free again. If the
+// request is being written by then, Push waits: the store has its memory.
 func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -188,7 +188,7 @@ func (p *Prober) probe(ctx context.Context, w *way, at time.Time) error {
 	var asking error // of the last query
 	for time.Since(at) <= patience {
 		if w.path == probe.DogStatsD {
-			// No query can have it before its second is over.
+			// No query can return the sample before its second is over.
 			over := at.Truncate(time.Second).Add(time.Second + windowed)
 			if !sleep(ctx, max(time.Until(over), betweenWindows)) {
 				return ctx.Err()

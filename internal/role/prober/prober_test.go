@@ -136,7 +136,7 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: time.Hour}
 		p, log := probing(t, s, 30*interval, "a")
-		// One in each interval, but for the last ones, which are still looked for.
+		// One probe in each interval is lost, except the last ones, which are still looked for.
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 24 || n > 30 {
 			t.Errorf("%v are lost", n)
 		}

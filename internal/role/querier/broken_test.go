@@ -14,8 +14,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// TestABrokenStoreCostsAWarning: the tenant's other stores answer, and the answer says what is
-// missing. If no store is left, it is an error, since an empty answer would end alerts.
+// TestABrokenStoreCostsAWarning checks that the tenant's other stores answer, and that the answer
+// says what is missing. If no store is left, it is an error, since an empty answer would end
+// alerts.
 func TestABrokenStoreCostsAWarning(t *testing.T) {
 	const lacks10s = "store 10s of tenant default cannot be opened, tiles of 1m answer in their place: "
 	for _, c := range []struct {

@@ -35,8 +35,8 @@ func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
 // tileEnds leaves out samples inside open tiles, and series that have no others. Such a sample
-// would be the second in a range that is too short for two tiles, and rate would return a
-// value from the two, at that one step and far off.
+// would be the second in a range that is too short for two tiles, and rate would compute a value
+// from the two samples, at that step alone and far off.
 func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	for _, s := range series {
 		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {

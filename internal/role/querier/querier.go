@@ -93,7 +93,7 @@ type source struct {
 	opened     []storage.LabelQuerier
 }
 
-// selection is one select: the open tiles, and the store of the others, besides raw.
+// selection is one select: the open tiles, and the store of the closed tiles, besides raw.
 type selection struct {
 	tenant string
 	width  tile.Width

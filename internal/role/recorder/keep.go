@@ -63,8 +63,8 @@ const (
 	busy // an earlier call still waits
 )
 
-// within runs do, which waits for the disk, and waits for it that long. held has capacity 1,
-// so that a hanging disk blocks one goroutine, however often it is asked.
+// within runs do, which waits for the disk, and waits for its result for patience at most. held has
+// capacity 1, so that a hanging disk blocks one goroutine, however often it is asked.
 func within[T any](patience time.Duration, held chan struct{}, do func() T) (result T, is answered) {
 	select {
 	case held <- struct{}{}:

@@ -46,7 +46,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	rec.Began = time.Now()
 	rec.ID = newID(rec)
 
-	// First what is gone in a moment. If the flight recorder rested, it has nothing of the
+	// First take what is gone in a moment. If the flight recorder rested, it has nothing of the
 	// time before; the trace then covers the time of the record.
 	rested := r.fly()
 	if !rested {

@@ -99,8 +99,8 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		// One histogram at a time: with several, the parser skips as many exemplars of the next one
-		// as it has read of the one before.
+		// Parse one histogram at a time: with several, the parser skips as many exemplars of the
+		// next one as it has read of the one before.
 		for _, m := range f.Metric {
 			one := &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Metric: []*dto.Metric{m}}
 			if err := encoder.Encode(one); err != nil {

@@ -64,7 +64,7 @@ func (s *Scraper) Run(ctx context.Context) error {
 	}
 }
 
-// scrape stores the metrics at a time. Run lets one that has begun go on.
+// scrape stores the metrics at a time. Run does not interrupt a scrape that has begun.
 func (s *Scraper) scrape(ctx context.Context, now time.Time) error {
 	families, err := s.Gatherer.Gather()
 	if err != nil {
