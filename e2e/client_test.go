@@ -9,9 +9,9 @@ import (
 	own "github.com/freshet-io/freshet/client"
 )
 
-// TestOwnClient checks that what our own client sends is counted once, and that the ledger shows
-// the client's own counts. The client sends on every kind of socket, while the server runs, while
-// it is down, and when it runs again at the same address.
+// TestOwnClient checks that everything sent by our own client is counted once, and that the ledger
+// shows the client's own counts. The client sends on every kind of socket, while the server runs,
+// while it is down, and when it runs again at the same address.
 func TestOwnClient(t *testing.T) {
 	t.Parallel() // it mostly waits for processes
 	p := start(t, dataDir(t))

@@ -148,7 +148,7 @@ func TestClients(t *testing.T) {
 const clientRules = `mapping: {rules: [{match: '.*\.open', match_type: regex, updown: true}]}
 `
 
-// run is what one client sent.
+// run is the sending of one client within one tile.
 type run struct {
 	client  client
 	prefix  string
@@ -189,7 +189,7 @@ func sendInOneTile(t *testing.T, p *process, c client) *run {
 	return nil
 }
 
-// operations are what every client sends.
+// operations returns the operations that every client sends.
 func operations(prefix string) []operation {
 	rnd := rand.New(rand.NewPCG(7, 7)) // the same for all clients
 	metric := func(method, name string, values []float64, tags ...string) operation {
@@ -239,7 +239,7 @@ func logNormal(rnd *rand.Rand, n int) (v []float64) {
 	return v
 }
 
-// check compares the answers with what was sent.
+// check compares the answers with the sent values.
 func (r *run) check(t *testing.T, p *process) {
 	type seriesKey struct{ method, selector string }
 	sent := map[seriesKey]*operation{} // everything that was sent to one series

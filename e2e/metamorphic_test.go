@@ -184,8 +184,8 @@ func packets(prefix string, lines []string, length int) func(func([]byte) bool) 
 	}
 }
 
-// compareTiles compares every variant's tile with that of the first variant, and the first one with
-// what was sent.
+// compareTiles compares every variant's tile with the first variant's tile, and that tile with the
+// sent values.
 func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *process) {
 	t.Helper()
 	reach(end.Add(8 * time.Second)) // for lateness, the flush over 4 s, and a busy machine

@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// sender sends increments to a socket at a rate, and counts those that the kernel took. It accepts
-// only one error, the end of a stream: then it connects again and repeats the frame, as clients do.
+// sender sends increments to a socket at a rate, and counts the increments that the kernel took. It
+// accepts only one error, the end of a stream: then it connects again and repeats the frame, as
+// clients do.
 type sender struct {
 	sent atomic.Int64
 	quit chan struct{}

@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 	p.terminate(t)
 }
 
-// soaked counts what was sent.
+// soaked counts the rounds, samples and values that were sent.
 type soaked struct {
 	rounds                              int // each through all contexts
 	samples, counters, timers, timerSum int

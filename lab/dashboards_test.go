@@ -13,9 +13,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run every acknowledged sample is found, also those of the history, and each panel has
-// an answer. It measures Freshet, Freshet in place of a peer, and a peer that does not start. Times
-// do not matter here.
+// In a short run every acknowledged sample is found, including the history's, and each panel has an
+// answer. It measures Freshet, Freshet in place of a peer, and a peer that does not start. Times do
+// not matter here.
 func TestWritesBesideDashboards(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]
@@ -112,7 +112,7 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	}
 }
 
-// The time of others is all processor time except that of the lab and of the measured processes.
+// The time of others is all processor time except the time of the lab and the measured processes.
 // Interrupts and idle time do not count.
 func TestTimeOfOtherProcesses(t *testing.T) {
 	at := func(stat string, ours time.Duration) used {

@@ -164,7 +164,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	return p.check(ctx, part)
 }
 
-// half sends the load of the others, alone or beside that of the one tenant.
+// half sends the load of the others, alone or beside the one tenant's load.
 func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen.WriterPace,
 	beside bool) (r loadgen.WriterResult, err error) {
 	group, ctx := errgroup.WithContext(ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// options are what to measure.
+// options say what to measure.
 type options struct {
 	only     []string // parts; empty for all
 	runs     int      // runs of each bare receiver and of each Freshet

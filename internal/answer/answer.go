@@ -23,8 +23,8 @@ const (
 	RestartSignal = syscall.SIGUSR2
 )
 
-// Listening is what a started server tells programs, since the kernel may have chosen ports. Paths
-// are absolute, for programs that run in another directory.
+// Listening tells programs where a started server listens, since the kernel may have chosen
+// ports. Paths are absolute, for programs that run in another directory.
 type Listening struct {
 	PID               int    `json:"pid"`
 	Operator          string `json:"operator,omitempty"` // path of operator.sock

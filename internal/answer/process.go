@@ -1,6 +1,6 @@
 package answer
 
-// Process is what a process costs: GET /api/v1/status/process. Totals count from its start; the
+// Process is the cost of a process: GET /api/v1/status/process. Totals count from its start; the
 // operating system's totals count from before a restart in place.
 type Process struct {
 	PID           int       `json:"pid"`

@@ -9,7 +9,7 @@ const (
 	SnapshotFormat = 1
 )
 
-// Manifest lists what a snapshot is made of, so that a restore misses nothing.
+// Manifest lists the parts of a snapshot, so that a restore misses nothing.
 type Manifest struct {
 	Format  int              `json:"format"`
 	Created time.Time        `json:"created"`

@@ -2,8 +2,8 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/core/top"
 
-// TopAll is what is busiest in a tenant: DogStatsD as counted by the collector, then the requests
-// of remote write and OTLP.
+// TopAll lists the busiest metrics and senders of a tenant: DogStatsD as counted by the collector,
+// then the requests of remote write and OTLP.
 type TopAll struct {
 	*top.View
 	Requests []TopRequester `json:"request_senders"`   // most samples first

@@ -39,7 +39,7 @@ type packetRun struct {
 	Cost packetCost `json:"measured"`
 }
 
-// packetCost is what the receiver cost during the load, without the warm-up.
+// packetCost is the cost of the receiver during the load, without the warm-up.
 type packetCost struct {
 	Seconds          float64 `json:"seconds"`
 	SentPerSecond    float64 `json:"sent_metrics_per_second"`

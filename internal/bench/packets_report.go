@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
-// packetLoad is what was sent, and to which receiver.
+// packetLoad describes the load, and the receiver that got it.
 type packetLoad struct {
 	Build            string  `json:"build"`
 	Receiver         string  `json:"receiver"` // role of the started one, or its address
@@ -135,7 +135,7 @@ func (b *packetBench) printRuns(r *receiver, runs []packetRun) error {
 	return err
 }
 
-// bookRows are what was sent and what became of it, for all runs together.
+// bookRows returns the rows of sent samples and their fates, for all runs together.
 func bookRows(runs []packetRun) [][]string {
 	var sum packetRun
 	for _, r := range runs {
@@ -191,7 +191,7 @@ func writeNotKept(w io.Writer, runs []packetRun) {
 	}
 }
 
-// hint says what to try if the result is not what was asked for.
+// hint says what to try if the result falls short of the request.
 func (b *packetBench) hint(r *receiver, runs []packetRun) string {
 	var text strings.Builder
 	var dropped, refused uint64

@@ -204,8 +204,8 @@ func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, do
 
 func (m *packetMeasurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
 
-// costBetween returns what the receiver cost between two moments per received metric. received is
-// the share of the sent metrics that it received.
+// costBetween returns the receiver's cost between two moments, per received metric. received is the
+// share of the sent metrics that it received.
 func costBetween(a, b moment, received float64) packetCost {
 	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
 	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds

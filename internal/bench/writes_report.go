@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// writeLoad is what was sent, and to which receiver.
+// writeLoad describes the load, and the receiver that got it.
 type writeLoad struct {
 	Build           string  `json:"build"`
 	Receiver        string  `json:"receiver"` // role of the started one, or its address

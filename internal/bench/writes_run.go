@@ -58,8 +58,8 @@ type writeRun struct {
 	Cost writeCost `json:"measured"`
 }
 
-// writeCost is what the receiver cost in all rounds but the first, in which each series is new.
-// Fields that cover other rounds say so.
+// writeCost is the receiver's cost in all rounds but the first, in which each series is new. Fields
+// that cover other rounds say so.
 type writeCost struct {
 	Seconds           float64 `json:"seconds"`
 	SamplesPerSecond  float64 `json:"acknowledged_samples_per_second"`
@@ -190,8 +190,8 @@ func (m *writeMeasurement) send(ctx context.Context, doing string,
 	}
 }
 
-// writeCostOf returns what the receiver cost between three moments: before the first round, after
-// it, and after the rest.
+// writeCostOf returns the receiver's cost between three moments: before the first round, after it,
+// and after the rest.
 func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after answer.Process) writeCost {
 	cpu := func(a, b answer.Process) float64 {
 		return b.CPUUserSeconds - a.CPUUserSeconds + b.CPUSystemSeconds - a.CPUSystemSeconds
@@ -233,7 +233,7 @@ func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Total
 	return (firstCost*one - restCost*restOne) / (share - restShare)
 }
 
-// prove queries the server for what it acknowledged. All of it must be there, and nothing else.
+// prove queries the server for the acknowledged samples. All of it must be there, and nothing else.
 func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 	selector := fmt.Sprintf("job=%q", m.load.Job())
 	for _, name := range remoteload.Names() { // count_over_time removes the name

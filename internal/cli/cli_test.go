@@ -95,7 +95,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, newRoot(), args, stdout, stderr)
 }
 
-// newRoot returns the root with all commands; those of other packages do nothing here.
+// newRoot returns the root with all commands; the commands of other packages do nothing here.
 func newRoot() *cobra.Command {
 	return NewRoot(&cobra.Command{Use: "serve"}, &cobra.Command{Use: "bench"})
 }

@@ -64,7 +64,7 @@ two seconds. Rates cover at most the last ten seconds. Metrics over a limit are 
 	return cmd
 }
 
-// topQuery asks a server what is busiest.
+// topQuery asks a server for its busiest metrics and senders.
 type topQuery struct {
 	server apiclient.Server
 	limit  int

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// topPage lays out what is busiest for people.
+// topPage lays out the busiest metrics and senders for people.
 type topPage struct {
 	columns, rows int // of the window; 0 for no limit
 	colour        bool

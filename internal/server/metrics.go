@@ -9,9 +9,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// serveMetrics answers an operator with all metrics, and a tenant with those that have its name in
-// the label tenant. Metrics without that label count all tenants together, and would show what the
-// others send.
+// serveMetrics answers an operator with all metrics, and a tenant with the metrics that have its
+// name in the label tenant. Metrics without that label count all tenants together, and would show
+// what the others send.
 func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	if s.operator(r) {
 		s.metrics.ServeHTTP(w, r)

@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// parts returns what runs, beginning with the part that stops last: a part stops after those below
-// it, since they hand over to it. They start together, so that the collector reads while the
+// parts returns what runs, beginning with the part that stops last: a part stops after the parts
+// below it, since they hand over to it. They start together, so that the collector reads while the
 // aggregator opens. opened is called when the server is ready.
 func (s *server) parts(opened func() error) []run.Part {
 	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }

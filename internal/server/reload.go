@@ -13,8 +13,9 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// reload reads the configuration again and puts in force what does not take a restart. An invalid
-// configuration changes nothing. Each change that it returns says whether it waits for a restart.
+// reload reads the configuration again and puts the changes in force that take no restart. An
+// invalid configuration changes nothing. Each change that it returns says whether it waits for a
+// restart.
 func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
 	s.reloader.mu.Lock()
 	defer s.reloader.mu.Unlock()

@@ -105,8 +105,8 @@ func (s *server) prepareRestart(ctx context.Context) error {
 	if err := s.opening.wait(ctx); err != nil {
 		return err
 	}
-	// Use the path that this program was started with, not that of the running file: an upgrade may
-	// have replaced the file, or redirected a link.
+	// Use the path that this program was started with, not the path of the running file: an upgrade
+	// may have replaced the file, or redirected a link.
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {
 		return fmt.Errorf("find the program to restart: %w", err)

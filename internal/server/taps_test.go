@@ -122,7 +122,7 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	<-ended
 }
 
-// printed is what a running command has printed so far.
+// printed collects the output of a running command.
 type printed struct {
 	mu   sync.Mutex
 	text strings.Builder

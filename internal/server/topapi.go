@@ -14,7 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// serveTop says what is busiest in a tenant. Asking makes the server count for a while.
+// serveTop answers with the busiest metrics and senders of a tenant. A request makes the server
+// count for a while.
 func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")

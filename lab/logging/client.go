@@ -22,8 +22,8 @@ import (
 // unless the server hangs. Then requests wait for a connection, and their latency shows it.
 const connections = 64
 
-// client has the connections to a server. It is a minimal HTTP client: that of net/http would take a
-// third of the processors from the server.
+// client has the connections to a server. It is a minimal HTTP client: the client of net/http would
+// take a third of the processors from the server.
 type client struct {
 	address string
 	idle    chan *connection

@@ -16,7 +16,7 @@ var veneur = Peer{
 	plan:    planVeneur,
 }
 
-// Without sinks, it computes flushed values and discards them. The settings are those of its example,
+// Without sinks, it computes flushed values and discards them. The settings are its example's,
 // except its 96 workers, which are for many cores.
 const veneurConfig = `
 statsd_listen_addresses:

@@ -61,7 +61,8 @@ func openLoop(address string, rate float64, length time.Duration) (load, error) 
 	return load{float64(n) / took.Seconds(), ms(latencies[n/2]), ms(latencies[n*99/100])}, nil
 }
 
-// connection is a minimal HTTP client. That of net/http would take processor time from the service.
+// connection is a minimal HTTP client. The client of net/http would take processor time from the
+// service.
 type connection struct {
 	net.Conn
 	r       *bufio.Reader

@@ -31,7 +31,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// store keeps what was written, as a TSDB would, and refuses to change it.
+// store keeps the written samples, as a TSDB would, and refuses to change it.
 type store struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -92,7 +92,7 @@ func (s *store) repeats() int {
 	return s.again
 }
 
-// losePower leaves what was synced.
+// losePower leaves only the synced samples.
 func (s *store) losePower() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,7 @@ func (a *Aggregator) handOver(shard uint16, all []tile.Closed) {
 	}
 }
 
-// applied is what a frame did to its shard.
+// applied is the effect of a frame on its shard.
 type applied struct {
 	header batch.Header  // of a batch
 	folded tile.Folded   // of a batch

@@ -225,7 +225,7 @@ func (n *nameStore) has(name string) bool {
 	return n.saved[name] != 0
 }
 
-// logs is what was logged.
+// logs holds the lines that were logged.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

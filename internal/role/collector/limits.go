@@ -66,7 +66,7 @@ type offence struct {
 	kind           series.Kind
 }
 
-// telling is what the log has said of a metric.
+// telling is what the log has said about a metric.
 type telling struct {
 	at      int64  // Unix nanoseconds
 	since   int64  // limit.Offender.Since: samples count from there

@@ -1,6 +1,6 @@
 package collector
 
-// shared is what the listeners of a collector have in common.
+// shared holds the parts that all listeners of a collector use.
 type shared struct {
 	Options
 	closed  chan closedWindow

@@ -25,9 +25,9 @@ const (
 	labelsAge = 5 * time.Second
 )
 
-// tops counts what is busiest while somebody watches, and holds nothing otherwise. Readers
-// check counting once a window. They wait for the composing of an answer at most as long as a
-// copy of maxSenders rows takes.
+// tops counts the busiest metrics and senders while somebody watches, and holds nothing otherwise.
+// Readers check counting once a window. They wait for the composing of an answer at most as long as
+// a copy of maxSenders rows takes.
 type tops struct {
 	now      func() time.Time
 	watch    func(on bool) // senders

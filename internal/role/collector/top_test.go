@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// top returns what is busiest in the default tenant.
+// mostBusy returns the busiest metrics and senders of the default tenant.
 func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Top counts what is busiest for a while, and returns it for one tenant, with at most limit
-// rows in each list. The first call waits up to 2.5 s for a window that is counted whole. The
+// Top counts the busiest metrics and senders for a while, and returns one tenant's, with at most
+// limit rows in each list. The first call waits up to 2.5 s for a window that is counted whole. The
 // error is ctx's.
 func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.View, error) {
 	first := c.top.look(c.Now())

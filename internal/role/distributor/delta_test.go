@@ -105,7 +105,8 @@ func (a *aggregator) TenantSeries(_ context.Context, tenant string) (n int, err 
 	return n, nil
 }
 
-// totals returns what a query would see of series by name: values, or counts of histograms.
+// totals returns the totals that a query would see, by the name of the series: values, or counts of
+// histograms.
 func (a *aggregator) totals() map[string]string {
 	all := map[string]string{}
 	for _, s := range a.shards {

@@ -23,7 +23,7 @@ type metrics struct {
 	requestSeconds                prometheus.Histogram
 }
 
-// fate counts what had one fate.
+// fate counts the requests, samples and bytes of one fate.
 type fate struct{ requests, samples, bytes *prometheus.CounterVec }
 
 func (f fate) add(a queue.Amount, reason ...string) {

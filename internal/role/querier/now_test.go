@@ -316,7 +316,7 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 	}
 }
 
-// sumUntil returns what bursts counts before a second.
+// sumUntil returns the total that bursts has counted before a second.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
 // steps returns the steps at which a range is queried, 0 for an instant query. Ranges of 13 h

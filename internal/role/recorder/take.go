@@ -223,7 +223,8 @@ func readRuntime() []metrics.Sample {
 	return all
 }
 
-// difference returns what the runtime counted between two reads.
+// difference returns the runtime's figures at two reads, and the spread of its histograms between
+// them.
 func difference(begin, end []metrics.Sample) (map[string]record.Values, map[string]record.Spread) {
 	values, spreads := map[string]record.Values{}, map[string]record.Spread{}
 	for i := range begin {
@@ -240,7 +241,7 @@ func difference(begin, end []metrics.Sample) (map[string]record.Values, map[stri
 	return values, spreads
 }
 
-// spreadOf returns what a histogram counted between two reads.
+// spreadOf returns the counts of a histogram between two reads.
 func spreadOf(begin, end *metrics.Float64Histogram) (s record.Spread) {
 	counts := make([]uint64, len(end.Counts))
 	for i := range counts {

@@ -48,7 +48,7 @@ type file struct {
 	compressed func() []byte // computed at the first use
 }
 
-// New returns the page whose files are those of package ui.
+// New returns a page with the files of package ui.
 func New(files fs.FS) *Page {
 	p := &Page{
 		index: string(read(files, "index.html").text), licenses: read(files, "licenses.txt"), assets: map[string]*file{},
