@@ -7,12 +7,13 @@
 //
 //	nil          they count, and survive the death of the process
 //	ErrUnsynced  likewise, but not a power loss
-//	FullError    those of the tenants that it names are refused for good; the others count
+//	FullError    the batches of the tenants that it names are refused for good; the others count
 //	ErrRefused   none counts, and none ever will
 //	any other    none counts
 //
-// After ErrUnsynced and any other error the producer should push them again: those that count are
-// then repeats. After Push has returned, nobody uses the batches.
+// After ErrUnsynced, and after any error that is not named here, the producer should push the
+// batches again: those that count already are then repeats. After Push has returned, the aggregator
+// no longer uses the memory of the batches.
 package batch
 
 import (
@@ -29,8 +30,8 @@ import (
 
 const version = 1
 
-// Flags of a batch, which a reader must know to read it. They share a byte with the version, so
-// that a reader refuses a batch with an unknown flag.
+// Flags of a batch. A reader refuses a batch with an unknown flag, since flags share a byte with
+// the version.
 const (
 	versionMask = 0x0f
 	flagUpDown  = 0x10 // Header.UpDown
@@ -41,7 +42,7 @@ const (
 // never makes a batch that cannot be read.
 const maxSecond = dogstatsd.MaxTime
 
-// Header is what all increments of a batch have in common.
+// Header has the fields that all increments of a batch share.
 type Header struct {
 	Tenant      []byte // points into the batch when it was parsed
 	Shard       uint16
@@ -53,7 +54,7 @@ type Header struct {
 	UpDown      bool   // increments may be of up/down counters; a Writer sets it
 }
 
-// countSize is the size of the number of increments, which ends the header and is known last.
+// countSize is the size of the header's last field, the number of increments. End writes it.
 const countSize = 4
 
 // Begin appends a header. Append the increments after it, then call End with their number.
@@ -101,9 +102,9 @@ type Increment struct {
 	Key     []byte // series.AppendKey
 	Policy  []byte // series.AppendPolicy
 	Samples uint32 // values on the wire, unweighted
-	Time    int64  // Unix seconds of |T, 0 without
-	Source  uint64 // one of the values that a gauge is merged from, 0 without
-	Delta   int64  // Unix milliseconds; end of the interval of a sender's own delta, by which a repeat is found; 0 without
+	Time    int64  // Unix seconds of |T, 0 if absent
+	Source  uint64 // which of the values that a gauge is merged from, 0 if absent
+	Delta   int64  // Unix milliseconds at which a sender's own delta ends, to recognize repeats; 0 if absent
 
 	Value    float64                // counter, up/down counter: sum; gauge: last; check: status
 	At       int64                  // gauge and check: Unix nanoseconds at which Value was read
@@ -115,13 +116,13 @@ type Increment struct {
 	Exemplar *Exemplar // of a timer; nil for none
 
 	flags byte   // if it was read
-	brief []byte // if it was read: what follows the policy in the batch
+	brief []byte // if it was read: its bytes after the policy
 }
 
 // Kind is the kind of the increment's series.
 func (i *Increment) Kind() series.Kind { return series.Kind(i.Key[0]) }
 
-// lengthSize is the size of an increment's length, which precedes it and is known last.
+// lengthSize is the size of the length before each increment. Append fills it in last.
 const lengthSize = 4
 
 // Append appends the increment to a batch whose window starts at second.
@@ -261,8 +262,8 @@ func (r *Reader) Reset(b []byte) (err error) {
 	return nil
 }
 
-// Next returns the next increment, valid until the next call, or nil at the end or where the
-// batch is cut short. It skips a malformed increment: that costs only the increment itself.
+// Next returns the next increment, valid until the next call, or nil at the end or where the batch
+// is cut short. It skips a malformed increment and reads on.
 func (r *Reader) Next() *Increment {
 	for r.left > 0 && r.err == nil {
 		if !r.cutBody() {
@@ -330,7 +331,7 @@ func (r *Reader) read() bool {
 	return r.readBrief(flags)
 }
 
-// readBrief reads what follows the policy.
+// readBrief reads the fields after the policy.
 func (r *Reader) readBrief(flags byte) bool {
 	i := &r.inc
 	samples := r.uvarint()
@@ -446,7 +447,7 @@ func (r *Reader) readExemplar(i *Increment) {
 	i.Exemplar = &r.exemplar
 }
 
-// cut takes a length and so many bytes from the front of the increment.
+// cut takes a length, and then that many bytes, from the front of the increment.
 func (r *Reader) cut() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.body)) {

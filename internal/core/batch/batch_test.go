@@ -66,8 +66,8 @@ func header() Header {
 	}
 }
 
-// checkBrief reads an increment without its key and policy. One that is cut short must not be
-// read.
+// checkBrief reads an increment without its key and policy. An increment that is cut short must be
+// refused.
 func checkBrief(t *testing.T, brief []byte, want *Increment) {
 	t.Helper()
 	var r Reader
@@ -156,8 +156,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// One increment that its writer should never have written used to end the batch: increments of
-// other clients after it were lost.
+// A malformed increment used to end the batch, and the increments of other clients after it were
+// lost.
 func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	key := func(k series.Kind) []byte { return series.AppendKey(nil, k, labels.FromStrings("__name__", "bad")) }
 	timer := new(histogram.Exponential)
@@ -176,7 +176,7 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	for _, test := range []struct {
 		why string
 		bad Increment
-		end []byte // what follows it
+		end []byte // the bytes after it
 	}{
 		{"a field of a newer version", good[0], []byte{1}},
 		{"a kind of a newer version", Increment{Key: []byte{99}}, nil},
@@ -357,9 +357,9 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// A reader refuses what it does not know, and its error names it: a whole batch by a flag in
-// its head, an increment alone by its own flags. A reader from before up/down counters knows
-// one first byte, 1.
+// A reader refuses a batch with an unknown flag in its header, and skips an increment with an
+// unknown flag of its own. The error names the flag. A reader from before up/down counters accepts
+// only 1 as the first byte.
 func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 	good := increments()
 	for _, c := range []struct {
@@ -387,7 +387,7 @@ func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 }
 
 // Only a batch with an increment of an up/down counter has the flag, so that older programs can
-// read all others. Without the flag, such an increment is refused.
+// read all other batches. Without the flag, such an increment is refused.
 func TestTheFlagOfUpDownCounters(t *testing.T) {
 	counter, upDown := increments()[0], increments()[12]
 	var w Writer

@@ -59,8 +59,8 @@ type Datagram struct {
 	Missed  uint64 // datagrams that arrived just before this one and are not in the capture
 }
 
-// cursor takes the fields of a record one by one. After the first that does not fit, all are
-// zero.
+// cursor takes the fields of a record one by one. After the first field that does not fit, all
+// fields are zero.
 type cursor struct {
 	left  []byte
 	short bool

@@ -71,7 +71,7 @@ func TestMissedAtTheEnd(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
 	_ = w.Write(&some[0])
-	_ = w.Missed(0) // nothing to say
+	_ = w.Missed(0) // writes nothing
 	_ = w.Missed(3)
 	_ = w.Missed(4)
 	if all, missed, err := read(&b); len(all) != 1 || missed != 7 || err != io.EOF {
@@ -79,7 +79,7 @@ func TestMissedAtTheEnd(t *testing.T) {
 	}
 }
 
-// A capture without datagrams is a capture; an empty file is not.
+// A capture without datagrams is valid; an empty file is not.
 func TestNothing(t *testing.T) {
 	if all, _, err := read(bytes.NewReader(written(t, nil))); len(all) != 0 || err != io.EOF {
 		t.Errorf("%d datagrams, %v", len(all), err)
@@ -202,8 +202,8 @@ func TestWriterAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Laws: reading arbitrary bytes ends, and what was read is the same after it was
-// written and read again.
+// Laws: reading arbitrary bytes ends, and the datagrams read are the same after writing and reading
+// them again.
 func FuzzReader(f *testing.F) {
 	whole := written(f, some)
 	f.Add(whole)

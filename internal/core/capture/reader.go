@@ -26,9 +26,9 @@ type Reader struct {
 // pieces: r should be buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// Next fills d with the next datagram, whose Data is valid until the next call. It returns
-// io.EOF at the end, ErrCut where the capture breaks off, and another error where it is
-// damaged. With an error only d.Missed counts: the datagrams missed after the last one.
+// Next fills d with the next datagram, whose Data is valid until the next call. It returns io.EOF
+// at the end, ErrCut where the capture breaks off, and another error where it is damaged. With an
+// error only d.Missed is valid: the datagrams missed after the last one.
 func (r *Reader) Next(d *Datagram) error {
 	*d = Datagram{}
 	err := r.begin()

@@ -3,8 +3,8 @@
 // names, and so do timers whose histograms differ in form. Package mapping makes the claimed
 // names; an adapter saves the catalogue.
 //
-// A name must be claimed on one machine: two machines that see the claims in different orders
-// would give the plain name to different kinds. So a sample's series is decided once, where it
+// A name must be claimed on one machine: two machines that see the claims in different orders would
+// give the plain name to different kinds. So a sample's series is decided once, where the sample
 // comes in.
 package catalogue
 
@@ -29,7 +29,7 @@ const DefaultMaxNames = 100_000
 // saved all the time.
 const seenStep = 3_600_000
 
-// Metric is one name and its owner: one kind under one base, for timers also one form.
+// Metric is one name and its owner: a kind under a base name, for timers also a form.
 type Metric struct {
 	Tenant   string
 	Name     string // the name of the series
@@ -80,8 +80,8 @@ type Report struct {
 	Owner   Metric // in a conflict, the owner of the name; in a collision, the metric that both share
 }
 
-// Catalogue holds the names of all tenants. It is safe for concurrent use. It is asked about
-// new contexts only.
+// Catalogue holds the names of all tenants. It is safe for concurrent use. Callers ask it only
+// about new contexts.
 type Catalogue struct {
 	maxNames int // for each tenant
 
@@ -113,9 +113,9 @@ type metric struct {
 	used int64 // Unix milliseconds of the last sample that this process knows of, some minutes behind
 }
 
-// owner identifies who can have a name: one kind, and for timers one form, under the name from
-// mapping. Buckets of two forms cannot be added, and a store begins anew at each change: two
-// forms under one name would erase each other.
+// owner identifies the owner of a name: the kind, the name from mapping, and for timers the form.
+// Two forms under one name would erase each other: their buckets cannot be added, and a store
+// begins anew at each change of form.
 type owner struct {
 	base    string
 	kind    series.Kind
@@ -193,8 +193,8 @@ func newMetric(now int64, name string, claim *Claim) *metric {
 	return m
 }
 
-// Peek returns what Resolve would return, and changes nothing. Only if a tenant has all its
-// names may the answers differ, since Resolve first gives unused ones back. known reports
+// Peek returns what Resolve would return, and changes nothing. The answers may differ only for a
+// tenant without room for another name, since Resolve first gives unused names back. known reports
 // whether the claim has the name already. Peek reports every time what Resolve reports once.
 // Without a finding, Owner is the name's owner, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
@@ -251,8 +251,8 @@ func (t *tenant) free(claim *Claim) string {
 	return name
 }
 
-// beside returns the next name to try for a claim that may not have name because of m. The
-// suffix says in what the two differ.
+// beside returns the next name to try for a claim that may not have name because of m. The suffix
+// says how the two differ.
 func beside(name string, m *metric, claim *Claim) string {
 	switch {
 	case !m.sharesBase(claim):
@@ -264,11 +264,11 @@ func beside(name string, m *metric, claim *Claim) string {
 	}
 }
 
-// blocked returns a metric that keeps a claim from having name, nil if there is none. Only
-// claims of one kind on one base share a name: a gauge that got the name x_gauge is not the
-// gauge that a client calls x_gauge. Timers of another form block the name once they were
-// claimed in this process. If not, they may be the form from before a change of configuration,
-// and the new form takes over the name.
+// blocked returns a metric that keeps a claim from having name, nil if there is none. Only claims
+// of one kind on one base share a name: a gauge that got the name x_gauge is not the gauge that a
+// client calls x_gauge. Timers of another form block the name if they were claimed in this process.
+// Otherwise they may have the form from before a change of configuration, and the new form takes
+// over the name.
 func (t *tenant) blocked(name string, claim *Claim) *metric {
 	for _, stored := range storedNames(name, claim.Buckets != "") {
 		if m := t.stored[stored]; m != nil && (!m.sharesBase(claim) || m.claimed && m.Buckets != claim.Buckets) {
@@ -278,16 +278,15 @@ func (t *tenant) blocked(name string, claim *Claim) *metric {
 	return nil
 }
 
-// unremembered returns the name of a claim beyond the bound on names. It depends on the claim
-// alone. The hash makes it unique: without memory, a shorter name might be another claim's,
-// too.
+// unremembered returns the name of a claim beyond the bound on names. The name depends on the claim
+// alone. The hash makes it unique: nothing remembers which shorter names other claims have.
 func unremembered(claim *Claim) string {
 	hash := xxhash.Sum64String(claim.Name + "\x00" + claim.Buckets)
 	return fmt.Sprintf("%s_%s_%08x", claim.Name, claim.Kind, uint32(hash))
 }
 
-// storedNames returns the names under which a metric is stored: a timer with classic buckets
-// takes three more, and Prometheus' clients know all of it by the plain name.
+// storedNames returns the names under which a metric is stored: a timer with classic buckets takes
+// three more names, and Prometheus' clients know the timer by the plain name.
 func storedNames(name string, classic bool) []string {
 	if !classic {
 		return []string{name}
@@ -362,7 +361,7 @@ func (t *tenant) disown(m *metric) {
 }
 
 // owned returns the metric of an owner, nil if it has none. Nearly all owners have the name that
-// they claimed, and need no memory besides.
+// they claimed, and need no entry in aside.
 func (t *tenant) owned(by owner) *metric {
 	if m := t.metric(by.base); m != nil && m.owned && m.owner() == by {
 		return m
@@ -466,8 +465,8 @@ func (c *Catalogue) Load(metrics []Metric) (refused int) {
 		}
 		m := &metric{Metric: saved}
 		t.put(m)
-		// The buckets of a timer that was classic once may be unknown: then it belongs to the
-		// form that comes first.
+		// The buckets of a timer that was classic once may be unknown: then the timer belongs to
+		// the first form that claims it.
 		if !m.Classic || m.Buckets != "" {
 			t.own(m)
 		}

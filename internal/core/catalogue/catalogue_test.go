@@ -33,7 +33,7 @@ func claim(words string, raw ...string) *Claim {
 	return c
 }
 
-// The table of docs/names.md and what follows from it.
+// The table of docs/names.md and its consequences.
 func TestKindsUnderOneName(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -92,7 +92,7 @@ func TestKindsUnderOneName(t *testing.T) {
 	}
 }
 
-// Peek reports every time, even what Resolve reported before, and leaves no trace.
+// Peek reports every time, even after Resolve has reported once, and changes nothing.
 func TestPeek(t *testing.T) {
 	cat := New(2)
 	peek := func(words string, raw ...string) string {

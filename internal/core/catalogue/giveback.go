@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// keptBriefly is how long a name keeps its owner after the last sample, until KeepFor sets
-// another time: longer than a series of any kind lives by default.
+// keptBriefly is how long a name keeps its owner after the last sample, until KeepFor sets another
+// time. By default no series of any kind lives longer.
 const keptBriefly = 2 * time.Hour
 
 // TouchedEvery is how far Touch may lag behind the last sample of a name: a series that never
@@ -17,8 +17,8 @@ const keptBriefly = 2 * time.Hour
 const TouchedEvery = 20 * time.Minute
 
 const (
-	// givingBack is the share of a tenant's names that one search gives back, as a divisor: the
-	// names that come next then need no search.
+	// givingBack is the share of a tenant's names that one search gives back, as a divisor: 10 is a
+	// tenth. The next new names then need no search.
 	givingBack = 10
 
 	// searchEvery is the least time between two searches of a full tenant's names, in
@@ -26,17 +26,17 @@ const (
 	searchEvery = 10_000
 )
 
-// KeepFor sets how long a name keeps its owner after the last sample, at least. It depends on
-// the kind: by then no series of the name is measured, remembered or repeated. kept is called
-// with the catalogue locked.
+// KeepFor sets the least time that a name keeps its owner after the last sample, by kind. After
+// that time no series of the name may be measured, remembered or repeated. kept is called with the
+// catalogue locked.
 func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept = kept
 }
 
-// makeRoom gives back names of a full tenant, and reports whether it has room then. It gives
-// back names that have been unused for longer than they were in use, shortest use first. So
+// makeRoom gives back names of a full tenant, and reports whether the tenant then has room. It
+// gives back names that have been unused for longer than they were in use, shortest use first. So
 // names of a flood go soon, and names that are used now and then stay.
 //
 // The samples of such a name stay stored, and another kind that claims the name later is stored
@@ -65,14 +65,14 @@ func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
 	return t.names < c.maxNames
 }
 
-// idle returns how long a name has been unused, in milliseconds, as far as this process can
-// know: use before it began is saved only to the hour.
+// idle returns how long a name has been unused, in milliseconds, as far as this process can know:
+// the file has earlier use only to the hour.
 func (c *Catalogue) idle(m *metric, now int64) int64 {
 	return now - max(m.LastSeen, m.used, c.began)
 }
 
-// life returns how long a name was in use, from its first sample to its last, in milliseconds.
-// A metric from before Metric.First counts as old.
+// life returns how long a name was in use, from its first sample to its last, in milliseconds. A
+// metric saved before Metric.First existed counts as old.
 func (m *metric) life() int64 { return max(m.LastSeen, m.used) - m.First }
 
 // use notes that a name is in use, by a clock that may go back.
@@ -91,8 +91,8 @@ func (c *Catalogue) begin(now int64) {
 // savedName is the key under which a metric is saved.
 type savedName struct{ tenant, name string }
 
-// Gone returns the metrics that were given back since the last call, with only Tenant and Name
-// set. Remove the saved ones before saving those of Dirty. A caller that cannot remove them
+// Gone returns the metrics that were given back since the last call, with only Tenant and Name set.
+// Remove them from the file before saving the metrics of Dirty. A caller that cannot remove them
 // hands them back by MarkGone.
 func (c *Catalogue) Gone() (gone []Metric) {
 	c.mu.Lock()

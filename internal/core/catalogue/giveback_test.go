@@ -57,7 +57,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 			name, _ := c.Resolve(now, claim(words))
 			return name
 		}
-		// In use every five days for half a year, like a report, and once more this morning.
+		// A name used every five days for half a year, like a report, and once more this morning.
 		for day := int64(180); day >= 0; day -= 5 {
 			resolve(start-day*dayMillis-6*hourMillis, "counter report")
 		}
@@ -132,7 +132,7 @@ func TestWhatIsGivenBack(t *testing.T) {
 		if given := report.Finding != Full; given != c.given || given && cat.GivenBack() != 1 {
 			t.Errorf("%s: given back: %v, want %v", c.why, given, c.given)
 		}
-		// The name now belongs to another kind, and must be saved so.
+		// The name now belongs to another kind, and the file must say so.
 		if file.flush(cat); c.given && (len(file) != 1 || file["x"].Kind != series.Gauge) {
 			t.Errorf("%s: saved %+v", c.why, file)
 		}

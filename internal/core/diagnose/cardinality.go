@@ -28,7 +28,7 @@ const (
 	// A label with fewer values is not named.
 	manyValues = 1_000
 
-	// Samples over a limit, a second: there should be none.
+	// Samples per second over a limit: there should be none.
 	overUsual = 1
 	overBad   = 50
 )
@@ -57,7 +57,7 @@ func cardinality(m *moment) finding {
 	f.Score = max(ramp(over, overUsual, overBad), newMost*ramp(begun, newUsual, newBad))
 	newest := m.flood()
 	if newest != nil {
-		begun = max(begun, newest.rate) // no scrape may have come while the record was made
+		begun = max(begun, newest.rate) // perhaps no scrape came while the record was made
 		f.Score = max(f.Score, ramp(newest.rate, newUsual, newBad))
 	} else {
 		newest = m.mostNew()
@@ -198,7 +198,8 @@ func (m *moment) mostNew() (most *grown) {
 	return nil
 }
 
-// overLimits names who is over a limit of DogStatsD, and adds the evidence.
+// overLimits names the first metric over a limit of DogStatsD, with its label and sender, and adds
+// the evidence for all.
 func (m *moment) overLimits(f *finding) (who string) {
 	for i := range m.tops[:min(maxTenants, len(m.tops))] {
 		t := &m.tops[i]

@@ -45,8 +45,8 @@ type Evidence struct {
 	Stack   []string `json:"stack,omitempty"` // innermost first
 }
 
-// finding is the result of a look for one cause. Its field fine says what was checked, with
-// figures. With a low score nothing else is shown.
+// finding is the result of checking for one cause. Its field fine says what was checked, with
+// figures. For a low score only fine is shown.
 type finding struct {
 	Cause
 	fine string

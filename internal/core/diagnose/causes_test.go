@@ -33,12 +33,12 @@ func healthy() *moment {
 	}
 }
 
-// cpu returns a stack with so many seconds of processor time.
+// cpu returns a stack with this many seconds of processor time.
 func cpu(seconds float64, calls ...string) sampled {
 	return sampled{stack: calls, count: 100 * seconds, value: 1e9 * seconds}
 }
 
-// times returns a stack that took each so long, n times.
+// times returns a stack that occurred n times, for the duration each.
 func times(n int, each time.Duration, calls ...string) sampled {
 	return sampled{stack: calls, count: float64(n), value: float64(n) * float64(each)}
 }
@@ -98,7 +98,7 @@ const (
 	fine    = 0
 )
 
-// What each cause looks like, and what merely looks like it.
+// Records of each cause, and records that only resemble them.
 func TestCauses(t *testing.T) {
 	growth := []string{"runtime.copystack", "runtime.newstack", "runtime.morestack", "main.leaf", "main.deep"}
 	held := []string{"sync.(*Mutex).Lock", ourModule + "internal/role/x.(*X).Push"}
@@ -114,7 +114,7 @@ func TestCauses(t *testing.T) {
 		look  func(*moment) finding
 		m     *moment
 		want  int
-		title string // a part of it
+		title string // a part of the title
 	}{
 		{"a store that cannot be opened", stores, changed(func(m *moment) {
 			m.end = text(t,

@@ -6,9 +6,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// CPU throttling: a cgroup has used up its quota, and the kernel stops all of its threads until
-// the next period, usually of 100 ms. Few but long stops hardly show in how long goroutines wait,
-// since most run while there is quota.
+// CPU throttling: a cgroup has used up its quota, and the kernel stops all of its threads until the
+// next period, usually of 100 ms. A few long stops hardly show in the waits of goroutines, since
+// most goroutines run while there is quota.
 const (
 	// The share of active periods in which the quota was used up. Short bursts use it up in a
 	// healthy process too.

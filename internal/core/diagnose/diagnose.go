@@ -60,7 +60,7 @@ type Summary struct {
 	Cores      float64   `json:"cores_used"` // processors that the process kept busy
 }
 
-// looks has the look for each cause.
+// looks has the check for each cause.
 var looks = []func(*moment) finding{
 	cpuThrottling,
 	cardinality,

@@ -2,8 +2,8 @@ package diagnose
 
 import "fmt"
 
-// Garbage: whatever is allocated must be marked and swept. A goroutine that allocates faster than
-// the collector works has to assist it, in the middle of its own work.
+// Garbage: the collector must mark and sweep all that is allocated. A goroutine that allocates
+// faster than the collector works has to assist it, in the middle of its own work.
 const (
 	// Usual servers spend up to a quarter of their time on collection and allocation together;
 	// above a half they do little else.

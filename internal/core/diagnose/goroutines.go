@@ -26,7 +26,7 @@ func goroutines(m *moment) finding {
 	now := m.Runtime["/sched/goroutines:goroutines"]
 	total := max(now.Begin, now.End, m.goroutines.total())
 	counted := m.goroutines.sum(func(s stack) bool { return !waitsOtherwise(s) })
-	if now.End > now.Begin && m.goroutines.total() > 0 { // assume that the new ones are like those that were there
+	if now.End > now.Begin && m.goroutines.total() > 0 { // assume that new goroutines resemble the earlier ones
 		counted *= max(1, now.End/m.goroutines.total())
 	}
 	begun := m.perSecond("/sched/goroutines-created:goroutines")

@@ -13,16 +13,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Growth: new series keep coming, though no limit is reached yet. The score depends on where that
-// leads.
+// Growth: new series keep coming, though no limit is reached yet. The score depends on how much of
+// the remaining room they will take.
 const (
 	// steadyUsual is a harmless number of new series a second: 54,000 in three hours.
 	steadyUsual = 5
 
 	// During a start and a deploy all series are new, until each target was scraped once. If each
-	// series has a label value or a name that no other has, it is no deploy, and 30 s suffice to
-	// tell. Otherwise it takes four minutes, after which a deploy is over. A tenant that began
-	// less than two minutes ago is still starting.
+	// series has a label value or a name that no other has, this is no deploy, and 30 s suffice to
+	// tell. Otherwise it takes four minutes, after which a deploy is over. A tenant that began less
+	// than two minutes ago is still starting.
 	startSeconds = 120
 	ownSteps     = 3
 
@@ -34,7 +34,7 @@ const (
 	// minuteSteps is the shortest time over which values of labels and names are counted.
 	minuteSteps = 60 / growth.Step
 
-	// oneMetricShare is the part of the new series that a metric must have to be named for them.
+	// A metric is named as the origin of the new series if it has at least oneMetricShare of them.
 	oneMetricShare = 0.5
 
 	// headSeconds is how long a series stays in memory after its last sample, at most: three
@@ -68,7 +68,8 @@ type grown struct {
 // seconds returns how long the series have grown like this.
 func (g *grown) seconds() float64 { return float64(g.steps * growth.Step) }
 
-// grows reports whether new series came in each of the last windows, of each steps.
+// grows reports whether new series came in each of the last windows. The parameter each is the
+// length of a window in steps.
 func grows(t *record.GrowingTenant, windows, each int) (g grown, does bool) {
 	steps := windows * each
 	last := recent(t.New, steps)
@@ -83,7 +84,7 @@ func grows(t *record.GrowingTenant, windows, each int) (g grown, does bool) {
 	return newGrown(t, steps), true
 }
 
-// growsInBursts reports whether new series came in each window of all the time that is kept,
+// growsInBursts reports whether new series came in each window of the whole time that is kept,
 // however they are spread within a window. Windows overlap.
 func growsInBursts(t *record.GrowingTenant) (g grown, does bool) {
 	last := recent(t.New, growth.Steps)
@@ -319,7 +320,7 @@ func busiest(t *record.GrowingTenant, steps int) (most *growth.Metric) {
 }
 
 // sentBy names the sender of most new series of a metric. For DogStatsD that is the sender of the
-// newest.
+// newest series.
 func (m *moment) sentBy(tenant string, of *growth.Metric) string {
 	if len(of.Senders) > 0 {
 		return clip(of.Senders[0])

@@ -26,7 +26,8 @@ type newSeries struct {
 
 const process = 1_700_000_000 // Unix seconds of its start
 
-// grownUntil feeds a tracker what begins in each second of a process, and reads it at the end.
+// grownUntil feeds a tracker the series that begin in each second of a process, and reads it at the
+// end.
 func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) (m *moment) {
 	t.Helper()
 	grow(t, end, begins, func(second int64, read func() *moment) {
@@ -37,7 +38,8 @@ func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) 
 	return m
 }
 
-// grow feeds a tracker what begins in each second. Before each second, look may read it.
+// grow feeds a tracker the series that begin in each second. Before each second, look may read the
+// tracker.
 func grow(t *testing.T, end int64, begins func(second int64) []newSeries,
 	look func(second int64, read func() *moment)) {
 	t.Helper()
@@ -299,8 +301,8 @@ func TestFloodOfRequests(t *testing.T) {
 	}
 }
 
-// inputs are the ways in for series: how often series come, to which store, and the time within
-// which a flood must be found, which takes two scrapes.
+// inputs are the ways by which series come in: how often, to which store, and how soon a flood must
+// be found, which takes two scrapes.
 var inputs = []struct {
 	name   string
 	store  string
@@ -326,7 +328,7 @@ func TestFlood(t *testing.T) {
 			"names":       {metric: "request_", label: "__name__"},
 		} {
 			if name != "a label" && in.every != 1 && in.every != 60 {
-				continue // they differ only in what is counted
+				continue // these floods differ only in the values counted
 			}
 			begins := func(second int64) []newSeries {
 				at := second - began - in.every - second/in.every%2*min(3, in.every-1)

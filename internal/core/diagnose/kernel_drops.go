@@ -25,8 +25,8 @@ const (
 	// usualBuffer is the default of dogstatsd.receive_buffer, in bytes.
 	usualBuffer = 4 << 20
 
-	// datagramCharge is what the kernel charges for a short datagram, in bytes, against twice the
-	// requested buffer.
+	// datagramCharge is the number of bytes that the kernel charges for a short datagram, against
+	// twice the requested buffer.
 	datagramCharge = 832
 )
 

@@ -11,9 +11,9 @@ import (
 // seconds a second, is how many wait on average.
 const (
 	waitUsual = 0.3 // goroutines that wait at any time; many short waits
-	waitBad   = 3   // several that only wait
+	waitBad   = 3   // several goroutines that do nothing but wait
 
-	// Few waiters in a single snapshot are chance. From this many on the snapshot counts half.
+	// A few waiters in a single snapshot are chance. From this number on, the snapshot counts half.
 	manyStanding = 6
 
 	// runtime.lock2 is the runtime's own lock. Its waiters spin, which takes processor time.

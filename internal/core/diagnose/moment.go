@@ -62,8 +62,8 @@ func readMoment(f *record.File) *moment {
 	return m
 }
 
-// part reads one file. A third-party decoder may panic on malicious input: such a file cannot be
-// read, either.
+// part reads one file. A third-party decoder may panic on malicious input: such a file counts as
+// unreadable.
 func (m *moment) part(name string, most int64, decode func([]byte) error) {
 	defer func() {
 		if broken := recover(); broken != nil {

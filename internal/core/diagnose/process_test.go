@@ -70,7 +70,7 @@ func (g *guarded) hold(held chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(held)
-	for range 2000 { // during which the other goroutine comes and waits
+	for range 2000 { // meanwhile the other goroutine comes and waits
 		g.sum = sha256.Sum256(g.sum[:])
 		runtime.Gosched()
 	}
@@ -126,11 +126,11 @@ func TestTrace(t *testing.T) {
 	if got := first(found.syscalls, files); !strings.Contains(got, "writeToSlowPipe") {
 		t.Errorf("writer to the file: %q", got)
 	}
-	// One writes and one reads.
+	// One goroutine writes and one reads.
 	if spent := found.syscalls.sum(isFile) / 1e9; spent <= 0 || spent > written.Seconds()*2.5 {
 		t.Errorf("%v s in system calls on a file that took %v", spent, written)
 	}
-	// Each round has one goroutine that holds and one that waits.
+	// Each round has one goroutine that holds the lock and one that waits.
 	if began := found.created.sum(func(s stack) bool {
 		return s.in(ourModule+"internal/core/diagnose.TestTrace", "sync.(*WaitGroup).Go")
 	}); began < 40 {

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// Queries take the processors, or there are more queries than turns, so that they wait for each
-// other. Usually dashboards send them.
+// Queries take the processors, or more queries come than may run at once, and wait for each other.
+// Usually dashboards send them.
 const (
 	// The part of the processors that queries take. It does not matter while processors are free.
 	queriesUsual = 0.20
@@ -35,7 +35,7 @@ const (
 	queriesListed = 5
 )
 
-// askedQuery has the cost of a query, whatever values are in it.
+// askedQuery is a query, whatever values are in it, and its cost.
 type askedQuery struct {
 	querycost.Row
 	cores float64 // processors that it keeps busy, from cpu.pprof
@@ -125,7 +125,7 @@ func (m *moment) waitingQueries() (all float64, tenants map[string]float64) {
 	return math.Max(all, m.grownBy("freshet_query_wait_seconds")/m.seconds), tenants
 }
 
-// title describes on a line whose query it is, what it asks for and what it costs.
+// title describes a query in one line: its tenant, its text, its sender and its cost.
 func (q *askedQuery) title() string {
 	const most = 120 // bytes of the query
 	text := q.Query

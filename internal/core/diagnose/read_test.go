@@ -232,8 +232,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A gigabyte of zeros is a megabyte in a zip, and a kilobyte in a profile in a zip. It is not
-// unpacked.
+// A gigabyte of zeros is a megabyte in a zip, and a kilobyte in a profile in a zip. Such a file is
+// not unpacked.
 func TestBombs(t *testing.T) {
 	zeros := make([]byte, maxText+1)
 	var packed bytes.Buffer

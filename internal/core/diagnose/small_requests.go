@@ -19,7 +19,7 @@ const (
 	// fewRequests a second of a fleet of equal senders cost next to nothing.
 	fewRequests = 20
 
-	// What larger requests would save, as a part of all processors.
+	// The saving by larger requests, as a part of all processors.
 	savedUsual = 0.10
 	savedBad   = 0.30
 
@@ -33,10 +33,10 @@ const (
 	otelBatch       = 8192
 )
 
-// smallSenders are the senders of small requests of one tenant, input and user agent, and what
-// larger requests would save. They add up: in a large fleet each may send few.
+// smallSenders are the senders of small requests of one tenant, input and user agent, and the
+// saving by larger requests. They are summed: in a large fleet each sender may send few requests.
 type smallSenders struct {
-	record.Sent     // of all; From is the one with most requests
+	record.Sent     // of all; From is the sender with most requests
 	number      int // of senders
 	most        float64
 	larger      float64 // requests a second that would suffice

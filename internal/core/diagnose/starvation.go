@@ -21,7 +21,8 @@ const (
 	// not get them.
 	ownPart = 0.70
 
-	// Other processes may be gone in a moment, and are not ours to fix.
+	// The highest score if other processes have the processors: they may be gone in a moment, and
+	// are not ours to fix.
 	othersMost = 0.70
 )
 
@@ -39,8 +40,8 @@ func starvation(m *moment) finding {
 		"%.2g queued per processor; %s of %d processors was used",
 		seconds(latency.P99), seconds(latencyUsual), queue, percent(used), m.GOMAXPROCS)}
 	f.Name = Starvation
-	// Both are needed: long waits of a few mean that the machine paused for a moment, and a long
-	// queue that moves is a load that fits.
+	// Both are needed: long waits of a few goroutines mean that the machine paused for a moment,
+	// and a long queue with short waits is a load that fits.
 	f.Score = math.Sqrt(ramp(latency.P99, latencyUsual, latencyBad) * ramp(queue, queueUsual, queueBad))
 	f.Because = fmt.Sprintf("one goroutine in 100 waited %s for a processor (score 0 up to %s, 1 from %s), "+
 		"and %.2g queued per processor (%.2g to %.2g); both are needed",

@@ -31,7 +31,7 @@ func load(n int) (packets [][]byte, metrics int) {
 			b = fmt.Appendf(b, "|#env:prod,region:eu-1,instance:i-%03d,status:2%02d\n", c, c%7)
 			metrics++
 		}
-		packets = append(packets, slices.Grow(b, slack)) // as a receiver's memory goes on
+		packets = append(packets, slices.Grow(b, slack)) // a receiver's memory also continues after the datagram
 	}
 	return packets, metrics
 }

@@ -17,7 +17,7 @@ import (
 // The client and the parser are in two modules, each with its own code for the protocol. These
 // tests check that the parser reads what a caller of the client meant.
 
-// server keeps what clients send to a Unix datagram socket.
+// server keeps the packets that clients send to a Unix datagram socket.
 type server struct {
 	address string
 	conn    *net.UnixConn
@@ -34,7 +34,8 @@ func listen(f *testing.F) *server {
 	return &server{path, conn}
 }
 
-// take returns what arrived since the last call. A closed client has nothing under way.
+// take returns the packets that arrived since the last call. Once a client is closed, all of its
+// packets have arrived.
 func (s *server) take(t *testing.T) (packets []string) {
 	t.Helper()
 	const end = "end"
@@ -91,7 +92,7 @@ func FuzzClientMetrics(f *testing.F) {
 		c, err := client.NewWithOptions(server.address,
 			client.Options{Prefix: prefix, Tags: []string{"all:x"}, NoTelemetry: true, FlushInterval: time.Hour})
 		if err != nil {
-			return // the prefix is none
+			return // the prefix is invalid
 		}
 		k := kindLetters[kindByte%kinds]
 		switch k {
@@ -153,7 +154,7 @@ func FuzzClientMetrics(f *testing.F) {
 	})
 }
 
-// meant returns what becomes of a string.
+// meant returns s with each bad byte replaced by an underscore, as the server should read it.
 func meant(s, bad string) string {
 	var b []byte
 	for i := range len(s) {
@@ -194,7 +195,7 @@ func metricsIn(t *testing.T, packets []string) (lines []string) {
 	return lines
 }
 
-// The same for events and checks.
+// FuzzClientEvents is FuzzClientMetrics for events and checks.
 func FuzzClientEvents(f *testing.F) {
 	server := listen(f)
 	f.Add(false, "title", "text", "host", "key", "source", "tag", "message", int64(5))
@@ -253,7 +254,7 @@ func FuzzClientEvents(f *testing.F) {
 			want = fmt.Sprintf("%d %q %d %d %q %q %q", dogstatsd.CheckLine, meant(title, ":|\r\n"), 1, max(unix, 0), field(host),
 				tags, strings.ReplaceAll(text, `m\:`, "m:"))
 		} else {
-			// A text with `\n` in it is taken for a line break.
+			// The server reads `\n` in a text as a line break.
 			meantText := func(s string) string { return dogstatsd.Unescape([]byte(breaks.Replace(s))) }
 			got = fmt.Sprintf("%d %q %q %d %q %q %q %q", next, dogstatsd.Unescape(e.Title), dogstatsd.Unescape(e.Text), e.Time,
 				e.Host, e.Key, e.Source, e.Tags)

@@ -21,8 +21,8 @@
 //	reason.go       why a line is malformed
 package dogstatsd
 
-// MaxTime is the latest second that a line may have, in the year 2255: its nanoseconds still fit
-// an int64. Milliseconds written instead of seconds are beyond it for every date since April
+// MaxTime is the latest second that a line may have, in the year 2255: its nanoseconds still fit an
+// int64. Milliseconds written instead of seconds are beyond MaxTime for every date since April
 // 1970.
 const MaxTime = 9_000_000_000
 

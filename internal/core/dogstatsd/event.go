@@ -58,8 +58,8 @@ func (p *Parser) parseEvent(b []byte) Reason {
 const expectedBrace = "'}:' before the title"
 
 // parseEventField reads one optional field and returns which one it was. An invalid field is
-// counted and skipped without the event, since an event without its priority is still worth
-// keeping. The last valid one of a kind wins.
+// counted and skipped, but the event is kept: an event without its priority is still useful. The
+// last valid one of a kind wins.
 func (p *Parser) parseEventField(field []byte) part {
 	e := &p.Event
 	key, value := cutField(field)

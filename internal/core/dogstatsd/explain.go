@@ -89,7 +89,8 @@ func (x *explainer) replace(name string) {
 	}
 }
 
-// at returns where a piece of the line begins. Both capacities end where the line's memory ends.
+// at returns where a piece of the line begins. It compares capacities, since both end where the
+// line's memory ends.
 func (x *explainer) at(piece []byte) int { return cap(x.line) - cap(piece) }
 
 // upTo returns the index of the first c at or after from, or the line's length.
@@ -273,8 +274,8 @@ var partTexts = [...]struct{ name, meaning string }{
 	badAlertPart:    {"alert", ""},
 }
 
-// field explains one optional field, given which part the parser read. The last of one name
-// counts.
+// field explains one optional field, given which part the parser read. Of several fields of one
+// name the last counts.
 func (x *explainer) field(of part, from, to int) {
 	field, name := x.line[from:to], partTexts[of].name
 	switch {

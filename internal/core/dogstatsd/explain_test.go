@@ -192,7 +192,7 @@ func checkFields(t *testing.T, line []byte, e *Explanation) {
 	}
 }
 
-// spans returns the bytes of the counting fields of one name.
+// spans returns the bytes of the fields of one name that count.
 func (e *Explanation) spans(line []byte, name string) (all [][]byte) {
 	for _, f := range e.Fields {
 		if f.Name == name && !f.Ignored {

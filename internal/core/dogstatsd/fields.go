@@ -64,9 +64,9 @@ func (p *Parser) parseOrigin(o *Origin, field []byte) part {
 	return of
 }
 
-// MinRate is the smallest sampling rate: a value stands for at most a billion, more than any
-// client leaves out. Without this bound one line could take a counter beyond the whole numbers
-// that a float64 holds.
+// MinRate is the smallest sampling rate: a value then stands for at most a billion, which is more
+// than any client samples away. Without this bound one line could take a counter beyond the whole
+// numbers that a float64 holds.
 const MinRate = 1e-9
 
 // parseRate reads |@. Gauges and sets are not sampled, so their rate is ignored without a check.
@@ -105,7 +105,7 @@ func (p *Parser) parseTimestamp(m *Metric, field []byte) Reason {
 	return wellFormed
 }
 
-// expectedTime ends with MaxTime.
+// expectedTime describes a valid time. Its last number is MaxTime.
 const expectedTime = "whole Unix seconds, 1 to 9000000000"
 
 // hasExemplar reports whether a field is an exemplar. Only measurements have exemplars; in other
@@ -173,8 +173,7 @@ func (o *Origin) parseLocal(list []byte) {
 	}
 }
 
-// cut splits b at the first sep, which belongs to neither part; more reports whether there was
-// one.
+// cut splits b at the first sep, which belongs to neither part; more reports whether b has a sep.
 func cut(b []byte, sep byte) (head, rest []byte, more bool) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:], true

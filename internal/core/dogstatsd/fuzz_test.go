@@ -239,7 +239,7 @@ func FuzzMarks(f *testing.F) {
 			return
 		}
 		var p Parser
-		for range 2 { // the second time the marks of the first are in the way
+		for range 2 { // the second round must overwrite the marks of the first
 			p.Reset(followed(packet, "|:\n"))
 			want := make([]marks, len(packet)/blockSize+2)
 			for i, c := range packet {

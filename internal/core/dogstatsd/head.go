@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// parseHead reads name:value|type of a line in the form of nearly all lines: one number that
-// parsePlain reads, or a set's value, and all within 64 bytes. It returns where the type ends, or
-// 0 for any other line, right or wrong, which parseLine then reads.
+// parseHead reads name:value|type of a line in the usual form: one number that parsePlain reads, or
+// a set's value, all within 64 bytes. It returns where the type ends. For any other line,
+// well-formed or not, it returns 0, and parseLine reads the line.
 func (p *Parser) parseHead(m *Metric) int {
 	if !marking {
 		return 0
@@ -84,11 +84,11 @@ func (p *Parser) endFrom(at int) int {
 	return at + bits.TrailingZeros64(ends)
 }
 
-// parsePlain reads the number in the first n bytes of b, before a '|': up to 8 digits and, after
-// a point, up to 7 more. It returns false for everything else, right or wrong. It reads both
-// parts whether they are there or not: their lengths differ from line to line, and a mispredicted
-// branch takes longer. The mantissa is below 2^53 and so exact, as is the power of ten, so the
-// one division rounds correctly.
+// parsePlain reads the number in the first n bytes of b, before a '|': up to 8 digits and, after a
+// point, up to 7 more. It returns false for everything else, well-formed or not. It always reads
+// both parts, present or not: their lengths differ from line to line, and a mispredicted branch
+// takes longer. The mantissa is below 2^53 and so exact, as is the power of ten, so the one
+// division rounds correctly.
 func parsePlain(b *[24]byte, n int) (float64, bool) {
 	whole := binary.LittleEndian.Uint64(b[:]) ^ zeros
 	digits := uint(bits.TrailingZeros64(notDigits(whole))) / 8
@@ -112,7 +112,8 @@ var shift = [16]uint64{1, 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 // whose bytes are values of digits.
 const zeros = 0x3030303030303030
 
-// notDigits has the highest bit of the first byte above 9 set, and is 0 without such a byte.
+// notDigits returns a number with the highest bit of the first byte above 9 set, or 0 if no byte is
+// above 9.
 func notDigits(w uint64) uint64 {
 	return (w + 0x7676767676767676 | w) & 0x8080808080808080
 }

@@ -1,7 +1,7 @@
 package dogstatsd
 
-// slack is the memory after a datagram that is read with it: the rest of its last block and one
-// more.
+// slack is how many bytes after a datagram may be read with it: the rest of its last block and one
+// more block.
 const slack = 2 * blockSize
 
 // InPlace reports whether Reset reads a datagram in place. Otherwise it copies it, and Metrics

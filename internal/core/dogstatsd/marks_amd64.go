@@ -1,6 +1,6 @@
 package dogstatsd
 
-// marking: lines are read by their marks.
+// marking means that lines are read by their marks.
 const marking = true
 
 // markBlocks sets dst[i] to the marks of block i of b, whose length is a positive multiple of

@@ -14,8 +14,8 @@ var pow10 = [...]float64{
 }
 
 // parseNumber reads a decimal number with an optional point and exponent, and returns the nearest
-// float64, bit for bit like strconv.ParseFloat. It refuses the hexadecimal numbers and
-// underscores of Go: no client writes them, and other servers read something else.
+// float64, bit for bit like strconv.ParseFloat. It refuses the hexadecimal numbers and underscores
+// of Go: no client writes them, and other servers read them differently.
 func parseNumber(b []byte) (float64, Reason) {
 	if v, ok := parseShort(b); ok {
 		return v, wellFormed
@@ -35,8 +35,8 @@ func parseNumber(b []byte) (float64, Reason) {
 	return v, wellFormed
 }
 
-// parseShort reads numbers of up to 19 bytes without an exponent, as clients send nearly always.
-// It returns false for everything else, right or wrong. A mantissa of up to 2^53 and a power of
+// parseShort reads numbers of up to 19 bytes without an exponent, as clients send nearly always. It
+// returns false for everything else, well-formed or not. A mantissa of up to 2^53 and a power of
 // ten of up to 10^22 are exact, so the one division rounds correctly.
 func parseShort(b []byte) (float64, bool) {
 	if len(b) == 0 || len(b) > 19 { // 19 digits do not overflow a uint64

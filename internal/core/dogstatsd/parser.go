@@ -5,12 +5,12 @@ import (
 	"iter"
 )
 
-// Parser reads the lines of one datagram after another. The zero value is ready for Reset. It
-// does not allocate, except to grow its buffers: marks to a quarter of the largest datagram,
-// the copy to its length, and Metric.Values to the longest packed line: at most 8 bytes for
-// every 2 bytes of the line. Metrics grows the Values of the caller's metrics; a malformed line
-// may grow those of the metric behind the last. A caller that holds many metrics should drop
-// long Values.
+// Parser reads the lines of one datagram after another. The zero value is ready for Reset. It does
+// not allocate, except to grow its buffers: marks to a quarter of the largest datagram, the copy to
+// its length, and Metric.Values to the longest packed line: at most 8 bytes for every 2 bytes of
+// the line. Metrics grows the Values of the caller's metrics; a malformed line may grow the Values
+// of the metric after the last one that was read. A caller that holds many metrics should drop long
+// Values.
 //
 // A Parser belongs to one goroutine. What Next filled is valid until the next call of Next or
 // Reset, or until the datagram's memory is reused.
@@ -53,9 +53,9 @@ func (p *Parser) Reset(packet []byte) {
 func (p *Parser) Next() Line { return p.next(&p.Metric) }
 
 // Metrics reads lines of metrics into dst, until dst is full or there is another kind of line. It
-// returns how many it read and what comes next: MetricLine if there may be more. A caller with
-// many lines at hand can then fetch all that it needs from memory at once. Lines of several
-// datagrams can be held together as long as the datagrams' memory is: see InPlace.
+// returns how many it read and what comes next: MetricLine if there may be more. A caller with many
+// lines at hand can then fetch from memory, all at once, the data that the lines need. It may hold
+// lines of several datagrams as long as it holds the datagrams' memory: see InPlace.
 func (p *Parser) Metrics(dst []Metric) (n int, next Line) {
 	for n < len(dst) {
 		if next = p.next(&dst[n]); next != MetricLine {
@@ -99,7 +99,7 @@ func (p *Parser) LastFault() (line []byte, why Reason) {
 	return line[bytes.LastIndexByte(line, '\n')+1:], p.fault
 }
 
-// Lines walks the lines of a datagram in the Parser's way.
+// Lines yields the lines of a datagram, split as the Parser splits them.
 func Lines(packet []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for len(packet) > 0 {
@@ -191,9 +191,9 @@ func parseType(b []byte) Type {
 	return 0
 }
 
-// parseValues reads value[:value]. It skips empty parts, as the Agent does; if there are only
-// empty parts, the line has no value. One value that is not a number costs the line: the meaning
-// of the others is unknown.
+// parseValues reads value[:value]. It skips empty parts, as the Agent does; if there are only empty
+// parts, the line has no value. One value that is not a number makes the whole line malformed,
+// since the meaning of the other values is then unknown.
 func (p *Parser) parseValues(m *Metric, raw []byte) Reason {
 	if v, ok := parseShort(raw); ok { // one short value, as nearly always: no search for ':'
 		m.Values = append(m.Values, v)

@@ -134,8 +134,8 @@ func TestMetricLine(t *testing.T) {
 	})
 }
 
-// With some name length, each field of a line is where one block's marks end and the next's
-// begin.
+// The length of the name varies, so that each field of a line comes to lie across the end of a
+// block of marks.
 func TestLengths(t *testing.T) {
 	for n := range 3 * blockSize {
 		name, tags := strings.Repeat("n", n+1), strings.Repeat("t", n+1)
@@ -417,7 +417,7 @@ func TestLines(t *testing.T) {
 	})
 }
 
-// The counters last as long as the parser, not as a datagram.
+// The counters belong to the parser: Reset does not clear them.
 func TestCountersOutliveReset(t *testing.T) {
 	var p Parser
 	for range 3 {

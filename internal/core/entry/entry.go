@@ -1,7 +1,7 @@
 // Package entry is one entry of a group's log: what a leader proposes, and what each member of the
-// group applies in the same order. An entry has all that its outcome depends on beside the state from
-// earlier entries: times, settings, limits. Applying one asks no clock and no configuration. Indexes,
-// terms and the log itself are in core/replica. Layout:
+// group applies in the same order. The outcome of an entry depends only on the entry, with its
+// times, settings and limits, and on the state from earlier entries. Applying an entry reads no
+// clock and no configuration. Indexes, terms and the log itself are in core/replica. Layout:
 // docs/format/entry.md.
 package entry
 
@@ -40,13 +40,13 @@ const (
 	KindBoundary                 // the end of a tile
 	KindEvents                   // of a tenant's event log
 	KindNames                    // of a tenant's catalogue
-	KindVersion                  // what all members know
+	KindVersion                  // the format that all members know
 
 	lastKind = KindVersion
 )
 
-// maxTime bounds times and durations in milliseconds, as batches do: sums of a few do not
-// overflow.
+// maxTime bounds times and durations in milliseconds, as batches do, so that the sum of a few does
+// not overflow.
 const maxTime = 9_000_000_000_000
 
 // Bounds of names, in bytes.
@@ -56,7 +56,7 @@ const (
 )
 
 // Entry is an entry of one kind; the fields of other kinds mean nothing. After Parse its strings
-// and lists point into the entry's bytes: clone what must live longer.
+// and lists point into the entry's bytes: clone those that must live longer.
 type Entry struct {
 	Kind  Kind
 	Shape uint32 // of the group's shards, from 1 on; an entry of another shape has moved
@@ -69,15 +69,15 @@ type Entry struct {
 	Version  Version
 }
 
-// Windows are the pushes that came while the entry before was written. Pushes end the entry: more
-// may be added to its bytes with List's Append.
+// Windows are the pushes that came while the previous entry was written. Pushes are the last field
+// in the entry's bytes, so List.Append can add more to them.
 type Windows struct {
 	Clock  int64 // Unix milliseconds, the leader's
 	Pushes List  // of AppendPush
 }
 
-// Push is one push of a collector. Repeats are known by sender, incarnation and stream, whose
-// sequence grows.
+// Push is one push of a collector. A repeat is recognized by Sequence, which grows for each
+// producer, incarnation and stream.
 type Push struct {
 	Producer, Incarnation, Sequence uint64
 	Stream                          uint32
@@ -86,20 +86,20 @@ type Push struct {
 	Batches                         List   // of package batch
 }
 
-// Write is a request with what was decided about it.
+// Request is a request of remote write or OTLP, with the decisions made about it.
 type Request struct {
 	Tenant    string
-	Arrival   int64         // Unix milliseconds, of the node where the request came in
-	Window    int64         // milliseconds; older samples than this before the tenant's newest are refused
+	Arrival   int64         // Unix milliseconds, by the clock of the node where the request came in
+	Window    int64         // milliseconds; samples older than the tenant's newest by more are refused
 	MaxSeries int           // of the tenant in memory; 0 for no limit
 	Sender    sender.Sender // its address and agent; other fields are not kept
 	Pair      Pair
-	Hash      uint64 // of KindDeltas: by which a request that is sent again is known
+	Hash      uint64 // of KindDeltas: to recognize a request that is sent again
 	Form      Form
-	Body      []byte // compressed with snappy; no rules are left to apply to it
+	Body      []byte // compressed with snappy; all rules have been applied
 }
 
-// Pair is the place of a request's sender in an HA pair. The zero Pair is no pair's.
+// Pair is the place of a request's sender in an HA pair. It is zero for a sender outside any pair.
 type Pair struct {
 	Cluster, Replica string
 	Timeout          int64 // milliseconds without a request, after which the other replica is elected
@@ -136,15 +136,15 @@ type Notes struct {
 	Parts  List
 }
 
-// Version is what all members of the group know when it is proposed. What is newer may be
-// written from here on.
+// Version says which format and semantics all members of the group know when it is proposed. From
+// here on entries may use them.
 type Version struct {
 	Format    uint32 // of entries and all that is in them
 	Semantics uint32 // of applying them: constants, sketches, encodings
 }
 
-// ErrNewer means that a newer program wrote the entry. A member that meets it stops: to skip the
-// entry would make its stores differ from all others.
+// ErrNewer means that a newer program wrote the entry. A member stops at such an entry: skipping it
+// would make its stores differ from all others.
 var ErrNewer = errors.New("written by a newer version")
 
 // Append appends the entry to b. It allocates nothing if b has room. It panics if a field is out
@@ -181,7 +181,7 @@ func (e *Entry) Append(b []byte) []byte {
 	return b
 }
 
-// flagPair is the flag of a Write that has a Pair.
+// flagPair is the flag of a Request that has a Pair.
 const flagPair = 1
 
 func (w *Request) append(b []byte, kind Kind) []byte {
@@ -251,7 +251,7 @@ func AppendPush(b []byte, p *Push) []byte {
 }
 
 // Parse reads an entry, which must not change while e is in use. It allocates nothing. It refuses
-// what Append does not write, to the last byte, and takes other memory than b for nothing.
+// all bytes that Append would not write.
 func (e *Entry) Parse(b []byte) error {
 	if err := e.parse(b); err != nil {
 		return fmt.Errorf("entry: %w", err)
@@ -362,7 +362,7 @@ func (t *Boundary) parse(r *reader) {
 	r.bad = r.bad || t.End%tileMillis != 0 || t.Shards == Shards{}
 }
 
-// ParsePush reads what AppendPush wrote. The batches point into b; they are not looked at.
+// ParsePush reads what AppendPush wrote. The batches point into b and are not checked.
 func ParsePush(b []byte) (p Push, err error) {
 	r := reader{b: b}
 	flags := r.byte()
@@ -399,8 +399,8 @@ func appendText(b []byte, s string, most int) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// reader takes fields from the front of b. After one that is malformed, bad is set and the rest
-// are zero.
+// reader takes fields from the front of b. After a malformed field, bad is set and all further
+// fields are zero.
 type reader struct {
 	b   []byte
 	bad bool
@@ -463,7 +463,7 @@ func (r *reader) name() string {
 	return s
 }
 
-// list takes all that is left.
+// list takes the rest of b.
 func (r *reader) list() List {
 	l := List(r.cut(len(r.b)))
 	if !l.valid() {

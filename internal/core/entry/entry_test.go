@@ -67,7 +67,7 @@ func examples() map[string]Entry {
 }
 
 // An entry is read as it was written, and its bytes are those in testdata/golden: every later
-// program must read these. -update writes the missing ones alone.
+// program must read these. -update writes only missing ones.
 func TestGolden(t *testing.T) {
 	names, _ := filepath.Glob("testdata/golden/*")
 	if len(names) != len(examples()) && !*update {
@@ -252,7 +252,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// FuzzParse: each entry has one encoding, and a reader refuses all other bytes without failing.
+// FuzzParse: each entry has one encoding, and a reader refuses all other bytes without a panic.
 func FuzzParse(f *testing.F) {
 	for _, e := range examples() {
 		b := e.Append(nil)

@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// List is a list of byte strings, each behind its length as a uvarint. So a leader copies a list
-// that came by its bytes, without a look at the items.
+// List is a list of byte strings, each after its length as a uvarint. A leader copies a received
+// list as bytes, without reading the items.
 type List []byte
 
 // Append appends an item.

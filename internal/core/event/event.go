@@ -20,8 +20,8 @@ const (
 	MaxTags  = 100 // further tags are left out
 )
 
-// maxAhead is how far in the future an event's time may be. Beyond, a clock is wrong, and the
-// event would outlive all others. Samples have the same limit.
+// maxAhead is how far in the future an event's time may be. An event further ahead comes from a
+// wrong clock, and would outlive all others. Samples have the same limit.
 const maxAhead = 10 * time.Minute
 
 // Event is one event. All strings are valid UTF-8.
@@ -38,8 +38,8 @@ type Event struct {
 	Alert    string // error, warning, info or success
 }
 
-// FromDogStatsD returns the event in its own memory. now is when it arrived, in Unix
-// milliseconds, and its time unless the client gave one.
+// FromDogStatsD returns the event in its own memory. now is the time of arrival, in Unix
+// milliseconds, and becomes the event's time unless the client gave one.
 func FromDogStatsD(tenant string, now int64, e *dogstatsd.Event) Event {
 	out := Event{
 		Tenant:   tenant,

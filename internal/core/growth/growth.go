@@ -178,8 +178,8 @@ func (t *Tracker) Add(now int64, s *Series) {
 	m.sentBy(s.Sender)
 }
 
-// Sent notes a sender of a metric whose series a store reports without knowing the sender. It
-// has an effect once the metric has grown.
+// Sent notes a sender of a metric, for stores that report a new series without its sender. It has
+// no effect before the metric's first new series.
 func (t *Tracker) Sent(tenant, store, metric string, from sender.Sender) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -106,7 +106,7 @@ func TestTheLastOfManyLabelsGrows(t *testing.T) {
 	}
 }
 
-// Series whose store does not know the sender get one by Sent.
+// Series whose store does not know the sender get a sender by Sent.
 func TestSentByOthers(t *testing.T) {
 	tracker := New()
 	tracker.Sent("a", "10s", "m", shop) // the metric is not known yet
@@ -190,7 +190,7 @@ func (c *counts) newest() (n uint64) {
 	return n
 }
 
-// A clock that goes back counts like any other.
+// Counting goes on after the clock goes back.
 func TestClockGoesBack(t *testing.T) {
 	tracker := New()
 	for _, now := range []int64{begin, begin - 1010, -5, begin - 1010} {

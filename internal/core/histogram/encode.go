@@ -52,8 +52,8 @@ func (h *Exponential) Parse(b []byte) (rest []byte, err error) {
 	return h.Negative.parse(b)
 }
 
-// MaxIndex is beyond the index of every bucket, and -MaxIndex as well: even for the largest and
-// the smallest double at the highest resolution.
+// Every bucket's index lies between -MaxIndex and MaxIndex, even for the largest and the smallest
+// double at the highest resolution.
 const MaxIndex = 1100 << MaxSchema
 
 func (b *Buckets) parse(from []byte) (rest []byte, err error) {

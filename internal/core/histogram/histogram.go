@@ -127,8 +127,8 @@ func (b *Buckets) spans() ([]histogram.Span, []float64) {
 	return spans, slices.Clone(b.Count)
 }
 
-// add finds the bucket by binary search: timers have a few dozen, and the slices fit in a cache
-// line or three.
+// add finds the bucket by binary search: timers have a few dozen buckets, and the slices fit in a
+// cache line or three.
 func (b *Buckets) add(index int32, weight float64) {
 	at, found := slices.BinarySearch(b.Index, index)
 	if !found {

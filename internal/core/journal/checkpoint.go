@@ -9,8 +9,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Types of a checkpoint's frames. The payload of a piece begins with its number within the
-// section, from 0. A program that does not know pieces does not take them for sections.
+// Types of a checkpoint's frames. The payload of a piece begins with its number within the section,
+// from 0. Pieces have a type of their own, so that a program that does not know them does not take
+// them for sections.
 const (
 	sectionFrame   = 1
 	endFrame       = 2
@@ -28,9 +29,9 @@ type pieces struct {
 	end    int64 // of the last frame
 }
 
-// add takes the next piece; before is the end of the frame before it. It returns false if the
-// piece neither is the first of its section nor continues the one before, so that a section with
-// a missing piece is missing as a whole.
+// add takes the next piece; before is the end of the frame before it. It returns false unless the
+// piece is the first of its section or continues the one before. So a section with a missing piece
+// is missing as a whole.
 func (p *pieces) add(f *segment.Frame, before int64) bool {
 	if len(f.Payload) < pieceBytes {
 		return false
@@ -54,15 +55,15 @@ const checkpointTemp = "checkpoint.tmp"
 var errBusy = errors.New("begin checkpoint: another one is being written")
 
 // Checkpoint is the state of all shards while it is being written. Its methods are not safe for
-// concurrent use, but Appends may go on between and during them. It is an interface because a log
-// that other machines hold writes its own.
+// concurrent use, but Appends may go on between and during them. It is an interface because a
+// replicated log writes checkpoints of its own.
 type Checkpoint interface {
 	// Base is the last position that was appended before BeginCheckpoint, and the lowest position
 	// of a section.
 	Base() Position
 
-	// Section writes the state of a shard as of pos: the state includes every frame of the shard
-	// up to pos and none after it. pos is at least Base, even for a shard without frames for
+	// Section writes the state of a shard as of pos: the state includes every frame of the shard up
+	// to pos and none after it. pos is at least Base, even for a shard that has had no frames for
 	// long. Sections may come in any order. A shard that had no state at BeginCheckpoint needs no
 	// section. The payload can be reused when Section returns.
 	Section(shard uint16, pos Position, payload []byte) error
@@ -153,8 +154,8 @@ func (c *checkpoint) put(tag uint32, pos Position, payload ...[]byte) error {
 	return checkpointFormat.WriteFrame(c.w, c.log.opts.Mark, &segment.Frame{Pos: pos, Tag: tag}, payload...)
 }
 
-// Commit implements Checkpoint. It keeps the checkpoint before and the segments which that needs,
-// in case this one is ever damaged, and removes what is older.
+// Commit implements Checkpoint. It keeps the previous checkpoint, and the segments that a start
+// from it needs, in case this one is ever damaged. It removes all older files.
 func (c *checkpoint) Commit() error {
 	defer c.Abort()
 	if err := c.finish(); err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// copyAttempts bounds how often Copy starts over because checkpoints have removed what it was
-// about to read. Two checkpoints have to end during one Copy for that.
+// copyAttempts bounds how often Copy starts over because checkpoints have removed the files that it
+// was about to read. That takes two checkpoints that end during one Copy.
 const copyAttempts = 3
 
-// Copy writes to an empty directory what a start at this moment would need: the newest checkpoint
-// and the segments after it. The journal may be in use. The copy has all frames that were
-// appended before the call, and the first of those appended during it. Copy returns the bytes
+// Copy writes to an empty directory the files that a start at this moment would need: the newest
+// checkpoint and the segments after it. The journal may be in use. The copy has all frames that
+// were appended before the call, and the first of those appended during it. Copy returns the bytes
 // written, which survive a power loss.
 func Copy(from, to segment.FS) (sizeBytes int64, err error) {
 	for range copyAttempts {

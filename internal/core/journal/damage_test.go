@@ -201,8 +201,8 @@ func TestShortCheckpointAtEveryByte(t *testing.T) {
 	}
 }
 
-// Each case damages the sample, and has what a start reports to the operator. The sample's frames
-// are 1 to 27, its checkpoints at 6 and 15.
+// Each case damages the sample, and lists the damage that a start reports to the operator. The
+// sample's frames are 1 to 27, its checkpoints at 6 and 15.
 func TestReport(t *testing.T) {
 	segments := func(fs *memfs.FS) []string {
 		var after []string
@@ -350,7 +350,7 @@ func TestMisplacedFrames(t *testing.T) {
 
 // A sender may wrap a frame in its payload, with every field as the journal would write it except
 // the mark. It is neither read nor replayed when the frame around it is damaged. With the mark it
-// would be: that is why the mark is secret.
+// would be read, which is why the mark is secret.
 func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
@@ -415,8 +415,8 @@ func TestSectionBeforeItsCheckpoint(t *testing.T) {
 	}
 }
 
-// An unreadable sector costs what follows it in its segment. It is not taken for a torn tail and
-// not cut off, since it may become readable again.
+// An unreadable sector costs the frames after it in its segment. It is not taken for a torn tail
+// and not cut off, since it may become readable again.
 func TestUnreadableSector(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 8<<20)
@@ -457,7 +457,8 @@ func TestUnreadableSector(t *testing.T) {
 	}
 }
 
-// A start refuses what an operator can fix or a newer program wrote, and does not overwrite it.
+// A start fails on a fault that an operator can fix, and on a file that a newer program wrote, and
+// overwrites nothing.
 func TestOpenRefuses(t *testing.T) {
 	newer := func(magic string, pos Position) *memfs.File {
 		b := segment.AppendHeader(nil, magic, testMark, pos)

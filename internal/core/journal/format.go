@@ -9,7 +9,7 @@ import (
 
 var order = binary.LittleEndian
 
-// What core/segment needs to know of the journal's files. A checkpoint has the form of a segment
+// The formats of the journal's files, for core/segment. A checkpoint has the form of a segment
 // whose frames are sections, or pieces of sections.
 var (
 	segmentFormat = segment.Format{Noun: "journal segment", Magic: "FRSHJRNL", Suffix: ".segment", MaxPayload: MaxPayload,

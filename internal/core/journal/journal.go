@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// MaxPayload limits the payload of a segment's frame, and MaxSection that of a checkpoint's,
-	// in bytes. A greater length is damage, so they bound what a reader allocates. Longer
-	// sections are cut into pieces.
+	// MaxPayload limits the payload of a segment's frame, and MaxSection the payload of a
+	// checkpoint's frame, in bytes. A reader takes a greater length for damage, so the limits bound
+	// its memory. Longer sections are cut into pieces.
 	MaxPayload = 16 << 20
 	MaxSection = 256 << 20
 

@@ -253,7 +253,7 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// However long the journal runs, it has two checkpoints and what they need.
+// However long the journal runs, it has two checkpoints and the segments that they need.
 func TestDiskIsBounded(t *testing.T) {
 	fs, s := memfs.New(), state{}
 	l, _ := mustOpen(t, fs, 250)
@@ -290,7 +290,7 @@ func TestCheckpointBusy(t *testing.T) {
 	c.Abort() // no effect any more
 }
 
-// A broken promise of the aggregator panics, and is not written.
+// A call that breaks a promise of the aggregator panics, and writes nothing.
 func TestBrokenPromises(t *testing.T) {
 	fs, want := sample(t)
 	l, _ := mustOpen(t, fs, 0)

@@ -25,7 +25,7 @@ func mustOpen(t testing.TB, fs segment.FS, segmentBytes int64) (*Log, Report) {
 	return l, report
 }
 
-// frame returns a whole frame, as a sender or a disk may put it somewhere.
+// frame returns a whole frame, as a sender may forge it or a disk may misplace it.
 func frame(mark uint32, shard uint16, typ uint8, pos Position, payload []byte) []byte {
 	return segmentFormat.AppendFrame(nil, mark, &segment.Frame{Pos: pos, Tag: tag(shard, typ), Payload: payload})
 }
@@ -111,7 +111,8 @@ func checkpointAll(t testing.TB, l *Log, s state) {
 	}
 }
 
-// model runs a journal through one random story, and knows naively what must come out of it.
+// model runs a journal through one random story, and computes in the simplest way what must come
+// out of it.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -263,7 +264,7 @@ func (m *model) checkpoint() {
 	}
 }
 
-// restart continues with what a crash left, and checks it.
+// restart continues with the files that a crash left, and checks them.
 func (m *model) restart(fs *memfs.FS, power bool) {
 	m.fs, m.cp = fs, nil
 	m.lossy = m.lossy || power

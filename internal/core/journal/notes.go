@@ -15,16 +15,16 @@ const (
 	notesFile = "notes"
 	notesTemp = "notes.temp"
 
-	// maxNotes bounds the bytes of notes that a start reads. BeginNotes has made them few again
-	// long before.
+	// maxNotes bounds the bytes of notes that a start reads. BeginNotes replaces the notes long
+	// before they reach it.
 	maxNotes = 64 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// notes is a file of small records beside the frames: what the caller knows of them, and can do
+// notes is a file of small records beside the frames: facts about them that the caller can do
 // without. It survives the death of the process. It is not synced, so after a power loss it may be
-// gone, or an older one.
+// gone, or an older version is there.
 type notes struct {
 	file segment.Writer // nil before BeginNotes, and after a write that failed
 	buf  []byte         // scratch

@@ -67,7 +67,7 @@ func TestNotesSurviveTheProcess(t *testing.T) {
 	}
 }
 
-// A backup has the stores of another moment, so what notes say about them is not true of it.
+// A copy has no notes: a backup has the stores of another moment, of which the notes are not true.
 func TestACopyHasNoNotes(t *testing.T) {
 	from, to := memfs.New(), memfs.New()
 	l := openIn(t, from)
@@ -83,7 +83,8 @@ func TestACopyHasNoNotes(t *testing.T) {
 	}
 }
 
-// Notes end at the first that is not whole: cut at each length, and with each byte changed.
+// Reading stops at the first note that is not whole. The file is cut at each length, and each byte
+// is changed.
 func TestDamagedNotes(t *testing.T) {
 	whole := memfs.New()
 	begin(t, openIn(t, whole), "one two")
@@ -108,8 +109,8 @@ func TestDamagedNotes(t *testing.T) {
 	}
 }
 
-// Behind a note that was written in part, none would be read. So there are none until all begin
-// anew.
+// No note behind a partly written one would be read. So after a failed write there are no notes
+// until BeginNotes.
 func TestAFailedNote(t *testing.T) {
 	fs := memfs.New()
 	l := openIn(t, fs)

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// plan is what a start reads: the place of each section, and the segments after them.
+// plan says what a start reads: the place of each section, and the segments after the sections.
 type plan struct {
 	sections [series.Shards]section
 	segments []segmentFile
@@ -68,7 +68,7 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 		return nil, report, err
 	}
 	if last := l.tail.Last; known > last {
-		// Its state may include them, but not for every shard.
+		// The checkpoint's state may include these frames, but not for every shard.
 		report.add(segment.Damage{Frames: uint64(known - last),
 			Reason: fmt.Sprintf("the checkpoint knows frames up to %d, the segments end at %d", known, last)})
 		l.tail.Last = known

@@ -1,7 +1,7 @@
 package limit
 
-// unclaimed is a place that had no holder at a time. It may have a holder again, or its series
-// may have left.
+// unclaimed is a place that once lost its last holder. By now it may have a holder again, or its
+// series may have left.
 type unclaimed struct {
 	place Place
 	at    uint32 // Unix seconds, see slot.freed

@@ -164,7 +164,7 @@ type Tenant struct {
 	newest    newest
 }
 
-// samples are those over the limit of one reason.
+// samples counts the samples over a limit, by fate.
 type samples struct{ folded, refused uint64 }
 
 // empty reports whether the tenant has no series and no offender.

@@ -188,7 +188,7 @@ func TestTenantsAndReloads(t *testing.T) {
 	}
 }
 
-// If the configuration sets no longest series, memory does: keys are kept in blocks.
+// Without a configured limit, the memory for keys limits their length: keys are kept in blocks.
 func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	longest := key(series.Counter, "a", 0)
 	for pad := maxKey; len(longest) != maxKey; pad -= len(longest) - maxKey {
@@ -311,8 +311,8 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 	}
 }
 
-// After a restart from which no series came back, one claim does not pay for removing all of
-// them. The report of the tenant is exact all the same.
+// If no series comes back after a restart, no single claim pays for removing all of them. The
+// tenant's report is still exact.
 func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	const loaded = 10 * expireAtOnce
 	tenant := newTenant(Config{MaxSeries: loaded})

@@ -5,9 +5,9 @@ import "sync/atomic"
 // chunkLen is how many values a chunk of a list has.
 const chunkLen = 512
 
-// list holds values by number. A value never moves, so a goroutine that was given its number
-// reads it without a lock while others add values. All else is for one goroutine at a time. 0
-// is no number.
+// list holds values by number. A value never moves, so a goroutine that was given its number reads
+// it without a lock while others add values. All other calls are for one goroutine at a time.
+// Numbers begin at 1.
 type list[T any] struct {
 	chunks atomic.Pointer[[]*[chunkLen]T]
 	next   uint32   // first number never given out

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// naive is the naive limiter: a map.
+// naive is the limiter in its simplest form: a map.
 type naive struct {
 	limit, perMetric int
 	places           map[naiveKey]*naivePlace
@@ -42,8 +42,9 @@ func (m *naive) remove(k naiveKey) {
 
 func (k naiveKey) upDown() bool { return series.Kind(k.key[0]) == series.UpDown }
 
-// expire removes what the tenant removed: nothing before its time, everything after twice that.
-// A series that is claimed and freed again waits for those that came after it.
+// expire removes the series that the tenant removed. None may leave before its time, and all must
+// have left after twice that time. A series that is claimed and freed again waits for those that
+// came after it.
 func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 	for k, p := range m.places {
 		if p.holders > 0 {

@@ -73,7 +73,7 @@ func TestTheNameOfAMetricIsNotToBlame(t *testing.T) {
 	}
 }
 
-// Senders choose the length of names and containers.
+// Senders choose the length of names and containers, so long ones are cut.
 func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	long := strings.Repeat("x", 60_000)
 	tenant := newTenant(Config{MaxSeries: 1})

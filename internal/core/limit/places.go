@@ -14,8 +14,8 @@ import (
 // holder leaves: then another series may get it.
 type Place uint32
 
-// places holds the series that have a place, by metric. A million of them are some thousand
-// pieces of memory without pointers, and a map of the metrics.
+// places holds the series that have a place, by metric. A million series take some thousand pieces
+// of memory without pointers, and a map of the metrics.
 //
 // Shape: 33 bytes a series besides its key, and the key rounded up to 8 bytes.
 type places struct {
@@ -33,7 +33,7 @@ type slot struct {
 	key     arena.Ref
 	length  uint32 // bytes of the key
 	metric  uint32 // its number; 0 if the place is free
-	freed   uint32 // Unix seconds when it was last without a holder, rounded up
+	freed   uint32 // Unix seconds when it last lost its last holder, rounded up
 	holders uint16 // tables
 	flags   uint8
 }
@@ -53,7 +53,7 @@ func (s *slot) set(flag uint8, on bool) {
 	}
 }
 
-// metric is one name.
+// metric is a metric that has series.
 type metric struct {
 	name   string
 	series int
@@ -128,7 +128,7 @@ func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 	return place
 }
 
-// remove frees the place of a series. The place stays waiting if it was.
+// remove frees the place of a series. A place that is among the unclaimed stays there.
 func (p *places) remove(place Place) {
 	s := p.at(place)
 	p.index.Remove(p.hash(p.key(place), p.source(s)), uint32(place))

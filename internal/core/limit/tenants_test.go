@@ -41,7 +41,7 @@ func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 			t.Fatalf("second %d: a tenant in use is another", (now-begin)/second)
 		}
 	}
-	// It is named for ten minutes, and stays for two more.
+	// Its offender is reported for ten minutes, and the tenant stays for two more.
 	if gone < 719 || gone > 725 {
 		t.Errorf("the tenant was dropped after %d s, want some 720", gone)
 	}

@@ -188,8 +188,8 @@ func (k *checker) match(key string, c *Rule, r *rule) (groups []string, ok bool)
 	return re.SubexpNames(), true
 }
 
-// name parses the template of a name. Its own text must be a valid name; the text of references
-// is made valid when it is known.
+// name parses the template of a name. Its own text must be a valid name; the text of references is
+// made valid when a line is mapped.
 func (k *checker) name(key, text string, groups []string) template {
 	t, err := parseTemplate(text, groups)
 	if err != nil {
@@ -214,7 +214,7 @@ func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 		scheme = model.UTF8Validation
 	}
 	r, ok := k.step(key, c, scheme)
-	// A target such as __scratch is allowed, since it ends with the rule; le is not.
+	// A target such as __scratch is allowed, since it does not outlive the rule; le is not.
 	if t := r.TargetLabel; ok && t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") &&
 		t != "" {
 		k.label(key+".target_label", t)

@@ -18,8 +18,7 @@ type Config struct {
 	Rules        []Rule   `yaml:"rules" help:"rules; only the first that matches applies"`
 }
 
-// Rule is one entry of mapping.rules. Its keys have the names of statsd_exporter's where it has
-// them.
+// Rule is one entry of mapping.rules. Keys that statsd_exporter has too are named alike.
 type Rule struct {
 	Match      string `yaml:"match" help:"raw names that the rule is for: app.*.time, where * is one part between dots, or a regular expression for the whole name"`
 	MatchType  string `yaml:"match_type" help:"form of match: glob (default) or regex"`

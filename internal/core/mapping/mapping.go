@@ -221,8 +221,8 @@ func source(ls labels.Labels) uint64 {
 	return max(1, xxhash.Sum64(series.AppendKey(nil, series.Gauge, ls)))
 }
 
-// relabel applies Prometheus' relabelling, whose steps may make any label. The result is
-// checked like a sender's tags, so that no step can make what validation would refuse.
+// relabel applies Prometheus' relabelling, whose steps may make any label. The result is checked
+// like a sender's tags, so that no step can make a label that validation would refuse.
 func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 	b := labels.NewBuilder(out.Labels())
 	if !relabel.ProcessBuilder(b, steps...) {
@@ -245,8 +245,8 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 	out.set = out.set.merge()
 }
 
-// OriginLabels reports whether any origin field becomes a label, so that lines that differ only
-// there may be of different series.
+// OriginLabels reports whether any origin field becomes a label. If so, lines that differ only in
+// their origin may belong to different series.
 func (m *Mapper) OriginLabels() bool { return m.container || m.podUID || m.containerName }
 
 // UpDown reports whether any rule makes up/down counters.

@@ -237,7 +237,8 @@ func TestRulesBeyondLabels(t *testing.T) {
 	}
 }
 
-// A rule turns counters into up/down counters, and nothing else that it matches.
+// A rule turns the counters that it matches into up/down counters, and leaves other kinds as they
+// are.
 func TestUpDown(t *testing.T) {
 	m := newMapper(t, Config{Rules: []Rule{{Match: "open", UpDown: true, Name: "open_now", Scale: 10}, {Match: "hits"}}})
 	as := func(name string, kind dogstatsd.Type) Output { return m.Map(&Input{Type: kind, Name: []byte(name)}) }

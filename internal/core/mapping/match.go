@@ -82,8 +82,8 @@ func (p templatePart) expand(captures []string) string {
 	return captures[p.group]
 }
 
-// reference is $$, $1, ${1} or ${name}. $1_total is the first capture and then text, unlike in
-// Go's Expand, whose reading surprises everyone once.
+// reference is $$, $1, ${1} or ${name}. $1_total is the first capture and then the text _total.
+// Go's Expand would look for a capture called 1_total, which surprises everyone once.
 var reference = regexp.MustCompile(`\$(?:\$|[0-9]+|\{[A-Za-z0-9_]+\})`)
 
 // parseTemplate reads s, which may refer to the captures called groups; [0] is

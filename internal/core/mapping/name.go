@@ -22,7 +22,7 @@ const OverflowLabel = "freshet_overflow"
 // labelName turns any bytes into a valid label name without a special meaning to Prometheus or
 // to our own series. It checks last, since "..name.." becomes reserved only by losing its dots.
 func (m *Mapper) labelName(s string) string {
-	s = m.metricName(s) // label names lack only the colon, which metricName removes, too
+	s = m.metricName(s) // label names may not have a colon, but metricName removes that, too
 	if s == model.BucketLabel || s == "quantile" || s == OverflowLabel || strings.HasPrefix(s, "__") {
 		return "tag_" + s
 	}

@@ -83,7 +83,7 @@ func (d *duration) UnmarshalYAML(node *yaml.Node) error {
 // defaultBuckets are the default buckets of statsd_exporter, from Prometheus' client library.
 var defaultBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// What statsd_exporter accepts as it starts.
+// The values that statsd_exporter accepts when it starts.
 var (
 	globForm  = regexp.MustCompile(`^(\*|[a-zA-Z_][a-zA-Z0-9_-]*)(\.(\*|[a-zA-Z0-9_][a-zA-Z0-9_-]*))*$`)
 	nameForm  = regexp.MustCompile(`^([a-zA-Z_]|\$\{?\d+\}?)([a-zA-Z0-9_]|\$\{?\d+\}?)*$`)

@@ -132,9 +132,9 @@ func join(all []ranked) (joined []ranked) {
 	return joined
 }
 
-// shadowed finds names that statsd_exporter, after choosing text over *, may leave without a
-// mapping although another pattern matches: with glob_disable_ordering it backtracks only in
-// some cases. It returns an example for each such pattern, by the mapping's index.
+// shadowed finds names to which statsd_exporter may apply no mapping although a pattern matches:
+// with glob_disable_ordering it prefers text to *, and backtracks only in some cases. It returns an
+// example for each such pattern, by the mapping's index.
 func shadowed(f *file) map[int]string {
 	examples := map[int]string{}
 	if !f.Defaults.GlobDisableOrdering {

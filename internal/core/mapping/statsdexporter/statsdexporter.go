@@ -17,7 +17,7 @@ import (
 // Conversion is a converted file.
 type Conversion struct {
 	Text  string // of a configuration file, with comments
-	Notes []Note // what differs from before
+	Notes []Note // differences from statsd_exporter
 }
 
 // Note describes one thing that will not be as it was with statsd_exporter.
@@ -64,8 +64,8 @@ type converter struct {
 type rule struct {
 	ours.Rule
 	source   string   // the mapping that it comes from
-	comments []string // what is the same, but may surprise
-	notes    []string // what differs
+	comments []string // unchanged, but may surprise
+	notes    []string // differences
 }
 
 func (c *converter) note(r *rule, line int, text string, args ...any) {
@@ -255,7 +255,7 @@ func seconds(scale float64) float64 {
 	return scale / 1000
 }
 
-// rest adds rules for what statsd_exporter does to timers without a mapping.
+// rest adds rules that treat timers without a mapping as statsd_exporter does.
 func (c *converter) rest() {
 	var buckets []float64
 	if c.file.Defaults.ObserverType == "histogram" {
@@ -270,7 +270,7 @@ func (c *converter) rest() {
 	}
 }
 
-// defaults notes the keys for all mappings that no rule can have.
+// defaults adds notes about the settings in the file's defaults that no rule can have.
 func (c *converter) defaults() {
 	d := &c.file.Defaults
 	add := func(text string, args ...any) { c.notes = append(c.notes, Note{0, fmt.Sprintf(text, args...)}) }
