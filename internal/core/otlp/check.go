@@ -26,7 +26,7 @@ type check struct {
 	Settings
 	metrics otlptranslator.MetricNamer
 	labels  otlptranslator.LabelNamer
-	names   map[string]error // by attribute name: why it cannot be a label; nil if it can
+	names   map[string]error // by attribute name: why it cannot be a label, or nil if it can
 	out     *Converted
 }
 
@@ -75,8 +75,8 @@ func (c *check) name(of string) error {
 	return err
 }
 
-// metric reports whether no point of a metric is left. If refused is set, all points are
-// refused.
+// metric checks the points of a metric, and reports whether it has removed all of them. If refused
+// is set, it removes all.
 func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 	if refused == nil {
 		name, err := c.metrics.Build(prometheusremotewrite.TranslatorMetricFromOtelMetric(m))
@@ -128,7 +128,7 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 		m.Summary().DataPoints().RemoveIf(func(p pmetric.SummaryDataPoint) bool {
 			return c.point(m, p.Attributes(), p.Timestamp(), 2+p.QuantileValues().Len(), refused)
 		})
-	default: // no kind, or one that is newer than this program, whose points cannot be read
+	default: // no kind, or a newer kind, whose points this program cannot read
 		return true
 	}
 	return false
@@ -217,7 +217,8 @@ func or(first, second *outcome.Refusal) *outcome.Refusal {
 	return second
 }
 
-// point counts a point that becomes so many samples, and reports whether it is refused.
+// point counts a point, which becomes the given number of samples, and reports whether it is
+// refused.
 func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timestamp, samples int,
 	refused *outcome.Refusal) bool {
 	if refused == nil {

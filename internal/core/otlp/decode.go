@@ -32,8 +32,8 @@ func Decode(body []byte, form Form) (pmetric.Metrics, error) {
 	return r.Metrics(), nil
 }
 
-// ErrTooDeep means that values are nested deeper than any real request's. The decoder is
-// recursive, and overflows its stack, which ends the process, at a million levels.
+// ErrTooDeep means that values are nested deeper than in any real request. The decoder is
+// recursive: a million levels would overflow its stack and end the process.
 var ErrTooDeep = errors.New("the request nests its values too deep")
 
 const (
@@ -41,9 +41,9 @@ const (
 	maxJSONDepth = 2 * maxDepth // a brace for each message, and a bracket for each list
 )
 
-// Size returns how many bytes the decoded metrics of a request take at most: an empty data
-// point has 2 bytes on the wire and a hundred in memory. It does not check that the request is
-// valid, but refuses bodies that would crash Decode.
+// Size returns how many bytes the decoded metrics of a request take at most. They can take far more
+// than the body: an empty data point has 2 bytes on the wire and a hundred in memory. Size does not
+// check that the request is valid, but refuses bodies that would crash Decode.
 func Size(body []byte, form Form) (int, error) {
 	if form == JSON {
 		return sizeOfJSON(body)
@@ -103,8 +103,8 @@ const deprecatedScopeMetrics = 1000
 
 func points(of *message) *message { return &message{bytes: 64, fields: fields{1: of}} }
 
-// size returns the bytes of a message with all that is in it. It parses unknown fields
-// strictly: a body that it could misread must not reach the decoder.
+// size returns the bytes that a message takes in memory, with everything in it. It parses unknown
+// fields strictly: a body that size could misread must not reach the decoder.
 func (m *message) size(b []byte, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, ErrTooDeep
@@ -158,8 +158,8 @@ func malformed(n int) error {
 	return fmt.Errorf("the body is not an ExportMetricsServiceRequest: %w", protowire.ParseError(n))
 }
 
-// The most memory that JSON text can become. Source: the largest message above, and a list of
-// numbers, each of which may be a digit and a comma.
+// These bound the memory that JSON text can take when decoded. Sources: the largest message above,
+// and a list of numbers, of which each may be only a digit and a comma.
 const (
 	jsonObject = 288
 	jsonItem   = 2 * 8

@@ -108,7 +108,7 @@ func TestDeltasHaveNoCustomBuckets(t *testing.T) {
 	}
 }
 
-// target_info of a resource is written once: by the cumulative points if there are some.
+// The target_info of a resource is written once: with the cumulative points, if there are any.
 func TestTargetInfoBesideDeltas(t *testing.T) {
 	for why, c := range map[string]struct {
 		fill func(m pmetric.MetricSlice)
@@ -163,8 +163,7 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 			!strings.Contains(text, c.text) {
 			t.Errorf("%s: %v, %d points: %s", c.why, err, converted.Points, text)
 		}
-		// The same value is accepted as cumulative, even a negative counter, which is not
-		// checked.
+		// The same value is accepted as cumulative. Even a negative counter is, since nothing checks it.
 		if _, converted, err := convert(one(c.fill), escaping); err != nil || converted.Refused.AnyRefused() {
 			t.Errorf("%s, cumulative: %v, %s", c.why, err, converted.Refused.Text())
 		}

@@ -25,8 +25,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// Prometheus' own receiver stores the same series, times and values in its own database as
-// Convert puts into a request, for any metrics that both accept.
+// Prometheus' own receiver stores the series, times and values that Convert puts into a request,
+// for any metrics that both accept.
 func TestPrometheusStoresTheSame(t *testing.T) {
 	for seed := range uint64(8) {
 		for name, settings := range map[string]func(*Settings){

@@ -44,11 +44,11 @@ type Converted struct {
 }
 
 // Convert adds the series of m to two requests that the caller has begun, and finishes both.
-// Cumulative values go to to. Values of delta temporality, what was added since the point
-// before, go to deltas: there a series has the type counter if it only grows, gauge if it may
-// fall, or histogram for a native histogram or a part of a classic one. Convert uses up m. It
-// calls room with the bytes of both requests before they grow; an error of room ends the
-// conversion and is returned. After an error neither request may be used.
+// Cumulative values go into the request to. Values of delta temporality, the increments since the
+// previous point, go into the request deltas. A series in deltas has the type counter if it only
+// grows, gauge if it may fall, or histogram for a native histogram or a part of a classic one.
+// Convert uses up m. It calls room with the size of both requests, in bytes, before they grow. If
+// room returns an error, Convert ends and returns it. After an error neither request may be used.
 //
 // Each refused data point counts as one sample.
 func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
@@ -95,9 +95,9 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
 	return c, nil
 }
 
-// cutDeltas moves the metrics with delta temporality out of m. It marks them as cumulative, so
-// that the converter gives them the names of cumulative ones. It drops their exemplars, which
-// would have to wait until the series is stored.
+// cutDeltas moves the metrics with delta temporality out of m. It marks them as cumulative, so that
+// the converter gives them the names of cumulative ones. It drops their exemplars, because an
+// exemplar would have to wait until its series is stored.
 func cutDeltas(m pmetric.Metrics, c *Converted) pmetric.Metrics {
 	deltas := pmetric.NewMetrics()
 	for _, r := range m.ResourceMetrics().All() {
@@ -207,10 +207,9 @@ type appender struct {
 const (
 	targetInfo = "target_info"
 
-	// maxTargets is how many samples of target_info one resource gets. They lie half a lookback
-	// apart, from its first point to its last: one point with a time in 1970 would make 12
-	// million of them. If the points of a resource span more than 41 hours, the last hours get
-	// none.
+	// maxTargets is how many samples of target_info one resource gets. They lie half a lookback apart,
+	// from the first point to the last. Without the limit, one point with a time in 1970 would make 12
+	// million of them. If the points of a resource span more than 41 hours, the last hours get none.
 	maxTargets = 1000
 )
 
@@ -292,8 +291,8 @@ func (a *appender) fail(err error) error {
 	return err
 }
 
-// counts reports whether a series was zero at its start. A series that may fall can have any
-// value there: a zero would be a value that was not measured.
+// counts reports whether a series was zero at its start. A series that may fall can start with any
+// value, so a zero there would be invented.
 func counts(ls labels.Labels, o *storage.AOptions) bool {
 	switch o.Metadata.Type {
 	case model.MetricTypeCounter, model.MetricTypeHistogram:

@@ -1,5 +1,5 @@
 // Package outcome holds what became of a request that brought samples: how much was written, what
-// was refused and why, and the first refusal. It also holds the answers of remote write and OTLP,
+// was refused and why, and the first refusal. It also makes the answers of remote write and OTLP,
 // which report the same outcome in two ways.
 package outcome
 
@@ -16,10 +16,10 @@ const (
 	BadLabels    Reason = iota // no name, not UTF-8, a name twice
 	BadHistogram               // contradictory, or of an unknown schema
 	BadExemplar                // no time, or labels that are too long
-	Mixed                      // deltas of one kind for a total of another
+	Mixed                      // a delta of one kind for a total of another kind
 	TooOld                     // before the out-of-order window
 	TooFarAhead                // more than 10 minutes in the future
-	Duplicate                  // its time has another value
+	Duplicate                  // there is another value at its time
 	Delta                      // an increment that cannot be added to a total
 	NoSamples                  // a series of remote write 2.0 that brings nothing
 	TooManySeries
@@ -41,7 +41,8 @@ var reasonNames = [NumReasons]string{
 // String returns the reason's name in metrics, the ledger and documentation.
 func (r Reason) String() string { return reasonNames[r] }
 
-// IsLimit reports whether another configuration would have accepted it.
+// IsLimit reports whether a limit is the reason: another configuration would have accepted the
+// part.
 func (r Reason) IsLimit() bool { return r >= firstLimit }
 
 // Counts are numbers of the parts of a request.
@@ -62,8 +63,8 @@ func (c *Counts) Add(more Counts) {
 	c.Series += more.Series
 }
 
-// Outcome is the fate of each part of a request: written, dropped or refused. It is a value
-// without references to the request. The zero Outcome is an empty request's.
+// Outcome is the fate of each part of a request: written, dropped or refused. It is a value without
+// references to the request. The zero Outcome is the outcome of an empty request.
 type Outcome struct {
 	Written Counts // stored, or there already with the same value
 	Dropped Counts // by a rule, or as the copy of an HA pair: the configuration wants it
@@ -73,7 +74,7 @@ type Outcome struct {
 	// a fixed number of exemplars, the newest.
 	NotKept int
 
-	First Example // refusal
+	First Example // the first refusal
 }
 
 // Example is the one refusal that the answer shows.
@@ -92,8 +93,8 @@ type Refusal struct {
 const maxSeriesText = 512
 
 // Refuse counts refused parts of one series, or the series itself if it has none. It reports
-// whether they are the request's first: then the caller calls Tell with the series and the cause.
-// Formatting these for each refusal would cost more than writing the samples.
+// whether this is the request's first refusal. Then the caller calls Tell with the series and the
+// cause. Formatting both for each refusal would cost more than writing the samples.
 func (o *Outcome) Refuse(reason Reason, parts Counts) (first bool) {
 	if parts == (Counts{}) {
 		parts.Series = 1
@@ -162,9 +163,9 @@ const (
 	tooManyRequests = 429
 )
 
-// RemoteWrite returns the answer of remote write, which is never 2xx if something was refused.
-// 400 goes before 429, since a sender that retries on 429 would retry what can never be written.
-// Source: the specification of remote write 2.0, "Partial Write".
+// RemoteWrite returns the answer of remote write, which is never 2xx if something was refused. If
+// 400 and 429 both apply, the answer is 400: on 429 a sender would retry samples that can never be
+// written. Source: the specification of remote write 2.0, "Partial Write".
 func (o *Outcome) RemoteWrite() (status int, text string) {
 	switch {
 	case !o.AnyRefused():
@@ -178,8 +179,8 @@ func (o *Outcome) RemoteWrite() (status int, text string) {
 // OTLP returns the answer of OTLP: 200, and the number of rejected data points. Exemplars are
 // parts of points and do not count. Source: opentelemetry-proto, "Partial Success".
 //
-// The number is exact if each point became one sample, which is so except for classic histograms
-// and summaries, or if all or none were refused. Otherwise it is estimated: points in proportion
+// The number is exact if all or none were refused, or if each point became one sample. Only classic
+// histograms and summaries become several. For them the number is an estimate: points in proportion
 // to samples, and at least one.
 func (o *Outcome) OTLP(points, samples int) (rejected int64, text string) {
 	all := o.AllRefused()

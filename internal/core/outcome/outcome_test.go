@@ -17,7 +17,7 @@ func refuse(reason Reason, parts Counts) func(*Outcome) {
 
 func written(parts Counts) func(*Outcome) { return func(o *Outcome) { o.Written.Add(parts) } }
 
-// Both answers of one outcome: a mistake in one protocol is a success with a remark in the other.
+// Both answers of one outcome: an error in one protocol is a success with a message in the other.
 func TestOneOutcomeTwoAnswers(t *testing.T) {
 	for _, c := range []struct {
 		why          string

@@ -1,6 +1,6 @@
-// Package probe describes what Freshet sends to itself to measure freshness: the datagram, which
-// a listener can tell from those of applications, and the series that it becomes in Freshet's own
-// tenant. role/prober decides when to send and query.
+// Package probe describes what Freshet sends to itself to measure freshness: the datagram, which a
+// listener can tell from the datagrams of applications, and the series that it becomes in Freshet's
+// own tenant. role/prober decides when to send and query.
 package probe
 
 import (
@@ -20,7 +20,7 @@ import (
 // Metric is the gauge that is sent. Its value is the time of sending, in Unix seconds.
 const Metric = "freshet_probe"
 
-// The ways of a probe through Freshet, which are values of its label path.
+// The ways of a probe through Freshet: the values of its label "path".
 const (
 	DogStatsD   = "dogstatsd"
 	RemoteWrite = "remote_write"
@@ -33,9 +33,9 @@ type Mark struct {
 	prefix string // of every datagram
 }
 
-// NewMark returns the mark of the collector with this producer number. A restart does not
-// change the mark. So the series stay the same, and a restart in place knows the probes that it
-// finds in a socket.
+// NewMark returns the mark of the collector with this producer number. A restart does not change
+// the mark. So the series stay the same, and after a restart in place the process recognizes the
+// probes that wait in its socket.
 func NewMark(producer uint64) *Mark {
 	var text [8]byte
 	binary.BigEndian.PutUint64(text[:], producer)
@@ -49,8 +49,9 @@ func (m *Mark) Datagram(at time.Time) []byte {
 	return append(strconv.AppendFloat([]byte(m.prefix), Seconds(at), 'f', 6, 64), "|g"...)
 }
 
-// On reports whether a datagram is a probe of this Freshet: a single line as written by Datagram.
-// A longer datagram is an application's, whose other lines count. A nil Mark is on no datagram.
+// On reports whether a datagram is a probe of this Freshet: a single line as written by Datagram. A
+// longer datagram comes from an application, and its other lines must be counted. For a nil Mark,
+// On returns false.
 func (m *Mark) On(packet []byte) bool {
 	if m == nil || len(packet) <= len(m.prefix) || string(packet[:len(m.prefix)]) != m.prefix {
 		return false
@@ -75,7 +76,7 @@ func (m *Mark) Labels(path, tenant string) labels.Labels {
 	return labels.FromMap(map[string]string{model.MetricNameLabel: Metric, "path": path, "prober": m.id, "tenant": tenant})
 }
 
-// AppendKey appends the key of the gauge that probes to a tenant's socket become.
+// AppendKey appends the key of the gauge that is made from the probes to a tenant's socket.
 func (m *Mark) AppendKey(dst []byte, tenant string) []byte {
 	return series.AppendKey(dst, series.Gauge, m.Labels(DogStatsD, tenant))
 }

@@ -1,7 +1,7 @@
 // Package promqlguard bounds what one PromQL query can cost before it is evaluated. Prometheus'
-// parser and engine take any query: parsing 100,000 nested parentheses takes them a quarter of a
-// minute and printing the result far longer, count_over_time(vector(1)[1000d:1ms]) asks for 691 GB
-// at once, and an evaluation checks its deadline only once per series.
+// parser and engine take any query. Parsing 100,000 nested parentheses takes a quarter of a minute,
+// and printing the result takes far longer. count_over_time(vector(1)[1000d:1ms]) asks for 691 GB
+// at once. And an evaluation checks its deadline only once per series.
 //
 // Parser bounds the text, its nesting and its selectors; Limits.CheckStatement bounds the steps
 // of a parsed query. The engine and its callers bound how many samples a query loads, how long it
@@ -25,8 +25,8 @@ type Limits struct {
 	WindowSamples int64 // max_window_samples: see CheckStatement
 }
 
-// Parser is Prometheus' parser behind limits on text and depth. As the parser of the API and of
-// the engine, it sees all text that becomes a query or a selector.
+// Parser is Prometheus' parser behind limits on text and depth. The API and the engine both use it,
+// so it sees all text that becomes a query or a selector.
 type Parser struct {
 	parser.Parser
 	limits  Limits
@@ -59,8 +59,8 @@ func (p Parser) ParseExpr(query string) (parser.Expr, error) {
 	return expr, nil
 }
 
-// nameSetting adds to the error of an experimental function or aggregation the setting that
-// enables it. Prometheus' text names a flag of Prometheus, or nothing.
+// nameSetting adds to the error of an experimental function or aggregation the setting that enables
+// it. Prometheus' error names a flag of Prometheus, or no setting at all.
 func nameSetting(e *parser.ParseErr) {
 	const setting = "query.experimental: true in the configuration"
 	text := e.Err.Error()

@@ -24,8 +24,9 @@ const sampleSpacing = 10 * time.Second
 //
 // Window samples are the samples that range functions look at in one series, over all steps: 1000
 // steps over 30 days of one sample per 10 s are 259 million. The engine checks the deadline and
-// cancellation only between two series, so this limit bounds how long a query cannot be stopped:
-// about a second per billion in max_over_time, minutes in quantile_over_time.
+// cancellation only between two series, so this limit bounds how long a query runs on after it
+// should have stopped. For each billion of samples, max_over_time runs for about a second,
+// quantile_over_time for minutes.
 func (l Limits) CheckStatement(s *parser.EvalStmt) error {
 	if s.Interval > 0 && s.Interval < time.Millisecond {
 		return fmt.Errorf("the query's step is %v; make it 1ms or more", s.Interval)

@@ -3,8 +3,9 @@ package querycost
 import "strings"
 
 // Normal returns a query with a question mark for each number, duration and value of a matcher,
-// without comments, and with at most one space between words. Dashboards that differ in variables
-// and ranges then ask the same query. Text that is no query yields some text, too.
+// without comments, and with at most one space between words. So dashboards that differ only in
+// variables and ranges ask the same query. For text that is not a query, Normal returns some text,
+// too.
 func Normal(text string) string {
 	var b strings.Builder
 	b.Grow(min(len(text), maxText))

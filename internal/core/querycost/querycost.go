@@ -1,6 +1,6 @@
-// Package querycost adds up the cost of queries over the last minute, by tenant and query, with
-// their askers. Queries that differ only in values are one: see Normal. Memory is bounded.
-// adapter/promapi decides when a query may run.
+// Package querycost adds up the cost of queries over the last minute, by tenant and query, and
+// lists who asked them. Queries that differ only in values count as one: see Normal. Memory is
+// bounded. adapter/promapi decides when a query may run.
 package querycost
 
 import (
@@ -33,7 +33,7 @@ const (
 	maxHeader = 100  // bytes
 )
 
-// Others is the ID of the row of all queries without room.
+// Others is the ID of the row that adds up all queries for which the table has no room.
 const Others = "others"
 
 // Asker is the sender of a query, as far as the request tells.
@@ -63,7 +63,7 @@ func (a Asker) clone() Asker {
 	return Asker{a.Sender.Clone(), strings.Clone(a.Dashboard), strings.Clone(a.Panel)}
 }
 
-// Query is a query that is asked.
+// Query is a query as it was asked.
 type Query struct {
 	Tenant, Text string
 	Range, Step  time.Duration // 0 for a query at one time
@@ -72,7 +72,7 @@ type Query struct {
 
 // Cost is the cost of one query.
 type Cost struct {
-	Running time.Duration // with a slot
+	Running time.Duration // while it had a slot
 	Waited  time.Duration // for a slot
 	Samples int64         // looked at
 	Series  int64         // read
@@ -132,7 +132,7 @@ func New() *Table {
 
 // Running is a query under way.
 type Running struct {
-	ID  string // of its row, which all queries share that differ only in values
+	ID  string // of its row; queries that differ only in values share a row
 	row *row
 }
 
@@ -196,8 +196,8 @@ func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
 	r.asker(now, q.Asker).add(at, c.Running)
 }
 
-// asker returns the count of an asker. Beyond maxAskers it replaces the asker that took least
-// time recently; the new one inherits the count, so that it is not the next to go.
+// asker returns the count of an asker. Beyond maxAskers it replaces the asker whose queries
+// recently took the least time. The new asker inherits that time, so that it is not replaced next.
 func (r *row) asker(now int64, a Asker) *askerCost {
 	least, leastRunning := 0, time.Duration(math.MaxInt64)
 	for i := range r.askers {
@@ -254,7 +254,8 @@ func (r *row) sum(now int64) (sum counted) {
 	return sum
 }
 
-// askedBy returns the askers of the last Span seconds. The one that took most time comes first.
+// askedBy returns the askers of the last Span seconds. The asker that took the most time comes
+// first.
 func (r *row) askedBy(now int64) []string {
 	type asked struct {
 		by      string

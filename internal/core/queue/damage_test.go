@@ -29,7 +29,7 @@ func sample(t testing.TB) *memfs.FS {
 	return fs
 }
 
-// left returns the frames that come out of the sample.
+// left returns the numbers of the frames that wait in the sample.
 func left() []uint64 { return upTo(12)[2:] }
 
 func firstsOf(fs *memfs.FS) (firsts []segment.Position) {
@@ -49,8 +49,8 @@ func lostOf(damage []segment.Damage) (n uint64) {
 	return n
 }
 
-// The death of the process cuts an append at any byte: acknowledged frames are there, and of the
-// torn write only whole frames, from the front.
+// The process may die at any byte of an append. All acknowledged frames are there afterwards. Of
+// the torn write, only whole frames from its front are.
 func TestTornAppendAtEveryByte(t *testing.T) {
 	cuts, torn := 0, 0
 	before := memfs.New()
@@ -139,8 +139,8 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 	}
 }
 
-// Each case damages the sample, and has what the operator is told. The segments begin at frames
-// 1, 4, 7 and 10.
+// Each case damages the sample, and holds the report that the operator gets. The segments begin at
+// frames 1, 4, 7 and 10.
 func TestReport(t *testing.T) {
 	nth := func(fs *memfs.FS, i int) *memfs.File { return fs.Files[segmentFormat.Name(firstsOf(fs)[i])] }
 	cases := []struct {
@@ -235,9 +235,9 @@ func TestDamageInUse(t *testing.T) {
 	}
 }
 
-// A sector that cannot be read costs what lies behind it in its segment. A
-// position that may be in use there is not used again: if the sector comes back,
-// so do its frames, and no other passes for one of them.
+// A sector that cannot be read costs the frames behind it in its segment. The queue does not reuse
+// positions that those frames may have: the sector may become readable again, and then no other
+// frame may have the same position.
 func TestUnreadableSector(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 8 << 20})
@@ -276,9 +276,9 @@ func TestUnreadableSector(t *testing.T) {
 	}
 }
 
-// A sender that wraps a frame in its payload, with every field as the queue would
-// write it but the mark, does not get it read when the frame around it is
-// damaged. With the mark it would be: that is why the mark is secret.
+// A sender forges a frame inside its payload: every field is as the queue would write it, except
+// the mark. When the frame around it is damaged, the reader does not take the forged frame for a
+// real one. With the right mark it would, which is why the mark is secret.
 func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
@@ -299,7 +299,7 @@ func TestForgedFrame(t *testing.T) {
 	}
 }
 
-// A frame that stands where it does not belong is given away by its position.
+// The reader finds a misplaced frame by its position.
 func TestMisplacedFrame(t *testing.T) {
 	fs := memfs.New()
 	q, damage := open(t, fs, Options{SegmentBytes: 1 << 20})
@@ -327,7 +327,7 @@ func TestMisplacedFrame(t *testing.T) {
 	}
 }
 
-// The queue does not overwrite files that an operator can mend or that a newer program wrote.
+// The queue does not overwrite files that an operator can repair or that a newer program wrote.
 func TestOpenRefuses(t *testing.T) {
 	newer := func(magic string) *memfs.File {
 		b := segment.AppendHeader(nil, magic, testMark, 13)
@@ -374,7 +374,7 @@ func failing(op, name string) func(*memfs.FS) {
 	}
 }
 
-// A file that cannot be opened just now is neither skipped nor lost.
+// A file that cannot be opened for a moment is neither skipped nor lost.
 func TestPeekFails(t *testing.T) {
 	fsys := sample(t)
 	q, _ := open(t, fsys, Options{})

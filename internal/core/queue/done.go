@@ -12,7 +12,7 @@ const (
 	doneName = "done"
 	doneTemp = "done.tmp"
 
-	// maxEntries of the file done, 64 KiB: it is replaced once in so many frames.
+	// maxEntries bounds the entries of the file done, to 64 KiB. A new file then replaces it.
 	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 
@@ -28,7 +28,7 @@ func (q *Queue) save() error {
 		err = q.replace(entry)
 	}
 	if err != nil {
-		q.closeSaved() // its last entry may be torn, and others would not be found behind it
+		q.closeSaved() // its last entry may be torn, and a reader would not find later ones behind it
 		return fmt.Errorf("save the read position of the queue: %w", err)
 	}
 	return nil

@@ -9,7 +9,8 @@ var segmentFormat = segment.Format{
 	Noun: "queue segment", Magic: "FRSHQUEU", Suffix: ".segment", MaxPayload: MaxPayload, Stamped: true,
 }
 
-// onDisk returns a frame as it is stored: its samples are the tag, its time the stamp.
+// onDisk returns a frame as it is stored: the number of samples becomes the tag, the time becomes
+// the stamp.
 func onDisk(f *Frame) segment.Frame {
 	return segment.Frame{Tag: f.Samples, Stamp: uint64(f.Time), Payload: f.Payload}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Whatever lies in a segment: a start works, each frame that comes out stands in
-// the file byte for byte, in order, and the queue goes on behind it. The corpus has
-// a whole segment, and ones that are torn, flipped, shuffled and forged.
+// Whatever is in a segment, the queue opens, and appends behind it. Each frame that it returns
+// stands in the file byte for byte, and in order. The corpus has a whole segment, and torn,
+// flipped, shuffled and forged ones.
 func FuzzSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
 		first := segment.Position(firstPos) + 1
-		// Half of the inputs get a good header, or few would reach the frames.
+		// Half of the inputs get a good header: otherwise few would reach the frames.
 		if len(data)%2 == 0 {
 			data = append(segment.AppendHeader(nil, segmentFormat.Magic, testMark, first), data...)
 		}
@@ -22,7 +22,7 @@ func FuzzSegment(f *testing.F) {
 		fs.Files[segmentFormat.Name(first)] = &memfs.File{Data: bytes.Clone(data)}
 		q, err := Open(fs, Options{Mark: testMark, MaxBytes: memfs.Plenty})
 		if err != nil {
-			return // of another version; nothing else is an error
+			return // only a segment of another version is an error
 		}
 		waiting, _ := q.Waiting()
 		more := Frame{Time: 1, Samples: 2, Payload: []byte("more")}

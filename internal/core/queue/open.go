@@ -7,9 +7,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// Open finds the queue in fs. It reads every segment once, to count what waits. Damage is no
-// error, and is reported when Peek passes it. Open returns an error if the directory cannot be
-// listed, if a file cannot be opened, or if a file has a newer version.
+// Open finds the queue in fs. It reads every segment once, to count the frames that wait. Damage is
+// not an error: it is reported when Peek passes it. Open returns an error if the directory cannot
+// be listed, if a file cannot be opened, or if a file has a newer version.
 func Open(fs segment.FS, opts Options) (*Queue, error) {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = min(opts.MaxBytes/segmentsOfLimit, maxSegment)
@@ -35,7 +35,7 @@ func Open(fs segment.FS, opts Options) (*Queue, error) {
 }
 
 // find counts the frames of a segment. For the last segment it also decides the next position,
-// which must be one that was never used.
+// which must never have been used.
 func (q *Queue) find(file segment.File) error {
 	r, err := segmentFormat.Open(q.fs, file.First)
 	if err != nil {
@@ -75,7 +75,7 @@ func (q *Queue) find(file segment.File) error {
 func (q *Queue) begin() {
 	if len(q.segments) > 0 {
 		switch first := q.segments[0].first; {
-		case q.done == 0: // never saved, or lost: what came before is unknown
+		case q.done == 0: // never saved, or lost: earlier frames may have existed
 			q.done = first - 1
 		case first > q.done+1:
 			q.damaged(segment.Damage{File: segmentFormat.Name(first), Frames: uint64(first - q.done - 1),

@@ -1,7 +1,7 @@
 // Package queue keeps frames on disk until they are done, the oldest first: a bounded queue that
-// outlives its process. A full queue gives up its oldest segment and reports what was in it.
-// Blocking would stop the queue's writer, and refusing new frames would keep old ones that nobody
-// needs any more.
+// outlives its process. A full queue gives up its oldest segment and reports what was in it. If it
+// blocked instead, the writer would stop. If it refused new frames, it would keep old ones that
+// nobody needs any more.
 //
 // The owner defines the content of frames, decides when to retry, and knows the time.
 // core/segment defines segments and frames. Layout: docs/format/queue.md.
@@ -20,7 +20,8 @@ import (
 // allocates.
 const MaxPayload = 32 << 20
 
-// A segment is a 16th of the queue's limit, at most 64 MiB. That much is given up at once.
+// A segment is a 16th of the queue's limit, at most 64 MiB. A full queue gives up that much at
+// once.
 const (
 	segmentsOfLimit = 16
 	maxSegment      = 64 << 20
@@ -49,8 +50,8 @@ func (a *Amount) add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// sub stops at zero: a sector that was unreadable at the start, and is readable now, yields
-// frames that were not counted.
+// sub subtracts b, and stops at zero: a sector that was unreadable at the start may be readable
+// now, and its frames were never counted.
 func (a *Amount) sub(b Amount) {
 	a.Frames -= min(a.Frames, b.Frames)
 	a.Samples -= min(a.Samples, b.Samples)
@@ -103,9 +104,10 @@ type segmentFile struct {
 	oldest  int64  // time of the first waiting frame
 }
 
-// Append writes frames after all others, in one write, and returns what it had to give up for
-// them. When the error is nil, they survive the death of the process. On an error none of them
-// counts; only if the process dies before the next Append may some of them be sent after all.
+// Append writes frames after all others, in one write, and returns what it had to give up for them.
+// When the error is nil, they survive the death of the process. On an error the queue holds none of
+// them, with one exception: if the process dies before the next Append, some of them may be sent
+// after all.
 func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -183,13 +185,13 @@ func (q *Queue) drop() {
 	q.segments = q.segments[1:]
 }
 
-// write writes the added frames to the current segment or into a new one. After a failure, even
-// of the sync alone, the segment gets no more frames.
+// write writes the added frames to the current segment or into a new one. After a failure, even if
+// only the sync failed, the segment gets no more frames.
 func (q *Queue) write() error {
 	first := q.tail.Last + 1
 	began, err := q.tail.Write()
 	if err != nil {
-		q.tail.CutBack() // if that fails, the name of the next segment tells which frames count
+		q.tail.CutBack() // if that fails, the name of the next segment shows where the valid frames end
 		q.seal()
 		return err
 	}
@@ -220,7 +222,7 @@ func (q *Queue) Peek() (Frame, bool, error) {
 			return Frame{}, false, nil
 		}
 		if err := q.open(s.first); errors.Is(err, fs.ErrNotExist) {
-			if q.leave(s.first) { // and was not given up meanwhile
+			if q.leave(s.first) { // the segment was not given up meanwhile
 				q.damaged(segment.Damage{
 					File: segmentFormat.Name(s.first), Bytes: s.size, Frames: s.waiting.Frames, Reason: err.Error(),
 				})
@@ -266,7 +268,8 @@ func (q *Queue) peek(f segment.Frame) {
 	}
 }
 
-// leave drops a segment that is read to its end, unless it was given up meanwhile.
+// leave drops a segment that was read to its end, unless it was given up meanwhile, and reports
+// whether it did.
 func (q *Queue) leave(first segment.Position) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -320,8 +323,8 @@ func (q *Queue) Done() (counted bool, err error) {
 	return true, q.save()
 }
 
-// Waiting returns the frames that are not done, and the time of the oldest one, 0 for none.
-// Between Done and the next Peek, it is the time of the frame that is done.
+// Waiting returns the amount of frames that are not done, and the time of the oldest one, or 0 if
+// there are none. Between Done and the next Peek, the time is still that of the frame that is done.
 func (q *Queue) Waiting() (sum Amount, oldest int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -44,7 +44,7 @@ func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
 	for range rng.IntN(60) {
-		payload = append(payload, byte(rng.IntN(4))) // few values: many false beginnings
+		payload = append(payload, byte(rng.IntN(4))) // few values, so that many look like a mark
 	}
 	return Frame{Time: int64(id) * 1000, Samples: uint32(rng.IntN(9)), Payload: payload}
 }
@@ -390,7 +390,8 @@ func TestDoneIsReplaced(t *testing.T) {
 	}
 }
 
-// model runs a queue through one random story, and knows naively what must come out of it.
+// model runs a queue through one random story, and keeps plain lists of the frames that must come
+// out of it.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -398,7 +399,7 @@ type model struct {
 	q   *Queue
 
 	waiting []uint64 // acknowledged and not done
-	again   []uint64 // done or given up, but not saved
+	again   []uint64 // done or given up, but not saved: a restart may return them
 	maybe   []uint64 // of failed Appends since the last success
 	next    uint64
 }
@@ -429,8 +430,8 @@ func (m *model) step() {
 		m.fs.Short = true
 	case 2:
 		m.fs.Fail = func(op, name string) error {
-			// A file that is not removed comes back at the next start, and an unreadable one is
-			// damage: other tests cover these.
+			// The operations remove and read do not fail here. A file that is not removed comes back at the
+			// next start, and an unreadable one is damage: other tests cover both.
 			if op != "remove" && op != "read" && m.rng.IntN(2) == 0 {
 				return fmt.Errorf("%s %s: %w", op, name, memfs.ErrInjected)
 			}

@@ -61,7 +61,7 @@ const Duration = 5 * time.Second
 type Listed struct {
 	Record
 	Bytes   int64  `json:"bytes"`
-	NotKept string `json:"not_kept,omitempty"` // why it is only in memory, until the next record
+	NotKept string `json:"not_kept,omitempty"` // why it is not on disk; the next record replaces it in memory
 	Error   string `json:"error,omitempty"`    // why it cannot be read
 }
 
@@ -71,8 +71,8 @@ type CPUQuota struct {
 	File      string  `json:"file"`   // where the quota is set
 	Cores     float64 `json:"cores"`  // processors, on average
 	Periods   Values  `json:"periods"`
-	Throttled Values  `json:"throttled_periods"` // in which the quota was used up
-	Stood     Values  `json:"throttled_seconds"` // in which threads stood still for it, all processors together
+	Throttled Values  `json:"throttled_periods"` // periods in which the quota was used up
+	Stood     Values  `json:"throttled_seconds"` // how long threads stood still because of it, all processors together
 }
 
 // BrokenStore is a store that cannot be opened, or broke while it was open.
@@ -89,7 +89,7 @@ type BrokenStore struct {
 type Growing struct {
 	At          int64           `json:"at"` // Unix seconds
 	MemoryBytes int64           `json:"memory_bytes"`
-	MemoryOf    string          `json:"memory_of"` // what has so much memory, such as "the cgroup"
+	MemoryOf    string          `json:"memory_of"` // what the memory belongs to, such as "the cgroup"
 	Tenants     []GrowingTenant `json:"tenants"`   // most new series first
 }
 
@@ -147,7 +147,7 @@ type File struct {
 // maxFile bounds a decompressed file of a record, in bytes: a record may come from a stranger.
 const maxFile = 256 << 20
 
-// maxSummary bounds record.json, which usually has 20 kB.
+// maxSummary bounds record.json, in bytes. It usually has 20 kB.
 const maxSummary = 4 << 20
 
 // Open opens a record and reads its summary.
@@ -170,8 +170,8 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// Read returns a file of the record. The error of a missing file has the reason, if the record
-// does.
+// Read returns a file of the record. If the file is missing and the record says why, the error says
+// it, too.
 func (f *File) Read(name string) ([]byte, error) { return f.ReadUpTo(name, maxFile) }
 
 // ReadUpTo is Read with a bound: a file of more bytes is an error.

@@ -16,8 +16,8 @@ const (
 	sampleBytes = 1 + valueBytes + 1 + timeBytes
 )
 
-// Most values are small whole numbers or eighths. A double with at most 21 significant bits has a
-// zero first half, which compresses well, as real senders' values do.
+// Most values are small whole numbers or eighths. A double with at most 21 significant bits has
+// zeros in four of its eight bytes. So it compresses as well as the values of real senders.
 const (
 	maxRound  = 1 << 21
 	highBytes = valueBytes / 2
@@ -111,8 +111,8 @@ func setFree(roles []role) {
 	}
 }
 
-// locate finds in the body what changes, by its position in raw. Consecutive free bytes of raw
-// are consecutive in the body, too.
+// locate finds, for each byte of raw that changes, its position in the body. Consecutive free bytes
+// of raw are consecutive in the body, too.
 func (r *renderer) locate(made *request, changing []written) {
 	at := make(map[int]uint32, len(changing))
 	for _, w := range changing {
@@ -156,7 +156,7 @@ func (r *renderer) version1(first, last int) {
 }
 
 // version2 encodes an io.prometheus.write.v2.Request: symbols come first, labels are numbers of
-// symbols, and each series has metadata, as senders of version 2 do it.
+// symbols, and each series has metadata, as from real senders of version 2.
 func (r *renderer) version2(first, last int) {
 	symbols := map[string]uint64{"": 0}
 	r.raw = appendString(r.raw, 4, "")

@@ -38,7 +38,7 @@ const (
 	maxTime = 1<<42 - 1
 )
 
-// Standard returns the load by which servers are compared.
+// Standard returns the load with which we compare servers.
 func Standard() Config {
 	return Config{Seed: 1, Version: 1, Series: 100_000, Labels: MinLabels, Batch: 2000, Interval: 15_000}
 }
@@ -82,8 +82,8 @@ func (c Config) Requests() int { return (c.Series + c.Batch - 1) / c.Batch }
 // pods returns how many pods the series belong to.
 func (c Config) pods() int { return (c.Series + seriesPerPod - 1) / seriesPerPod }
 
-// generation returns how often a pod has been replaced when a round begins. Each round replaces
-// as many pods as NewShare says, one after the other.
+// generation returns how often a pod has been replaced when a round begins. Each round replaces the
+// share NewShare of the pods, and goes through them in order.
 func (c Config) generation(pod, round int) int {
 	replaced := int(math.Floor(c.NewShare*float64(c.pods())*float64(round) + 1e-9))
 	if replaced <= pod {
@@ -124,14 +124,14 @@ type request struct {
 	rounds  int // rendered rounds
 }
 
-// timeByte is the position in a body of a byte of the round's time. There are few: the others are
-// copies.
+// timeByte is the position in a body of a byte of the round's time. A body has few of them: all
+// other times are snappy's copies.
 type timeByte struct {
 	at    uint32
 	index byte
 }
 
-// pod is a pod's part of a request: the series [from, to) of it.
+// pod is a pod's part of a request: its series [from, to).
 type pod struct {
 	number   int
 	from, to int
@@ -142,7 +142,7 @@ type pod struct {
 type Request struct {
 	Body    []byte // compressed; owned by the load, and valid until the request's next round
 	Raw     int    // uncompressed bytes
-	Samples int    // each of another series
+	Samples int    // one for each series
 	New     int    // new series
 }
 
@@ -191,8 +191,8 @@ func (r *request) fill(seed uint64, round int, time int64) {
 	}
 }
 
-// next returns the value of a series after last. Half of all counters stand still, as most
-// counters of a real service do. A counter restarts when its value would no longer be round.
+// next returns the value of a series that follows last. Half of all counters stand still, like most
+// counters of a real service. A counter restarts before it reaches maxRound.
 func (s *slot) next(last float64, random uint64) float64 {
 	step := random & 15
 	switch {

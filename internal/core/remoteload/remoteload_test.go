@@ -189,7 +189,7 @@ func TestSameConfigSameBytes(t *testing.T) {
 	c.Seed++
 	other := mustNew(t, c)
 	for range 3 {
-		// In another order: requests are independent.
+		// The order is another one, since requests are independent.
 		for _, k := range []int{3, 0, 1} {
 			one.Next(k)
 		}
@@ -223,7 +223,7 @@ func TestSizeIsThatOfARealSender(t *testing.T) {
 	}
 }
 
-// Free bytes and bytes of a time can be overwritten, whatever is between them.
+// The bytes that change can be overwritten in the compressed body, whatever lies between them.
 func TestCompressWithRoles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var c compressor
@@ -314,8 +314,8 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Bound: 40 ns a sample and no allocation. A receiver takes 300 ns or more, so the receiver is
-// what is measured.
+// Bound: 40 ns a sample and no allocation. A receiver takes 300 ns or more, so a measurement shows
+// the receiver's cost and not the load's.
 func BenchmarkNext(b *testing.B) {
 	c := small(func(c *Config) { c.Series, c.Batch = 100_000, 2000 })
 	l := mustNew(b, c)

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// kind says how the values of a series continue, with the numbers of remote write 2.0.
+// kind is the type of a series, which says how its values continue. The numbers are those of remote
+// write 2.0.
 type kind byte
 
 const (
@@ -24,10 +25,10 @@ type slot struct {
 	kind            kind
 	handler, method string
 	label, value    string // "code", or "le" of a bucket
-	wide            bool   // values have any bits; otherwise they are round
+	wide            bool   // all bits of a value may be set; otherwise its low half is zero
 }
 
-// valueBytes returns how many bytes of a value change, counted from its end.
+// valueBytes returns how many bytes at the end of a value change.
 func (s *slot) valueBytes() int {
 	if s.wide {
 		return valueBytes

@@ -8,14 +8,15 @@ type role byte
 const (
 	constant role = 0 // the same in all rounds
 
-	// The bytes of a time: bytes of one role are the same in all samples of a round.
+	// From here on, each byte of a time has its own role: that byte is the same in all samples of a
+	// round.
 	firstTime role = 1
 	lastTime  role = timeBytes
 
 	free role = 255 // different in each place and round
 )
 
-// written is a byte that changes, and is literal in the output.
+// written is a byte that changes. The output has it as a literal.
 type written struct {
 	from uint32 // in the input
 	at   uint32 // in the output

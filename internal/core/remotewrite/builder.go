@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// Builder makes a request from samples that came in another form than remote write. It makes
-// one of version 1, so that readers need not know the source, and a series has the same key as
-// if Prometheus had sent it.
+// Builder makes a request from samples that came in another form than remote write. The request has
+// version 1: readers then need not know the source, and a series has the same key as if Prometheus
+// had sent it.
 //
-// It copies all that is added: labels and texts into Body, which belongs to the caller, and the
-// rest into the request's own memory. As after DecodeV1, the request points into Body, and
-// nothing of it may be kept longer. It is complete after Finish.
+// Builder copies everything that is added: labels and texts into Body, which belongs to the caller,
+// and the rest into the request's own memory. As after DecodeV1, the request points into Body and
+// must not be used longer than Body. It is complete after Finish.
 type Builder struct {
 	Body []byte
 
@@ -21,7 +21,7 @@ type Builder struct {
 	families []family
 }
 
-// family is a Family while Body may still move.
+// family is a Family as positions in Body, which may still move.
 type family struct {
 	name, help, unit part
 	kind             MetricType
@@ -38,7 +38,7 @@ const maxLabel = 3 * (1 + binary.MaxVarintLen32)
 
 // Begin begins a request in r's memory, which it overwrites. Labels are appended to body.
 func (b *Builder) Begin(r *Request, body []byte) {
-	_ = r.reset(nil, false) // no body is too large
+	_ = r.reset(nil, false) // cannot fail: there is no body that could be too large
 	*b = Builder{Body: body, request: r, families: b.families[:0]}
 }
 

@@ -92,7 +92,7 @@ func compare(t *testing.T, r *Request, err error, reference func() plain, refuse
 	}
 }
 
-// readV1 decodes a request and all labels, which DecodeV1 leaves to a miss of the cache.
+// readV1 decodes a request and all labels, which DecodeV1 does not parse.
 func readV1(r *Request, body []byte) error {
 	if err := r.DecodeV1(body); err != nil {
 		return err
@@ -297,8 +297,8 @@ func plainOfV2(m *writev2.Request) (p plain) {
 	return p
 }
 
-// seedsV1 returns requests with everything that version 1 has: whole, cut, and in valid forms
-// that no encoder writes.
+// seedsV1 returns requests with everything that version 1 has: whole, cut off, and in forms that
+// are valid but that no encoder writes.
 func seedsV1(t testing.TB) [][]byte {
 	whole := marshal(t, fullV1())
 	pair := func(name, value string) []byte {
@@ -309,7 +309,7 @@ func seedsV1(t testing.TB) [][]byte {
 	group := []byte{0x3b, 0x08, 1, 0x3c} // field 7, as proto2 wrote messages
 	return [][]byte{
 		nil, whole, whole[:len(whole)/2], bytes.Repeat(marshal(t, plainRequestV1()), 2),
-		// Labels apart.
+		// Labels that are not adjacent.
 		fieldOf(1, slices.Concat(pair("a", "b"), fieldOf(2, sample), pair("c", "d"), fieldOf(3, exemplar), pair("e", "f"))),
 		fieldOf(1, slices.Concat(pair("a", "b"), group, fieldOf(2, append(group, sample...)))),
 		fieldOf(1, append(fieldOf(1, []byte{0x0a, 9, 'a'}), fieldOf(2, sample)...)), // a label that ends too soon
@@ -327,7 +327,7 @@ func seedsV2(t testing.TB) [][]byte {
 	odd.Timeseries[0].LabelsRefs = odd.Timeseries[0].LabelsRefs[:1]
 	sample := marshal(t, &writev2.Sample{Value: 1, Timestamp: 2, StartTimestamp: 1})
 	series := slices.Concat(
-		// References apart, packed and not.
+		// References that are not adjacent, packed and unpacked.
 		[]byte{0x08, 1}, fieldOf(4, []byte{0x08, 2, 0x18, 5, 0x0a, 1, 1}), fieldOf(2, sample), []byte{0x0a, 1, 2},
 		fieldOf(5, []byte{0x08, 1, 0x18, 1}), fieldOf(5, []byte{0x20, 2}), // metadata in two parts
 	)

@@ -1,6 +1,6 @@
 // Package remotewrite decodes the requests of Prometheus remote write, 1.0 and 2.0, in place:
-// results point into the request. It accepts and refuses what Prometheus' own decoders do.
-// Headers and compression are handled before it; the distributor validates the content and
+// results point into the request. It accepts and refuses the same requests as Prometheus' own
+// decoders. Its callers handle headers and compression; the distributor validates the content and
 // passes it on.
 package remotewrite
 
@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 )
 
-// Request is a decoded request. The next Decode reuses its memory: nothing in it may be kept
-// longer, nor longer than the body that it was decoded from.
+// Request is a decoded request. The next Decode reuses its memory: nothing in it may be used after
+// that, or after the body that it was decoded from is reused.
 //
 // The versions differ in the encoding of labels, and in metadata: version 1 has it by metric
 // family, version 2 in each series.
@@ -37,14 +37,15 @@ type Request struct {
 	keys       []byte // copies of keys whose fields are not adjacent in the body
 	buckets    buckets
 
-	// Like refs and keys, for exemplars, which may come between the labels of a series.
+	// exemplarRefs and exemplarKeys are refs and keys for exemplars, which may come between the labels
+	// of a series.
 	exemplarRefs []uint32
 	exemplarKeys []byte
 }
 
-// A series or a sample of a real request takes at least partBytes, and a histogram
-// histogramBytes. In a malicious request 2 bytes are enough, and the decoded form would be a
-// hundred times as large. So a request may have fewParts, and beyond that as many as fit by
+// A series or a sample of a real request takes at least partBytes, and a histogram histogramBytes.
+// In a malicious request 2 bytes are enough, and the decoded form would be a hundred times as
+// large. So a request may have fewParts of any size, and beyond that only as many as fit into it by
 // these sizes.
 const (
 	partBytes      = 6
@@ -59,14 +60,15 @@ var ErrTooManyParts = fmt.Errorf("the request has more than %d series, samples o
 // part is a part of a list, [from, to). It takes half the memory of a slice in each series.
 type part struct{ from, to uint32 }
 
-// Series is one time series. Methods of Request return what it has.
+// Series is one time series. Methods of Request return its contents.
 type Series struct {
 	labels                         labels
 	samples, exemplars, histograms part
 	Metadata                       Metadata // in version 2
 }
 
-// labels is a part: in version 1 of the body, or of keys if copied; in version 2 of refs.
+// labels is where the labels are. In version 1 it is a part of the body, or of keys if they were
+// copied; in version 2 it is a part of refs.
 type labels struct {
 	part
 	copied bool
@@ -116,10 +118,10 @@ const (
 
 // Bound bounds the memory that the next Decode takes. Before Decode takes more, it calls more with
 // the number of additional bytes. An error of more ends Decode, which returns it. Decode forgets
-// more when it ends: a decoded request is data, and calls nobody.
+// more when it ends, since a decoded request is only data and must not keep its caller alive.
 func (r *Request) Bound(more func(bytes int) error) { r.more = more }
 
-// moreStep is the least that Decode asks for, in bytes.
+// moreStep is the least memory that Decode asks for at once, in bytes.
 const moreStep = 16 << 10
 
 // takes accounts for memory that the request is about to take, and reports whether it is
@@ -339,7 +341,7 @@ func (r *Request) Counts() outcome.Counts {
 	return outcome.Counts{Samples: len(r.samples), Histograms: len(r.histograms), Exemplars: len(r.exemplars)}
 }
 
-// maxKept is how many series or samples a reused request may have room for. Larger ones are
+// maxKept is how many series or samples a reused request may have room for. Larger requests are
 // rare, and would stay in memory.
 const maxKept = 50_000
 

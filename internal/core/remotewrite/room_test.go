@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// A body of 1 MiB that consists only of beginnings of messages takes only a small multiple of
-// that when decoded, whatever the messages are.
+// A body of 1 MiB that consists only of empty messages, of whatever kind, takes only a small
+// multiple of that when decoded.
 func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	const size = 1 << 20
 	inSeries := func(tag byte, n int) []byte { // one series of empty messages
@@ -52,8 +52,8 @@ func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	t.Logf("%.1f bytes for each of the body, all kinds together", float64(bytes)/size)
 }
 
-// A decoded request is data. It once kept the function that accounts for its memory, which belongs to
-// the HTTP request.
+// A decoded request is only data. It once kept the function that accounts for its memory, and with
+// it the HTTP request.
 func TestABoundEndsWithTheDecode(t *testing.T) {
 	full := errors.New("no more")
 	for _, result := range []error{nil, full} {

@@ -5,8 +5,8 @@ import "fmt"
 // DecodeV1 reads a decompressed prometheus.WriteRequest. After an error the request may not be
 // used.
 //
-// It does not parse labels: a known series is found by its key, and Labels reports malformed
-// labels of a new one.
+// It does not parse labels: the caller finds a known series by its key. For a new series it calls
+// Labels, which reports malformed labels.
 func (r *Request) DecodeV1(body []byte) error {
 	defer r.Bound(nil)
 	if err := r.reset(body, false); err != nil {
@@ -50,7 +50,8 @@ func (r *Request) DecodeV1(body []byte) error {
 	return nil
 }
 
-// unread returns why a message could not be read: it is malformed, or there was no room.
+// unread returns why a message could not be read: it is malformed, or Bound's function refused the
+// memory.
 func (r *Request) unread(message string, at int) error {
 	if r.full != nil {
 		return r.full
@@ -128,8 +129,8 @@ func (r *Request) exemplarV1(b []byte, i int) bool {
 	return true
 }
 
-// add adds the field b[from:to]. Adjacent fields, as every encoder writes them, stay where they
-// are; otherwise all are copied to copies.
+// add adds the field b[from:to]. Fields that are adjacent, as every encoder writes them, stay where
+// they are. Otherwise add copies all of them to copies.
 func (l *labels) add(copies, b []byte, from, to int) []byte {
 	if int(l.to) == from && !l.copied {
 		l.to = uint32(to)

@@ -67,7 +67,7 @@ func (e *RefError) Error() string {
 }
 
 // checkRefs refuses a request whose highest reference is too high, and finds the place for the
-// error. References need no check after it.
+// error. Nothing needs to check references afterwards.
 func (r *Request) checkRefs() error {
 	if r.odd > 0 {
 		return fmt.Errorf("time series %d: labels_refs has a name without a value, an odd number of references", r.odd)
@@ -150,8 +150,8 @@ func (r *Request) seriesV2(b []byte, i int) bool {
 	return true
 }
 
-// references reads packed labels_refs, with a fast path for numbers below 16,384: they are half
-// the cost of reading a request.
+// references reads packed labels_refs, with a fast path for numbers below 16,384. References are
+// half the cost of reading a request.
 func (r *Request) references(to []uint32, b []byte, i, end int) ([]uint32, int) {
 	if !r.takes(refMemory * (end - i)) {
 		return to, bad

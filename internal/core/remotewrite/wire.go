@@ -16,10 +16,10 @@ const (
 	wire32     = 5
 )
 
-// The functions below read b from i on and return where they ended, or bad. They accept and
-// refuse what Prometheus' generated decoders do, even where the format leaves it open: numbers
-// of more than 64 bits lose the upper bits, groups are skipped, and a packed list may end
-// inside its last number, which then ends beyond the list.
+// The functions below read b from i on and return where they ended, or bad. They accept and refuse
+// the same bytes as Prometheus' generated decoders, even where the format does not say: numbers of
+// more than 64 bits lose the upper bits, groups are skipped, and a packed list may end inside its
+// last number, which then ends beyond the list.
 
 // bad is the position that means malformed input.
 const bad = -1
@@ -48,8 +48,8 @@ func longField(b []byte, i int) (tag uint64, from, next int) {
 	return uint64(number)<<3 | wire, at, bad
 }
 
-// other handles a field without a case. It skips a field whose number is not in known, a bit
-// set, and returns bad for a known one, which has the wrong wire type.
+// other handles a field without a case. It skips a field whose number is not in the bit set known.
+// For a known number it returns bad: such a field has the wrong wire type.
 func other(b []byte, i int, tag uint64, known uint32) (next int) {
 	if number := tag >> 3; number == 0 || number < 32 && known>>number&1 != 0 {
 		return bad

@@ -14,7 +14,7 @@ const (
 )
 
 // Read is a barrier that has ended: the entries up to Index are applied. If a tenant's stores are
-// behind, its read waits for them.
+// behind, a read of that tenant still has to wait for them.
 type Read struct{ Barrier, Index uint64 }
 
 // barriers are the barriers that have not ended. The leader is asked for the index at which the order
@@ -27,8 +27,8 @@ type barriers struct {
 
 	asking  bool
 	ticks   int      // since the last question
-	asked   []uint64 // barriers that it stands for
-	waiting []uint64 // barriers that came after it
+	asked   []uint64 // barriers that the question under way stands for
+	waiting []uint64 // barriers that came after that question
 	known   []Read   // not applied here yet
 }
 
@@ -68,9 +68,10 @@ func (r *Replica) ask() {
 	}
 }
 
-// alone reports whether this member is the only voter, and leads without a committed entry of its term.
-// Its commit index may then be lower than the last entry that it acknowledged before a crash. Raft
-// would answer all the same (etcd-io/raft#105). With several voters Raft waits by itself.
+// alone reports whether this member is the only voter, and leads without a committed entry of its
+// term. Its commit index may then be lower than the last entry that it acknowledged before a crash.
+// Raft would answer with that index even so (etcd-io/raft#105). With several voters Raft waits by
+// itself.
 func (r *Replica) alone() bool {
 	m := r.members.now
 	return r.leadership.Leads && !r.begun && len(m.GetVoters()) == 1 && len(m.GetVotersOutgoing()) == 0
@@ -81,7 +82,7 @@ func (b *barriers) question() []byte {
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, b.life), b.last)
 }
 
-// confirm takes an answer. An answer to an earlier question knows nothing of later barriers.
+// confirm takes an answer. An answer to an earlier question does not end later barriers.
 func (r *Replica) confirm(answer *raft.ReadState) {
 	b := &r.barriers
 	if !b.asking || string(answer.RequestCtx) != string(b.question()) {

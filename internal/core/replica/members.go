@@ -14,8 +14,8 @@ import (
 // ErrChanging means that the members are being changed already.
 var ErrChanging = errors.New("the members of the group are being changed already")
 
-// Members are the members of a group. Voters count for a quorum. Learners get all entries and do not
-// count. While Leaving is not empty, a quorum of both sets is needed.
+// Members are the members of a group. Voters count for a quorum. Learners get all entries but do
+// not count. While Leaving is not empty, a quorum of both sets is needed.
 type Members struct{ Voters, Learners, Leaving []uint64 }
 
 // members are the members as a replica knows them.
@@ -34,8 +34,8 @@ func (m *members) changed(out *Output) {
 }
 
 // Members implements Group. All changes are one step, in which a quorum of both the old and the new
-// voters decides. So while a voter is swapped, there are never four voters, or two. The group leaves
-// the old set by itself.
+// voters decides. So while a voter is swapped, there are never four voters, nor only two. The group
+// leaves the old set by itself.
 func (r *Replica) Members(voters, learners []uint64) error {
 	switch {
 	case r.damaged != nil:
@@ -64,7 +64,7 @@ func (r *Replica) Members(voters, learners []uint64) error {
 		return nil
 	})
 	if err == nil && r.members.proposed <= before {
-		return ErrChanging // Raft made an empty entry of it
+		return ErrChanging // Raft replaced the change by an empty entry
 	}
 	return err
 }

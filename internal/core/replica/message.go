@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Message goes from one member to another. It may be lost, late and repeated.
+// Message goes from one member to another. It may be lost, delayed and repeated.
 type Message struct {
 	From, To uint64
-	Urgent   bool // without entries: it must not wait behind them, or a leader is taken for dead
+	Urgent   bool // has no entries; it must not wait behind messages with entries, or members take their leader for dead
 
 	body *raftpb.Message
 }
@@ -33,7 +33,8 @@ func (m *Message) String() string {
 }
 
 // ParseMessage is the inverse of Append. It refuses messages that no member would send, since the
-// library panics on some of them. It cannot refuse a lie: the sender must have proved its identity.
+// library panics on some of them. It cannot tell whether a valid message is true, so the caller
+// must authenticate the sender.
 func ParseMessage(b []byte) (Message, error) {
 	m := &raftpb.Message{}
 	if err := proto.Unmarshal(b, m); err != nil {
@@ -96,10 +97,10 @@ func fromLeader(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat
 }
 
-// answersOldTerm reports whether the message only tells the sender of a late heartbeat or entry that
-// there is a newer term. If that sender leads again in the newer term, Raft takes the answer for an
-// acknowledgement of entry 0. It then sends entries from the first one on; if that one was removed
-// from the log, it sends none any more.
+// answersOldTerm reports whether the message only tells the sender of a late heartbeat or entry
+// that there is a newer term. If that sender leads again in the newer term, Raft takes the answer
+// for an acknowledgement of entry 0. It then sends entries from the first one on. If the first one
+// was removed from the log, it never sends any entries again.
 func answersOldTerm(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgAppResp && m.GetIndex() == 0 && !m.GetReject()
 }

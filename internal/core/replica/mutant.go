@@ -8,7 +8,7 @@ var mutant mistakes
 type mistakes struct {
 	sendBeforeStore  bool           // an acknowledgement or a vote is sent before its write is stored
 	applyUnstored    bool           // entries are applied as soon as they come
-	applyUncommitted bool           // a follower takes for committed all that the leader sends
+	applyUncommitted bool           // a follower treats all entries from the leader as committed
 	forgetState      bool           // term, vote and commit index are not stored
 	founding         *entrylog.Base // a member with an emptied disk begins anew under its old number
 	answerOldTerm    bool           // a proposal is answered by another leader's entry at its index

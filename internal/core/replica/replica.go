@@ -1,7 +1,7 @@
 // Package replica is one member's part in a group that agrees on one order of entries: a driver
 // around Raft (go.etcd.io/raft). Messages, ticks, "this is stored" and "this is applied" come in;
 // messages to send, a write to store and entries to apply go out. It has no goroutine, no clock and
-// no I/O, so a seed replays a whole group (sim_test.go). The caller has them:
+// no I/O, so a seed replays a whole group (sim_test.go). The caller provides all three:
 //
 //	for each event {
 //		r.Tick(), r.Step(message), r.Propose(data), r.Stored(number) or r.Applied(index)
@@ -64,12 +64,13 @@ const (
 	maxMessage     = 1 << 20  // bytes of entries in one message, unless one entry is longer
 	maxInflight    = 64       // unanswered messages with entries, to one member
 	maxInflightSum = 16 << 20 // bytes of entries in them
-	maxUncommitted = 32 << 20 // bytes of entries that are proposed and not applied by the leader
-	maxApplying    = 16 << 20 // bytes of entries that are handed out and not applied
+	maxUncommitted = 32 << 20 // bytes of entries that are proposed but that the leader has not applied
+	maxApplying    = 16 << 20 // bytes of entries that are handed out but not applied yet
 )
 
 var (
-	// ErrNotLeader means that another member has to be asked, or that this one is handing over.
+	// ErrNotLeader means that another member leads, so the caller must ask it, or that this one is
+	// handing over.
 	ErrNotLeader = errors.New("this member does not lead its group")
 
 	// ErrFull means that too much waits for the other members already. Nothing was done.
@@ -79,8 +80,8 @@ var (
 	ErrDamaged = errors.New("this member of the group is damaged")
 )
 
-// Group is how a role takes part in one order of entries: as a Replica, or Solo on one machine.
-// It is not safe for concurrent use.
+// Group is a role's part in one order of entries. It is a Replica, or Solo on one machine. It is
+// not safe for concurrent use.
 type Group interface {
 	// Propose asks for an entry to be added to the order, and returns its index. The data must not
 	// change until the entry is applied or lost. If the index comes back in Output.Apply with Own set,
@@ -107,23 +108,23 @@ type Group interface {
 // Output is the work that a replica has for its caller.
 type Output struct {
 	Messages   []Message
-	Write      *Write      // nil for none; after those before it
-	Apply      []Committed // committed and stored here; after those before it
+	Write      *Write      // nil for none; store it after the earlier ones
+	Apply      []Committed // committed and stored here; apply them after the earlier ones
 	Reads      []Read
 	Lost       []uint64   // indexes of proposals whose leadership ended before they were applied
-	Leadership Leadership // at the end of all this; a leader's queue belongs to a term, and ends with it
-	Members    *Members   // nil if they are as before
+	Leadership Leadership // after all of the above; a leader's queue belongs to its term, and ends with it
+	Members    *Members   // nil if they have not changed
 }
 
 // Write holds entries and state to be stored. The caller then calls Stored with its number. The
-// caller owns the Write of a Replica, so another goroutine may store it.
+// Write of a Replica belongs to the caller, so another goroutine may store it.
 type Write struct {
 	Number uint64
 	entrylog.Write
 }
 
-// Committed is an entry to apply. An index is handed out once in the life of a Replica, without
-// gaps.
+// Committed is an entry to apply. A Replica hands out each index once in its life, in order and
+// without gaps.
 type Committed struct {
 	Index, Term uint64
 	Data        []byte // empty: there is nothing to apply
@@ -139,13 +140,14 @@ type Leadership struct {
 
 // Config configures a Replica.
 type Config struct {
-	ID      uint64 // of the member: never used again for another directory, or for an emptied one
-	Applied uint64 // index up to which the member's state has the entries
+	ID      uint64 // of the member: never reused for another directory, nor for the same one after it was emptied
+	Applied uint64 // index of the last entry in the member's state
 	Rand    *rand.Rand
 	Log     entrylog.Options
 
-	// New is where the log of a new member begins. A member that comes back has none: if its
-	// directory is empty, it has forgotten its votes, and Open returns entrylog.ErrNone.
+	// New is where the log of a new member begins. It is nil for a member that comes back. If the
+	// directory of such a member is empty, it has forgotten its votes, and Open returns
+	// entrylog.ErrNone.
 	New *entrylog.Base
 }
 
@@ -262,7 +264,8 @@ func (r *Replica) Take() (Output, error) {
 	return out, nil
 }
 
-// Step takes a message of another member. The error is about the message alone.
+// Step takes a message from another member. An error means that the message is bad; the member
+// itself goes on.
 func (r *Replica) Step(m Message) error {
 	if m.body.GetTo() != r.id {
 		return fmt.Errorf("member %d: a message for member %d", r.id, m.body.GetTo())
@@ -271,7 +274,7 @@ func (r *Replica) Step(m Message) error {
 		return nil // Raft would take it for an acknowledgement
 	}
 	if m.body.GetType() == raftpb.MsgReadIndex && r.alone() {
-		return nil // a learner's question: it asks again
+		return nil // a learner's question, which it repeats
 	}
 	if mutant.applyUncommitted && m.body.GetType() == raftpb.MsgApp {
 		m.body.Commit = new(m.body.GetIndex() + uint64(len(m.body.GetEntries())))
@@ -382,7 +385,7 @@ func (r *Replica) Applied(index uint64) {
 	})
 }
 
-// pump collects the output of the library until there is no more.
+// pump collects output from the library until there is none left.
 func (r *Replica) pump() {
 	for r.node.HasReady() {
 		ready := r.node.Ready()
@@ -492,7 +495,7 @@ func (r *Replica) after(messages []*raftpb.Message) {
 	w.then = append(w.then, messages...)
 }
 
-// deliver sends messages to others, and takes those to itself.
+// deliver sends the messages for other members, and handles the messages for this one.
 func (r *Replica) deliver(messages []*raftpb.Message) {
 	for _, m := range messages {
 		if m.GetTo() == r.id {

@@ -178,8 +178,8 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// A member acknowledges and applies nothing that is not on its own disk, even if the others have
-// committed it. It goes on answering heartbeats, and the entries that arrive meanwhile are one write.
+// A member acknowledges and applies an entry only once it is on its own disk, even if the others
+// have committed it. Meanwhile it answers heartbeats, and the entries that arrive become one write.
 func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -206,7 +206,7 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 		t.Errorf("%d writes; applied %q", writes, slow.applied)
 	}
 
-	// The leader's own disk is no different.
+	// The same holds for the leader and its own disk.
 	leader.slow = true
 	for _, data := range []string{"four", "five"} {
 		g.propose(leader, data)
@@ -224,8 +224,8 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 	}
 }
 
-// A candidate asks for votes once its own is on disk: a crash may shorten its log, or let it vote
-// again.
+// A candidate asks for votes only once its own vote is on disk: otherwise a crash might shorten its
+// log, or let it vote again.
 func TestVotesWaitForTheDisk(t *testing.T) {
 	g := newGroup(t, 3)
 	for _, m := range g.members {
@@ -257,8 +257,8 @@ func TestVotesWaitForTheDisk(t *testing.T) {
 	g.elect()
 }
 
-// When a leadership ends, its proposals end: each is reported lost once, and none is taken for another
-// leader's entry at its index.
+// When a leadership ends, its proposals end: each is reported lost once, and none is confused with
+// the entry that another leader put at its index.
 func TestProposalsEndWithTheTerm(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -332,7 +332,8 @@ func TestAnEmptyDirectoryIsNoMember(t *testing.T) {
 	}
 }
 
-// Proposals have a bound in bytes while the others do not answer; those within it stay.
+// Proposals have a bound in bytes while the others do not answer. Proposals within the bound are
+// kept.
 func TestFull(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -373,7 +374,7 @@ func TestBarrier(t *testing.T) {
 	}
 
 	m := others[0]
-	m.slow = true // it can confirm, and not apply
+	m.slow = true // it can confirm its leadership, but not apply
 	index := g.propose(leader, "one")
 	g.settle()
 	m.out = nil
@@ -403,8 +404,8 @@ func TestBarrier(t *testing.T) {
 }
 
 // After a crash the commit index of the only voter may be lower than the last entry that it
-// acknowledged, since that index needs no sync. Until an entry of its new term is stored, neither its
-// own barriers end nor a learner's. TestGroupOfOne found it.
+// acknowledged, since that index needs no sync. Until an entry of its new term is stored, no
+// barrier ends: neither its own nor a learner's. TestGroupOfOne found this fault.
 func TestABarrierOfTheOnlyVoter(t *testing.T) {
 	g := newGroup(t, 1)
 	m := g.members[0]
@@ -457,7 +458,7 @@ func (m *member) reads() (list []Read) {
 }
 
 // Numbers begin again with each life of a member. A late answer to a question of an earlier life
-// must not end a barrier of this one: its index is too low.
+// must not end a barrier of this life: the index in it is too low.
 func TestAnAnswerToAnEarlierLife(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -482,10 +483,10 @@ func TestAnAnswerToAnEarlierLife(t *testing.T) {
 	}
 }
 
-// A leader's late heartbeat of an earlier term is answered with a bare newer term. Raft takes that
-// for an acknowledgement of entry 0 if the leader leads again and has not heard from the member
-// since: it goes back to the first entry, which may be removed, and is stuck. The simulation found
-// it (seed 265 on its first day).
+// A member answers a late heartbeat of an earlier term with nothing but the newer term. If the
+// sender leads again and has not heard from the member since, Raft takes the answer for an
+// acknowledgement of entry 0. It goes back to the first entry, which may be removed, and is stuck.
+// The simulation found this (seed 265, on its first day).
 func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -501,7 +502,7 @@ func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	}
 	others[0].parted = false
 	for leader.term == term || !leader.leadership.Leads {
-		others[0].elapsed = 0 // the other one does not campaign
+		others[0].elapsed = 0 // so that it does not campaign
 		g.tick(1)
 	}
 	bare := &raftpb.Message{Type: raftpb.MsgAppResp.Enum(), From: &others[1].id, To: &leader.id, Term: new(leader.term)}
@@ -604,8 +605,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// A member that was away disturbs nobody when it returns: it asks before it raises the term. A
-// member that hears its leader gives its vote to nobody else.
+// A member that was away does not disturb the leader when it returns: it asks the others before it
+// raises the term. A member that hears its leader votes for no other.
 func TestAReturnDisturbsNobody(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -630,7 +631,7 @@ func TestALeaderAloneStepsDown(t *testing.T) {
 	}
 }
 
-// The random source that a member is given alone decides when it campaigns.
+// Only the random source in its Config decides when a member campaigns.
 func TestTimeoutsFollowTheSource(t *testing.T) {
 	campaign := func(seed uint64) (ticks int) {
 		base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}
@@ -702,8 +703,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Whatever bytes come from another member, they are refused or taken, or they damage this member,
-// which says so. The process lives.
+// For any bytes from another member: this member refuses them, takes them, or is damaged and says
+// so. The process goes on.
 func FuzzMessage(f *testing.F) {
 	g := newGroup(f, 3)
 	leader, _ := g.elect()

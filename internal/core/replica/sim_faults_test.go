@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// coverage counts the events of a run. A run without an election shows nothing about elections.
+// coverage counts the events of a run: a run without an election shows nothing about elections.
 type coverage struct {
 	acknowledged, reads, retries, lost, elections, truncations, restarts, kills, powerLosses, outages, torn, pauses,
 	parts, transfers, swaps, slow, full int
@@ -46,8 +46,8 @@ func (c coverage) String() string {
 	return strings.Join(list, ", ")
 }
 
-// nextFault breaks something for some time, and then plans the next fault. Now and then two
-// overlap, so that a quorum is away.
+// nextFault breaks something for some time, and then plans the next fault. Sometimes two faults
+// overlap, so that there is no quorum.
 func (s *sim) nextFault() {
 	left := s.end - settleFor - s.now
 	if left <= 0 {
@@ -83,7 +83,7 @@ func (s *sim) fault(n *simNode, lasts int64) {
 		s.emptied = true
 		s.tell("node %d: its disk is replaced by an empty one", n.n)
 		s.crash(n, lasts, func(*memfs.FS) *memfs.FS {
-			n.checkpoint = state{applied: 1} // it was on that disk
+			n.checkpoint = state{applied: 1} // the checkpoint was on that disk, too
 			return memfs.New()
 		})
 	case what < 41:

@@ -59,7 +59,7 @@ func (o *oracle) acknowledged(op *operation, index uint64) {
 	o.floor = max(o.floor, index)
 }
 
-// reads: a read sees all that was acknowledged or read, anywhere, before it began.
+// reads: a read sees all operations that were acknowledged or read, on any node, before it began.
 func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
 	s.note(fmt.Appendf(nil, "%d reads %d", n.n, n.state.value))
 	if n.state.applied < floor {
@@ -69,8 +69,9 @@ func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
 	o.seen = append(o.seen, seen{n.state.applied, n.state.value})
 }
 
-// finish: without faults the group answers, all have the same, all that was acknowledged is there,
-// and each read returned what the register held at its place in the order.
+// finish: once there are no faults, the group answers, all members have the same state, and all
+// acknowledged operations are in it. Each read returned the value that the register had at the
+// read's place in the order.
 func (s *sim) finish() {
 	var model state
 	model.applied = 1

@@ -19,14 +19,15 @@ var soaking = os.Getenv("FRESHET_SOAK") != ""
 
 var oneSeed = flag.Uint64("seed", 0, "TestGroup simulates this seed alone, and prints its story")
 
-// least are the fewest events that the runs of CI must have together, or they have not tested enough.
-// The runs have about twice as many.
+// least has the numbers of events that the runs of CI must reach together, or they have not tested
+// enough. The runs reach about twice as many.
 var least = coverage{acknowledged: 30_000, reads: 10_000, retries: 2_000, lost: 100, elections: 120,
 	truncations: 12, restarts: 80, kills: 35, powerLosses: 40, outages: 8, torn: 25, pauses: 30,
 	parts: 60, transfers: 25, swaps: 6, slow: 25, full: 10}
 
-// A group of three loses nothing that it acknowledged, its members never disagree, no read is stale,
-// and it goes on when it can, whatever becomes of network, disks and processes.
+// A group of three loses nothing that it acknowledged, its members never disagree, no read is
+// stale, and it makes progress whenever it has a quorum, whatever happens to network, disks and
+// processes.
 func TestGroup(t *testing.T) {
 	from, to, seconds := uint64(1), uint64(ciSeeds), int64(ciSeconds)
 	switch {
@@ -78,7 +79,7 @@ func TestSameSeedSameStory(t *testing.T) {
 	}
 }
 
-// The simulation finds each of these mistakes with the seed that is recorded here, one of those of
+// The simulation finds each of these mistakes with the seed recorded here, which is also a seed of
 // TestGroup. `make soak` looks for the first seed that finds it.
 func TestMistakesAreFound(t *testing.T) {
 	founding := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}

@@ -18,9 +18,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// This file simulates a group on three nodes, on one thread and a virtual clock. All events follow
-// from a seed: those of the network, of disks that forget, of kills and pauses, of clients.
-// sim_faults_test.go has the faults, and sim_oracle_test.go the promises that must hold.
+// This file simulates a group on three nodes, on one thread and a virtual clock. A seed decides all
+// events: on the network, of disks that forget, kills, pauses, and of clients. sim_faults_test.go
+// has the faults, and sim_oracle_test.go the promises that must hold.
 
 const (
 	ms     = int64(1) // the unit of virtual time
@@ -31,11 +31,11 @@ const (
 
 	simWriters, simReaders = 4, 2
 	simSegment             = 4 << 10
-	simKeep                = 150 << 10 // bytes of log that members keep for those that were away
+	simKeep                = 150 << 10 // bytes of log that members keep for members that were away
 )
 
-// event is something that happens at a time. Events at one time happen in the order in which they were
-// added.
+// event is something that happens at a given time. Events with the same time happen in the order in
+// which they were added.
 type event struct {
 	at, order int64
 	node      *simNode // if not nil, it happens only in this life of the node, and after its pause
@@ -96,7 +96,7 @@ type simNode struct {
 	members    Members
 
 	state      state
-	checkpoint state // with which a restart begins
+	checkpoint state // the state that a restart begins with
 	toWrite    []*Write
 	writing    bool
 	toApply    []Committed
@@ -111,7 +111,7 @@ type state struct {
 	seqs           [simWriters]uint64
 }
 
-// at makes something happen.
+// at plans an event.
 func (s *sim) at(after int64, node *simNode, do func()) {
 	s.order++
 	e := event{at: s.now + after, order: s.order, node: node, do: do}
@@ -142,7 +142,7 @@ func (s *sim) note(b []byte) {
 	s.digest = h.Sum64()
 }
 
-// between returns a random number of at least from and below to.
+// between returns a random number in [from, to).
 func (s *sim) between(from, to int64) int64 { return from + s.rng.Int64N(to-from) }
 
 func (s *sim) chance(percent float64) bool { return s.rng.Float64()*100 < percent }
@@ -234,7 +234,7 @@ func (s *sim) stop(n *simNode) {
 	n.pausedUntil = 0
 }
 
-// drain does the work that the replica has.
+// drain does the work that the replica has for its caller.
 func (s *sim) drain(n *simNode) {
 	out, err := n.replica.Take()
 	if err != nil {
@@ -409,7 +409,7 @@ func (st *state) apply(e *Committed) {
 	}
 }
 
-// saveCheckpoint makes a state the one with which a restart begins, and shortens the log.
+// saveCheckpoint saves the node's state, with which a restart then begins, and shortens the log.
 func (s *sim) saveCheckpoint(n *simNode) {
 	n.checkpoint = n.state
 	if err := n.log.Compact(n.checkpoint.applied, simKeep); err != nil {
@@ -425,7 +425,7 @@ type operation struct {
 	c           *client
 }
 
-// question is one try of a read, which must see the order up to floor.
+// question is one try of a read. The read must see the order up to floor.
 type question struct {
 	o     *operation
 	floor uint64
@@ -531,7 +531,7 @@ func (s *sim) read(n *simNode, read Read) {
 	s.oracle.reads(s, n, q.floor)
 	s.covered.reads++
 	o.c.doing = nil
-	if s.chance(70) { // else the same node is asked again
+	if s.chance(70) { // otherwise the client asks the same node again
 		o.c.target = s.anyNode()
 	}
 	s.at(s.between(10, 120), nil, func() { s.next(o.c) })
@@ -555,7 +555,8 @@ type swap struct {
 	filled bool
 }
 
-// beginSwap replaces the member of a node, whose disk is empty, by another one.
+// beginSwap starts another member on a node whose disk was emptied, in place of the node's old
+// member.
 func (s *sim) beginSwap(n *simNode) {
 	s.swap = &swap{node: n, old: n.id}
 	s.at(second, nil, s.goOnSwapping)
@@ -602,7 +603,7 @@ func (s *sim) goOnSwapping() {
 // fill gives a new member the state of another one.
 func (s *sim) fill(n, from *simNode) {
 	if len(from.replica.handed) > 0 {
-		return // its members may be those of a later entry
+		return // its list of members may be from a later entry
 	}
 	term, err := from.log.Term(from.state.applied)
 	if err != nil {

@@ -84,7 +84,7 @@ func soloRound(g *Solo, data []byte) {
 	_, _ = g.Take()
 }
 
-// Bound: 1 us for 8 entries, which is nothing beside the write to the journal.
+// Bound: 1 us for 8 entries, far less than the write to the journal takes.
 func BenchmarkSolo(b *testing.B) {
 	g, data := NewSolo(0), make([]byte, 100_000)
 	b.ReportAllocs()

@@ -15,16 +15,16 @@ import (
 // encoder encodes series as bodies of remote write 2.0, as many as are needed. Field numbers:
 // types.proto of the specification.
 //
-// It leaves out integers that are zero, as a reader takes them. Doubles are there always: -0 is
-// not 0, and a reader refuses a body whose parts are too short for what they take in memory
+// It leaves out integers that are zero, since a reader takes a missing one for zero. It always
+// writes doubles: -0 is not 0, and a reader refuses a body with too many short parts
 // (remotewrite.ErrTooManyParts).
 type encoder struct {
 	request      *remotewrite.Request
-	target, most int             // of Rewriter, before compression
-	outcome      outcome.Outcome // of the parts without a place in a body
+	target, most int             // as in Rewriter, before compression
+	outcome      outcome.Outcome // of the parts that are in no body
 
 	b           []byte // series of the body
-	complete    int    // series in b
+	complete    int    // number of complete series in b
 	refs        map[string]uint32
 	symbols     []string // in the body, from 1; symbol 0 is empty
 	symbolBytes int
@@ -60,7 +60,7 @@ func (e *encoder) end() outcome.Outcome {
 	kept := 0
 	for i, b := range e.room {
 		if kept += cap(b); kept > keepBytes {
-			e.room = e.room[:i] // the bodies keep theirs
+			e.room = e.room[:i] // the returned bodies keep their memory
 			break
 		}
 	}
@@ -82,9 +82,9 @@ func (e *encoder) back(to mark) {
 
 func (e *encoder) size() int { return len(e.b) + e.symbolBytes + closing }
 
-// series adds a series to the body, or begins another body with it. One without parts is left
-// out. One that does not fit into a body alone is cut: parts go in the order in which a store takes
-// them, floats and histograms by time where both are there, and exemplars last.
+// series adds a series to the body, or begins another body with it. It leaves out a series without
+// parts. It cuts a series that does not fit into a body alone. Then the parts come in the order in
+// which a store takes them: floats and histograms merged by time, and exemplars last.
 func (e *encoder) series(s *remotewrite.Series, ls labels.Labels) {
 	whole := e.mark()
 	if e.parts(s, ls, e.complete == 0) {
@@ -179,8 +179,8 @@ func (e *encoder) open(s *remotewrite.Series, ls labels.Labels) (message int) {
 	return message
 }
 
-// text returns the number here of a symbol of the request. Symbol 0 means that there is none, so
-// another empty one gets a number.
+// text returns the number that a symbol of the request has in this body. Symbol 0 means that there
+// is no text, so an empty text with another number in the request gets a number here, too.
 func (e *encoder) text(of uint32) uint64 {
 	text := e.request.Symbol(of)
 	if of == 0 && len(text) == 0 {
@@ -211,8 +211,8 @@ func (e *encoder) sample(s *remotewrite.Sample) {
 func (e *encoder) exemplar(x *remotewrite.Exemplar) {
 	m := e.message(4)
 	refs := e.message(1)
-	// The labels of the request are checked when the exemplar is applied, and so are malformed
-	// ones, of which nothing is left here.
+	// A member checks the labels when it applies the exemplar, and refuses it if they are malformed.
+	// Here unreadable stands for malformed labels.
 	all, err := e.request.ExemplarLabels(nil, x)
 	if err != nil {
 		all = unreadable
@@ -227,7 +227,7 @@ func (e *encoder) exemplar(x *remotewrite.Exemplar) {
 	e.close(m)
 }
 
-// unreadable stands for labels that cannot be read. No store takes it.
+// unreadable replaces labels that cannot be read. No store accepts it.
 var unreadable = []remotewrite.Label{{}}
 
 func (e *encoder) histogram(h *remotewrite.Histogram) {
@@ -250,8 +250,8 @@ func (e *encoder) histogram(h *remotewrite.Histogram) {
 	e.close(m)
 }
 
-// count encodes a count in the field of its form, also if it is zero: the form says of which kind
-// the histogram is.
+// count encodes a count in the field of its form, even if it is zero: the form says whether the
+// histogram has integers or floats.
 func (e *encoder) count(integer, float int, c remotewrite.Count) {
 	switch c.Form {
 	case remotewrite.IntegerCount:
@@ -323,8 +323,8 @@ func (e *encoder) close(from int) {
 	binary.PutUvarint(e.b[from:], uint64(n))
 }
 
-// flush ends the body, if it has anything. The symbols come last, since they are known last:
-// fields of a message may come in any order.
+// flush ends the body, unless it is empty. The symbols come last, since only then are all of them
+// known. That is allowed: fields of a message may come in any order.
 func (e *encoder) flush() {
 	if e.complete > 0 {
 		e.string(4, nil)
@@ -352,8 +352,8 @@ func (e *encoder) body(form entry.Form) {
 	e.bodies = append(e.bodies, Body{form, e.room[n]})
 }
 
-// family adds the metadata of a metric to a body of remote write 1.0. What fits into no entry is
-// left out: a store would not keep it.
+// family adds the metadata of a metric to a body of remote write 1.0. It leaves out metadata that
+// fits into no entry: a store would not keep it.
 func (e *encoder) family(f *remotewrite.Family) {
 	for {
 		at := e.mark()

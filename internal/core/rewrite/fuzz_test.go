@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// FuzzRewrite: whatever a sender can make a reader take, a member can read the bodies, and finds
-// what the rules left. A committed body that no member can read would stop all of them.
+// FuzzRewrite: for any request that a reader accepts, a member can read the bodies, and finds in
+// them what the rules left. A committed body that cannot be read would stop all members.
 func FuzzRewrite(f *testing.F) {
 	drop := &relabel.Config{
 		Action: relabel.Drop, SourceLabels: model.LabelNames{"__name__"}, Regex: relabel.MustNewRegexp("dropped"),

@@ -1,6 +1,6 @@
-// Package rewrite makes the bodies of log entries from a request: what is left of it under the
-// rules of the node where it came in. So a member that applies them needs no rules, and a reload
-// of rules cannot make two members differ.
+// Package rewrite makes the bodies of log entries from a request. It applies the rules of the node
+// that received the request. So a member that applies the entries needs no rules, and a reload of
+// rules cannot make two members differ.
 //
 // It takes the decisions that need only the request and the rules. Decisions that depend on stored
 // samples, such as whether a sample is too old, are taken when the entry is applied.
@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// headRoom is how many bytes of an entry are left to what comes before the body: mostly the
-	// names of an HA pair, two values of labels.
+	// headRoom is how many bytes of an entry are reserved for the fields before the body. The longest
+	// of them are the names of an HA pair, which are two label values.
 	headRoom = 16 << 10
 
 	targetBody = entry.TargetSize - headRoom
@@ -42,21 +42,23 @@ type Body struct {
 // Rewriter rewrites requests one after the other, and reuses its memory. The zero value is ready.
 type Rewriter struct {
 	labels   []remotewrite.Label
-	resolved []labels.Labels // of the first series of the request, which the rules left as they were
+	resolved []labels.Labels // labels of the request's first series, up to the first that the rules change
 	bodies   []Body
 	encoder  encoder
 
-	target, most int // bytes of a body: most of them have the target, and a single part may have the most
+	target, most int // size of a body in bytes: usually target; up to most if a single part is larger
 }
 
 // Rewrite returns a request as bodies, in the order in which to propose them, and the outcome of
-// the parts that the rules drop or refuse. With the outcomes of the bodies this is the request's.
+// the parts that the rules drop or refuse. That outcome and the outcomes of the bodies add up to
+// the request's outcome.
 //
-// If the rules leave every series as it came and the body fits into an entry, it is the one body:
-// no copy is made and nothing is allocated. Otherwise bodies are of remote write 2.0, and a
-// series that fits into none is cut between its samples. Families, the metadata of remote write
-// 1.0, then have bodies of that version, after the others. A series of version 1 without samples
-// is left out, since version 2 refuses it; so a tenant without room for it does not count it.
+// If the rules change no series and the request's body fits into an entry, Rewrite returns that
+// body, without a copy or an allocation. Otherwise it makes bodies of remote write 2.0, and cuts a
+// series that fits into none between its samples. Families, the metadata of remote write 1.0, then
+// follow in bodies of version 1. Rewrite leaves out a series of version 1 without samples, since
+// version 2 refuses it. So such a series is not counted as refused for a tenant that has no room
+// for it.
 //
 // The bodies are valid until the next call, and as long as the request.
 func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
@@ -90,14 +92,14 @@ func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body,
 	return w.bodies, e.end()
 }
 
-// decompressed returns how many bytes certainly take at most size bytes compressed. Source:
-// snappy.MaxEncodedLen.
+// decompressed returns how long a body may be so that it takes at most size bytes when compressed,
+// whatever its content. Source: snappy.MaxEncodedLen.
 func decompressed(size int) int { return (size - 32) / 7 * 6 }
 
 var errNoSamples = errors.New("it has no sample, no histogram and no exemplar")
 
-// series encodes a series, unless the rules drop or refuse it. The order of decisions is that of
-// a store with these rules.
+// series encodes a series, unless the rules drop or refuse it. It decides in the same order as a
+// store that has these rules.
 func (w *Rewriter) series(r *remotewrite.Request, i int, rules *labelrules.Rules, o *outcome.Outcome) {
 	s := &r.Series[i]
 	parts := counts(r, s)
@@ -134,8 +136,8 @@ func refuse(
 	}
 }
 
-// unchanged reports whether the rules leave every series as it came. Labels that no store takes
-// are left to the members, whose answer is the same.
+// unchanged reports whether the rules leave every series as it came. It passes over labels that
+// every store refuses: the members refuse them in the same way.
 func (w *Rewriter) unchanged(r *remotewrite.Request, rules *labelrules.Rules) bool {
 	if len(rules.Relabel) > 0 {
 		return w.relabelsNothing(r, rules)
@@ -161,7 +163,8 @@ func (w *Rewriter) unchanged(r *remotewrite.Request, rules *labelrules.Rules) bo
 	return true
 }
 
-// relabelsNothing remembers the labels of the series before the first that changes.
+// relabelsNothing reports whether relabelling changes no series. It remembers the labels of the
+// series before the first change.
 func (w *Rewriter) relabelsNothing(r *remotewrite.Request, rules *labelrules.Rules) bool {
 	for i := range r.Series {
 		ls, refusal := rules.Resolve(r, &r.Series[i])
@@ -173,8 +176,8 @@ func (w *Rewriter) relabelsNothing(r *remotewrite.Request, rules *labelrules.Rul
 	return true
 }
 
-// same reports whether a series came with these labels, in any order, besides labels without a
-// value.
+// same reports whether a series came with exactly these labels, in any order. It ignores labels
+// without a value.
 func (w *Rewriter) same(r *remotewrite.Request, s *remotewrite.Series, ls labels.Labels) bool {
 	var err error
 	if w.labels, err = r.Labels(w.labels[:0], s); err != nil {
@@ -192,8 +195,8 @@ func (w *Rewriter) same(r *remotewrite.Request, s *remotewrite.Series, ls labels
 	return n == ls.Len()
 }
 
-// symbolsFit reports whether no symbol is the name of the replica label, or so long that a limit
-// may matter.
+// symbolsFit reports whether every symbol is short enough for the limits and none is the name of
+// the replica label.
 func symbolsFit(r *remotewrite.Request, rules *labelrules.Rules) bool {
 	for i := range r.Symbols() {
 		s := r.Symbol(uint32(i))
@@ -210,8 +213,8 @@ func keyFits(key []byte, rules *labelrules.Rules) bool {
 		(rules.Replica == "" || !bytes.Contains(key, []byte(rules.Replica)))
 }
 
-// fewLabels reports whether a key surely has at most so many labels. It counts those of fewer
-// than 128 bytes.
+// fewLabels reports whether a key surely has at most so many labels. It only counts labels of fewer
+// than 128 bytes, and reports false if there is a longer one.
 func fewLabels(key []byte, most int) bool {
 	const label = 1<<3 | wireBytes
 	n, i := 0, 0

@@ -29,17 +29,17 @@ import (
 // base is when the samples of the tests begin, in Unix milliseconds.
 const base = 1_700_006_400_000
 
-// form is a way in which a request comes.
+// form is the protocol and version of a request.
 type form int
 
 const (
 	version1 form = iota
 	version2
-	built // of OTLP
+	built // from OTLP, by a remotewrite.Builder
 	forms
 )
 
-// series is a series of a request, in no form yet.
+// series is a series of a request, before it is encoded in a form.
 type series struct {
 	labels     [][2]string
 	samples    []remotewrite.Sample
@@ -61,7 +61,8 @@ type family struct {
 	typ        remotewrite.MetricType
 }
 
-// request returns series and families in a form, as they are when a request was read.
+// request returns a request with these series and families in a form, as if it had been received
+// and read.
 func request(t testing.TB, f form, all []series, families []family) *write.Incoming {
 	t.Helper()
 	r := new(write.Incoming)
@@ -206,7 +207,7 @@ func build(r *remotewrite.Request, all []series, families []family) {
 	b.Finish()
 }
 
-// decoded reads a body, as a member does that applies it.
+// decoded reads a body, like a member that applies it.
 func decoded(t testing.TB, b rewrite.Body) *remotewrite.Request {
 	t.Helper()
 	plain, err := snappy.Decode(nil, b.Bytes)
@@ -226,10 +227,10 @@ func decoded(t testing.TB, b rewrite.Body) *remotewrite.Request {
 	return r
 }
 
-// random makes random requests of few series, so that these meet.
+// random makes random requests. They have few different series, so that requests share them.
 type random struct {
 	*rand.Rand
-	wild bool // series may have nothing in them, or times far off
+	wild bool // series may be empty, or have times far in the past or future
 }
 
 func pick[T any](r random, all ...T) T { return all[r.IntN(len(all))] }
@@ -304,7 +305,7 @@ func (r random) histogram(t int64) remotewrite.Histogram {
 	case 0: // of floats
 		h.Count, h.ZeroCount = remotewrite.Count{Form: remotewrite.FloatCount, Float: 1.5}, remotewrite.Count{}
 		h.PositiveDeltas, h.PositiveCounts = nil, []float64{1.5}
-	case 1: // mixed, which no store takes
+	case 1: // integers and floats mixed, which no store accepts
 		h.Count = remotewrite.Count{Form: remotewrite.FloatCount, Float: 1.5}
 	case 2: // classic bounds
 		h.Schema, h.ZeroThreshold, h.CustomValues = -53, 0, []float64{1, 2}
@@ -339,8 +340,8 @@ func (r random) rules() *labelrules.Rules {
 	return rules
 }
 
-// lines returns the parts and families that a store would see of requests under rules: a line for
-// each, in their order within a kind; and the parts that it would refuse and drop.
+// lines returns the parts and families that a store would see of requests under rules, one line for
+// each, in order for each kind. It also returns the parts that the store would refuse and drop.
 func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[string][]string, o outcome.Outcome) {
 	found = map[string][]string{}
 	add := func(kind, format string, args ...any) {
@@ -377,7 +378,7 @@ func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[stri
 				x := &r.Exemplars(s)[i]
 				ls, err := r.ExemplarLabels(nil, x)
 				if err != nil {
-					ls = []remotewrite.Label{{}} // no store takes either
+					ls = []remotewrite.Label{{}} // no store accepts this or the original
 				}
 				add("exemplars", "%s %d %x %q", name, x.Time, math.Float64bits(x.Value), ls)
 			}
@@ -386,7 +387,7 @@ func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[stri
 			add("families", "%q %q %q %d", f.Name, f.Help, f.Unit, f.Type)
 		}
 	}
-	found["metadata"] = slices.Compact(found["metadata"]) // a series that is cut has it in each piece
+	found["metadata"] = slices.Compact(found["metadata"]) // each piece of a series that was cut repeats its metadata
 	return found, o
 }
 
@@ -403,8 +404,8 @@ func withoutExample(o outcome.Outcome) outcome.Outcome {
 	return o
 }
 
-// For random requests in all forms, under random rules, in bodies of any size: what a member finds
-// in the bodies is what the rules left, and each part has one fate.
+// A member finds in the bodies exactly what the rules left, and each part has one fate. This covers
+// random requests in all forms, random rules, and bodies of any size.
 func TestWhatTheRulesLeft(t *testing.T) {
 	var unchanged, cut int
 	for seed := range seeds(2000) {
@@ -462,12 +463,13 @@ func dropping(label string) []*relabel.Config {
 	}
 }
 
-// itself reports whether a request is its own body, without a copy.
+// itself reports whether the only body is the request's own, without a copy.
 func itself(bodies []rewrite.Body, sent *write.Incoming) bool {
 	return len(bodies) == 1 && sent.Compressed != nil && &bodies[0].Bytes[0] == &sent.Compressed[0]
 }
 
-// A request that the rules leave alone is its own body: the bytes that came, and no others.
+// If the rules change nothing, the only body is the request's own: the very bytes that were
+// received.
 func TestUnchanged(t *testing.T) {
 	sample := []remotewrite.Sample{{Value: 1, Time: base}}
 	named := func(pairs ...string) series {
@@ -518,7 +520,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// Two series that become one keep their order: the first value at a time is the one that counts.
+// Two series that become one keep their order: of two values at one time, the first counts.
 func TestTwoBecomeOne(t *testing.T) {
 	one := func(host string, v float64) series {
 		ls := [][2]string{{"__name__", "up"}, {"host", host}}
@@ -550,7 +552,7 @@ func TestSizes(t *testing.T) {
 	}
 	short := series{labels: long.labels, samples: []remotewrite.Sample{{Value: 1, Time: base - 1}}}
 	all := []series{short, long, short}
-	for range 400 { // which no compression makes smaller
+	for range 400 { // random, so that compression makes none smaller
 		random := make([]byte, 4000)
 		for i := range random {
 			random[i] = byte(r.IntN(128))
@@ -579,7 +581,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A part that fits into no entry is refused, and costs no other part.
+// A part that fits into no entry is refused, and all other parts are kept.
 func TestTooLargeForTheLog(t *testing.T) {
 	huge := strings.Repeat("h", 3000)
 	h := random{rand.New(rand.NewPCG(1, 1)), false}.histogram(base)
@@ -623,8 +625,8 @@ func TestTooLargeForTheLog(t *testing.T) {
 	}
 }
 
-// What a reader takes at the price of memory alone is refused when it is read. A body never is,
-// although it is shorter than what came: a member could not apply it.
+// A reader refuses requests with too many small parts. It must never refuse a body for that,
+// although a body is shorter than its request: no member could apply it.
 func TestManySmallParts(t *testing.T) {
 	named := series{labels: [][2]string{{"__name__", "x"}, {"replica", "a"}}}
 	samples, histograms, exemplars, all := named, named, named, named
@@ -653,7 +655,7 @@ func TestManySmallParts(t *testing.T) {
 	}
 }
 
-// An empty text that has a number is metadata, and none at all is not.
+// An empty text with a symbol of its own is metadata; a missing text is not.
 func TestEmptyMetadata(t *testing.T) {
 	one := writev2.TimeSeries{LabelsRefs: []uint32{1, 2}, Samples: []writev2.Sample{{Timestamp: base}}}
 	for help, want := range map[uint32]int{0: 0, 3: 1} {
@@ -693,8 +695,8 @@ func TestUnreadableExemplar(t *testing.T) {
 	}
 }
 
-// Bodies do not share memory with each other, and the next request changes none that the caller
-// has written before.
+// Bodies do not share memory with each other. The next request does not change bodies that the
+// caller has already written.
 func TestARewriterIsUsedAgain(t *testing.T) {
 	w := rewrite.Sized(200, 1<<20)
 	for seed := range uint64(500) {
@@ -740,8 +742,8 @@ func usual(t testing.TB, f form) (*write.Incoming, *labelrules.Rules) {
 	return request(t, f, all, nil), &labelrules.Rules{Limits: limits}
 }
 
-// Bound for the limits: 0 allocs/op, and a quarter of decoding the request. Relabelling costs what it
-// costs a store for a new series, since nothing remembers its result.
+// Bound with limits alone: 0 allocs/op, and a quarter of the time that decoding the request takes.
+// Relabelling costs as much as for a new series in a store, since nothing remembers its result.
 func BenchmarkRewrite(b *testing.B) {
 	for f, name := range map[form]string{version1: "v1", version2: "v2"} {
 		sent, rules := usual(b, f)

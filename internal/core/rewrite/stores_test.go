@@ -23,9 +23,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// For random requests, one after the other: a store that applies the rules itself, and one that is
-// given entries with the rewritten bodies and no rules, have the same samples. What the rules refused and what
-// the store refused are together what the other store refused.
+// Two stores get the same random requests, one after the other. One applies the rules itself. The other has no rules,
+// and gets entries with the rewritten bodies. Both end with the same samples. The first refuses the same parts that
+// the rewriting and the second refuse together.
 func TestTheSameStores(t *testing.T) {
 	config := tsdb.DefaultConfig()
 	config.MaxTenants = 1000
@@ -57,8 +57,9 @@ func TestTheSameStores(t *testing.T) {
 	for seed := range seeds(30) {
 		r := random{rand.New(rand.NewPCG(seed, 4)), true}
 		limit := pick(r, 0, 0, 4)
-		// See Rewrite about series of version 1 with nothing in them. And after times far off a store
-		// compacts, at any moment, and has fewer series in memory.
+		// With a limit on series, the two stores may differ in these cases: see Rewrite about empty
+		// series of version 1. And after times far off, a store compacts at any moment, and then has
+		// fewer series in memory.
 		r.wild = limit == 0
 		terms := &write.Terms{Generation: 1, Rules: *r.rules()}
 		direct, rewritten := fmt.Sprint("direct-", seed), fmt.Sprint("rewritten-", seed)
@@ -105,7 +106,8 @@ func TestTheSameStores(t *testing.T) {
 	}
 }
 
-// throughTheLog returns a request as a member has it that reads the entry of a body.
+// throughTheLog makes an entry of a body, and returns the request that a member reads from that
+// entry.
 func throughTheLog(t *testing.T, said entry.Request, b rewrite.Body) *write.Request {
 	t.Helper()
 	said.Form, said.Body = b.Form, b.Bytes
@@ -121,8 +123,8 @@ func throughTheLog(t *testing.T, said entry.Request, b rewrite.Body) *write.Requ
 	}
 }
 
-// fates returns an outcome without the example, and without what depends on commits: of two
-// exemplars of a series the store does not keep the second if it has the first by then.
+// fates returns an outcome without the example, and without the fates of exemplars, which depend on
+// commits: the store does not keep a series' second exemplar if the first is committed by then.
 func fates(o outcome.Outcome) outcome.Outcome {
 	o.Written.Exemplars += o.NotKept
 	o.NotKept = 0
@@ -153,7 +155,7 @@ func stored(t *testing.T, stores *tsdb.Stores, tenant string) string {
 				v = h.Sum
 			}
 			if value.IsStaleNaN(v) {
-				h = nil // tsdb makes one of the other, by what is committed
+				h = nil // tsdb turns one form into the other, depending on commits
 			}
 			fmt.Fprintf(&b, "  %d %x %v\n", at-base, math.Float64bits(v), h)
 		}

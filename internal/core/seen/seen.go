@@ -1,6 +1,7 @@
-// Package seen knows the requests that were applied lately, so that a request that is sent again,
-// perhaps to another node, does not count twice. It is for increments of OTLP, which no store
-// recognizes as repeats. Members fold it from the entries of their log, so it is equal on all of them.
+// Package seen remembers the requests that were applied recently. So a request that is sent again,
+// perhaps to another node, does not count twice. It is for increments of OTLP, since no store can
+// recognize repeated ones. Members fold it from the entries of their log, so it is equal on all of
+// them.
 package seen
 
 import (
@@ -19,22 +20,21 @@ import (
 )
 
 const (
-	// Keep is how long a request is known, in milliseconds of the log's time. Senders give up
+	// Keep is how long a request is known, in milliseconds of the log's time. Senders stop retrying
 	// earlier: the OpenTelemetry Collector after 5 minutes.
 	Keep = 10 * 60 * 1000
 
 	// MaxRequests is how many requests of a tenant are known: 109 a second for all of Keep. If more
-	// come, the oldest are forgotten early. So many take 5 MiB of memory, and 0.7 MiB when they are
-	// saved. store.max_tenants bounds the tenants.
+	// come, the oldest are forgotten early. MaxRequests requests take 5 MiB of memory, and 0.7 MiB in
+	// a saved state. store.max_tenants bounds the tenants.
 	MaxRequests = 1 << 16
 )
 
 // Hash is the hash of a request.
 type Hash uint64
 
-// Of returns the hash of a request: of its sender, and of the whole body as it came,
-// decompressed, before it was cut into parts or sorted by shard. Two hosts that send the same
-// body are two requests.
+// Of returns the hash of a request: of its sender and its whole decompressed body, as received,
+// before it is cut into parts or sorted by shard. The same body from two hosts is two requests.
 func Of(from sender.Sender, body []byte) Hash {
 	var head [1 + 16 + 4]byte
 	at := head[:1]
@@ -55,9 +55,9 @@ func Of(from sender.Sender, body []byte) Hash {
 	return Hash(d.Sum64())
 }
 
-// Part returns the hash of the nth part, from 0, of a request that is too large for one entry. A
-// request that comes again under other rules may have other parts; then only the times of its
-// increments tell that they are repeats.
+// Part returns the hash of the nth part, from 0, of a request that is too large for one entry. If a
+// request comes again after the rules have changed, its parts may differ. Then only the times of
+// its increments show that they are repeats.
 func (h Hash) Part(n int) Hash { return h + Hash(n) }
 
 // Seen has the requests of all tenants. The zero value is empty and ready.
@@ -131,7 +131,7 @@ func (s *Seen) Add(name string, hash Hash) {
 	t.add(request{s.now, hash})
 }
 
-// Remove forgets a tenant, which another group has from here on.
+// Remove forgets a tenant that moved to another group.
 func (s *Seen) Remove(name string) { delete(s.tenants, name) }
 
 func newTenant() *tenant { return &tenant{known: map[Hash]struct{}{}} }
@@ -167,7 +167,7 @@ const maxTime = 9_000_000_000_000
 
 var errMalformed = errors.New("requests seen: malformed")
 
-// Append appends the saved form: equal on all members that have applied the same entries.
+// Append appends the saved form. It is equal on all members that have applied the same entries.
 func (s *Seen) Append(b []byte) []byte {
 	b = append(b, version)
 	b = binary.AppendUvarint(b, uint64(s.now))
@@ -182,8 +182,8 @@ func (s *Seen) Append(b []byte) []byte {
 	return b
 }
 
-// AppendTenant appends the section of a tenant, the form in which it moves to another group;
-// nothing if it has no requests.
+// AppendTenant appends the section of a tenant, the form in which it moves to another group. It
+// appends nothing if the tenant has no requests.
 func (s *Seen) AppendTenant(b []byte, name string) []byte {
 	t := s.tenants[name]
 	if t == nil {
@@ -199,7 +199,7 @@ func (s *Seen) AppendTenant(b []byte, name string) []byte {
 	return b
 }
 
-// Parse replaces everything by a saved form. After an error nothing is replaced.
+// Parse replaces all requests by those in a saved form. After an error nothing is replaced.
 func (s *Seen) Parse(b []byte) error {
 	if len(b) == 0 {
 		return errMalformed

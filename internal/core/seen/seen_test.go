@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write testdata/golden")
 // base is when the log of the tests begins, in Unix milliseconds.
 const base = 1_795_228_020_000
 
-// naive is what Seen must know: a list that forgets nothing.
+// naive is a plain list with all that Seen must know. It forgets nothing.
 type naive struct {
 	now int64
 	all []struct {
@@ -54,7 +54,7 @@ func (n *naive) add(tenant string, hash Hash) {
 }
 
 // Two members apply the same entries. One of them also saves and restarts, is filled tenant by
-// tenant, and answers in between. Both know what a plain list knows, and have the same bytes.
+// tenant, and answers questions in between. Both agree with a plain list, and save the same bytes.
 func TestMembersAgree(t *testing.T) {
 	var repeats int
 	for seed := range uint64(300) {
@@ -107,7 +107,7 @@ func TestMembersAgree(t *testing.T) {
 	}
 }
 
-// Ten minutes are ten minutes of the log, to the millisecond.
+// A request is forgotten after ten minutes of the log's time, to the millisecond.
 func TestForgotten(t *testing.T) {
 	var s Seen
 	s.Advance(base)
@@ -193,7 +193,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// The hash belongs to the log: it never changes. Sender and body do not run into each other.
+// The hash is part of the log's format, so it never changes. Bytes that move from the sender to the
+// body make another hash.
 func TestHash(t *testing.T) {
 	four := sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.1:0"), Agent: "OTel/1"}
 	six := sender.Sender{Addr: netip.MustParseAddrPort("[2001:db8::1]:0")}
@@ -243,7 +244,7 @@ func golden() *Seen {
 	return &s
 }
 
-// Every later program reads what is in testdata/golden.
+// Every later program reads the files in testdata/golden.
 func TestGolden(t *testing.T) {
 	const file = "testdata/golden"
 	saved := golden().Append(nil)

@@ -20,7 +20,7 @@ type Appender struct {
 
 	file  Writer // of the current segment; nil until a Write begins the next one
 	first Position
-	size  int64 // of it, in bytes; anything beyond does not count
+	size  int64 // of the segment, in bytes; anything beyond does not count
 }
 
 // Begin forgets the added frames. It always encodes a header, which Write leaves out if the
@@ -46,12 +46,12 @@ func (a *Appender) Added() int64 { return int64(len(a.buf) - HeaderBytes) }
 func (a *Appender) Full() bool { return a.file != nil && a.size+a.Added() > a.MaxBytes }
 
 // Write writes the added frames, and reports whether that began a new segment. When the error is
-// nil, they survive the death of the process. On an error none of them counts, and CutBack must
-// follow.
+// nil, they survive the death of the process. On an error none of them counts, and the caller must
+// call CutBack.
 func (a *Appender) Write() (began bool, err error) {
 	buf := a.buf
 	if began = a.file == nil; began {
-		// A file of that name can only hold frames that do not count.
+		// If a file of that name exists, none of its frames count.
 		name := a.Format.Name(a.Last + 1)
 		f, err := a.FS.Create(name)
 		if err != nil {
@@ -82,9 +82,8 @@ func (a *Appender) write(buf []byte, began bool) error {
 	return err
 }
 
-// CutBack removes what a failed Write left, and reports whether the segment ends again where it
-// should. If not, the segment must be sealed: the name of the next one tells readers where it
-// ends.
+// CutBack removes the bytes that a failed Write left, and reports whether that worked. If not, the
+// caller must seal the segment: the name of the next segment tells readers where this one ends.
 func (a *Appender) CutBack() bool {
 	switch {
 	case a.file == nil:

@@ -10,7 +10,7 @@ type Damage struct {
 	File   string // "" if it is in no file
 	Offset int64
 	Bytes  int64
-	Frames uint64 // at most so many are lost; also 0 if unknown
+	Frames uint64 // at most this many are lost; also 0 if unknown
 	Reason string
 }
 

@@ -70,7 +70,7 @@ func (f *Format) HeadBytes() int {
 	return FrameBytes
 }
 
-// putHead fills b, all of a frame before its payload, except the checksum.
+// putHead fills b, the bytes of a frame before its payload, except the checksum.
 func (f *Format) putHead(b []byte, mark uint32, frame *Frame, length int) {
 	_ = b[FrameBytes-1] // one bounds check for all
 	order.PutUint32(b[0:], mark)
@@ -94,8 +94,8 @@ func (f *Format) AppendFrame(dst []byte, mark uint32, frame *Frame) []byte {
 	return dst
 }
 
-// WriteFrame writes a frame. Its payload is the parts in order, not frame.Payload: they may be
-// too long to copy. w keeps its first error.
+// WriteFrame writes a frame. The payload is the parts in order, not frame.Payload, since they may
+// be too long to copy together. A failed write shows in the error that w keeps.
 func (f *Format) WriteFrame(w *bufio.Writer, mark uint32, frame *Frame, parts ...[]byte) error {
 	length := 0
 	for _, part := range parts {

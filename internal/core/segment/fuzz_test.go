@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Whatever is in a file: each frame that is read is in it byte for byte, after the one before,
-// with a plausible position below the limit.
+// For any file, each frame that the scanner returns is in the file byte for byte and after the
+// previous frame, and has a plausible position below the limit.
 func FuzzScanner(f *testing.F) {
 	fs := memfs.New()
 	for _, format := range []*segment.Format{&plain, &stamped} {
@@ -58,7 +58,7 @@ func FuzzScanner(f *testing.F) {
 			if format.Accept != nil && !format.Accept(f.Tag) {
 				t.Fatalf("frame %d has the tag %d", f.Pos, f.Tag)
 			}
-			// The file has its own mark.
+			// Each file has its own mark, so the comparison leaves it out.
 			whole := format.AppendFrame(nil, 0, &f)
 			if f.Offset < end || s.End != f.Offset+int64(len(whole)) || !bytes.Equal(data[f.Offset+4:s.End], whole[4:]) {
 				t.Fatalf("frame %d at %d was invented", f.Pos, f.Offset)

@@ -17,19 +17,19 @@ type Scanner struct {
 	Last  Position // of the frame that was read last; First-1 before the first
 	End   int64    // end of that frame, or of the header; 0 without a good header
 	Size  int64    // of the file when it was opened
-	Err   error    // why nothing of the file, or nothing after End, can be read
+	Err   error    // why the file, or the file after End, cannot be read
 
 	format   *Format
 	src      Reader
 	mark     [markBytes]byte
-	readable int64  // how many bytes Next looks at; less where reading failed
+	readable int64  // how many bytes Next looks at; fewer after a failed read
 	buf      []byte // the bytes of the file from at on
 	at       int64
 }
 
-// Open returns the scanner of a file. A damaged header is no error: such a file has no known
-// mark, so no frames, and Err has the reason. Open returns an error if the file cannot be opened,
-// or has a newer version.
+// Open returns the scanner of a file. A damaged header is not an error: the scanner then finds no
+// frames, since it does not know their mark, and Err has the reason. Open returns an error if the
+// file cannot be opened, or has a newer version.
 func (f *Format) Open(fs FS, first Position) (*Scanner, error) {
 	name := f.Name(first)
 	src, size, err := fs.Open(name)
@@ -55,8 +55,9 @@ func (f *Format) Open(fs FS, first Position) (*Scanner, error) {
 	return s, nil
 }
 
-// Next returns the next good frame below limit, or false if there is none in the first size
-// bytes; the file may have grown. Damage is between the previous End and the frame's Offset.
+// Next returns the next good frame below limit, or false if there is none in the first size bytes.
+// The file may have grown since Open. If the frame's Offset is not the previous End, the bytes in
+// between are damaged.
 func (s *Scanner) Next(size int64, limit Position) (Frame, bool) {
 	if s.End == 0 {
 		return Frame{}, false
@@ -88,8 +89,8 @@ func (s *Scanner) Next(size int64, limit Position) (Frame, bool) {
 	return Frame{}, false
 }
 
-// plausible reports whether a frame of this position can be at off: the skipped frames must fit
-// into the skipped bytes.
+// plausible reports whether a frame with this position can be at off. The frames that it would skip
+// must fit into the skipped bytes.
 func (s *Scanner) plausible(pos Position, off int64) bool {
 	if s.format.Unordered {
 		return pos >= s.First
@@ -111,8 +112,8 @@ func (s *Scanner) find(off int64) int64 {
 	return -1
 }
 
-// bytes returns the part of the file from off that is in memory: at least n bytes, or all that is
-// readable if that is less. A failing read ends what is readable.
+// bytes returns the bytes of the file from off that are in memory: at least n, or fewer at the end
+// of the readable part. That part ends where a read fails.
 func (s *Scanner) bytes(off, n int64) []byte {
 	n = min(n, max(0, s.readable-off))
 	if off < s.at || off+n > s.at+int64(len(s.buf)) {

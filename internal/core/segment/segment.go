@@ -48,15 +48,15 @@ type FS interface {
 	SyncDir() error // makes created, renamed and removed names survive a power loss
 }
 
-// Writer is a file open for writing. Sync makes what was written survive a power loss; another
-// goroutine may write meanwhile.
+// Writer is a file open for writing. Sync makes the bytes written so far survive a power loss.
+// Another goroutine may write meanwhile.
 type Writer interface {
 	io.WriteCloser
 	Sync() error
 }
 
-// Reader is a file open for reading. Its Sync is the Writer's: a process may have to sync what
-// another one wrote before it died.
+// Reader is a file open for reading. It has the Writer's Sync, because a process may have to sync a
+// file that an earlier process wrote.
 type Reader interface {
 	io.ReaderAt
 	io.Closer
@@ -76,8 +76,8 @@ type Format struct {
 	Accept func(tag uint32) bool
 }
 
-// File is a file of a log, by its name. Frames from Limit on do not count: they are in the next
-// file.
+// File is a file of a log, by its name. Frames from Limit on do not count, since the next file
+// begins at that position.
 type File struct {
 	Name         string
 	First, Limit Position

@@ -41,7 +41,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Only files that the log itself can have written are its own; others in the directory are left
+// A log takes only files that it can have written itself, and leaves all others in the directory
 // alone.
 func TestFiles(t *testing.T) {
 	names := []string{
@@ -85,7 +85,8 @@ func mustAppend(t *testing.T, a *segment.Appender, payloads ...string) {
 	}
 }
 
-// contents returns the payloads in all segments of a directory, as a start reads them.
+// contents returns the payloads in all segments of a directory, as a process reads them when it
+// starts.
 func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []string) {
 	t.Helper()
 	names, err := fs.List()
@@ -111,9 +112,9 @@ func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []st
 	return payloads
 }
 
-// A failed write is undone in one of two ways: it is cut back, and the segment stays in use; or,
-// if that fails, it is left in a segment whose end the next one's name tells. In between not even
-// a whole frame that reached the disk counts.
+// A failed write is undone in one of two ways. Usually it is cut back, and the segment stays in
+// use. If that fails, the bytes stay, and the name of the next segment tells where this one ends.
+// Even a whole frame of the failed write that reached the disk does not count.
 func TestFailedWrite(t *testing.T) {
 	for _, format := range []*segment.Format{&plain, &stamped} {
 		for _, truncateFails := range []bool{false, true} {
@@ -206,8 +207,8 @@ func TestScannerFollowsAWriter(t *testing.T) {
 	}
 }
 
-// Whole frames that cannot be the log's own count as damage: of another log, too long, with a
-// position that leaves no room for those between, or in a renamed file.
+// Whole frames that the log cannot have written here count as damage: a frame of another log, one
+// that is too long, one whose position skips more frames than fit, or one in a renamed file.
 func TestForeignFrames(t *testing.T) {
 	good := func(pos segment.Position) []byte {
 		return plain.AppendFrame(nil, testMark, &segment.Frame{Pos: pos, Payload: []byte("good")})
@@ -262,7 +263,7 @@ func TestMarkAcrossReads(t *testing.T) {
 	}
 }
 
-// A write that ends early without an error is a failed one.
+// A write that ends early without an error counts as failed.
 func TestShortWrite(t *testing.T) {
 	fs := memfs.New()
 	a := &segment.Appender{FS: fs, Format: &plain, Mark: testMark, MaxBytes: 1 << 10}
@@ -277,7 +278,7 @@ func TestShortWrite(t *testing.T) {
 	}
 }
 
-// An unreadable sector ends what can be read, says why, and can be tried again.
+// A scanner stops at an unreadable sector, and says why. Reading can be tried again.
 func TestUnreadable(t *testing.T) {
 	fs := memfs.New()
 	a := &segment.Appender{FS: fs, Format: &plain, Mark: testMark, MaxBytes: 1 << 10}

@@ -11,13 +11,13 @@ import (
 // maxAgent is how many bytes of a user agent are kept.
 const maxAgent = 100
 
-// Sender is an address, or a process that writes to a Unix socket, or a host and a program on
-// it that sends requests. It is comparable, so that it can be a map's key. It is zero if the
-// sender is unknown or Freshet itself.
+// Sender is an address, a process that writes to a Unix socket, or a host with a program that sends
+// requests. It is comparable, so it can be a map's key. It is zero if the sender is unknown or is
+// Freshet itself.
 type Sender struct {
-	// Addr is the address of UDP and of requests, IPv4 as such and without a zone. A UDP
-	// address can be forged. Port 0 stands for all ports of a host, since one program has many
-	// connections.
+	// Addr is the sender's address, for UDP and for requests. An IPv4 address is never in IPv6 form,
+	// and there is no zone. A UDP address can be forged. Port 0 stands for all ports of a host, since
+	// one program has many connections.
 	Addr netip.AddrPort
 
 	// PID and UID are the process behind a Unix socket, vouched for by the kernel. PID is 0 for

@@ -7,7 +7,7 @@ import (
 )
 
 // Merge is how a gauge's values from several sources become one, after a rule dropped the label
-// that told them apart.
+// that distinguished the sources.
 type Merge uint8
 
 const (
@@ -22,12 +22,12 @@ const (
 type Policy struct {
 	Merge      Merge     // of gauges
 	Schema     int8      // of native histograms, -4 to 8; bucket bounds grow by 2^(2^-Schema)
-	MaxBuckets uint16    // of native histograms; beyond, resolution halves
+	MaxBuckets uint16    // of native histograms; beyond it the resolution is halved
 	Bounds     []float64 // upper bounds of classic buckets, ascending, without +Inf; nil for native
 }
 
-// DefaultPolicy is the policy of a series without a rule. With schema 3, bounds grow by 9 %,
-// the factor that Prometheus' own instrumentation recommends; 160 buckets then span over six
+// DefaultPolicy is the policy of a series without a rule. With schema 3, each bound is 9 % above
+// the last, as Prometheus recommends for instrumentation. 160 buckets then span more than six
 // decimal orders of magnitude.
 var DefaultPolicy = Policy{Schema: 3, MaxBuckets: 160}
 

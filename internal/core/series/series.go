@@ -57,8 +57,7 @@ func (k Kind) MetricType() string {
 	}
 }
 
-// Shards is the number of virtual shards. It is fixed for ever, since it decides where data
-// lies.
+// Shards is the number of virtual shards. It never changes, since it decides where data lies.
 const Shards = 1024
 
 // Shard returns the shard of a tenant's series. It is the same in every process

@@ -35,7 +35,7 @@ func TestShardsAreEven(t *testing.T) {
 	for i := range 100 * Shards {
 		n[Shard("default", AppendKey(nil, Gauge, labels.FromStrings("__name__", fmt.Sprint("m", i))))]++
 	}
-	// Poisson with mean 100: five standard deviations are 50.
+	// The counts have a Poisson distribution with mean 100, so five standard deviations are 50.
 	if lo, hi := slices.Min(n[:]), slices.Max(n[:]); lo < 50 || hi > 150 {
 		t.Errorf("shards hold %d to %d of 100 series each", lo, hi)
 	}
@@ -49,8 +49,8 @@ func TestKeyReadBack(t *testing.T) {
 	}
 }
 
-// A key names one series and a series has one key, so ParseKey accepts only what AppendKey
-// writes.
+// A key names one series, and a series has only one key. So ParseKey accepts only keys that
+// AppendKey writes.
 func FuzzParseKey(f *testing.F) {
 	f.Add(AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "host", "b")))
 	f.Add([]byte{1, 0x80, 0})

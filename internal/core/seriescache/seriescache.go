@@ -3,8 +3,8 @@
 // spellings: from two versions of the protocol, from two senders, or with labels that
 // relabelling removes. The garbage collector has nothing to scan in it.
 //
-// The caller resolves a spelling, once. The caller also keeps account of what was written to a
-// series: this package only holds the fields for it.
+// The caller resolves each spelling once. The caller also keeps track of the samples written to a
+// series: this package only holds the fields for that.
 package seriescache
 
 import (
@@ -31,10 +31,10 @@ type Series struct {
 	LastT int64  // Unix milliseconds of the newest sample, in the database or waiting to be committed
 	Bits  uint64 // of the value at LastT, if Float
 
-	Commit uint32 // the last commit that wrote to it; 0 if none did since it was cached
+	Commit uint32 // the last commit that wrote to the series; 0 for none since it was cached
 	first  uint32 // its first spelling
 	Float  bool   // the sample at LastT is a float, not a histogram
-	Exact  bool   // there is a sample at LastT, which otherwise is a bound
+	Exact  bool   // there is a sample at LastT; otherwise LastT is an upper bound
 
 	Described bool // its metadata was passed on
 }
@@ -46,28 +46,28 @@ type spelling struct {
 	key    arena.Ref
 	length uint32 // bytes of the key; the upper bit is set for version 2
 	series Number // 0 if the spelling is free
-	next   uint32 // the spelling that followed it last time; if free, the next free one
+	next   uint32 // the spelling that followed it in the last request; if free, the next free one
 	twin   uint32 // the next spelling of the same series
 }
 
 const version2 = 1 << 31
 
 const (
-	// maxSpellings is how many spellings of a series are remembered. Others are resolved each
-	// time, so that writing one series in many ways cannot fill the memory.
+	// maxSpellings is how many spellings of a series are remembered. The caller resolves others each
+	// time, so writing one series in many ways cannot fill the memory.
 	maxSpellings = 8
 
-	// maxDropped is how many spellings of dropped series are remembered: 30 MB at 250 bytes.
-	// One more makes the cache forget them all, and those in use come back.
+	// maxDropped is how many spellings of dropped series are remembered: 30 MB at 250 bytes each. When
+	// one more comes, the cache forgets them all, and spellings in use are added again.
 	maxDropped = 100_000
 )
 
-// Cache belongs to one open database, since references are valid only there. One goroutine at a
-// time may use it.
+// Cache belongs to one open database, since references are valid only in that one. One goroutine at
+// a time may use it.
 type Cache struct {
 	seed      maphash.Seed
 	index     index.Index // spellings by the hash of their keys
-	spellings []spelling  // [0] precedes the first spelling of a request
+	spellings []spelling  // the next of [0] is the first spelling of a request
 	keys      arena.Arena
 	free      uint32 // the first free spelling
 	dropped   []uint32
@@ -82,8 +82,8 @@ func New() *Cache {
 	return &Cache{seed: maphash.MakeSeed(), spellings: make([]spelling, 1), series: make([]Series, 1)}
 }
 
-// Cursor is a position in a request. It expects the series in the order of the request before;
-// a series that comes in its turn is found without hashing.
+// Cursor is a position in a request. It expects the series in the same order as in the previous
+// request. It finds a series that comes in that order without hashing.
 type Cursor struct {
 	last    uint32 // the spelling found last
 	hash    uint64 // of the last spelling that was not found
@@ -141,7 +141,8 @@ func (c *Cache) isV1(n uint32, key []byte) bool {
 	return int(p.length) == len(key) && string(c.keys.Bytes(p.key, len(key))) == string(key)
 }
 
-// isV2 compares a key, in which each symbol follows its length, with symbols.
+// isV2 reports whether a key of version 2 has the symbols of refs. In the key, each symbol follows
+// its length.
 func (c *Cache) isV2(n uint32, r *remotewrite.Request, refs []uint32) bool {
 	p := &c.spellings[n]
 	if p.length&version2 == 0 {
@@ -166,7 +167,7 @@ func (c *Cache) isV2(n uint32, r *remotewrite.Request, refs []uint32) bool {
 	return len(key) == 0
 }
 
-// hashV2 returns a hash over the hashes of symbols, each of which is made once for a request.
+// hashV2 returns a hash over the hashes of symbols, and hashes each symbol once for a request.
 func (c *Cache) hashV2(u *Cursor, r *remotewrite.Request, refs []uint32) uint64 {
 	if !u.hashed {
 		u.symbols = u.symbols[:0]
@@ -188,8 +189,8 @@ func mix(hash, symbol uint64) uint64 {
 	return high ^ low ^ hash<<1
 }
 
-// Add remembers the spelling of s as one of series n, or of Dropped. Call it after Find with u
-// returned 0 for s.
+// Add remembers that the spelling of s stands for series n, or for Dropped. Call it only after Find
+// with the same u has returned 0 for s.
 func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n Number) {
 	var key []byte
 	length := uint32(0)
@@ -209,7 +210,7 @@ func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n 
 	switch {
 	case n == Dropped && len(c.dropped) >= maxDropped:
 		c.forgetDropped()
-		u.last = 0 // it may be one of the forgotten
+		u.last = 0 // the spelling found last may have been forgotten
 	case n != Dropped && c.isFull(n):
 		return
 	}
@@ -256,10 +257,10 @@ func (c *Cache) ByRef(ref uint64) Number {
 	}
 }
 
-// hashRef spreads references, which count up from 1.
+// hashRef spreads references, which are consecutive numbers from 1.
 func hashRef(ref uint64) uint64 { return mix(ref, 0x2545f4914f6cdd1d) }
 
-// NewSeries adds a series that is not in the cache. It has no spelling.
+// NewSeries adds a series that is not in the cache, without a spelling.
 func (c *Cache) NewSeries(ref uint64, lastT int64) Number {
 	var n Number
 	if last := len(c.freeSeries) - 1; last >= 0 {
@@ -294,8 +295,8 @@ func (c *Cache) Evict(ref uint64) {
 	c.freeSeries = append(c.freeSeries, n)
 }
 
-// ForgetSpellings removes all spellings. Call it when the rules change by which a spelling
-// stands for a series.
+// ForgetSpellings removes all spellings. Call it when the rules change, since they decide which
+// series a spelling stands for.
 func (c *Cache) ForgetSpellings() {
 	for n := range c.series {
 		c.forgetSpellings(Number(n))

@@ -109,7 +109,7 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 	}
 }
 
-// Two series may differ only in where one label ends and the next begins.
+// Two series are different even if they differ only in where one label ends and the next begins.
 func TestLabelsAreNotRunTogether(t *testing.T) {
 	for _, v2 := range []bool{false, true} {
 		c := New()
@@ -179,7 +179,7 @@ func TestAgainstAMap(t *testing.T) {
 				continue
 			}
 			switch random.IntN(4) {
-			case 0: // unresolved by the caller
+			case 0: // the caller does not resolve it
 				continue
 			case 1:
 				c.Add(&u, r, &r.Series[i], Dropped)
@@ -251,9 +251,9 @@ func TestFindingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Bound, version 1: 40 ns a series of 7 labels in the order of last time, 120 in any order; a
-// request of 2,000 then takes 80 us of a core. Version 2, whose symbols are compared one by
-// one: 140 and 280.
+// Bound for version 1: 40 ns a series of 7 labels in the same order as last time, 120 ns in any
+// order. A request of 2,000 series then takes 80 us of a core. Version 2, whose symbols are
+// compared one by one: 140 and 280 ns.
 func BenchmarkFind(b *testing.B) {
 	for _, v2 := range []bool{false, true} {
 		for _, shuffled := range []bool{false, true} {

@@ -13,10 +13,10 @@ const Schema = 3
 
 const (
 	perOctave = 1 << Schema
-	lowest    = -20 // log2 of seconds; shorter durations share a bucket: 0.95 us
-	highest   = 10  // log2 of seconds; longer durations share a bucket: 17 minutes
+	lowest    = -20 // log2 of seconds: durations below 0.95 us share a bucket
+	highest   = 10  // log2 of seconds: durations above 17 minutes share a bucket
 
-	// ZeroThreshold: a duration of at most so many seconds counts as zero.
+	// ZeroThreshold: a duration of at most this many seconds counts as zero.
 	ZeroThreshold = 1.0 / (1 << -lowest)
 
 	firstBucket = lowest*perOctave + 1 // upper bound: 2^(n/8) s
@@ -31,8 +31,8 @@ var bounds = func() (b [perOctave]float64) {
 	return b
 }()
 
-// histogram counts durations in seconds. It takes a third of the time of Prometheus'
-// client, because it looks nothing up and waits for no lock (BenchmarkEnd).
+// histogram counts durations in seconds. It takes a third of the time that Prometheus' client
+// takes, because it needs no lookup and no lock (BenchmarkEnd).
 type histogram struct {
 	sum      atomic.Int64 // nanoseconds
 	zero     atomic.Uint64
@@ -69,8 +69,8 @@ type Histogram struct {
 	Exemplar *Exemplar     // or nil
 }
 
-// read returns the counts of about one moment: a duration that is counted meanwhile may be
-// in some fields only. Count is the sum of the buckets, as readers expect.
+// read returns the counts of about one moment: a duration that is counted meanwhile may be in only
+// some of the fields. Count is always the sum of the buckets, as readers expect.
 func (h *histogram) read() Histogram {
 	r := Histogram{
 		Sum: time.Duration(h.sum.Load()).Seconds(), Zero: h.zero.Load(), Buckets: map[int]int64{},
@@ -86,8 +86,8 @@ func (h *histogram) read() Histogram {
 	return r
 }
 
-// Classic returns how many durations were at most each bound. Bounds are seconds in rising
-// order. The counts are exact for bounds of buckets, such as powers of two.
+// Classic returns how many durations were at most each bound. Bounds are seconds in rising order.
+// The counts are exact if each bound is also a bound of a bucket, such as a power of two.
 func (h Histogram) Classic(bounds []float64) []uint64 {
 	upTo := make([]uint64, len(bounds))
 	for bucket, n := range h.Buckets {

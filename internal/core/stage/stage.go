@@ -1,6 +1,6 @@
-// Package stage says where the time of a measurement goes: through which stages a batch
-// passes, how old it was when it came to each, and how long it stayed. Callers that measure
-// hand in the times; callers that ask get histograms, however many batches there were.
+// Package stage says where the time of a measurement goes: through which stages a batch passes, how
+// old it was when it came to each, and how long it stayed. Callers that measure hand in the times.
+// Callers that read get histograms, whose size does not grow with the number of batches.
 //
 //	            read    parse    window    forward    journal    tile               visible
 //	dogstatsd   ──●────────●────────●─────────●──────────●─────────●───────────────────●
@@ -22,14 +22,14 @@ type Stage uint8
 const (
 	Read       Stage = iota // out of the kernel, or a request's body
 	Parse                   // into values: lines counted in the window, or a request decoded
-	Window                  // the end of a second until its batches are made
+	Window                  // from the end of a second until its batches are made
 	Forward                 // until the aggregator takes the batches
 	Journal                 // appended; from here on they survive the death of the process
 	Tile                    // folded into open tiles
-	Distribute              // to those that store it: rules, limits, replicas
+	Distribute              // until the stores get them: rules, limits, replicas
 	Queue                   // until a worker of the ingester takes it
 	Append                  // committed in the store
-	Visible                 // the whole way, from the birth until queries see it
+	Visible                 // all stages, from birth until queries see it
 	NumStages
 )
 
@@ -57,14 +57,14 @@ var inputs = [NumInputs]string{"dogstatsd", "remote_write", "otlp", "tiles"}
 // String returns the input's name in metrics.
 func (i Input) String() string { return inputs[i] }
 
-// Trip is one batch on its way through the stages. A zero time means that it did not reach
-// the stage. A nil *Trip is not watched.
+// Trip is one batch on its way through the stages. A zero time means that the batch did not reach
+// the stage. The methods of a nil *Trip do nothing.
 //
 // A Trip does not include stages that the batch passes after the trip has ended.
 type Trip struct {
 	Input   Input
 	Tenant  string
-	Born    time.Time // the first measurement was read; of a tile its end, before which there is none
+	Born    time.Time // when the first measurement was read; for a tile, the tile's end
 	Samples int       // values on the wire
 	Parent  string    // trace context of the sender, in W3C's form; mostly empty
 
@@ -73,10 +73,10 @@ type Trip struct {
 	spans [NumStages]span
 }
 
-// span is a trip's time in a stage, since its birth.
+// span is when a trip was in a stage, as times since its birth.
 type span struct {
 	entered, left time.Duration
-	inside        bool // it entered, and may have left
+	inside        bool // the trip entered, and may have left
 	passed        bool
 }
 
@@ -113,7 +113,7 @@ func (t *Trip) Count(samples int) {
 	}
 }
 
-// Add adds time that a stage took after the batch left it, such as a sync of what it appended.
+// Add adds time that a stage took after the batch left it, such as for syncing the batch to disk.
 func (t *Trip) Add(s Stage, spent time.Duration) {
 	if t == nil {
 		return

@@ -17,7 +17,7 @@ var born = time.Unix(1_795_160_000, 0)
 
 func at(d time.Duration) time.Time { return born.Add(d) }
 
-// stats are those of one stage and input.
+// stats returns the Stats of one stage and input.
 func stats(t *testing.T, w *stage.Watch, s stage.Stage, i stage.Input) stage.Stats {
 	t.Helper()
 	for _, got := range w.Stats() {
@@ -35,7 +35,7 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 	trip.Enter(stage.Read, at(0))
 	trip.Pass(stage.Read, stage.Parse, at(2*time.Millisecond))
 	trip.Leave(stage.Parse, at(5*time.Millisecond))
-	trip.Enter(stage.Queue, at(6*time.Millisecond)) // and never left: the request was refused
+	trip.Enter(stage.Queue, at(6*time.Millisecond)) // it never leaves, because the request is refused
 	trip.Seen(at(10 * time.Millisecond))
 	w.End(trip)
 
@@ -138,10 +138,10 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 		pass(stage.RemoteWrite, at(time.Duration(i)*time.Millisecond/10))
 	}
 	for i := range 10 {
-		pass(stage.OTLP, at(time.Duration(i)*time.Second)) // few: each of them
+		pass(stage.OTLP, at(time.Duration(i)*time.Second)) // so few that each is timed
 	}
 	many, few := stats(t, w, stage.Queue, stage.RemoteWrite), stats(t, w, stage.Queue, stage.OTLP)
-	// The standard deviation is 27.
+	// The expected count is 1,000, with a standard deviation of 27.
 	if many.Spent.Count < 850 || many.Spent.Count > 1150 || many.Samples != 4000*7 || over != 4010 {
 		t.Errorf("of 4000 trips %d are timed, %d samples counted, %d of all were seen over budget",
 			many.Spent.Count, many.Samples, over)
@@ -274,8 +274,8 @@ func TestATripTakesNoMemory(t *testing.T) {
 	}
 }
 
-// Bound: 400 ns on a quiet machine, so that the stages of a request of 100 samples, which
-// takes 60 us and more, cost below 1 % of it.
+// Bound: 400 ns on a quiet machine, which is below 1 % of the time for a request of 100 samples, 60
+// us or more.
 func BenchmarkTrip(b *testing.B) {
 	w := stage.NewWatch()
 	trip := new(stage.Trip) // allocated once: a request holds its trip in its own memory
@@ -285,8 +285,8 @@ func BenchmarkTrip(b *testing.B) {
 	}
 }
 
-// Bound: 400 ns for the eleven observations of such a request, a third of the time that Prometheus'
-// own histogram takes for them; half of that at many requests a second.
+// Bound: 400 ns for the eleven observations of such a request, a third of what Prometheus' own
+// histogram takes; 200 ns at many requests a second, of which only some are timed.
 func BenchmarkEnd(b *testing.B) {
 	for _, apart := range []time.Duration{time.Second, time.Millisecond} {
 		b.Run(fmt.Sprintf("ours/apart=%v", apart), func(b *testing.B) {

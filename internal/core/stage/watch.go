@@ -9,11 +9,11 @@ import (
 // Budgets are how long each stage may take; 0 means no limit.
 type Budgets [NumStages]time.Duration
 
-// Watch adds up the trips of a process. It is safe for concurrent use, and no caller waits.
-// A nil *Watch watches nothing.
+// Watch adds up the trips of a process. It is safe for concurrent use, and its methods do not
+// block. The methods of a nil *Watch do nothing.
 type Watch struct {
 	cells   [NumStages][NumInputs]cell
-	samples [NumInputs][NumStages]atomic.Uint64 // side by side, as a trip counts them
+	samples [NumInputs][NumStages]atomic.Uint64 // by input first: a trip writes to neighbouring counters
 	paces   [NumInputs]pace
 	budgets atomic.Pointer[Budgets]
 	over    atomic.Pointer[func(*Trip)]
@@ -25,14 +25,14 @@ type cell struct {
 	spent, age histogram
 }
 
-// pace chooses which requests of an input are timed: all while they are few, and one in
-// timedEvery on average beyond that, because timing all costs 1 % of small requests. It
-// chooses at random, so that a sender's rhythm cannot hide requests.
+// pace chooses which requests of an input are timed: all while they are few, otherwise one in
+// timedEvery on average, because timing takes 1 % of a small request's time. It chooses at random,
+// so that a sender's rhythm cannot hide requests.
 type pace struct{ last atomic.Int64 } // Unix nanoseconds; end of the last request that was timed
 
 const (
 	timedEvery = 4
-	few        = 100 * time.Millisecond // from one to the next
+	few        = 100 * time.Millisecond // a request this long after the last timed one is always timed
 )
 
 func (p *pace) times(ended time.Time) bool {
@@ -65,8 +65,8 @@ func (w *Watch) OnOver(f func(*Trip)) { w.over.Store(&f) }
 // must not keep the trip.
 func (w *Watch) OnEnd(f func(*Trip)) { w.ended.Store(&f) }
 
-// End counts a trip in all stages that it passed, and times it there. Of very many requests it
-// times only some. Call it once, and do not use the trip for another batch.
+// End counts a trip in all stages that it passed, and times it there. If there are very many
+// requests, it times only some of them. Call it once, and do not use the trip for another batch.
 func (w *Watch) End(t *Trip) {
 	if w == nil {
 		return
@@ -86,7 +86,7 @@ func (w *Watch) End(t *Trip) {
 		if timed {
 			c := &w.cells[s][t.Input]
 			c.spent.observe(spent)
-			if Stage(s) != Visible { // whose age is the same
+			if Stage(s) != Visible { // for which the age equals the time spent
 				c.age.observe(span.entered)
 			}
 		}
@@ -142,7 +142,7 @@ func (w *Watch) Stats() (all []Stats) {
 	return all
 }
 
-// An Exemplar is a trip that can be looked at.
+// An Exemplar is a trip that a person can look up by its trace.
 type Exemplar struct {
 	Trace string // its number, in hexadecimal
 	Spent time.Duration

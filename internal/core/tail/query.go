@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// ParseQuery parses the request of a tail: the filter, the share of the datagrams to look at,
-// and the most lines a second, 0 for no limit.
+// ParseQuery parses the request of a tail: the filter, the share of the datagrams to look at, and
+// the maximum of lines a second, 0 for no limit.
 func ParseQuery(q url.Values) (f Filter, share float64, rate int, err error) {
 	f.Name, f.Tags, f.Malformed = q.Get("name"), q["tag"], q.Get("malformed") == "true"
 	share = 1

@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Filter selects lines: a line must pass all fields. The zero value passes every line.
+// Filter selects lines: a line must match all fields. Every line matches the zero value.
 type Filter struct {
 	Name      string       // glob of a metric's or check's name, as sent or as stored, or of an event's title
 	Tags      []string     // globs of whole tags, "env:prod*"; each must match one
@@ -42,7 +42,8 @@ type Line struct {
 	Expected  string `json:"expected,omitempty"`
 }
 
-// Stored returns the names in PromQL of a context's series, none if it is dropped.
+// Stored returns the names that a context's series have in PromQL. There are none if a rule drops
+// the context.
 type Stored func(in *mapping.Input) []string
 
 // Selector finds the lines that pass a filter. It belongs to one goroutine.
@@ -60,7 +61,7 @@ type Selector struct {
 // maxKnown bounds the contexts that a Selector remembers, at about 200 bytes each.
 const maxKnown = 10_000
 
-// New returns a Selector for filter. A name passes as sent, or as stored.
+// New returns a Selector for filter. A line's name matches if it does as sent or as stored.
 func New(filter Filter, stored Stored) *Selector {
 	return &Selector{filter: filter, stored: stored, known: map[string]bool{}}
 }
@@ -140,8 +141,8 @@ func (s *Selector) named(name []byte, in *mapping.Input) bool {
 	if in == nil {
 		return false
 	}
-	// The stored name depends on all of a line but its values. The number and length before
-	// each field keep fields apart.
+	// The stored name depends on all fields of a line except its values. The number and length before
+	// each field separate the fields in the key.
 	s.key = append(s.key[:0], byte(in.Type))
 	for i, field := range [...][]byte{in.Name, in.Tags, in.Host, in.Origin.Container, in.Origin.Inode, in.Origin.External,
 		in.Origin.Cardinality} {
@@ -218,7 +219,7 @@ func match(glob string, text []byte) bool {
 		case g < len(glob) && (glob[g] == '?' || glob[g] == text[t]):
 			g++
 			t++
-		case star >= 0: // let the last * take one byte more
+		case star >= 0: // let the last * match one more byte
 			mark++
 			g, t = star+1, mark
 		default:

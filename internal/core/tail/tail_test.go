@@ -75,7 +75,8 @@ func storedNames(t testing.TB) Stored {
 	}
 }
 
-// Rules may choose a name by a tag, so the Selector asks for each context, once until Forget.
+// Rules may choose a name by a tag, so the Selector asks Stored for each context. It asks once,
+// until Forget.
 func TestStoredNamesAreAskedOnce(t *testing.T) {
 	asked := map[string]int{}
 	s := New(Filter{Name: "a_home"}, func(in *mapping.Input) []string {
@@ -140,8 +141,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// Bound: 300 ns for a line that does not pass, so that a filter keeps up with 3 million lines a
-// second on its own core. Lines that pass are few, for people to read.
+// Bound: 300 ns for a line that does not match. A filter then keeps up with 3 million lines a
+// second on its own core. Lines that match are few, since a person reads them.
 func BenchmarkSelector(b *testing.B) {
 	d := capture.Datagram{Data: []byte("page_views:1|c|#env:prod,page:home,host:web-1")}
 	s := New(Filter{Name: "cpu*"}, storedNames(b))

@@ -15,7 +15,7 @@ import (
 // immutable: a reload makes a new one. A nil *Access ignores the request's claims and uses
 // the tenant of its address.
 type Access struct {
-	trusted bool            // by the header; else by tokens
+	trusted bool            // requests authenticate by the header; otherwise by tokens
 	known   map[string]bool // names that the header may give; nil for any
 	tokens  []token
 }
@@ -39,11 +39,11 @@ type Grant struct {
 	Read, Write bool
 }
 
-// ErrNoToken means that the request did not authenticate. With any other error of Access.Grant
-// it did, but may not do what it asks for.
+// ErrNoToken means that the request did not authenticate. Any other error of Access.Grant means
+// that the request authenticated but asks for something that it may not do.
 var ErrNoToken = errors.New("not authenticated")
 
-// ByHeader trusts the tenant header, which a proxy sets. known are the names that it may
+// ByHeader trusts the tenant header, which a proxy sets. known are the names that the header may
 // have, nil for any.
 func ByHeader(known []string) *Access {
 	a := &Access{trusted: true}
@@ -108,7 +108,7 @@ func (a *Access) Grant(c Claim) (Grant, error) {
 	return g, nil
 }
 
-// find compares every token, so that its time does not reveal which one fits.
+// find compares the text with every token, so that its duration does not reveal which one matches.
 func (a *Access) find(text string) (g Grant, ok bool) {
 	hash, found := sha256.Sum256([]byte(text)), -1
 	for i := range a.tokens {
@@ -127,7 +127,7 @@ func (a *Access) byHeader(c Claim) (Grant, error) {
 		return Grant{name, true, true}, nil
 	case 1:
 		name = c.Headers[0]
-	default: // one is the proxy's, another may be the client's
+	default: // several: one is from the proxy, the others may be from the client
 		return Grant{},
 			fmt.Errorf("X-Scope-OrgID is given %d times; let the proxy replace the client's header", len(c.Headers))
 	}
@@ -154,8 +154,8 @@ type entry struct {
 	Tokens []tokenHash `yaml:"tokens" help:"hashes of its tokens"`
 }
 
-// tokenHash is its own section, so that a problem with it has a line and does not print the
-// value, which may be a token that was not hashed.
+// tokenHash is a section of its own: its problems then name a line and do not print the value,
+// which may be a token that was not hashed.
 type tokenHash struct {
 	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
 	May    string `yaml:"may" help:"read, write or both, in place of what the tenant's tokens may"`

@@ -30,7 +30,7 @@ func TestTokens(t *testing.T) {
 		why, token string
 		headers    []string
 		want       Grant
-		err        string // in what is said
+		err        string // text in the error
 	}{
 		{"the tenant is the token's, not the address'", "first", nil, Grant{"shop", true, true}, ""},
 		{"a tenant's second, so that tokens can be changed", "second", nil, Grant{"shop", true, true}, ""},
@@ -87,8 +87,8 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// All mistakes are reported at once, each with its line. No report shows a text that could be a
-// token that somebody forgot to hash.
+// All mistakes are reported at once, each with its line. No report shows a value that may be a
+// token that was not hashed.
 func TestTenantsFileProblems(t *testing.T) {
 	one, two := hash("one"), hash("two")
 	for _, c := range []struct{ why, text, want string }{

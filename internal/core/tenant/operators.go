@@ -34,8 +34,8 @@ func OperatorsByTokens(file string, text []byte) (*Operators, error) {
 	return o, nil
 }
 
-// Has reports whether a token is an operator's. It compares all of them, so that its time
-// does not reveal which one fits.
+// Has reports whether a token is an operator's. It compares the token with all of them, so that its
+// duration does not reveal which one matches.
 func (o *Operators) Has(token string) bool {
 	if o == nil || token == "" {
 		return false
@@ -57,7 +57,7 @@ type operatorEntry struct {
 	Tokens []operatorToken `yaml:"tokens" help:"hashes of its tokens"`
 }
 
-// operatorToken is its own section for the reasons of tokenHash.
+// operatorToken is a section of its own, for the same reasons as tokenHash.
 type operatorToken struct {
 	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
 }

@@ -14,7 +14,8 @@ const Default = "default"
 // Own is the tenant of Freshet's own metrics.
 const Own = "freshet"
 
-// maxLength of a name, in bytes: it is a directory and a label value.
+// maxLength is the maximum length of a name, in bytes: a name is also a directory and a label
+// value.
 const maxLength = 64
 
 // Check returns what is wrong with name as a tenant's name. Names become directories, so
@@ -37,7 +38,7 @@ func Check(name string) error {
 
 type contextKey struct{}
 
-// NewContext returns ctx with the tenant that it acts for.
+// NewContext returns ctx with the name of the tenant for which it is used.
 func NewContext(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, contextKey{}, name)
 }

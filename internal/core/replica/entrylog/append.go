@@ -11,11 +11,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// Append stores a write. When it returns nil, the write survives the death of the process; and a
-// power loss, if it has entries or asks for a sync.
+// Append stores a write. When it returns nil, the write survives the death of the process. If it
+// has entries or asks for a sync, it also survives a power loss.
 //
-// On an error none of it counts, and the same write may be tried again. Entries that it would have
-// replaced may be gone. They were not committed, and Raft holds the new ones in memory.
+// On an error no part of the write counts, and the same write may be tried again. The entries that
+// it would have replaced may be gone. That does no harm: they were not committed, and Raft holds
+// the new ones in memory.
 func (l *Log) Append(w *Write) error {
 	base, err := l.check(w)
 	if err != nil {
@@ -60,8 +61,7 @@ func (l *Log) check(w *Write) (base uint64, err error) {
 	return base, nil
 }
 
-// nextSegment ends the current segment, which from then on is synced to its end, and begins one
-// whose entries come after base.
+// nextSegment syncs and ends the current segment, and begins one whose entries come after base.
 func (l *Log) nextSegment(base uint64) error {
 	if file, _ := l.tail.Active(); file != nil {
 		if l.synced < l.tail.Last {
@@ -128,7 +128,7 @@ func (l *Log) write(w *Write) error {
 	}
 	l.tail.Sync = w.Sync || len(w.Entries) > 0 || unsynced >= maxUnsynced/2
 	if _, err := l.tail.Write(); err != nil {
-		l.tail.CutBack() // for the space
+		l.tail.CutBack() // to free the space
 		l.abandon()
 		return err
 	}
@@ -173,8 +173,8 @@ func (l *Log) remember(e *Entry) {
 func cost(e *Entry) int64 { return int64(len(e.Data)) + 48 }
 
 // Compact removes the oldest segments that hold no entry above upTo, until the others take at most
-// keepBytes. Entries kept beyond need let a member that was away catch up. upTo is at most the
-// last entry whose effects the member can restore by other means.
+// keepBytes. The entries up to upTo that it keeps let a member that was away catch up. The member
+// must be able to restore the effects of all entries up to upTo by other means.
 func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 	if n, first := l.removable(upTo, keepBytes); n > 0 {
 		l.forget(n, first)
@@ -192,8 +192,8 @@ func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 	return nil
 }
 
-// forget lets the log begin with another segment. Readers learn that before the
-// files of the earlier segments are gone.
+// forget lets the log begin with another segment. Readers see the new beginning before the files of
+// the earlier segments are removed.
 func (l *Log) forget(n int, first *part) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,8 +215,9 @@ func (l *Log) forget(n int, first *part) {
 	}
 }
 
-// removable returns how many segments can go, and the one with which the log then begins. That is
-// not always the oldest that stays: a later one may have replaced all its entries.
+// removable returns how many segments can be removed, and the segment with which the log then
+// begins. That is not always the oldest remaining one, since a later one may have replaced all its
+// entries.
 func (l *Log) removable(upTo uint64, keepBytes int64) (n int, first *part) {
 	size := l.Bytes()
 	for i := 1; i < len(l.segments) && size > keepBytes; i++ {
@@ -230,7 +231,7 @@ func (l *Log) removable(upTo uint64, keepBytes int64) (n int, first *part) {
 	return n, first
 }
 
-// Close closes the files. What was not synced can still be lost with the machine.
+// Close closes the files. A power loss can still lose bytes that were not synced.
 func (l *Log) Close() error {
 	if f := l.tail.Seal(); f != nil {
 		return f.Close()

@@ -8,8 +8,8 @@
 // state and the members, so that earlier segments can be removed.
 //
 // The torn rest of the last write is cut off at the next start. Any other damage is an error,
-// ErrDamaged: a member that skipped entries, or forgot some that it has acknowledged, would break
-// the promise of the group. It must be filled again from the others.
+// ErrDamaged: a member that skipped entries, or forgot acknowledged ones, would break the promise
+// of the group. It must be filled again from the others.
 //
 // One limit remains: a byte of the very last write that is damaged after it was synced looks like a
 // torn write.
@@ -44,19 +44,21 @@ type Entry struct {
 }
 
 // State is the rest of Raft's memory. Term and Vote must never be forgotten. Commit may be
-// forgotten: the leader says it again.
+// forgotten: the leader sends it again.
 type State struct{ Term, Vote, Commit uint64 }
 
-// Write is appended at once: entries without a gap, and a state. Either may be missing. If the first
-// entry is in the log already, it replaces that one and all behind it.
+// Write is what one Append stores: entries without a gap, and a state. Either may be missing. If
+// the log already has an entry at the first index, the write replaces that entry and all later
+// ones.
 type Write struct {
 	Entries []Entry
 	State   *State
-	Sync    bool // must survive a power loss before it counts; entries always do
+	Sync    bool // the state must survive a power loss before it counts; entries always must
 }
 
-// Base is the entry after which the log of a new member begins. The member's state has the entries up
-// to it by other means. The first members of a group all begin with the same base.
+// Base is the entry after which the log of a new member begins. The entries up to it are already in
+// the member's state, which came by other means. The first members of a group all begin with the
+// same base.
 type Base struct {
 	Index, Term uint64 // of the last entry that is not in the log; not 0
 	Members     *raftpb.ConfState
@@ -80,7 +82,7 @@ type Log struct {
 	fs   segment.FS
 	opts Options
 
-	// Of Append and Compact alone.
+	// Only Append and Compact use these.
 	tail     segment.Appender
 	synced   segment.Position // the last that is known to survive a power loss
 	scratch  []byte
@@ -99,8 +101,8 @@ type Log struct {
 	start   uint64            // the index given to Start
 }
 
-// part is a segment that holds the entries after base, one for each offset. Entries that a later
-// segment replaced have no offset any more.
+// part is a segment that holds the entries after base. Each has an offset, except entries that a
+// later segment replaced.
 type part struct {
 	first   segment.Position
 	base    uint64
@@ -170,8 +172,8 @@ func (l *Log) truncate(base uint64) {
 	l.last = base
 }
 
-// begin adds a segment with this head: the entries above its base no longer count. It is called
-// with mu held, or while nothing else uses the log.
+// begin adds a segment with this head. Entries of earlier segments above its base no longer count.
+// It is called with mu held, or while nothing else uses the log.
 func (l *Log) begin(first segment.Position, h *head) {
 	l.truncate(h.base)
 	if len(l.segments) == 0 || h.base < l.base {

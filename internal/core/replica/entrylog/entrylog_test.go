@@ -42,7 +42,7 @@ func mustOpen(t testing.TB, fs segment.FS) *Log {
 	return l
 }
 
-// entries returns the entries from one index to another, whose data says which they are.
+// entries returns the entries from one index to another. The data of each tells its term and index.
 func entries(term, from, to uint64) (list []Entry) {
 	for i := from; i <= to; i++ {
 		list = append(list, Entry{Index: i, Term: term, Data: fmt.Appendf(nil, "%d of %d", i, term)})
@@ -136,8 +136,8 @@ func powerLoss(fs *memfs.FS) *memfs.FS {
 	return c
 }
 
-// A new leader's entries replace those from their first index on, in a segment of their own: the
-// bytes of the old ones stay as they were.
+// A new leader's entries replace the old ones from their first index on. They go into a new
+// segment, and the bytes of the old entries stay as they were.
 func TestTruncate(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -161,7 +161,7 @@ func TestTruncate(t *testing.T) {
 	check(t, mustOpen(t, fs.Crash()), "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/4 5/4")
 }
 
-// Writes that cannot be in a log of Raft are refused before anything is written.
+// Writes that Raft can never ask for are refused before anything is written.
 func TestRefused(t *testing.T) {
 	for name, list := range map[string][]Entry{
 		"a gap":                 entries(2, 6, 6),
@@ -192,9 +192,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A kill or a power loss at each byte of a write leaves all earlier entries, and perhaps some of
-// the new ones; never less, and never a damaged log. Bytes that a power loss keeps behind a hole do
-// not count.
+// A kill or a power loss at any byte of a write leaves all earlier entries, perhaps some of the new
+// ones, and never a damaged log. Bytes that a power loss keeps behind a hole do not count.
 func TestTornAtEachByte(t *testing.T) {
 	for _, last := range []struct {
 		name string
@@ -222,8 +221,8 @@ func TestTornAtEachByte(t *testing.T) {
 				if hole == 0 {
 					f.Data = f.Data[:cut]
 				} else if cut+hole <= len(f.Data) {
-					// Zeros, and then the rest. Header and head of a new segment are synced before
-					// the rest is written, so that a hole there has nothing behind it.
+					// A hole of zeros, and then the rest. Header and head of a new segment are synced before the
+					// rest is written, so a hole in them has nothing behind it.
 					clear(f.Data[cut : cut+hole])
 					if name != format.Name(1) && cut < beginBytes {
 						f.Data = f.Data[:beginBytes]
@@ -315,8 +314,9 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// Nothing of a failed write or sync counts, and the same write can be tried again, even if its rest
-// cannot be cut back, or if the disk forgets the bytes that it failed to sync.
+// No part of a failed write or sync counts, and the same write can be tried again. That holds even
+// if the log cannot cut back the partial write, or if the disk forgets the bytes that it failed to
+// sync.
 func TestFailedWrite(t *testing.T) {
 	for _, op := range []string{"write", "sync", "create", "syncdir", "truncate"} {
 		for _, from := range []uint64{5, 4} { // behind all, and replacing one
@@ -356,8 +356,8 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
-// After a kill the new process treats as stored some entries that the old one had not synced. So it
-// syncs them first.
+// After a kill the new process treats as stored some entries that the old one had not synced. So
+// Open syncs them first.
 func TestOpenSyncs(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -392,8 +392,8 @@ func memberChange(t testing.TB, index, term uint64, transition raftpb.ConfChange
 	return Entry{Index: index, Term: term, Change: true, Data: data}
 }
 
-// The members at any index follow from the log, and from the head of the first segment once those
-// before it are gone.
+// The members at any index follow from the log, or, once earlier segments are gone, from the head
+// of the first remaining one and the log after it.
 func TestMembers(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -432,7 +432,7 @@ func TestMembers(t *testing.T) {
 	at(l)
 }
 
-// Compact removes whole segments up to an index, and only as many as the bound on disk asks for.
+// Compact removes whole segments up to an index, and only as many as the bound on bytes requires.
 func TestCompact(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)

@@ -17,9 +17,9 @@ const (
 	// a reader allocates.
 	MaxEntry = 16 << 20
 
-	// beginBytes is the size of the first write of a segment: its header and its head, which is
-	// filled up with zeros. If the last segment has at most this size and cannot be read, this write
-	// was torn, and nothing was built on it. A larger one held more, and is damaged.
+	// beginBytes is the size of the first write of a segment: its header and its head, which is padded
+	// with zeros. If the last segment has at most this size and cannot be read, its first write was
+	// torn, and nothing depends on it. A larger segment had later writes, so it is damaged.
 	beginBytes = 512
 	headBytes  = beginBytes - segment.HeaderBytes - segment.FrameBytes - segment.StampBytes
 
@@ -57,7 +57,7 @@ func syncedBefore(f *segment.Frame) segment.Position {
 // head is the first frame of a segment. It describes the log before the segment's first entry, so that
 // all segments before it can be removed.
 type head struct {
-	base    uint64 // index of the entry before the first; entries above it in earlier segments do not count
+	base    uint64 // index before the segment's first entry; entries above it in earlier segments do not count
 	term    uint64 // of that entry
 	state   State
 	members *raftpb.ConfState // as of base

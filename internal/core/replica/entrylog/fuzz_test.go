@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Whatever is in the last segment: either the log does not open, or each entry that it returns is in
-// the files byte for byte, in order, and the log goes on after them.
+// Whatever is in the last segment: either the log does not open, or it returns entries that are in
+// the files byte for byte and in order, and it takes further entries after them.
 func FuzzOpen(f *testing.F) {
 	// The fuzzer changes the last of three segments, which replaced an entry of the second.
 	fs := memfs.New()
@@ -32,7 +32,7 @@ func FuzzOpen(f *testing.F) {
 		flipped[at] ^= 1
 		f.Add(flipped, false)
 	}
-	// Frames with good checksums that no log would write.
+	// These frames have good checksums, but no log would write them.
 	foreign := bytes.Clone(data[:beginBytes])
 	for _, frame := range []segment.Frame{
 		{Tag: tag(entryFrame, 0), Stamp: 99, Payload: appendEntry(nil, &Entry{Term: 2})},

@@ -12,9 +12,9 @@ import (
 )
 
 // goldenStory repeats how testdata/golden was written. The directory must not change: every later
-// program must open it, and a program that does the same writes the same bytes. It has a change of
-// the members, entries that a new leader replaced, a restart, segments that are removed, a write
-// that failed and could not be cut back, and a kill in the middle of the last write.
+// program must open it, and a program that does the same writes the same bytes. The story has a
+// change of the members, entries that a new leader replaced, a restart, removed segments, a failed
+// write that could not be cut back, and a kill in the middle of the last write.
 func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
 	fs := memfs.New()

@@ -39,8 +39,8 @@ func newLog(fs segment.FS, opts Options) *Log {
 }
 
 // Open reads the log of a member, and cuts off the torn rest of its last write. It reads everything
-// once. It syncs the last segment, which a killed process may not have done, since the entries in it
-// will be acknowledged. ErrDamaged means that the member must be filled again.
+// once. It also syncs the last segment, since its entries will be acknowledged and a killed process
+// may not have synced them. ErrDamaged means that the member must be filled again.
 func Open(fs segment.FS, opts Options) (*Log, error) {
 	l := newLog(fs, opts)
 	names, err := fs.List()
@@ -80,8 +80,8 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 	return l, nil
 }
 
-// tornBegin removes the last segment if it is a torn first write, on which nothing was built, and
-// reports that.
+// tornBegin removes the last segment if it is only a torn first write, on which nothing depends,
+// and reports whether it did.
 func (l *Log) tornBegin(f *segment.File) (bool, error) {
 	s, err := format.Open(l.fs, f.First)
 	if err != nil {
@@ -92,7 +92,7 @@ func (l *Log) tornBegin(f *segment.File) (bool, error) {
 	if ok && first.Pos == f.First && first.Offset == segment.HeaderBytes || s.Size > beginBytes {
 		return false, nil
 	}
-	if s.Err != nil && s.Err != segment.ErrHeader { // with a cause: it cannot be read, or is another's
+	if s.Err != nil && s.Err != segment.ErrHeader { // the file cannot be read, or a newer program wrote it
 		return false, fmt.Errorf("read %s: %w", f.Name, s.Err)
 	}
 	if err := l.fs.Remove(f.Name); err != nil {
@@ -124,7 +124,8 @@ func (l *Log) read(f *segment.File) error {
 			break
 		}
 		if frame.Offset != end {
-			// What follows may belong to the same write, and the disk kept it alone.
+			// A frame behind the gap may belong to the same torn write: the disk may have kept only that
+			// part.
 			if lost := l.tail.Last + 1; f.Limit != segment.NoLimit || syncedBefore(&frame) >= lost {
 				return damaged(end, fmt.Errorf("frame %d is lost, but frame %d is whole", lost, frame.Pos))
 			}

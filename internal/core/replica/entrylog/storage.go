@@ -14,8 +14,9 @@ import (
 
 var _ raft.Storage = (*Log)(nil)
 
-// Start says up to which index the member's state has the entries, before Raft reads InitialState.
-// Such entries are committed, though the log may not know it: commit indexes need no sync.
+// Start tells the log the last entry in the member's state. Call it before Raft reads InitialState.
+// All entries up to it are committed, though the log may not know it, since commit indexes need no
+// sync.
 func (l *Log) Start(applied uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +67,7 @@ func (l *Log) Term(index uint64) (uint64, error) {
 }
 
 // Entries implements raft.Storage. Entries that are no longer in memory are read from disk. Any
-// error that Raft does not know means that the disk does not return the bytes that were written.
+// error other than Raft's own means that the disk does not return the bytes that were written.
 func (l *Log) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	found, places, err := l.find(lo, hi, maxBytes)
 	if err == nil && len(places) > 0 {
@@ -88,8 +89,8 @@ type place struct {
 	index       uint64
 }
 
-// find returns the entries from lo below hi that are in memory, of up to maxBytes but at least one;
-// or if the first is not, the places of all that are not.
+// find returns the entries in [lo, hi) that are in memory: at least one, and more up to maxBytes.
+// If entry lo is not in memory, find returns the places on disk of all entries that are not.
 func (l *Log) find(lo, hi, maxBytes uint64) (found []Entry, places []place, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +130,7 @@ func (l *Log) place(index uint64) place {
 	panic(fmt.Sprintf("BUG: entry %d of %d to %d is in no segment", index, l.base+1, l.last))
 }
 
-// fit returns how many of the entries take up to maxBytes, but at least one.
+// fit returns how many of the first entries fit into maxBytes, but at least 1.
 func fit(entries []Entry, maxBytes uint64) int {
 	size := uint64(0)
 	for i := range entries {

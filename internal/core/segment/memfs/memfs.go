@@ -61,7 +61,7 @@ func From(dir iofs.FS) (*FS, error) {
 	return m, err
 }
 
-// Crash returns the directory after the death of the process: all that was written.
+// Crash returns the directory after the death of the process. It has all bytes that were written.
 func (m *FS) Crash() *FS {
 	c := New()
 	for name, f := range m.Files {
@@ -75,8 +75,8 @@ func (m *FS) Crash() *FS {
 	return c
 }
 
-// PowerLoss returns the directory after the death of the machine: the synced names, with the
-// synced bytes and any number of bytes written since.
+// PowerLoss returns the directory after a power loss: the synced names, with the synced bytes and a
+// random number of the bytes written since.
 func (m *FS) PowerLoss(rng *rand.Rand) *FS {
 	c := New()
 	for _, name := range slices.Sorted(maps.Keys(m.Durable)) { // so that a seed repeats its run
