@@ -59,7 +59,7 @@ const (
 // and lists point into the entry's bytes: clone those that must live longer.
 type Entry struct {
 	Kind  Kind
-	Shape uint32 // of the group's shards, from 1 on; an entry of another shape has moved
+	Shape uint32 // which shards the group has, from 1 on; an entry of another shape does nothing
 	Group uint64
 
 	Windows  Windows
@@ -81,7 +81,7 @@ type Windows struct {
 type Push struct {
 	Producer, Incarnation, Sequence uint64
 	Stream                          uint32
-	Shape                           uint32 // as the producer knows it
+	Shape                           uint32 // of the group, as the producer knows it
 	Again                           bool   // was sent before, perhaps to another leader
 	Batches                         List   // of package batch
 }
@@ -122,9 +122,9 @@ type Boundary struct {
 	GaugeTTL   int64
 	CheckTTL   int64
 	UpDownTTL  int64
-	Timed      int64 // how far before the last boundary a gauge with its own time may be
+	Timed      int64 // how far a gauge with its own time may lie before the last boundary
 	Shards     Shards
-	Full       List // of the tenants whose tiles repeat no series, since too much waits for their stores
+	Full       List // tenants whose tiles repeat no series, since too much waits for their stores
 }
 
 // tileMillis is the width of the tile that a boundary closes.

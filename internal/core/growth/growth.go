@@ -77,8 +77,8 @@ type tenant struct {
 // its memory.
 type metric struct {
 	store, name string
-	weight      uint64 // new series, with those of the metrics that it displaced; halved with each generation
-	series      uint64 // since it got the place
+	weight      uint64 // new series of this metric and of those that it displaced; halved with each generation
+	series      uint64 // new series since the metric got this place
 	new         counts
 	known       generations // series that were not refused, in the time that values cover
 	labels      []label

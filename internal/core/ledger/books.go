@@ -46,7 +46,7 @@ type Lost struct {
 	Reasons map[string]uint64
 }
 
-// Lost returns these states in the order in which a sample may meet them.
+// Lost returns the states that lose samples, in the order in which a sample may meet them.
 func (s Samples) Lost() []Lost {
 	return []Lost{
 		{Malformed, s.Malformed}, {Refused, s.Refused}, {Late, s.Late}, {Unsent, s.Unsent}, {Discarded, s.Discarded},
@@ -61,7 +61,7 @@ func (l Lost) Total() (n uint64) {
 	return n
 }
 
-// OfWhichBook counts samples that also are in one of the states.
+// OfWhichBook counts samples by property. Each of them is in one of the states, too.
 type OfWhichBook struct {
 	Folded    uint64 `json:"folded"`
 	LateKept  uint64 `json:"late_kept"`

@@ -68,7 +68,7 @@ func (t Transfer) check() {
 	}
 }
 
-// OfWhich is a property of samples beside their state.
+// OfWhich is a property that samples have besides their state.
 type OfWhich uint8
 
 const (
@@ -146,7 +146,7 @@ func (t *tenant) post(x Transfer) {
 	}
 }
 
-// Note counts samples that have a property beside their state.
+// Note counts samples that have a property of OfWhich.
 func (l *Ledger) Note(tenant string, which OfWhich, samples uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

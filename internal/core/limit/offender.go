@@ -48,7 +48,7 @@ type offender struct {
 	metric  string
 	kind    series.Kind
 	fate    Fate
-	weight  uint64 // samples, with those of the metrics that it displaced
+	weight  uint64 // samples of this metric and of those that it displaced
 	samples [NumReasons]uint64
 	since   int64 // Unix nanoseconds of the first sample, and of the last
 	last    int64

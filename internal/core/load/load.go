@@ -1,7 +1,7 @@
 // Package load makes DogStatsD traffic for measuring receivers: the same bytes for the same seed,
 // with exact totals. It renders all packets beforehand into one piece of memory, the ring, and
-// replays it, so that a sender pays only for the system call. adapter/loadgen sends the packets,
-// and sets the rate.
+// replays the ring, so that a sender pays only for the system call. adapter/loadgen sends the
+// packets, and sets the rate.
 //
 // All lines of a load have the same length, and so do all packets except the last of the ring:
 // the kernel can take consecutive packets as one message and cut it (UDP_SEGMENT).
