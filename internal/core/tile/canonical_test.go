@@ -13,9 +13,9 @@ import (
 // producers is how many processes make batches in canonicalSeconds.
 const producers = 3
 
-// canonicalSeconds returns what three tenants' senders count in each second, by producer:
-// increments whose order of arrival does not matter. Sums are whole numbers, and each gauge and
-// exemplar has its own time. Some come late, and some are ahead.
+// canonicalSeconds returns the increments of three tenants for each second, by producer. Their
+// order of arrival does not matter: sums are whole numbers, and each gauge and exemplar has its own
+// time. Some come late, and some are ahead.
 func canonicalSeconds(seed uint64, seconds int) (all [][producers][]string) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	for second := range seconds {
@@ -55,8 +55,9 @@ func values(rng *rand.Rand, n int) string {
 	return list
 }
 
-// canonicalRun feeds a shard. rng chooses the order, the grouping and restarts; with nil there
-// are none. It returns the state and the output after each tile.
+// canonicalRun feeds a shard. rng chooses the order, the grouping and restarts. Without rng
+// everything keeps its order and there are no restarts. canonicalRun returns the state and the
+// output after each tile.
 func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (states [][]byte, out []string) {
 	tenants := []string{"a", "default", "z"}
 	p := &player{t: t, config: testConfig()}
@@ -86,7 +87,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 			}
 		}
 		closes := (second+1)%10 == 4
-		if rng != nil && rng.IntN(3) == 0 && !closes { // they come with the next second's batches
+		if rng != nil && rng.IntN(3) == 0 && !closes { // these batches come with those of the next second
 			continue
 		}
 		pending = p.foldAll(t, pending, rng)
@@ -137,8 +138,8 @@ func (p *player) foldAll(t *testing.T, pending [][]byte, rng *rand.Rand) (none [
 }
 
 // Two machines with the same input have the same bytes, and hand out the same samples in the same
-// order: whatever the order of batches within a tile, the grouping of increments into batches,
-// the restarts, and the seeds of their maps.
+// order. This does not depend on the order of batches within a tile, the grouping of increments
+// into batches, restarts, or the seeds of maps.
 func TestSameInputGivesSameBytes(t *testing.T) {
 	for seed := range uint64(3) {
 		all := canonicalSeconds(seed, 560)

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// close absorbs the tile that ends at boundary and hands out its samples. For a full tenant it
-// does not repeat unchanged values. It returns how many values on the wire are in the tile, and
-// how many stamped ones gave way to it.
+// close absorbs the tile that ends at boundary and hands out its samples. For a full tenant it does
+// not repeat unchanged values. It returns how many values on the wire are in the tile, and how many
+// stamped values it replaced.
 func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) (samples, duplicates uint64) {
 	var first [NumWidths]int
 	for w := range first {
@@ -21,7 +21,7 @@ func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) 
 			from := len(out[w])
 			out[w] = e.handOut(out[w], w, boundary, expired, full)
 			if w == finest && samples > 0 {
-				out[w][from].Raw = samples // the tile has counted something, so there is a sample
+				out[w][from].Raw = samples // the tile is not empty, so there is a sample
 			}
 		}
 		for _, sample := range out[w][first[w]:] {
@@ -51,8 +51,8 @@ func (e *entry) take(end int64, out *[NumWidths][]Sample) (samples uint64) {
 	return samples
 }
 
-// handOutTimed hands out the stamped points up to boundary. A point at the boundary gives way to
-// the tile that ends there, as a duplicate.
+// handOutTimed hands out the stamped points up to boundary. A point at the boundary is a duplicate
+// of the tile that ends there, and is not handed out.
 func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicates uint64) {
 	for len(e.timed) > 0 && e.timed[0].t <= boundary {
 		p := e.timed[0]
@@ -72,9 +72,9 @@ func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicat
 	return duplicates
 }
 
-// handOut appends the samples of width w at boundary t. A store gets what it has not been given
-// yet even if the series has expired meanwhile; the stale marker then follows at the next
-// boundary. Nothing is repeated for a full tenant.
+// handOut appends the samples of width w at boundary t. A store first gets all counts that it is
+// owed, even if the series has expired meanwhile. The stale marker then follows at the next
+// boundary. For a full tenant, handOut repeats no values.
 func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sample {
 	switch {
 	case e.owes[w]:
@@ -95,9 +95,9 @@ func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sa
 }
 
 // begin appends the sample that precedes a new or returning counter or timer, so that rate and
-// increase see its first increment. The sample is zero, or, in the finest width, the earlier
-// total if another width still has to be told of it. Its time is the start of the tile that ends
-// at end, or just after what is stored already. It does nothing for a live series.
+// increase see its first increment. The sample is zero, or, in the finest width, the earlier total
+// if the store of another width is still owed it. Its time is the start of the tile that ends at
+// end, or just after the newest stored sample. It does nothing for a live series.
 func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	if e.live[w] || !e.combines().rises() {
 		return out
@@ -110,8 +110,8 @@ func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	return e.combines().appendSamples(e, out, w, t, form{zero: w != finest || !e.started})
 }
 
-// idle reports whether the series is live in no store, owes none a sample, and has been silent
-// for so long that its next sample is later than any that they hold.
+// idle reports whether the series can be forgotten: it is live in no store, owes no store a sample,
+// and has been silent for so long that its next sample will be later than any stored one.
 func (e *entry) idle(boundary int64) bool {
 	if len(e.open) > 0 || len(e.timed) > 0 {
 		return false

@@ -12,11 +12,11 @@ type Config struct {
 	GaugeTTL   time.Duration
 	CheckTTL   time.Duration
 	UpDownTTL  time.Duration
-	OutOfOrder time.Duration // how far before the last boundary a |T gauge may be; used from the next boundary on
+	OutOfOrder time.Duration // how far before the last boundary a |T gauge may be; changes at the next boundary
 
-	// Full lists the tenants whose backlog of samples to be stored is full. Their tiles repeat
-	// no values: otherwise the backlog would grow at each boundary although nothing is counted.
-	// Full holds for one boundary; it is empty in the Config that shards share.
+	// Full lists the tenants whose backlog of samples to be stored is full. Their tiles repeat no
+	// values: otherwise the backlog would grow at each boundary even if no increments came. Full holds
+	// for one boundary; it is empty in the Config that shards share.
 	Full []string
 }
 

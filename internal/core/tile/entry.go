@@ -17,8 +17,8 @@ import (
 
 // entry is the state of one series. The package comment draws its states.
 //
-// Fields that each increment touches come first: with many series none of them is in a cache, and
-// each 64-byte line costs as much as the arithmetic.
+// The fields that each increment touches come first. With many series, none of the fields are in a
+// cache, and loading a 64-byte line costs as much as the arithmetic.
 type entry struct {
 	key         string // series.AppendKey; empty once the series is gone
 	next        *entry // hint: the series that followed in the last batch
@@ -36,7 +36,7 @@ type entry struct {
 	total      amount     // the sum of all tiles up to the boundary
 	series     *Series
 	lastStored [NumWidths]int64 // Unix ms of the newest sample handed out, 0 for none
-	classic    []*Series        // instead of series: a timer's classic buckets, see classicSeries
+	classic    []*Series        // replaces series for a timer with classic buckets, see classicSeries
 
 	float  *prom.FloatHistogram // of total; nil if it must be remade
 	timed  []timedPoint         // stamped by the sender, in order of time, not handed out yet
@@ -59,7 +59,7 @@ type openTile struct {
 	amount
 }
 
-// amount is a quantity of any kind: of a tile, or of all tiles so far.
+// amount is what a series of any kind has counted in one tile, or in all tiles so far.
 type amount struct {
 	value    float64 // counter, up/down counter: sum; gauge, check: the last
 	at       int64   // gauge, check: Unix ns at which value was read
@@ -86,7 +86,7 @@ func (e *entry) amount(t *openTile) *amount {
 	return &t.amount
 }
 
-// stored returns the series as which the stores know the entry.
+// stored returns the series by which the stores know the entry: several for classic buckets.
 func (e *entry) stored() []*Series {
 	if e.classic != nil {
 		return e.classic
@@ -106,9 +106,9 @@ func (e *entry) openTile(end int64) *openTile {
 	return &e.open[i]
 }
 
-// bears reports whether the series can take more of something. Its total must stay finite in
-// whatever order the open tiles join it: otherwise PromQL could not subtract, and a checkpoint
-// could not be read.
+// bears reports whether the series can take more without an overflow; of selects the sum. The total
+// must stay finite in whatever order the open tiles join it: otherwise PromQL could not subtract,
+// and a checkpoint could not be read.
 func (e *entry) bears(more float64, of func(*amount) float64) bool {
 	sum := math.Abs(more) + math.Abs(of(&e.total))
 	for i := range e.open {
@@ -119,8 +119,8 @@ func (e *entry) bears(more float64, of func(*amount) float64) bool {
 
 func amountValue(a *amount) float64 { return a.value }
 
-// addTimed keeps a stamped point in order of time. The last point at a time replaces the others,
-// and counts for them.
+// addTimed keeps a stamped point in order of time. A point replaces an earlier one at the same
+// time, and takes over its number of samples.
 func (e *entry) addTimed(p timedPoint) {
 	i, found := slices.BinarySearchFunc(e.timed, p.t, func(q timedPoint, t int64) int { return cmp.Compare(q.t, t) })
 	if found {
@@ -131,7 +131,7 @@ func (e *entry) addTimed(p timedPoint) {
 	e.timed = slices.Insert(e.timed, i, p)
 }
 
-// pending reports whether the store of a width lacks something that was counted.
+// pending reports whether the store of a width lacks some of the counts.
 func (e *entry) pending(w Width) bool { return len(e.open) > 0 || e.owes[w] }
 
 // raw returns how many values on the wire are in the open tiles of the series.
@@ -166,7 +166,7 @@ func (e *entry) copyTo(c *entry) {
 	c.minute.Merge(&e.minute)
 }
 
-// held yields the series once, or once per source if it is merged.
+// held yields the series once, or once per source if it is a merged gauge.
 func (e *entry) held(tenant string, yield func(Held) bool) bool {
 	sources := maps.Clone(e.total.sources)
 	for _, t := range e.open {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Programs of each version wrote the states in testdata/golden, in the middle of the open tile
-// that ends at 50s; from version 5 on the closed tiles of 30s and 40s wait. They must not change:
-// every later program must read them, hand out what their program would have, and then read its
-// own state.
+// Programs of each version wrote the states in testdata/golden, in the middle of the open tile that
+// ends at 50s. From version 5 on, the closed tiles of 30s and 40s wait in them. The files must not
+// change. Every later program must read them, hand out the same samples as the program that wrote
+// them, and then read the state that it writes itself.
 func TestStatesOfOlderPrograms(t *testing.T) {
 	for version := 1; version <= stateVersion; version++ {
 		name := filepath.Join("testdata", "golden", fmt.Sprintf("version%d", version))

@@ -53,8 +53,8 @@ func newEntry(key, policy []byte) (*entry, error) {
 	return e, err
 }
 
-// setPolicy applies the policy of the last increment. It returns how many values on the wire it
-// refused: open tiles had them in other buckets.
+// setPolicy applies the policy of the last increment. If the buckets change, it refuses the values
+// in open tiles, and returns how many values on the wire these were.
 func (e *entry) setPolicy(b []byte) (unfit uint64, err error) {
 	p, err := series.ParsePolicy(b)
 	if err != nil {

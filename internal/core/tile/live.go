@@ -14,7 +14,7 @@ import (
 type view struct {
 	width   Width
 	stamp   int64 // of the last sample, Unix ms
-	past    bool  // more is folded than was counted at stamp
+	past    bool  // increments from after stamp are folded already
 	closed  int64 // boundary of the shard
 	config  *Config
 	seconds *seconds
@@ -22,9 +22,9 @@ type view struct {
 	copy    entry // of the current series
 }
 
-// append adds to samples what a query sees of a series. It changes only a copy of the series:
-// tiles that end before stamp close as if nothing came late, and the one that is open at stamp
-// closes there.
+// append adds the samples that a query sees of a series. It changes only a copy of the series. In
+// the copy, tiles that end before stamp close as if nothing came late, and the tile that is open at
+// stamp closes at stamp.
 func (v *view) append(samples []Sample, e *entry) []Sample {
 	w := v.width
 	for _, p := range e.timed {
@@ -51,12 +51,11 @@ func (v *view) append(samples []Sample, e *entry) []Sample {
 	return out[w]
 }
 
-// never is a time to live, in ms: a series is reported as expired only when its tile really
-// closes.
+// never is the time to live for queries, in ms: a series expires only when a tile really closes.
 const never = math.MaxInt64
 
-// cut gives the copy c the open tiles of e up to the stamp of the view, the last one as it was at
-// that time. It reports whether that is known.
+// cut gives the copy c the open tiles of e up to the stamp of the view. The last of them gets its
+// content of that time. cut reports whether that content is known.
 func (v *view) cut(c, e *entry) (known bool) {
 	for i := range e.open {
 		t := &e.open[i]
@@ -105,8 +104,8 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	return out
 }
 
-// appendWaiting adds series that have only waiting samples left, because their buckets have
-// changed. They may have come back with the same labels.
+// appendWaiting adds series that have nothing left but waiting samples, because their buckets have
+// changed. A series with the same labels may exist again.
 func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
 	if len(left) == 0 {
 		return out

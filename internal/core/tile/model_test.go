@@ -72,7 +72,7 @@ func (h history) run(t *testing.T, between func(p *player)) string {
 	return out.String()
 }
 
-// Restarts at any time, however many, change no sample.
+// Any number of restarts, at any time, change no sample.
 func TestRestartsChangeNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		h := randomHistory(seed)
@@ -105,7 +105,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	}
 }
 
-// The total of all tiles is what was folded, late or not.
+// The total of all tiles is the sum of all folded increments, late or not.
 func TestTotalsAreExact(t *testing.T) {
 	for seed := range uint64(6) {
 		h := randomHistory(seed)
@@ -136,8 +136,9 @@ func TestTotalsAreExact(t *testing.T) {
 }
 
 // Producers add and subtract, late, early, with their own times or repeatedly, across restarts and
-// silences. The total of an up/down counter is always the sum of what was folded: in tiles, in
-// open tiles, and at each of their seconds. So is the sum over the series of several hosts.
+// silences. The total of an up/down counter is always the sum of the folded increments: in closed
+// tiles, in open ones, and at each second of an open one. The same holds for the sum over the
+// series of several hosts.
 func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 	const counters = 4
 	for seed := range uint64(6) {
@@ -197,8 +198,8 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 	}
 }
 
-// A shard that holds only totals skips a time when nothing ran in one step, and so does a replay.
-// A shard that has something to hand out for that time does not.
+// When nothing ran for some time, a shard that holds only totals skips that time in one step, and
+// so does a replay. A shard that has samples to hand out for that time does not skip it.
 func TestARestingShardLeaps(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -220,7 +221,7 @@ func TestARestingShardLeaps(t *testing.T) {
 	}
 }
 
-// The program before can read a state without up/down counters.
+// The previous program can read a state without up/down counters.
 func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -234,7 +235,7 @@ func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
 	}
 }
 
-// messyHistory is a random history with everything by which a sample can leave the tiles without
+// messyHistory is a random history with every way in which a sample can leave the tiles without
 // being stored: stamped gauges that coincide with another or with a tile, sums that overflow,
 // timers whose buckets change.
 func messyHistory(seed uint64) history {
@@ -257,8 +258,8 @@ func messyHistory(seed uint64) history {
 	return h
 }
 
-// At every step, also across restarts, each value on the wire is in the tiles, or was handed out
-// and stored, or was counted as not stored. In the end the tiles are empty.
+// At every step, also across restarts, each value on the wire has one place: it is in the tiles, or
+// stored, or counted as not stored. In the end the tiles are empty.
 func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -325,8 +326,8 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 	}
 }
 
-// However long stores take, whatever closes meanwhile, and whatever restarts happen: the same
-// samples are stored, and answers include all samples that are not stored yet.
+// Slow stores change nothing, whatever tiles close and restarts happen meanwhile: the same samples
+// are stored, and answers include all samples that are not stored yet.
 func TestSlowStoresChangeNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		h := messyHistory(seed)
@@ -384,16 +385,15 @@ func TestStateOfVersion1(t *testing.T) {
 	p.shard = New(p.config, base)
 	p.run("window start=1s\ngauge g 7 T=5s")
 	state := p.shard.AppendState(nil)
-	// The point's count precedes the number of open tiles and the number of waiting tiles, which
-	// end the state.
+	// The state ends with the point's count, the number of open tiles and the number of waiting tiles.
 	shard, err := ParseState(p.config, append(oldState(p.shard, state[:len(state)-3], 1), 0))
 	if err != nil || shard.Raw()["default"] != 1 {
 		t.Errorf("%v, %v", shard, err)
 	}
 }
 
-// oldState turns the head of a state into that of a version below 5, which has no timed window
-// after the boundary.
+// oldState gives a state the head of a version below 5, which has no timed window after the
+// boundary.
 func oldState(s *Shard, state []byte, version byte) []byte {
 	boundary := len(binary.AppendVarint(nil, s.closed))
 	window := len(binary.AppendVarint(nil, s.timedWindow))
@@ -494,8 +494,8 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A batch expects the series of the batch before, in the same order. A series that has left is
-// not found that way: it comes back like a new one.
+// A batch expects the series of the batch before, in the same order. A series that has left is not
+// found by that order: it comes back like a new one.
 func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -515,7 +515,8 @@ func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	}
 }
 
-// The states are small: go minimizes what it finds, which takes a minute for a large input.
+// The states are small, since the fuzzer minimizes its finds, which takes a minute for a large
+// input.
 func FuzzParseState(f *testing.F) {
 	for _, increment := range []string{
 		"counter c 1", "counter d 1 delta=2s", "updown o -1", "gauge g 1", "gauge m 1 source=3 merge=sum",
@@ -554,9 +555,9 @@ func benchmarkLines(count int) (lines []string) {
 	return lines
 }
 
-// Bound: 400 ns an increment on one core of the CI machine, with a window for all shards, most of
-// which are in no near cache, as in a process with other work: so a second of 10,000 series costs 4
-// ms. Tiles close as time passes.
+// Bound: 400 ns an increment on one core of the CI machine, so a second of 10,000 series costs 4
+// ms. Each window has increments for all shards, most of which are in no near cache, as in a
+// process with other work. Tiles close as time passes.
 func BenchmarkFold(b *testing.B) {
 	const count = 10_000
 	var shards [series.Shards]*Shard

@@ -33,14 +33,14 @@ func (w Width) Duration() time.Duration { return time.Duration(widths[w].ms) * t
 // String returns the name of the width and its store: "10s" or "1m".
 func (w Width) String() string { return widths[w].name }
 
-// finest is the width by which tiles close; other widths are multiples of it.
+// finest is the width at whose ends tiles close; other widths are multiples of it.
 const finest = Width10s
 
 // tileMillis is finest.Millis() as a constant, since the compiler turns division by a constant
 // into multiplication.
 const tileMillis = 10_000
 
-// MaxAhead is how many tiles may be open at once. A window further ahead joins the last of them:
+// MaxAhead is how many tiles may be open at once. A window further ahead joins the last open tile:
 // a sender with a fast clock must not open tiles that would stay open for hours.
 const MaxAhead = 6
 
@@ -49,7 +49,7 @@ const MaxAhead = 6
 // Stores know a series by its address, see adapter/tsdb, and never change it.
 type Series struct {
 	Labels labels.Labels
-	Kind   series.Kind // 0 for a series that waited at a restart and has left since
+	Kind   series.Kind // 0 if only waiting samples of the series were left at a restart
 }
 
 // Sample is a value of a series on its way to the store of one width. It has 56 bytes, 8 of them
@@ -60,7 +60,7 @@ type Sample struct {
 	V      float64                   // value.StaleNaN marks the end of a series
 	H      *histogram.FloatHistogram // instead of V; never changed once handed out
 	Raw    uint64                    // values on the wire; each is in one sample of the finest width
-	Timed  bool                      // the sender chose T (|T), so two of them may differ
+	Timed  bool                      // the sender chose T (|T), so two samples at one T may differ
 
 	Exemplar *batch.Exemplar // of the tile of the finest width, or nil; never changed once handed out
 }
@@ -72,8 +72,8 @@ type Point struct {
 	H *histogram.FloatHistogram // never changed once handed out
 }
 
-// Live is what the open tiles know of a series and the store does not: one or a few points in
-// order of time, the last at the end of the last complete window.
+// Live has the points of a series that are not stored yet: one or a few in order of time, the last
+// at the end of the last complete window.
 type Live struct {
 	Labels labels.Labels
 	Points []Point

@@ -257,7 +257,8 @@ func (p *player) floats(s string) (values []float64) {
 }
 
 // close [until=60s] [leap] [width=1m] [quiet] [unstored]: closes the next tile, or all up to a
-// time, one after the other or, with leap, in one step. They are then stored, unless unstored.
+// time, one after the other or, with leap, in one step. Their samples then count as stored, unless
+// unstored is given.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {

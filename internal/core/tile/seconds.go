@@ -7,11 +7,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
-// Queries slightly in the past, as dashboards send, need the content of an open tile at the end
-// of each of its seconds. So increments of an open tile are kept until it closes, encoded and
-// without their keys: a counter's takes some 15 bytes, a timer's some 40. They are appended to
-// one piece of memory for all series of the shard, without pointers. Only such queries read it,
-// and fold the increments again. A series without increments in its open tiles takes no space
+// Queries slightly in the past, as dashboards send, need the content of an open tile at the end of
+// each of its seconds. So the increments of an open tile are kept until it closes, encoded and
+// without their keys: an increment of a counter takes some 15 bytes, one of a timer some 40. They
+// are in one piece of memory for all series of the shard, without pointers. Only such queries read
+// it, and fold the increments again. A series without increments in its open tiles takes no space
 // here.
 
 // seconds has the trails of a shard's open tiles.
@@ -30,7 +30,7 @@ type trail struct {
 // increments a second; beyond that queries see open tiles only as they are now.
 const maxTrail = 256 << 10
 
-// Values of openTile.newest that are no place in a trail.
+// Values of openTile.newest that do not refer to a place in a trail.
 const (
 	nothing   = iota // the tile is empty
 	forgotten        // earlier increments are not in the trail
@@ -78,17 +78,17 @@ func (s *seconds) close(end int64) {
 	}
 }
 
-// at folds into past, an empty tile, what tile t of a series had counted at the time at, Unix ms,
-// which is within the tile. It uses the reader r, which must not be reading a batch. It reports
-// whether that is known: it is not if the tile is older than the process, or if the trail was too
-// long.
+// at folds into past, an empty tile, the increments that tile t of a series had at the time at,
+// Unix ms, which is within the tile. It uses the reader r, which must not be reading a batch. It
+// reports whether these increments are known: they are not if the tile is older than the process,
+// or if the trail was too long.
 func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *openTile) (known bool) {
 	if t.newest == nothing {
 		return t.samples == 0
 	}
 	l := &s.tiles[place(t.end)]
 	start := t.end - tileMillis
-	var came [][]byte // until then, newest first
+	var came [][]byte // the increments until then, newest first
 	for next := t.newest; next != nothing; {
 		if next == forgotten || l.end != t.end {
 			return false

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// For any second of an open tile, a query gets what it got when that second was the last complete
-// one, however much has come since. That also holds while that second is the last one that all
-// shards have, and this shard has more: rate(x[20s]) of 100 a second once said 109.
+// For any second of an open tile, a query gets the same answer as when that second was the last
+// complete one, however much has come since. That also holds if this shard already has a later
+// second that other shards lack: rate(x[20s]) of 100 a second once returned 109.
 func TestAnySecondOfAnOpenTile(t *testing.T) {
 	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -51,8 +51,8 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 	}
 }
 
-// at returns the live samples at the last second up to until, and at the second that is folded
-// everywhere, sorted.
+// at returns the live samples at the last second up to until, and at the last second that all
+// shards have folded, sorted.
 func (p *player) at(w Width, second int, until int64) (lines []string) {
 	last := min(int64(second)*1000, until-until%1000-base)
 	for line := range strings.Lines(p.live(map[string]string{

@@ -38,10 +38,11 @@ func (t *tenant) insert(e *entry) {
 func (t *tenant) remove(e *entry) {
 	t.removeNames(e)
 	delete(t.entries, e.key)
-	e.key, e.next = "", nil // a batch that expects it must not find it, nor keep others
+	e.key, e.next = "", nil // a batch that expects this series must not find it, and it must not keep others in memory
 }
 
-// setPolicy applies the policy of the last increment. Other buckets have other names.
+// setPolicy applies the policy of the last increment. If the buckets change, the series gets other
+// names.
 func (t *tenant) setPolicy(e *entry, policy []byte) (unfit uint64, err error) {
 	t.removeNames(e)
 	defer t.addNames(e)
@@ -68,7 +69,7 @@ func (t *tenant) removeNames(e *entry) {
 }
 
 // byKey returns all series in order of their keys. It merges the newcomers from the last to the
-// first: it finds the place of each by binary search, and moves what follows only once.
+// first: it finds the place of each by binary search, and moves each later series only once.
 func (t *tenant) byKey() []*entry {
 	byKey := func(a, b *entry) int { return cmp.Compare(a.key, b.key) }
 	slices.SortFunc(t.newcomers, byKey)
@@ -145,8 +146,8 @@ func (t *tenant) named(matchers []*labels.Matcher) iter.Seq[*entry] {
 	return maps.Values(t.entries)
 }
 
-// waitingSamples returns the waiting samples of a width whose series match, by series. It is nil
-// for none.
+// waitingSamples returns, by series, the waiting samples of a width whose series match. It returns
+// nil if there are none.
 func (t *tenant) waitingSamples(w Width, matchers []*labels.Matcher) map[*Series][]Sample {
 	if len(t.waiting) == 0 {
 		return nil

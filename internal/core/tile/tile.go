@@ -1,10 +1,11 @@
 // Package tile is the aggregator's state: what each series of a shard has counted since it began,
-// and its open tiles. It is a state machine without a clock: the same batches and boundaries in
-// the same order give the same samples, and the same bytes in a checkpoint. So a journal can
-// restore it, and two machines with one journal can be compared. The aggregator decides when a
-// boundary is due, and what becomes of the samples.
+// and its open tiles. It is a state machine without a clock: the same batches and boundaries in the
+// same order give the same samples, and the same bytes in a checkpoint. So a journal can restore
+// it, and two machines with one journal can be compared. The aggregator decides when a boundary is
+// due, and where the samples go.
 //
-// The states of a series, an entry here. For the store of each width it is owed, live or stale:
+// These are the states of a series, which is an entry here. For the store of each width, it is
+// owed, live or stale separately:
 //
 //	       increment        its tile closes      boundary of the width       time to live
 //	absent ────────▶ open ─────────────▶ owed ─────────────────▶ live ─────────────▶ stale
@@ -63,8 +64,8 @@ type Shard struct {
 	seconds     seconds
 }
 
-// producer is the process that made a batch. The sequence numbers of its batches ascend, which
-// reveals a batch that comes again.
+// producer is the process that made a batch. The sequence numbers of its batches ascend, so a
+// repeated batch is recognized.
 type producer struct{ id, incarnation uint64 }
 
 // received is the last batch of a producer.
@@ -95,8 +96,8 @@ type Folded struct {
 	LateGauge uint64 // not taken: a gauge reading for a closed tile is worthless
 	Refused   uint64 // the sum would overflow a float, or the increment makes no sense
 	Ahead     uint64 // part of Samples: their window was too far ahead, and the last open tile took them
-	Unfit     uint64 // refused, of earlier batches, from open tiles: their series has new buckets
-	Repeated  uint64 // refused: a sender's own delta of an interval that ends no later than one already counted
+	Unfit     uint64 // refused: values of earlier batches in open tiles, whose series now has other buckets
+	Repeated  uint64 // refused: a sender's own delta, whose interval ends no later than one already counted
 	Again     uint64 // batches, not samples: already folded, by their producer's sequence
 }
 
@@ -112,8 +113,8 @@ func (f *Folded) Add(g Folded) {
 	f.Again += g.Again
 }
 
-// Fold adds a batch to the open tiles. An error means that the batch is damaged; its readable
-// part is folded, since a batch is never sent half.
+// Fold adds a batch to the open tiles. An error means that the batch is damaged. Fold still adds
+// its readable part.
 func (s *Shard) Fold(b []byte) (Folded, error) {
 	var f Folded
 	r := &s.reader
@@ -182,7 +183,7 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 	end := t - t%width + width
 	late, ahead := end <= s.closed, end > s.closed+MaxAhead*width
 	switch {
-	// Programs before up/down counters wrote these as gauges with Delta.
+	// Older programs, without up/down counters, wrote those as gauges with Delta.
 	case late && inc.Delta == 0 && isReading(inc.Kind()):
 		f.LateGauge += uint64(inc.Samples)
 		return
@@ -216,8 +217,8 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 		f.LateGauge += uint64(inc.Samples)
 		return
 	}
-	// Collectors refuse samples more than window.MaxAhead ahead of their clock. Twice that leaves
-	// room for lateness here and for clocks that differ.
+	// Collectors refuse samples more than window.MaxAhead ahead of their clock. Twice that distance
+	// leaves room for lateness here and for differing clocks.
 	if limit := s.closed + 2*MaxAhead*finest.Millis(); t > limit {
 		t = limit
 		f.Ahead += uint64(inc.Samples)
@@ -227,9 +228,9 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 	f.Samples += uint64(inc.Samples)
 }
 
-// entry returns the series of an increment, created if needed, with an updated policy. expected
-// is a likely candidate, or nil: batches of a producer list their series in the same order, and
-// trying it first spares the map, most of which is in no cache.
+// entry returns the series of an increment, created if needed, with an updated policy. expected is
+// a likely candidate, or nil: batches of a producer list their series in the same order. Trying it
+// first often avoids a lookup in the map, most of which is in no cache.
 func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folded) (*entry, error) {
 	e := expected
 	if e == nil || e.key != string(inc.Key) {
@@ -263,15 +264,15 @@ func (s *Shard) count(e *entry, n int) {
 // Closed counts the fates of the samples of closed tiles.
 type Closed struct {
 	Samples    uint64            // on the wire, in the tiles
-	Duplicates map[string]uint64 // on the wire, by tenant: at the end of a tile, which has its own sample
+	Duplicates map[string]uint64 // on the wire, by tenant: stamped values at the end of a tile, which has its own sample
 	Waiting    []*Waiting        // samples to store, one Waiting per tenant that has any
 }
 
-// Close ends the tile up to boundary, which must be the next one, or any later one while the
-// shard rests. It returns the samples to store, in order of tenant, series and time. The
-// samples stay part of the open set until Stored. Whether earlier samples of a tenant are
-// stored does not matter here, so no store holds up a shard. The times to live are those of
-// config, so that a replay can close with the times of then.
+// Close ends the tile up to boundary, which must be the next one, or any later one while the shard
+// rests. It returns the samples to store, in order of tenant, series and time. The samples stay
+// part of the open set until Stored. Close does not wait until earlier samples are stored, so no
+// store holds up a shard. It takes the times to live from config, so that a replay can close with
+// the times that were in force.
 func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
@@ -314,9 +315,9 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	return closed
 }
 
-// Rests reports whether the shard holds only totals of up/down counters, all of them handed
-// out: its next tiles would repeat the last one. So when nothing ran for weeks, the tiles of
-// that time need not be made.
+// Rests reports whether the shard holds only totals of up/down counters, all of them handed out:
+// its next tiles would repeat the last one. So when no process ran for weeks, the tiles of that
+// time need not be made.
 func (s *Shard) Rests() bool {
 	if s.series != s.upDowns {
 		return false
@@ -331,8 +332,8 @@ func (s *Shard) Rests() bool {
 	return true
 }
 
-// Skip moves the boundary of a shard without series, which has nothing to close. Samples that
-// wait to be stored keep waiting.
+// Skip moves the boundary of a shard without series, which has nothing to close, and reports
+// whether it did. Samples that wait to be stored keep waiting.
 func (s *Shard) Skip(boundary int64, config *Config) bool {
 	if s.Len() > 0 {
 		return false
@@ -352,8 +353,8 @@ func (s *Shard) forgetTenant(t *tenant) {
 	}
 }
 
-// producerTTL is how long the sequence of a silent producer is remembered, measured by
-// boundaries. It is longer than batches are retried.
+// producerTTL is how long the sequence of a silent producer is remembered, measured by boundaries.
+// It is longer than the time for which batches are retried.
 const producerTTL = 3_600_000 // ms
 
 func (s *Shard) forgetProducers() {
@@ -391,8 +392,8 @@ func (s *Shard) Waiting() (all []*Waiting) {
 	return all
 }
 
-// Since returns the time, in Unix milliseconds, before which all samples of a tenant that came in
-// time are stored: the start of its first waiting tile, or the boundary.
+// Since returns a time in Unix milliseconds: the start of a tenant's first waiting tile, or the
+// boundary. All samples from before it are stored, except late ones.
 func (s *Shard) Since(tenantName string) int64 {
 	if t := s.tenants[tenantName]; t != nil && len(t.waiting) > 0 {
 		return t.waiting[0].Boundary - finest.Millis()
@@ -413,14 +414,14 @@ func (s *Shard) Unstored() iter.Seq2[string, int64] {
 	}
 }
 
-// Live returns what the open tiles of a tenant know of the matching series: samples of closed
+// Live returns the points of a tenant's matching series that are not stored yet: samples of closed
 // tiles that are not stored yet, tiles that have ended and wait for late data, and one sample at
 // stamp, the end of the last complete window.
 //
 // If the query ends earlier, at until, that sample is at the end of the last second before until,
-// with what had been counted by then; there is none if that second is in no open tile. The same
-// holds at stamp if a later window is folded already: a shard may have a window before all shards
-// have it. Times are Unix milliseconds. w is the width of the store that the answer is merged
+// with the counts of that time. There is none if that second is in no open tile. In the same way
+// the sample at stamp leaves out later windows: a shard may have folded a window that other shards
+// still lack. Times are Unix milliseconds. w is the width of the store that the answer is merged
 // with.
 func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
 	t := s.tenants[tenantName]
@@ -479,8 +480,8 @@ func (s *Shard) Raw() map[string]uint64 {
 	return held
 }
 
-// LastSeen returns the end of the last window that counted something in a held series, in Unix
-// milliseconds; 0 for none. It looks at all series.
+// LastSeen returns the end of the last window with a sample of a held series, in Unix milliseconds;
+// 0 for none. It looks at all series.
 func (s *Shard) LastSeen() (ms int64) {
 	for _, t := range s.tenants {
 		for _, e := range t.entries {
@@ -504,11 +505,11 @@ func (s *Shard) Series() iter.Seq[Held] {
 	}
 }
 
-// The versions of a state. 2 has how many values on the wire a stamped point stands for; in
-// version 1 it is taken to be one. 3 has the ends of senders' own deltas, 4 the exemplars of open
-// tiles, and 5 the timed window of the last boundary and the samples that wait to be stored. 6
-// may have up/down counters; a shard without any is written as version 5, which the program
-// before can read.
+// The versions of a state. Version 2 added how many values on the wire a stamped point stands for;
+// in version 1 each stands for one. Version 3 added the ends of senders' own deltas, 4 the
+// exemplars of open tiles, and 5 the timed window of the last boundary and the samples that wait to
+// be stored. Version 6 may have up/down counters. A shard without any is written as version 5,
+// which the previous program can read.
 const stateVersion = 6
 
 // AppendState appends the state of the shard to dst: its section of a checkpoint. Everything in
@@ -540,7 +541,7 @@ func (p producer) compare(q producer) int {
 	return cmp.Or(cmp.Compare(p.id, q.id), cmp.Compare(p.incarnation, q.incarnation))
 }
 
-// ParseState returns the shard from what AppendState of this or an older program wrote.
+// ParseState returns the shard from a state that AppendState of this or an older program wrote.
 func ParseState(config *Config, b []byte) (*Shard, error) {
 	d := decoder{b: b}
 	if d.version = d.byte(); d.version < 1 || d.version > stateVersion {

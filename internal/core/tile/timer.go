@@ -61,8 +61,8 @@ func (e *entry) floatHistogram(f form) *prom.FloatHistogram {
 	case f.stale:
 		return staleHistogram
 	case f.zero || e.total.timer == nil:
-		// Empty, with the schema of what follows, so that the schema does not change between
-		// them.
+		// The empty histogram has the schema of the histograms that follow, so that queries see no change
+		// of schema.
 		schema := int32(e.policy.Schema)
 		if e.total.timer != nil {
 			schema = int32(e.total.timer.Schema)
@@ -75,8 +75,8 @@ func (e *entry) floatHistogram(f form) *prom.FloatHistogram {
 	return e.float
 }
 
-// keepExemplar keeps an exemplar, nil for none, for the tile that ends at end, if it is the
-// tile's newest. Of two at one time, the one that came last counts, as in a window.
+// keepExemplar keeps an exemplar, nil for none, for the tile that ends at end, if it is the tile's
+// newest. Of two with the same time, it keeps the one that came last, as a window does.
 func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 	if x == nil {
 		return
@@ -125,8 +125,8 @@ func (timer) parse(e *entry, t *openTile, d *decoder) {
 	e.parseExemplar(t, d)
 }
 
-// appendExemplar writes the exemplar of an open tile. A 0 instead of the trace's length means
-// none. The total has none.
+// appendExemplar writes the exemplar of an open tile. A 0 instead of the trace's length means that
+// there is none. A total never has one.
 func (e *entry) appendExemplar(t *openTile, dst []byte) []byte {
 	if t == nil {
 		return dst

@@ -61,8 +61,8 @@ const (
 	waitingFlags = 1<<iota - 1
 )
 
-// appendTiles appends the waiting tiles of a tenant. Series are numbered as they come; series
-// with the same labels share a number, as they share a place once they are read.
+// appendTiles appends the waiting tiles of a tenant. Series are numbered in order of appearance.
+// Series with the same labels share a number, since they become one series when they are read.
 func appendTiles(dst []byte, waiting []*Waiting) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(waiting)))
 	if len(waiting) == 0 {
@@ -152,8 +152,8 @@ func appendBuckets(dst []byte, spans []prom.Span, counts []float64) []byte {
 	return dst
 }
 
-// tiles reads what appendTiles wrote. held has the held series by seriesKey: samples are attached
-// to these, so that a query finds all of a series in one place.
+// tiles reads the tiles that appendTiles wrote. held has the held series by seriesKey. Their
+// samples are attached to them, so that a query finds all samples of a series in one place.
 func (d *decoder) tiles(tenant string, closed int64, held func() map[string]*Series) (waiting []*Waiting) {
 	tiles := d.count(3)
 	if tiles == 0 {

@@ -6,8 +6,8 @@ type Reason uint8
 const (
 	TooOld         Reason = iota // before the out-of-order window
 	Invalid                      // not a sample: no labels, or a contradictory histogram
-	Duplicate                    // the sender chose a time that has another value
-	Conflict                     // a tile is stored with another value, which stays: a bug of ours
+	Duplicate                    // the sender chose a time at which another value is stored
+	Conflict                     // the tile is already stored with another value, which stays: a bug of ours
 	TooManyTenants               // the tenant has no store, and gets none
 	NumReasons
 )

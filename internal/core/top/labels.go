@@ -21,8 +21,8 @@ type Label struct {
 	Examples     []string // the first few in their order, so that they stay the same
 }
 
-// Labels returns the labels with the most values among series, given by their keys. It leaves
-// out labels with one value. It looks at each label of each series.
+// Labels returns the labels with the most values in a list of series, given by their keys. It
+// leaves out labels with one value. It reads each label of each series.
 func Labels(keys [][]byte, limit int) []Label {
 	metrics := map[string][][]byte{}
 	for _, key := range keys {
@@ -39,8 +39,8 @@ func Labels(keys [][]byte, limit int) []Label {
 	return mostValues(all, limit)
 }
 
-// labelValues tells values apart by their hash: with a million of them, the chance that one is
-// missed is below one in ten million.
+// labelValues distinguishes values by their hash. With a million of them, the chance that it misses
+// one is below one in ten million.
 type labelValues struct {
 	hashes   map[uint64]struct{}
 	examples [][]byte // sorted

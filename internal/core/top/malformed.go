@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxBadLines bounds the malformed lines that are kept, one a sender: 64 x 300 bytes.
+	// maxBadLines bounds the malformed lines that are kept, one per sender: 64 x 300 bytes.
 	maxBadLines = 64
 
 	// maxBadLine is how many bytes of a line are kept.

@@ -9,7 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// A sender of malformed lines is listed with their share of its lines, and with one of them.
+// A sender of malformed lines is listed with the share of its lines that is malformed, and with one
+// such line.
 func TestMalformed(t *testing.T) {
 	s, tally := NewSenders(), new(Tally)
 	good, bad, worse := udp("192.0.2.1:1"), udp("192.0.2.1:2"), sender.Sender{PID: 7, UID: 1000}
@@ -43,8 +44,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A host that sends from ever new ports is one row, and its neighbours keep their own. Examples
-// are bounded, and every malformed line is counted.
+// A host that keeps changing its port is one row, and other hosts keep their own rows. Examples are
+// bounded, and every malformed line is counted.
 func TestMalformedIsBounded(t *testing.T) {
 	s, tally := NewSenders(), new(Tally)
 	quiet := udp("192.0.2.1:9")

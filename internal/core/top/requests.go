@@ -12,8 +12,8 @@ import (
 // within Span seconds.
 const maxRequests = 4096
 
-// Requests counts remote write and OTLP requests by requester. Requests are few, each of many
-// samples, so it is fed all the time. It is safe for concurrent use.
+// Requests counts remote write and OTLP requests by requester. Requests are few and each has many
+// samples, so counting them all the time is cheap. It is safe for concurrent use.
 type Requests struct {
 	mu     sync.Mutex
 	rows   rows[Requester]

@@ -11,7 +11,7 @@ const (
 	// maxSenders bounds the senders of a tenant, and those of a socket in one window.
 	maxSenders = 1024
 
-	// maxPorts is how many senders of a host are listed one by one. A shell that sends by echo
+	// maxPorts is how many senders of a host are listed one by one. A shell script that sends by echo
 	// has another port for each datagram.
 	maxPorts = 8
 )
@@ -19,8 +19,8 @@ const (
 // Tally is what one socket received in a window, by sender. It belongs to the goroutine that
 // reads the socket; its memory is reused in the next window.
 //
-// A flood of ports must not hide the other hosts: a port without room is counted under its
-// host, and hosts have as much room again.
+// A flood of ports must not hide the other hosts: a port without room is counted under its host.
+// There is room for as many hosts as for ports.
 type Tally struct {
 	places   map[sender.Sender]int32 // in amounts
 	amounts  []tallied

@@ -1,6 +1,6 @@
-// Package top counts what is busiest: samples by metric, datagrams by sender, values by label.
-// All of it is bounded, and one row counts whatever found no room. The collector feeds it only
-// while a client asks for it.
+// Package top counts what is busiest: samples by metric, datagrams by sender, values by label. Each
+// table is bounded, and one row counts everything that has no room in it. The collector feeds it
+// only while a client asks for it.
 package top
 
 import (
@@ -28,7 +28,7 @@ func (a *Amount) add(b Amount) {
 	a.Malformed += b.Malformed
 }
 
-// recent is the traffic of each of the last seconds. It has two more than rates look at: one
+// recent is the traffic of each of the last seconds. It has two seconds more than rates use: one
 // that is being filled, and one that may be late.
 type recent [Span + 2]second
 
@@ -55,8 +55,8 @@ func (r *recent) sum(from, to int64) (sum Amount) {
 	return sum
 }
 
-// rows counts by key, for a bounded number of keys. A key without samples for Span seconds
-// gives way.
+// rows counts by key, for a bounded number of keys. A key without samples for Span seconds makes
+// room for others.
 type rows[K comparable] struct {
 	bound  int
 	byKey  map[K]*recent

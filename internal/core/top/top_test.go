@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Metrics beyond the bound are counted together, until others give way.
+// Metrics beyond the bound are counted together, until idle ones make room.
 func TestMetricsAreBounded(t *testing.T) {
 	m := NewMetrics()
 	for i := range maxMetrics + 5 {
@@ -62,7 +62,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// A clock that goes back, or is before 1970, counts like any other.
+// Samples are counted even if the clock goes back, or is before 1970.
 func TestClockGoesBack(t *testing.T) {
 	m := NewMetrics()
 	for _, second := range []int64{1000, 990, -5, 990} {
@@ -115,8 +115,8 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// A shell's echo has another port each time. Its host is one row, and the ports of other hosts
-// keep theirs.
+// A shell's echo has another port each time. Its host is one row, and the ports of other hosts keep
+// their rows.
 func TestHostWithManyPorts(t *testing.T) {
 	s := NewSenders()
 	sent := map[sender.Sender]int{udp("192.0.2.2:1"): 5}

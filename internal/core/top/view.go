@@ -32,8 +32,8 @@ type ViewMetric struct {
 	Others  int     `json:"others,omitempty"` // at least how many metrics the row sums up; 0 for a single one
 }
 
-// ViewTraffic is what a sender sends, or the sum of all that are not listed. A row without a sender is
-// traffic whose sender the kernel did not tell.
+// ViewTraffic is what a sender sends, or the sum of all that are not listed. A row without a sender
+// is traffic for which the kernel did not name the sender.
 type ViewTraffic struct {
 	ViewSender
 	Datagrams float64 `json:"datagrams_per_second"`
@@ -52,8 +52,8 @@ type ViewMalformed struct {
 	Example   string  `json:"example,omitempty"` // one of the lines, cut off after 200 bytes
 }
 
-// ViewListener is what a listener received in the last 15 s, so that a client that flushes
-// every 10 s is in it. It is counted all the time.
+// ViewListener is what a listener received in the last 15 s, which includes clients that flush
+// every 10 s. It is counted all the time.
 type ViewListener struct {
 	Listener  string  `json:"listener"`
 	Lines     float64 `json:"lines_per_second"`

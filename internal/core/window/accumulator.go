@@ -15,8 +15,8 @@ const (
 	tooFarAhead       // refused: see MaxAhead
 )
 
-// metric folds a line of so many samples into a series that is in the open window. It takes all
-// of them or none: an overflowing value must not spoil what other lines counted.
+// metric folds a line with the given number of samples into a series that is in the open window. It
+// takes all of them or none: an overflowing value must not spoil the counts of other lines.
 func (t *Table) metric(number uint32, r *record, m *dogstatsd.Metric, scale float64, samples uint64, now int64) fate {
 	if m.Time != 0 {
 		return t.timedMetric(r, m, scale, samples, now)
@@ -52,7 +52,7 @@ func weighted(m *dogstatsd.Metric, scale float64) (total float64) {
 	for _, v := range m.Values {
 		total += v
 	}
-	if m.Rate != 1 { // a division costs as much as all the rest here
+	if m.Rate != 1 { // a division costs as much as the rest of this function
 		total /= m.Rate
 	}
 	return total * scale

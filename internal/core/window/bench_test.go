@@ -12,8 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 )
 
-// datagrams returns datagrams of 14 lines that hold each of so many contexts once, in random
-// order.
+// datagrams returns datagrams of 14 lines that hold each of the contexts once, in random order.
 func datagrams(contexts int) [][]byte {
 	order := rand.New(rand.NewPCG(1, 2)).Perm(contexts)
 	all := make([][]byte, (contexts+13)/14)
@@ -48,12 +47,11 @@ func (r *reader) read(packet []byte, now int64) (lines int) {
 	}
 }
 
-// BenchmarkTable measures a metric of a known context, with parsing. Beyond some thousand
-// contexts, cache misses dominate.
+// BenchmarkTable measures the cost of a metric of a known context, with parsing. Beyond some
+// thousand contexts, cache misses dominate.
 //
-// Bound: 0 allocs/op; on one core of the CI machine 60 ns at 1,000 contexts, 75 at
-// 10,000 and 250 at 1,000,000, so that half a million metrics a second cost 3 to
-// 12 % of it.
+// Bound: 0 allocs/op; on one core of the CI machine 60 ns at 1,000 contexts, 75 at 10,000 and 250
+// at 1,000,000, so half a million metrics a second cost 3 to 12 % of the core.
 func BenchmarkTable(b *testing.B) {
 	for _, contexts := range []int{1000, 10_000, 1_000_000} {
 		b.Run(fmt.Sprintf("contexts=%d", contexts), func(b *testing.B) {
@@ -75,9 +73,8 @@ func BenchmarkTable(b *testing.B) {
 
 // BenchmarkNewContexts measures a metric of a new context, whose series gets a place or none.
 //
-// Bound: 1.5 us with a place and 0.7 us without, resolver not included, so that a storm of
-// 100,000 a second costs 15 % of a core, and only the resolver's time once the limits are
-// reached.
+// Bound: 1.5 us with a place and 0.7 us without, resolver not included, so a storm of 100,000 new
+// contexts a second costs 15 % of a core, and about half of that once the limits are reached.
 func BenchmarkNewContexts(b *testing.B) {
 	for _, test := range []struct {
 		name   string
@@ -103,11 +100,11 @@ func BenchmarkNewContexts(b *testing.B) {
 	}
 }
 
-// BenchmarkFlush measures what a series costs the flusher in a window of a million, and what
-// closing that window costs the reader.
+// BenchmarkFlush measures the flusher's time for a series in a window of a million, and the
+// reader's time for closing that window.
 //
-// Bound: 150 ns a series, so that a million a second cost the flusher 15 % of a core, and 2 ms
-// for the reader.
+// Bound: 150 ns a series, so a million a second cost the flusher 15 % of a core; and 2 ms for the
+// reader.
 func BenchmarkFlush(b *testing.B) {
 	const contexts = 1_000_006
 	table := benchmarkTable(limit.Config{})

@@ -40,8 +40,8 @@ func (r *rules) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	return resolved
 }
 
-// The rules a.ms -> a with a scale and a.s -> a without one: the scale of the first context
-// used to apply to both.
+// Two rules make one series: a.ms -> a with a scale, and a.s -> a without one. The scale of the
+// first context used to apply to both.
 func TestEachContextHasItsScale(t *testing.T) {
 	table := New(&rules{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -60,8 +60,8 @@ func TestEachContextHasItsScale(t *testing.T) {
 	expect(t, flush(t, table, at(1)), fmt.Sprintf("counter m_b{} n=%d %d", len(spellings), len(spellings)))
 }
 
-// Two sources of a merged gauge that take turns used to make a series of each line, and no line
-// was ever over the bound.
+// When two sources of a merged gauge took turns, each line used to make a new series, and the bound
+// never applied.
 func TestSpellingsOfAMergedGaugeAreBounded(t *testing.T) {
 	table := New(&rules{}, Options{IdleWindows: 300, OriginLabels: true})
 	table.Start(at(0))
@@ -80,9 +80,9 @@ func TestSpellingsOfAMergedGaugeAreBounded(t *testing.T) {
 	}
 }
 
-// A window used to keep each line with a time of its own, and to search them one by one: 5,000
-// lines of one gauge made a batch too large for the journal, and 100,000 of one counter stopped
-// the reader for seconds.
+// A window used to keep every line that had its own time, and to search these lines one by one:
+// 5,000 lines of one gauge made a batch too large for the journal, and 100,000 of one counter
+// stopped the reader for seconds.
 func TestTimesOfASeriesAreBounded(t *testing.T) {
 	const lines = 5000
 	for _, test := range []struct{ kind, line string }{
@@ -110,8 +110,8 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 	}
 }
 
-// A gauge from more than a minute ahead used to be written at a time that its sender did not
-// give.
+// A gauge with a time more than a minute ahead used to be stored at another time than its sender
+// gave.
 func TestTimesTooFarAheadAreRefused(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -125,8 +125,8 @@ func TestTimesTooFarAheadAreRefused(t *testing.T) {
 	}
 }
 
-// A window that a dead disk stretches for hours has more samples than a batch can count. The
-// count saturates.
+// A dead disk can stretch a window for hours, until it has more samples than a batch can count. The
+// count then saturates.
 func TestSamplesSaturate(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -136,9 +136,9 @@ func TestSamplesSaturate(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "counter a{} n=4294967295 2", "counter a{} n=4294967295 2 T=+0")
 }
 
-// Whatever clients send, the batches of a window can be read to their end, and each sample is
-// in a batch or in a counter. Datagrams are separated by a zero byte; the flusher takes a
-// window only at every third.
+// Whatever clients send, the batches of a window can be read to their end, and each sample is in a
+// batch or in a counter. Datagrams are separated by a zero byte. The flusher takes a window only at
+// every third one.
 func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00up.a:-1:2|c|@0.5\n"+
 		"up.a:-7|c|T1763680000\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"),
@@ -151,7 +151,7 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 		table := New(&rules{}, Options{IdleWindows: 2, RelativeGauges: relative, OriginLabels: true, Limits: tenant})
 		table.Start(at(0))
 		var p dogstatsd.Parser
-		var held *Window // with the flusher
+		var held *Window // the window that the flusher has
 		var in, read uint64
 		readHeld := func() {
 			if held != nil {
@@ -225,7 +225,7 @@ func readBack(t *testing.T, w *Window) (read uint64) {
 }
 
 // A context of more than 64 KiB, which a stream can bring, is counted but not remembered. Its
-// series leaves once it is idle.
+// series leaves the table once it is idle.
 func TestALongContextIsNotRemembered(t *testing.T) {
 	table := New(&plain{}, Options{IdleWindows: 2})
 	table.Start(at(0))

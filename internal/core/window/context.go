@@ -51,8 +51,8 @@ func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 	return hash
 }
 
-// hashFactor is odd and without a pattern, so that equal parts do not cancel each other out,
-// and a kind or a source reaches the upper bits of a hash.
+// hashFactor is odd and without a pattern, so equal parts do not cancel each other out, and a kind
+// or a source changes the upper bits of a hash, too.
 const hashFactor = 0x9e3779b97f4a7c15
 
 // rest returns what else distinguishes contexts, nearly always nothing. The table owns the
@@ -114,8 +114,8 @@ func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number ui
 	return 0, 0
 }
 
-// add resolves a new context to its series and factor. It keeps nothing of a context whose
-// series has no place, since a flood of them must not grow the table. The samples of such a
+// add resolves a new context to its series and factor. It does not remember a context whose series
+// has no place, since a flood of such contexts must not grow the table. The samples of such a
 // context go to an overflow series, or nowhere if add returns 0.
 func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64) (number uint32, scale float64) {
 	t.stats.Resolved++

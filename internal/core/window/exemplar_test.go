@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// lineAt returns a line whose exemplar is so many milliseconds from the window's second.
+// lineAt returns a line whose exemplar is ms milliseconds after the window's second.
 func lineAt(line string, ms int64) string { return fmt.Sprintf("%s,%d", line, second*1e3+ms) }
 
 func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
@@ -72,8 +72,8 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 	}
 }
 
-// An exemplar belongs to one window. Every second window reuses its memory, and has its own
-// exemplar or none, even if that is older.
+// An exemplar belongs to one window. The next window but one reuses its memory, and has its own
+// exemplar or none, even if that exemplar is older.
 func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
 	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}},
 		Options{IdleWindows: 300})
@@ -126,7 +126,7 @@ func TestAnExemplarOfASeriesWithoutAPlace(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "timer a{overflow} n=1 count=1 sum=2 x=ab,2,+5ms", "timer a{} n=1 count=1 sum=1")
 }
 
-// A second with an exemplar allocates no more than any other.
+// A window with an exemplar allocates no more memory than any other.
 func TestExemplarsDoNotAllocate(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))

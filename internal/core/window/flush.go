@@ -10,8 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
-// Window is what a table counted in one window, handed to the flusher. It shows the table as it
-// was when the window closed. Its series keep their records and keys until it is given back.
+// Window has the counts of one window of a table, for the flusher. It shows the table as it was
+// when the window closed. Until the flusher gives it back, its series keep their records and keys.
 type Window struct {
 	Second int64 // Unix seconds
 	Birth  int64 // Unix nanoseconds, when the first sample was read
@@ -19,11 +19,11 @@ type Window struct {
 	begun    int64 // Unix nanoseconds
 	index    uint8
 	touched  []uint64 // one bit for each record: whether it is in the window
-	series   int      // how many records are
+	series   int      // how many records are in the window
 	observed []observation
 	flushing atomic.Bool // set by the table, cleared by the flusher
 
-	// Of the table:
+	// Copied from the table:
 	ordinal  uint32
 	records  records
 	extras   []*extra
@@ -31,7 +31,7 @@ type Window struct {
 	limits   *limit.Tenant
 	keys     *arena.Arena
 
-	// Of the flusher:
+	// Used by the flusher only:
 	noted   *noted
 	scratch batch.Increment
 }
@@ -106,16 +106,16 @@ type noted []uint8
 // noteWindows is the length of a turn: 17 minutes, if windows are seconds.
 const noteWindows = 1024
 
-// InUse yields the keys of series in use, for a caller that may learn of them some minutes
-// late. It yields a series in its first window, and from then on once in about noteWindows
-// windows, as long as samples come. Call it before Flush, once for each window in order.
+// InUse yields the keys of series in use, for a caller that need not know at once that a series is
+// still in use. It yields a series in its first window, and then once in about noteWindows windows,
+// as long as samples come. Call it before Flush, once for each window in order.
 func (w *Window) InUse() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
 		for number := range w.numbers() {
 			r := w.records.at(number)
-			// The number shifts the turn, so that series do not all come at once. A new series
-			// may have the number of one that left.
+			// The number shifts the turn, so that series do not all come in the same window. A new series
+			// may have the number of a series that left.
 			turn := uint8((w.ordinal+number)/noteWindows) | 1<<7
 			if (*w.noted)[number] != turn || r.marks[w.index]&passerBy != 0 {
 				(*w.noted)[number] = turn
@@ -127,9 +127,9 @@ func (w *Window) InUse() iter.Seq[[]byte] {
 	}
 }
 
-// Flush adds increments of the window to out until all are added or out has so many bytes, and
-// reports whether all are. out must have begun with the window's second. When all are added,
-// the window goes back to its table.
+// Flush adds increments of the window to out until all are added or out has the given number of
+// bytes. It reports whether all are added. out must have begun with the window's second. When all
+// are added, the window goes back to its table.
 func (w *Window) Flush(out *batch.Writer, bytes int) (done bool) {
 	w.fill(w.records, w.extras, w.policies)
 	for number := range w.numbers() {
@@ -174,7 +174,7 @@ func (w *Window) flushExtra(out *batch.Writer, r *record, inc *batch.Increment) 
 	in.timed.reset()
 	if in.timer != nil {
 		inc.Timer = &in.timer.buckets
-		inc.Timer.Sum = r.values[w.index] // not the sum of the noted values, some of which stand for others
+		inc.Timer.Sum = r.values[w.index] // not the sum of the noted values, since some of them stand for others
 		if bounds := w.policies[r.policy()].Bounds; bounds != nil {
 			inc.Classic, inc.Sum = in.timer.classic, r.values[w.index]
 		}

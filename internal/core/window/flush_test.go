@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// portions flushes a window in portions of so many bytes and returns the samples of each series
-// and the number of portions.
+// portions flushes a window in portions of the given number of bytes. It returns the samples of
+// each series and the number of portions.
 func portions(t testing.TB, w *Window, bytes int) (samples map[string]uint64, count int) {
 	t.Helper()
 	var out batch.Writer
@@ -43,8 +43,8 @@ func portions(t testing.TB, w *Window, bytes int) (samples map[string]uint64, co
 // nameOf returns the name in the key of a series without tags.
 func nameOf(key string) string { return string(series.Name([]byte(key))) }
 
-// A window of a million series is flushed in portions, so that not all of it is a batch at
-// once. The table gets the window back after the last portion.
+// A window of a million series is flushed in portions, so that memory never holds all of it as
+// batches. The table gets the window back after the last portion.
 func TestAWindowIsFlushedInPortions(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -76,7 +76,7 @@ func TestAWindowIsFlushedInPortions(t *testing.T) {
 	expect(t, flush(t, table, at(3)), "counter m0{} n=1 1")
 }
 
-// InUse yields each series once in 1,024 windows, whenever it comes.
+// InUse yields each series once in 1,024 windows, whenever the series first came.
 func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 1e6})
 	table.Start(at(0))
@@ -110,8 +110,8 @@ func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	}
 }
 
-// A series that gets the record of one that left is yielded in its first window. It used to
-// wait for the turn of the record.
+// A series may get the record of a series that left. InUse yields it in its first window; it used
+// to wait for the record's turn.
 func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 2})
 	table.Start(at(0))
@@ -135,10 +135,10 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 	}
 }
 
-// TestTableAndFlusherAgainstAModel compares the table, as a listener and a flusher use it, with
-// a map: contexts come and go and come again, windows stretch while the flusher has one, new
-// rules bring another table, and a series has timed values from one window to the next. Each
-// window has what the map has, and unused places are given up.
+// TestTableAndFlusherAgainstAModel compares the table, as a listener and a flusher use it, with a
+// map: contexts come and go and come again, windows stretch while the flusher has one, new rules
+// bring another table, and a series has timed values from one window to the next. Each window
+// agrees with the map, and unused places are given up.
 func TestTableAndFlusherAgainstAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -9,25 +9,25 @@ import (
 
 // Bounds of the work when a window closes, since packets wait for it.
 const (
-	// sweepShare is the share of the series, as a divisor, that each window checks for
-	// idleness: a full round takes as many windows.
+	// Each window checks 1/sweepShare of the series for idleness, so a full round takes sweepShare
+	// windows.
 	sweepShare = 64
 
-	// leaveMost is how many series leave in a window at most, for each of two reasons:
-	// idleness, and a flood that wants their places. 3 ms.
+	// leaveMost is how many series at most leave in a window for each of two reasons: idleness, and a
+	// flood that wants their places. That takes 3 ms.
 	leaveMost = 4096
 
 	// recoverLook is how many series a window checks after a flood: 1 ms.
 	recoverLook = 64 * chunkRecords
 )
 
-// idle reports whether a series or context with its last sample in window used is idle. It
-// takes more than one window, whatever the options say: the flusher may still have the window
-// before the one that closes.
+// idle reports whether a series or context with its last sample in window used is idle. Being idle
+// takes more than one window, whatever the options say, since the flusher may still have the
+// previous window.
 func (t *Table) idle(used uint32) bool { return t.ordinal-used > max(t.options.IdleWindows, 1) }
 
-// leaveIdle removes idle series and contexts. It keeps the last context of a series that is in
-// use, since its samples may come by spellings that are not remembered.
+// leaveIdle removes idle series and contexts. It keeps the last context of a series that is in use,
+// since the series' samples may come in spellings that are not remembered.
 func (t *Table) leaveIdle(now int64) {
 	left := 0
 	for looked := uint32(0); looked <= t.last/sweepShare && left < leaveMost; looked++ {

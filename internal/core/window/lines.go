@@ -15,9 +15,9 @@ const MaxLines = 16
 
 // Metrics counts at most MaxLines metrics that were read at now, Unix nanoseconds.
 //
-// It first prefetches what they all need: slots, contexts, records. Most of a metric's cost is
-// cache misses, because its context comes rarely, even in heavy traffic, and other programs use
-// the caches meanwhile. 16 misses at once take little longer than one.
+// It first prefetches what they all need: slots, contexts, records. Cache misses are most of a
+// metric's cost: even in heavy traffic each context comes rarely, and other programs use the caches
+// meanwhile. 16 misses at once take little longer than one.
 func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {
 	var hashes [MaxLines]uint64
 	var refs [MaxLines]arena.Ref

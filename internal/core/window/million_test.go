@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 )
 
-// A million live contexts of counters and gauges with 4 tags take at most 400 bytes each, with
-// all that the limits keep of them. The garbage collector scans none of it.
+// A million live contexts of counters and gauges with 4 tags take at most 400 bytes each, including
+// the memory of the limits. The garbage collector scans none of it.
 func TestAMillionContexts(t *testing.T) {
 	const contexts = 1_000_006 // a multiple of 14
 	scanned := []metrics.Sample{{Name: "/gc/scan/heap:bytes"}}

@@ -6,8 +6,8 @@ import (
 )
 
 // overflowName identifies an overflow series, under which samples of series without a place are
-// counted. The name is empty for all names of a kind that have no series. No context leads to
-// an overflow series: each of its samples takes the slow path.
+// counted. An empty name stands for all names of a kind that have no overflow series. No context
+// leads to an overflow series: each of its samples takes the slow path.
 type overflowName struct {
 	kind series.Kind
 	name string
@@ -78,11 +78,11 @@ func (t *Table) leaveIdleOverflows(now int64) {
 }
 
 // recover makes room after a flood. A flood leaves passers-by behind: series that were in one
-// window only. Those whose places are wanted leave at once, before they are idle, a bounded number
-// in each window because the reader waits: first the table's own, then those without a holder.
-// While the flood lasts they stay, or it would flow through the tables into the stores: recover
-// begins when a whole window closes in which nothing was over a limit. Without a flood it costs one
-// comparison of times.
+// window only. After the flood, passers-by whose places are wanted leave at once, before they are
+// idle: first the table's own, then those without a holder. Only a bounded number leaves in each
+// window, because the reader waits. During the flood they stay, or the flood would flow through the
+// tables into the stores. So recover begins only after a whole window in which nothing was over a
+// limit. Without a flood it costs one comparison of times.
 func (t *Table) recover(now int64) {
 	if t.options.Limits == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// limited returns a table with limits, and the tenant whose limits they are.
+// limited returns a table with limits, and the tenant to which the limits belong.
 func limited(r Resolver, c limit.Config) (*Table, *limit.Tenant) {
 	tenant := limit.New(c, 5*time.Minute, time.Hour).Tenant("default")
 	table := New(r, Options{IdleWindows: 300, Limits: tenant})
@@ -104,8 +104,8 @@ func TestWhatIsOverALimit(t *testing.T) {
 	}
 }
 
-// Two tables of a tenant share the places. A table that gives all up, for a reload, leaves them
-// to its successor.
+// Two tables of a tenant share the places. A table that gives up all its places for a reload leaves
+// them to its successor.
 func TestTablesShareThePlaces(t *testing.T) {
 	one, tenant := limited(&resolver{}, limit.Config{MaxSeries: 2, MaxNewSeriesPerMinute: 2})
 	two := New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
@@ -147,7 +147,7 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 	}
 	send(t, table, at(5.5), steady[0]) // the first window after it
 	closed(5)
-	if r := tenant.Report(at(6)); r.Series != 3 { // b was over no limit and the third is no passer-by, so both stay
+	if r := tenant.Report(at(6)); r.Series != 3 { // b was over no limit, the third is no passer-by: both stay
 		t.Errorf("%d series have a place after the flood", r.Series)
 	}
 	send(t, table, at(6.5), steady[0], "a:7|c|#new")
@@ -156,8 +156,8 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 	}
 }
 
-// A reload or a restart in the middle of a flood, by an operator who read of it in the log,
-// does not delay the recovery: the passers-by of the table before have no holder and leave too.
+// An operator who reads of a flood in the log may reload or restart in the middle of it. That does
+// not delay the recovery: the passers-by of the previous table have no holder, and leave too.
 // Series that are measured all the time keep their places.
 func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 	for _, way := range []string{"reload", "restart"} {
@@ -198,8 +198,8 @@ func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 	}
 }
 
-// A flood in the first moment of a window that a slow disk stretches: a long window is not a
-// quiet one. Its passers-by used to stay until they were idle.
+// A slow disk stretches a window that has a flood in its first moment. Such a long window is not a
+// quiet one. The passers-by of the flood used to stay until they were idle.
 func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
 	table, _ := limited(&resolver{}, limit.Config{MaxSeries: 10})
 	for id := range 100 {
@@ -230,8 +230,8 @@ func TestRecoveryTakesItsTime(t *testing.T) {
 	}
 }
 
-// The same holds for series without a holder, as all are after a restart: a reader used to wait
-// until each of a million of them had left.
+// The same holds for series without a holder. After a restart no series has one, and the reader
+// used to wait until a million of them had left.
 func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
 	const restored = 2*leaveMost + 10
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: restored})
@@ -258,15 +258,15 @@ func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 		send(t, table, at(0.5), fmt.Sprintf("a:1|c|#id:%d", id))
 	}
 	flush(t, table, at(1))
-	send(t, table, at(1.6), "a:1|c|#after") // by now one more may begin
+	send(t, table, at(1.6), "a:1|c|#after") // by now the limit allows one more series
 	flush(t, table, at(2))
 	if r := tenant.Report(at(2)); r.Series != 1 || table.Stats().Series != 1 {
 		t.Errorf("%d series have a place; only those of the flood should have left", r.Series)
 	}
 }
 
-// Rules may give timers of one metric native histograms of several resolutions. The overflow
-// series has its own resolution, which depends on none of them.
+// Rules may give timers of one metric native histograms of several resolutions. The overflow series
+// has a resolution of its own, whatever theirs are.
 func TestAnOverflowSeriesHasOnePolicy(t *testing.T) {
 	r := &resolver{policy: &series.Policy{Schema: 8, MaxBuckets: 10}}
 	table, _ := limited(r, limit.Config{MaxSeriesPerMetric: 1})
@@ -300,8 +300,8 @@ func TestAFloodLeavesNothingInTheTable(t *testing.T) {
 	}
 }
 
-// Overflow series become idle together when a flood ends: the reader used to wait until all had
-// left, 48 ms for the overflow series of 100,000 metrics.
+// Overflow series become idle together when a flood ends. The reader used to wait until all had
+// left: 48 ms for the overflow series of 100,000 metrics.
 func TestIdleOverflowsTakeTheirTime(t *testing.T) {
 	const metrics = 2 * leaveMost
 	table, _ := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 1})
@@ -372,8 +372,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// A client that writes its tags in ever new orders uses spellings that are not remembered. The
-// series is measured all the same and keeps its place.
+// A client that keeps changing the order of its tags uses spellings that are not remembered. Its
+// series is still measured and keeps its place.
 func TestARespelledSeriesKeepsItsPlace(t *testing.T) {
 	const others = 999 // so many that one window checks all spellings of the series for idleness
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: others + 1})
@@ -404,8 +404,8 @@ func (s *sorting) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	return s.resolver.ResolveMetric(&other)
 }
 
-// The limits count series, so the size of a series is limited too. A longer one has no place
-// and leaves nothing behind, not even as another spelling of a series that has a place.
+// The limits count series, so the size of a series is limited too. A longer context gets no place
+// and is not remembered, even if it is another spelling of a series that has a place.
 func TestALongSeriesHasNoPlace(t *testing.T) {
 	table, tenant := limited(&sorting{}, limit.Config{MaxSeriesBytes: 100})
 	long := strings.Repeat("x", 200)
@@ -420,7 +420,7 @@ func TestALongSeriesHasNoPlace(t *testing.T) {
 	}
 }
 
-// A counter whose increments are all refused takes no place from one that counts.
+// A counter whose increments are all refused takes no place, so another series can have it.
 func TestWhatIsRefusedTakesNoPlace(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: 1})
 	send(t, table, at(0.5), "a:-1|c|#x", "b:1|g")

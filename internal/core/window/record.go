@@ -16,9 +16,9 @@ import (
 //
 // Shape: 64 bytes without pointers: counting a sample touches one cache line of the series.
 //
-// The flusher reads a record while the reader fills the other window. It reads only fields of
-// its own window, and those that never change while the series lives: place, class, and extra
-// where marks say so.
+// The flusher reads a record while the reader fills the other window. It reads only the fields of
+// its own window, and fields that never change while the series lives: place, class, and, if marks
+// say so, extra.
 type record struct {
 	values  [2]float64 // in each window: the sum of a counter or an up/down counter, the last value of a gauge or check
 	ats     [2]int64   // Unix nanoseconds at which a gauge or check was read
@@ -60,12 +60,12 @@ func (r *record) add(window uint8, samples uint64) {
 	r.samples[window] = saturate(uint64(r.samples[window]) + samples)
 }
 
-// saturate caps a number of samples at what a batch can count. Only a window that was open for
-// hours, because the flusher kept the one before, exceeds it.
+// saturate caps a number of samples at the most that a batch can count. Only a window that was open
+// for hours, because the flusher kept the previous one, has more.
 func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
 
-// extra holds what few series have. It is not laid out for the cache, and the garbage collector
-// scans it.
+// extra holds the state that only few series have. It is not laid out for the cache, and the
+// garbage collector scans it.
 type extra struct {
 	source  uint64 // tells merged gauges apart
 	windows [2]struct {
@@ -75,8 +75,8 @@ type extra struct {
 	}
 
 	// exemplars has one place for each window, valid where the record's marks say so. It is one
-	// pointer because every timer has an extra and few have exemplars: an extra still takes 96
-	// bytes. It is set once, so that the flusher may follow it while the reader fills the other
+	// pointer because every timer has an extra and few timers have exemplars: this keeps an extra at
+	// 96 bytes. It is set once, so that the flusher may follow it while the reader fills the other
 	// place.
 	exemplars *[2]batch.Exemplar
 }

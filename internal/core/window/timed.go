@@ -7,17 +7,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// maxTimed is how many different times of their own (|T, d:) the values of one series may have
-// in one window: 17 minutes of a client that stamps each second. It bounds the memory and the
-// search that a client with wild times costs.
+// maxTimed is how many different times of their own (|T, d:) the values of one series may have in
+// one window: 17 minutes of a client that stamps each second. It bounds the memory and the search
+// time that a client with wild times can cost.
 const maxTimed = 1024
 
-// MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock: the
-// value waits in memory until then, and is written at that time. Values further ahead are
-// refused. Counts have no such bound, since their time only chooses a tile.
+// MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock: the value
+// waits in memory until then, and is written at that time. Values further ahead are refused. Counts
+// have no such bound, since their time only decides which tile takes them.
 const MaxAhead = 60
 
-// keepTimed is how many timed values a series keeps memory for from window to window.
+// keepTimed is the number of timed values for which a series keeps memory from window to window.
 const keepTimed = 64
 
 // timedValue is the sum of all lines of a counter with the same time, or the last such value of

@@ -10,9 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// observation is a value of a timer. Values are noted in the order in which they come and put
-// into buckets many at a time: for a single value, its buckets would not be in the CPU's
-// caches.
+// observation is a value of a timer. Values are noted as they come, and put into buckets many at a
+// time. If each went into its bucket at once, the buckets would rarely be in the CPU's caches.
 type observation struct {
 	value  float64
 	weight float64 // how many values it stands for
@@ -29,9 +28,9 @@ type timer struct {
 	classic []float64             // counts by bound, the last for +Inf
 }
 
-// observe notes each value as often as weight says, or none of them if the count or the sum
-// would not be finite. No bucket holds more than the count. The record holds the sum as value,
-// and the count in place of a gauge's time.
+// observe notes each value as often as weight says, or none of them if the count or the sum would
+// not be finite. Then every bucket is finite, too, since none holds more than the count. The record
+// holds the sum as its value, and the count in place of a gauge's time.
 func (t *Table) observe(number uint32, r *record, values []float64, weight, scale float64) (ok bool) {
 	i := t.open & 1
 	sum, count := r.values[i], math.Float64frombits(uint64(r.ats[i]))
@@ -77,14 +76,14 @@ func (t *Table) observeBuckets(number uint32, r *record, buckets []float64, weig
 // begin reports whether this is a timer's first value in the open window.
 func (t *Table) begin(r *record) (first bool) {
 	if r.extra == 0 {
-		t.extend(r) // not possible while the flusher has the window
+		t.extend(r) // must be done now: it is not possible while the flusher has the window
 	}
 	return r.samples[t.open&1] == 0
 }
 
-// maxAhead is how far an exemplar's time may lie in the future, in milliseconds. The stores
-// refuse exemplars from further ahead, and in the window such an exemplar would be newer than
-// all others of its series.
+// maxAhead is how far an exemplar's time may lie in the future, in milliseconds. The stores refuse
+// exemplars further ahead. Kept in the window, such an exemplar would replace all others of its
+// series as the newest.
 const maxAhead = 600_000
 
 // exemplify keeps an exemplar of a timer in the open window, if it is the newest. Its value is

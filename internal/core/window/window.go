@@ -1,7 +1,7 @@
-// Package window is the collector's table: what each context of one listener counted in the
-// open window, and in the window that is being flushed. The table belongs to the goroutine that
-// reads the socket; only a closed window is shared. The resolver decides what a context
-// becomes; the flusher decides where increments go.
+// Package window is the collector's table. It holds the counts of each context of one listener, in
+// the open window and in the window that is being flushed. The table belongs to the goroutine that
+// reads the socket; only a closed window is shared. The resolver decides what a context becomes;
+// the flusher decides where increments go.
 package window
 
 import (
@@ -27,9 +27,9 @@ type Resolver interface {
 	// place for the series.
 	UpDown(m *dogstatsd.Metric) bool
 
-	// ResolveOverflow returns the overflow series of a metric name, kind and policy, under
-	// which samples of series without a place are counted. An empty name stands for all names
-	// of the kind that have no series.
+	// ResolveOverflow returns the overflow series of a metric name, kind and policy, under which
+	// samples of series without a place are counted. An empty name stands for all names of the kind
+	// that have no overflow series.
 	ResolveOverflow(kind series.Kind, name string, policy *series.Policy) Resolution
 }
 
@@ -60,8 +60,8 @@ type Options struct {
 // otherwise fill it with their permutations.
 const maxSpellings = 8
 
-// maxDropped is how many dropped contexts a table remembers, since they have no series whose
-// number is limited. Any others take the slow path.
+// maxDropped is how many dropped contexts a table remembers. They need this bound because they have
+// no series, so the limits do not count them. Further ones take the slow path.
 const maxDropped = 16_384
 
 // Stats counts what the table did since it was made. Each of its values is in Samples, Dropped,
@@ -86,7 +86,8 @@ type Stats struct {
 	ExemplarsRefused uint64 // on such lines: too far ahead of the clock, or not finite once scaled
 }
 
-// Plus adds the counts of a later table. What is held now comes from the later table alone.
+// Plus adds the counts of a later table. The numbers of contexts and series held now come from the
+// later table alone.
 func (s Stats) Plus(later Stats) Stats {
 	later.Samples += s.Samples
 	later.Dropped += s.Dropped
@@ -105,12 +106,12 @@ func (s Stats) Plus(later Stats) Stats {
 	return later
 }
 
-// Table is the contexts and series of one listener. It is laid out for a million of them:
-// counting a sample of a known context touches a slot, the context and the series' record, a
-// cache line or two each. The garbage collector finds next to nothing to scan.
+// Table holds the contexts and series of one listener. It is laid out for a million of them:
+// counting a sample of a known context touches a slot, the context and the series' record, a cache
+// line or two each. The garbage collector finds next to nothing to scan.
 //
-// Shape: about 370 bytes for a counter or gauge of 4 tags, with what the limits keep of it. A
-// series is made with all memory that windows need, so a flush allocates nothing.
+// Shape: about 370 bytes for a counter or gauge of 4 tags, including the memory of the limits. A
+// series gets all memory that windows need when it is made, so a flush allocates nothing.
 type Table struct {
 	resolver Resolver
 	options  Options
@@ -173,8 +174,8 @@ func New(resolver Resolver, options Options) *Table {
 // Start begins the first window. now is Unix nanoseconds.
 func (t *Table) Start(now int64) {
 	t.windows[t.open].begin(now)
-	// This table recovers from a flood that is still going on, such as one during which its
-	// rules are changed. The table before has recovered from earlier ones.
+	// This table recovers only from a flood that is still going on, such as one during which the rules
+	// change. The previous table has recovered from earlier floods.
 	if limits := t.options.Limits; limits != nil && now-limits.Over() >= int64(time.Second) {
 		t.recovered = limits.Over()
 	}
@@ -252,7 +253,7 @@ func negative(values []float64) bool {
 }
 
 // upDown reports whether a negative count, whose context has the hash, may join its series. It
-// looks the context up a second time, so that other counts pay nothing.
+// looks the context up a second time, so that other counts have no extra cost.
 func (t *Table) upDown(hash uint64, m *dogstatsd.Metric) bool {
 	number, _ := t.find(hash, byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin))
 	if number == 0 {
@@ -292,13 +293,13 @@ func (t *Table) enter(number uint32, r *record, now int64) {
 	}
 }
 
-// Close ends the open window and begins the next one. It returns the window to flush, nil if
-// nothing happened in it. While the flusher still has the last window, Close does nothing and
-// reports false: the open window goes on, so that a slow disk stretches windows but loses
-// nothing. now is Unix nanoseconds.
+// Close ends the open window and begins the next one. It returns the window to flush, or nil if the
+// window is empty. While the flusher still has the last window, Close does nothing and reports
+// false: the open window goes on, so that a slow disk stretches windows but loses nothing. now is
+// Unix nanoseconds.
 //
 // Packets wait meanwhile, so Close takes at most a few milliseconds, however large the table. A
-// series leaves only while neither window has it.
+// series leaves the table only while it is in neither window.
 func (t *Table) Close(now int64) (w *Window, ok bool) {
 	w = &t.windows[t.open]
 	next := &t.windows[1-t.open]
@@ -314,7 +315,7 @@ func (t *Table) Close(now int64) (w *Window, ok bool) {
 		w.begin(now)
 		return nil, true
 	}
-	// A stretched window is stamped by its end, since its increments are not late. If the clock
+	// A stretched window gets the time of its end, since its increments are not late. If the clock
 	// went back, the stamp stays where the window began.
 	w.Second = max(w.Second, now/1e9-1)
 	w.ordinal, w.records, w.extras, w.policies = t.ordinal, t.records, t.extras, t.policies

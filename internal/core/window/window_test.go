@@ -236,7 +236,7 @@ func TestHowValuesCombine(t *testing.T) {
 			lines: []string{fmt.Sprintf("a:1|c|T%d000", second), fmt.Sprintf("_sc|up|0|d:%d000", second), "a:2|c"},
 			want:  []string{"check up{} n=1 0", "counter a{} n=1 2"}},
 
-		// One absurd line used to cost all samples of its series in the window.
+		// One absurd line used to spoil all samples of its series in the window.
 		{why: "a line that no counter can hold costs only itself",
 			lines: []string{"a:5|c", "a:1e308:1e308|c", "a:1|c"}, want: []string{"2 refused", "counter a{} n=2 6"}},
 		{why: "large lines that together overflow a counter are refused",
@@ -274,7 +274,7 @@ func TestHowValuesCombine(t *testing.T) {
 	}
 }
 
-// A bucket counts where its values lie, whatever their unit and the series' resolution.
+// A bucket's values are counted at their place, whatever their unit and the series' resolution.
 func TestBucketsKeepTheirPlace(t *testing.T) {
 	for _, test := range []struct {
 		schema int8
@@ -283,7 +283,7 @@ func TestBucketsKeepTheirPlace(t *testing.T) {
 	}{
 		{3, 1, "[{-7 1} {1 1} {3 1}] [2 1 4] 12"},   // as they were sent
 		{2, 1, "[{-3 2} {1 1}] [2 1 4] 12"},         // -7 and -6 become -3, and so on
-		{5, 1, "[{-30 1} {7 1} {15 1}] [2 1 4] 12"}, // in the middle of four
+		{5, 1, "[{-30 1} {7 1} {15 1}] [2 1 4] 12"}, // each goes to the middle of four finer buckets
 		{3, 8, "[{17 1} {1 1} {3 1}] [2 1 4] 96"},
 	} {
 		table := New(&resolver{policy: &series.Policy{Schema: test.schema, MaxBuckets: 160}, scale: test.scale}, Options{})
@@ -323,8 +323,8 @@ func TestKnownContextsAreNotResolvedAgain(t *testing.T) {
 	}
 }
 
-// Tags in another order are another spelling of the same series. They add up, and only so many
-// are remembered.
+// Tags in another order are another spelling of the same series. They add up, and only maxSpellings
+// of them are remembered.
 func TestSpellingsShareASeries(t *testing.T) {
 	r := &resolver{}
 	table := New(r, Options{IdleWindows: 300})
@@ -372,8 +372,8 @@ func TestIdleSpellingsLeave(t *testing.T) {
 	}
 }
 
-// Hashes may collide, by chance or on purpose, so every byte is compared, and where each part
-// ends.
+// Hashes may collide, by chance or on purpose, so the table compares every byte, and the length of
+// each part.
 func TestContextsAreComparedByteForByte(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300, OriginLabels: true})
 	table.Start(at(0))
@@ -400,7 +400,7 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 	}
 }
 
-// A window's contents do not reappear in the next but one, which reuses its memory.
+// A window's contents do not reappear in the next window but one, which reuses its memory.
 func TestEachWindowBeginsAnew(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300, RelativeGauges: true})
 	table.Start(at(0))
@@ -424,8 +424,8 @@ func TestDroppedContextsAreCountedAndRemembered(t *testing.T) {
 	}
 }
 
-// While the flusher holds one window, the other one takes everything, for as long as it takes.
-// Nothing is lost or counted twice.
+// While the flusher holds one window, the other one takes everything, for however long. Nothing is
+// lost or counted twice.
 func TestAStalledFlusherStretchesTheWindow(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))

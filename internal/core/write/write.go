@@ -1,16 +1,17 @@
-// Package write holds a request on its way to a store: what came, what was decided about it, and
-// what became of it. All of it is data. The store calls nothing back while it writes, so a
+// Package write holds a request on its way to a store: the request as received, the decisions about
+// it, and its outcome. All of it is plain data. The store calls nothing back while it writes, so a
 // request can be written in this process or in another.
 //
 // adapter/receive reads an Incoming request, and role/distributor decides about it and makes a
-// Request of it. The sender's side keeps what no store needs: the body as it was compressed, and
-// the memory and the trip of the request. The trip is in the context of each call.
+// Request of it. Incoming has the fields that no store needs, such as the compressed body. The trip
+// is in the context of each call.
 //
-// Receiver, distributor and ingester hand a request on by Push(ctx, request). When Push returns nil,
-// the outcome is known, and what was written survives the death of the process. After an error no
-// outcome counts, and the request may come again: parts that are stored by then are repeats. ctx
-// ends only the wait for the request's turn, as when its sender leaves; a write that has begun is
-// waited for. After Push has returned, nobody uses the memory of the request.
+// Receiver, distributor and ingester hand a request on by Push(ctx, request). When Push returns
+// nil, the outcome is known, and the written parts survive the death of the process. After an error
+// no outcome counts, and the request may come again: parts that are stored by then are repeats. The
+// end of ctx, such as when the sender disconnects, ends only the wait for the request's turn. Push
+// always waits for a write that has begun. After Push has returned, nothing uses the memory of the
+// request.
 package write
 
 import (
@@ -35,7 +36,7 @@ type Incoming struct {
 }
 
 // Request is what a store needs to write one request of a tenant. It points into memory of the
-// caller, who may reuse it once the request is written, or certainly will not be.
+// caller, which must not reuse it while the request may still be written.
 type Request struct {
 	*remotewrite.Request // the body, its form, and the series in it
 
@@ -55,8 +56,8 @@ type Request struct {
 	Described []Description
 }
 
-// State is what the fates of a tenant's requests depend on beside the stored samples. It is folded
-// from the requests in their order.
+// State is the part of a tenant's state, besides the stored samples, that decides the fates of its
+// requests. It is folded from the requests in their order.
 type State struct {
 	Newest int64 // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
 }
@@ -87,7 +88,7 @@ func (r *Request) RefuseAll(reason outcome.Reason, cause error) {
 }
 
 // Terms decide which series the labels of a request stand for. They are immutable: a reload makes
-// new ones, of the next generation. What a store remembers of one generation does not hold in
+// new ones, of the next generation. A store must not use in one generation what it remembers from
 // another.
 type Terms struct {
 	Generation uint64
