@@ -20,9 +20,9 @@ const (
 	chunkUnits = 1 << chunkBits
 	chunkBytes = chunkUnits * unit // 1 MiB; pages that nothing was written to are not resident
 
-	// A chunk is cut into slabs of 16 KiB. In smaller slabs a few remaining blocks would
-	// hold less memory, and more would be lost at the ends: now 5 % at worst, and 1 % for
-	// blocks of 200 bytes.
+	// A chunk is cut into slabs of 16 KiB. Smaller slabs would have two effects: a few remaining
+	// blocks would keep less memory in use, and more would be lost at the ends of slabs. Now that loss
+	// is 5 % at worst, and 1 % for blocks of 200 bytes.
 	slabBits  = 11 // of a Ref that count units within a slab
 	slabUnits = 1 << slabBits
 	slabBytes = slabUnits * unit
@@ -46,10 +46,10 @@ const MaxLen = 512 << 10
 // One goroutine at a time may call Alloc, Free and Size. Any goroutine may call Bytes and From
 // at the same time, for a block that Alloc has returned and that is not freed meanwhile.
 //
-// A slab has blocks of one size. A freed block is reused for that size; an empty slab for any
-// size. So an arena is as large as the largest total of its blocks, not the sum of the largest
-// totals of each size. Blocks above 8 KiB are allocated separately and released when freed. An
-// arena holds up to 16 GiB of smaller ones.
+// A slab has blocks of one size. A freed block is reused for that size; an empty slab for any size.
+// So an arena is as large as all its blocks at the time of their largest total. It is not the sum
+// of the largest totals of each size. Blocks above 8 KiB are allocated separately and released when
+// freed. An arena holds up to 16 GiB of smaller ones.
 type Arena struct {
 	chunks atomic.Pointer[[][]byte] // the first is nil, so that no block has Ref 0
 	large  atomic.Pointer[[][]byte] // large blocks; nil where one was freed
@@ -144,7 +144,7 @@ func (a *Arena) takeSlab() uint32 {
 // link makes a slab the first of its class that has room.
 func (a *Arena) link(class int, number uint32) {
 	first := a.roomy[class]
-	a.slabs[first].prev = number // slab 0 has one that is never read
+	a.slabs[first].prev = number // for slab 0, prev is never read
 	a.slabs[number].prev, a.slabs[number].next = 0, first
 	a.roomy[class] = number
 }

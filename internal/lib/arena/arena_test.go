@@ -106,8 +106,8 @@ func TestMemoryFollowsWhatIsLive(t *testing.T) {
 	}
 }
 
-// An empty slab takes blocks of any size, any other slab only more blocks of its own size, in
-// whatever order blocks are freed.
+// An empty slab takes blocks of any size. Any other slab takes only more blocks of its own size.
+// The order in which blocks are freed does not matter.
 func TestASlabServesWhoNeedsIt(t *testing.T) {
 	const all = slabUnits / 2 // blocks of two units in a slab
 	var a Arena

@@ -6,7 +6,7 @@ import (
 	"testing/fstest"
 )
 
-// What quotas a process has, as kernels and containers show them.
+// CPUs finds the quotas of a process in the forms in which kernels and containers show them.
 func TestCPUs(t *testing.T) {
 	const stat = "usage_usec 900\nnr_periods 159\nnr_throttled 156\nthrottled_usec 2500000\nnr_bursts 0\n"
 	const stat1 = "nr_periods 159\nnr_throttled 156\nthrottled_time 2500000000\n"

@@ -43,7 +43,7 @@ func (d *differ) add(path string, restart bool, old, new string) {
 	d.changes = append(d.changes, Change{path, old, new, restart})
 }
 
-// section compares two structs. In an element, a zero field was not given.
+// section compares two structs. In an element, a zero field means that the key was not given.
 func (d *differ) section(path string, restart bool, old, new reflect.Value, element bool, veil veil) {
 	for _, f := range fieldsOf(old.Type()) {
 		d.value(join(path, f.name), restart || f.restart, old.Field(f.index), new.Field(f.index), element, veil.of(f.veil))

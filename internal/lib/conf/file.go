@@ -51,9 +51,9 @@ func (l *loader) addLine(line int, text string) {
 	l.problems = append(l.problems, Problem{where: fmt.Sprintf("%s:%d", l.file, line), line: line, Text: text})
 }
 
-// read sets v, the value at path, from node. A key without a value keeps the
-// default, so that all keys of a section may be commented out. Aliases cost no
-// more than the struct is deep, since each is read for one field.
+// read sets v, the value at path, from node. A key without a value keeps the default, so that all
+// keys of a section may be commented out. Nested aliases cannot take much time, since each is read
+// for one field and the struct has a fixed depth.
 func (l *loader) read(node *yaml.Node, v reflect.Value, path string, veil veil) {
 	line := node.Line
 	for node.Kind == yaml.AliasNode {

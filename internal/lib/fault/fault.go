@@ -39,7 +39,7 @@ func busy() {
 // held is a lock that each request takes and holds for long.
 var held sync.Mutex
 
-// Push is called when a request with so many samples reaches the ingester.
+// Push is called when a request reaches the ingester, with its number of samples.
 func Push(samples int) {
 	switch name {
 	case "lock":
@@ -129,7 +129,7 @@ func stall(d time.Duration) {
 	_ = syscall.Nanosleep(&t, nil)
 }
 
-// Read is where a socket's reader has read a batch of datagrams.
+// Read is called when a socket's reader has read a batch of datagrams.
 func Read() {
 	if name == "kernel_drops" {
 		time.Sleep(200 * time.Millisecond)

@@ -36,7 +36,7 @@ func TestAgainstAMap(t *testing.T) {
 	check := func(hash uint64) {
 		t.Helper()
 		want := slices.Clone(model[hash])
-		for other, numbers := range model { // those that a search may take for it
+		for other, numbers := range model { // numbers of other hashes, which a search may confuse with it
 			if other != hash && uint32(other) == uint32(hash) && other>>(64-segmentBits) == hash>>(64-segmentBits) {
 				want = append(want, numbers...)
 			}

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// lifetime is after how many pieces of work, on average, a worker is replaced. A new
-	// goroutine and its growth cost some microseconds, so nanoseconds a piece. M3 uses the
-	// same chance.
+	// lifetime is after how many pieces of work, on average, a worker is replaced. A new goroutine and
+	// its growing stack cost some microseconds, which is some nanoseconds per piece. M3 uses the same
+	// chance.
 	lifetime = 1000
 
 	// fanout is the number of channels that share the queue, and so of locks. An idle worker

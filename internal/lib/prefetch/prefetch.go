@@ -1,4 +1,4 @@
-// Package prefetch asks the CPU to load memory into its caches without waiting. A read loads
-// it, too, but the CPU runs only some hundred instructions ahead of a read that waits, and
-// there are more between two lookups in a hash table.
+// Package prefetch asks the CPU to load memory into its caches without waiting. A read loads it,
+// too, but the CPU runs only some hundred instructions ahead of a waiting read, and two lookups in
+// a hash table are further apart than that.
 package prefetch

@@ -13,9 +13,9 @@ import (
 type Part struct {
 	Name string
 
-	// Run works until ctx ends. Then it hands what it still holds to the parts before it,
-	// which run until it has returned, and returns when nothing that it started is still
-	// running. If it returns earlier, with or without an error, all parts are stopped.
+	// Run works until ctx ends. Then it hands over everything it still holds to the parts before it,
+	// which run until it has returned. It returns once nothing that it started is still running. If it
+	// returns earlier, with or without an error, all parts are stopped.
 	Run func(ctx context.Context) error
 
 	// After is closed when the things that the part needs are there: then Run is called. nil

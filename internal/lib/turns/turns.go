@@ -126,9 +126,9 @@ func (s *Shares) Give(name string, n int64) {
 	s.forget(p)
 }
 
-// Late notes that the party has kept one piece for too long and cannot give it back now.
-// Until OnTime, the capacity is one piece larger for parties that are not late. However many
-// pieces are late, it is one.
+// Late notes that the party has kept one piece for too long and cannot give it back now. Until
+// OnTime, the capacity is one piece larger for parties that are not late. It is one piece in all,
+// however many are late.
 func (s *Shares) Late(name string) { s.addLate(name, 1) }
 
 // OnTime undoes a Late. Call it before the Give of that piece, which would otherwise pass on

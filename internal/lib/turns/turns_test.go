@@ -60,8 +60,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestAlternating has two parties that come back for each turn, one of them with more
-// than one waiter. That one once had two turns of three, since it never left the queue.
+// TestAlternating has two parties that come back for each turn, one of them with more than one
+// waiter. That party once got two of three turns, since it never left the queue.
 func TestAlternating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1, 1, 10)
