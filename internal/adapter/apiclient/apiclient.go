@@ -36,7 +36,7 @@ const (
 // Environment variables for the flags of commands that send requests to a server.
 const (
 	ServerVariable = "FRESHET_SERVER"
-	TokenVariable  = "FRESHET_TOKEN" // the token itself; there is no such flag, because other users see flags
+	TokenVariable  = "FRESHET_TOKEN" // the token itself; a flag would show it to other users
 	CAVariable     = "FRESHET_CA_FILE"
 )
 
@@ -127,8 +127,8 @@ func (s Server) Post(ctx context.Context, path string, params url.Values, body i
 	return s.request(ctx, http.MethodPost, path, params, body)
 }
 
-// Follow gets path, whose answer goes on until ctx is done or the server stops. The caller
-// closes the body.
+// Follow gets path, whose answer continues until ctx is done or the server stops. The caller closes
+// the body.
 func (s Server) Follow(ctx context.Context, path string, params url.Values) (io.ReadCloser, error) {
 	resp, err := s.Get(ctx, path, params)
 	if err != nil {
@@ -201,7 +201,7 @@ type Answer struct {
 	Infos     []string        `json:"infos"`
 }
 
-// Read reads the server's answer, and closes it.
+// Read reads the server's answer and closes its body.
 func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

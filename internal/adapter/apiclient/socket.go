@@ -16,7 +16,7 @@ import (
 // bySocket begins the address of an operator.sock.
 const bySocket = "unix:"
 
-// found returns s with an address: if none is given, that is this machine's server.
+// found returns s with an address. If s has none, it finds this machine's server.
 func (s Server) found() Server {
 	if s.Address != "" {
 		return s
@@ -28,10 +28,10 @@ func (s Server) found() Server {
 	return s
 }
 
-// operatorSocketHere returns the socket of a server with a usual data directory of this
-// machine, empty if none answers or this user has no access. Another user may own the working
-// directory and would get the command's token. So below it the data directory and the socket
-// must belong to this user or root.
+// operatorSocketHere returns the socket of a server that runs on this machine with a usual data
+// directory. It returns an empty string if no server answers or this user has no access. A server
+// in the working directory could belong to another user, who would get the command's token. So a
+// data directory there, and its socket, must belong to this user or root.
 func operatorSocketHere() string {
 	named, here := os.Getenv("FRESHET_DATA_DIR"), answer.DefaultDataDir
 	for _, dir := range []string{named, here, answer.PackagedDataDir} {

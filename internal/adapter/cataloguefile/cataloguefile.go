@@ -1,6 +1,5 @@
-// Package cataloguefile keeps the catalogue of names in one bbolt file, so that a name keeps
-// its kind over a restart. core/catalogue says what the metrics mean, docs/format/databases.md
-// how they lie on disk.
+// Package cataloguefile keeps the catalogue of names in one bbolt file, so that a name keeps its
+// kind over a restart. core/catalogue explains the metrics, docs/format/databases.md the file.
 package cataloguefile
 
 import (
@@ -27,16 +26,15 @@ type stored struct {
 	Raw      []byte      `json:"raw"` // need not be text: a client may write any bytes
 	Kind     series.Kind `json:"kind"`
 	Classic  bool        `json:"classic,omitempty"`
-	Buckets  string      `json:"buckets,omitempty"` // missing in files of before there was this key
+	Buckets  string      `json:"buckets,omitempty"` // missing in files written before this key existed
 	Unit     string      `json:"unit,omitempty"`
 	Help     string      `json:"help,omitempty"`
-	First    int64       `json:"first,omitempty"` // Unix milliseconds; missing in files of before there was this key
+	First    int64       `json:"first,omitempty"` // Unix milliseconds; missing in files written before this key existed
 	LastSeen int64       `json:"last_seen"`       // Unix milliseconds
 }
 
 // Open opens the file at path, or creates it. It moves a damaged file aside and reports it: the
-// names come again with the first samples. Only where two kinds claim one name may the two now
-// swap places.
+// next samples bring the names back. If two kinds claim one name, the two may swap places.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Metric) {})
@@ -80,8 +78,8 @@ func (f *File) Load() (metrics []catalogue.Metric, err error) {
 	return metrics, nil
 }
 
-// Save writes metrics, all or none, and replaces those of the same tenant and name. It returns
-// when they are on the disk.
+// Save writes metrics, all or none, and replaces stored metrics of the same tenant and name. It
+// returns when the metrics are on the disk.
 func (f *File) Save(metrics []catalogue.Metric) error {
 	if len(metrics) == 0 {
 		return nil

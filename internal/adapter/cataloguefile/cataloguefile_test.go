@@ -77,8 +77,8 @@ func TestForget(t *testing.T) {
 	must(t, f.Forget(nil))
 }
 
-// A name that the database refuses must not cost the others: Save writes all or none, and its
-// error gives the name.
+// A name that the database refuses must not go unnoticed, nor be left out alone: Save writes all
+// names or none, and its error gives the refused name.
 func TestSaveIsAllOrNone(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
 	long := hits
@@ -128,7 +128,7 @@ func TestWithTheCatalogueInMemory(t *testing.T) {
 	if refused := after.Load(loaded); refused != 0 {
 		t.Errorf("%d metrics refused", refused)
 	}
-	// Reversed: without the file the counter would now come first.
+	// Without the file the order would be reversed: the counter would now come first.
 	if c, g := claim(after, series.Counter), claim(after, series.Gauge); c != counter || g != gauge {
 		t.Errorf("counter %s, was %s; gauge %s, was %s", c, counter, g, gauge)
 	}

@@ -1,6 +1,6 @@
-// Package connections bounds the connections of all TCP servers of a process together, below
-// its limit of descriptors: data files must still open when clients hold as many connections as
-// they may.
+// Package connections bounds the connections of all TCP servers of a process together. The bound is
+// below the process' limit of descriptors, so data files still open when clients hold all
+// connections.
 package connections
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// addressShare bounds the connections of one address: it must leave one in addressShare to others, so
-// that a client with too many never locks out an operator elsewhere. A proxy in front of all
+// addressShare bounds the connections of one address, which must leave one in addressShare to
+// others. So a client with too many never locks out an operator elsewhere. A proxy in front of all
 // clients still has three quarters.
 const addressShare = 4
 
 const (
-	// unreadTime is how long a client may leave the next unreadBytes of its answer unread,
-	// unless the answer has its own deadline. Without it, a connection whose client reads
-	// nothing would never be idle, and would keep its place.
+	// unreadTime is how long a client may leave the next unreadBytes of its answer unread, unless
+	// the answer has its own deadline. Without this limit, a connection whose client reads nothing
+	// would never be idle, and would keep its place.
 	unreadTime  = time.Minute
 	unreadBytes = 64 << 10
 )
@@ -97,9 +97,9 @@ func (b *Bound) Serve(server *http.Server, l net.Listener) net.Listener {
 	return listener{l, b}
 }
 
-// note follows the state of a server's connection.
+// note records a change of state of a server's connection.
 func note(c net.Conn, state http.ConnState) {
-	if secure, ok := c.(interface{ NetConn() net.Conn }); ok { // of TLS
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok { // a TLS connection
 		c = secure.NetConn()
 	}
 	own, ok := c.(*conn)
@@ -112,7 +112,7 @@ func note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// listener is a listener whose connections count.
+// listener is a listener that counts its connections.
 type listener struct {
 	net.Listener
 	bound *Bound
@@ -128,7 +128,7 @@ func (l listener) Accept() (net.Conn, error) {
 		if own := l.bound.admit(c); own != nil {
 			return own, nil
 		}
-		_ = c.Close() // the counter says so
+		_ = c.Close() // admit has counted it
 	}
 }
 
@@ -137,7 +137,7 @@ type conn struct {
 	net.Conn
 	bound   *Bound
 	address netip.Addr
-	idle    atomic.Int64 // Unix nanoseconds; since when it is idle, 0 during a request
+	idle    atomic.Int64 // when it became idle, Unix nanoseconds; 0 during a request
 	timed   atomic.Bool  // the server set a write deadline
 }
 
@@ -221,8 +221,9 @@ func (b *Bound) admit(c net.Conn) *conn {
 	return own
 }
 
-// room returns the reason why one more connection of an address has no room, empty if it has. gone is
-// the connection to close for it, if any. The caller holds b.mu.
+// room returns the reason why there is no room for one more connection of an address, or an empty
+// string if there is room. gone is the connection to close to make room, if any. The caller holds
+// b.mu.
 func (b *Bound) room(address netip.Addr) (reason string, gone *conn) {
 	most := b.Most - b.Most/addressShare
 	switch {
@@ -245,9 +246,8 @@ func (b *Bound) room(address netip.Addr) (reason string, gone *conn) {
 	return reason, gone
 }
 
-// idlest returns the connection that has been idle the longest, among those that the filter of
-// accepts, nil if all have a request. The caller holds b.mu. It takes 0.2 ms for 10,000
-// connections.
+// idlest returns the connection that has been idle the longest of those for which of is true, or
+// nil if none of them is idle. The caller holds b.mu. It takes 0.2 ms for 10,000 connections.
 func (b *Bound) idlest(of func(*conn) bool) (found *conn) {
 	longest := int64(math.MaxInt64)
 	for c := range b.conns {

@@ -121,8 +121,8 @@ func (b *Bound) expect(t *testing.T, idle, full, address float64) {
 	}
 }
 
-// At the limit, the connection that was idle the longest makes room, whether it ever had a
-// request or not.
+// At the limit, the connection that was idle the longest makes room, even if it never had a
+// request.
 func TestTheIdlestMakesRoom(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, _ chan struct{}, log *strings.Builder) {
 		var all []client
@@ -131,7 +131,7 @@ func TestTheIdlestMakesRoom(t *testing.T) {
 			all = append(all, l.dial(fmt.Sprintf("10.0.0.%d", i)))
 		}
 		time.Sleep(time.Second)
-		if !all[0].asks() || !all[2].asks() { // 1, which never asked, is the idlest now
+		if !all[0].asks() || !all[2].asks() { // now connection 1, which never asked, is the idlest
 			t.Error("an open connection gets no answer")
 		}
 		for i := range 3 {
@@ -228,8 +228,8 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 	})
 }
 
-// One address leaves a quarter to others, even with a request on each of its connections. Among
-// idle connections, the address that has most makes room.
+// One address leaves a quarter to others, even if each of its connections has a request. Among idle
+// connections, those of the address with the most connections make room.
 func TestOneAddressLeavesRoom(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		quiet := l.dial("10.0.0.2")

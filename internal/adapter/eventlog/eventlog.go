@@ -31,8 +31,8 @@ type Log struct {
 	counts map[string]int // events by tenant
 }
 
-// Open opens the log at path, or creates it. It moves a damaged file aside and reports it: lost
-// events are no reason to refuse a start.
+// Open opens the log at path, or creates it. It moves a damaged file aside and reports it, because
+// lost events are no reason to refuse to start.
 func Open(cfg Config, path string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Log, error) {
 	l := &Log{now: now}
 	l.Configure(cfg)
@@ -87,8 +87,8 @@ func count(tx *bbolt.Tx) (counts map[string]int, err error) {
 	return counts, err
 }
 
-// Append keeps events, all or none, and removes those beyond the bounds. It
-// returns when they are on the disk.
+// Append stores events, all or none, and removes events beyond the bounds. It returns when the new
+// events are on the disk.
 func (l *Log) Append(ctx context.Context, events []event.Event) error {
 	if err := ctx.Err(); err != nil || len(events) == 0 {
 		return err
@@ -104,7 +104,7 @@ func (l *Log) Append(ctx context.Context, events []event.Event) error {
 			}
 			counts[events[i].Tenant]++
 		}
-		for tenant, n := range counts { // of all tenants: those without new events age, too
+		for tenant, n := range counts { // of all tenants, because events also expire without new ones
 			f, o, err := l.trim(tx.Bucket([]byte(tenant)), n)
 			if err != nil {
 				return err
@@ -135,8 +135,8 @@ func put(tx *bbolt.Tx, e *event.Event) error {
 	return b.Put(key(e.Time, id), encode(e))
 }
 
-// trim removes the events beyond the bounds from a bucket of n, and returns how many were
-// beyond the number and how many beyond the age.
+// trim removes the events beyond the bounds from a bucket of n events. It returns how many it
+// removed because of their number, and how many because of their age.
 func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 	var gone [][]byte
 	horizon := l.horizon()

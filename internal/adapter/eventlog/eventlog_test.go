@@ -36,7 +36,7 @@ func open(t *testing.T, cfg Config, path string, c *clock) *Log {
 	return l
 }
 
-// start opens a new log. Its clock is late enough, yet events at small times count as young.
+// start opens a new log. Its clock makes even events at small times count as young.
 func start(t *testing.T, cfg Config) (*Log, *clock) {
 	t.Helper()
 	c := &clock{ms: 1_000_000}
@@ -126,8 +126,8 @@ func TestEverythingIsKeptOverARestart(t *testing.T) {
 	}
 }
 
-// Bounds change while the log is open, as at a reload: the age applies at once, the number at
-// the next append.
+// Bounds change while the log is open, as at a reload: the maximum age applies at once, the maximum
+// number at the next append.
 func TestConfigure(t *testing.T) {
 	l, c := start(t, DefaultConfig())
 	c.ms = 7_200_000
@@ -274,7 +274,8 @@ func TestQueryModel(t *testing.T) {
 	}
 }
 
-// Any bytes may lie on a disk. Those that decode accepts read the same when written again.
+// Any bytes may lie on a disk. Events that decode accepts read the same after they are written
+// again.
 func FuzzDecode(f *testing.F) {
 	f.Add(key(5, 7), encode(&event.Event{Title: "t", Text: "text", Tags: []string{"a", ""}}))
 	f.Add([]byte("short"), []byte{version})
@@ -292,8 +293,8 @@ func FuzzDecode(f *testing.F) {
 }
 
 // Bound: 200 ms on one core of the CI machine for 100,000 events of 500 bytes, none of which
-// matches. That is the slowest query that the default bound allows, and the time that the log
-// adds to a start.
+// matches. That is the slowest query with the default settings. The log adds the same time to a
+// start.
 func BenchmarkQueryAll(b *testing.B) {
 	c := &clock{ms: 1_000_000}
 	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, prometheus.NewRegistry(),

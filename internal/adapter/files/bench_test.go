@@ -32,8 +32,8 @@ func cpu(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// measure reports the cost of a window of all shards. A journal on disk is cut from time to
-// time, or the benchmark would measure a full page cache.
+// measure reports the cost of a window of all shards. It cuts a journal on disk from time to time,
+// because a full page cache would distort the result.
 func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 	b.SetBytes(int64(shards * payloadBytes))
 	before := cpu(b)
@@ -56,7 +56,7 @@ func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 }
 
 // A machine that must survive a power loss pays this for each window: a sync of one file, or of
-// 1,024. No bound: the disk decides.
+// 1,024. There is no bound, because the disk decides.
 func BenchmarkSyncedWindow(b *testing.B) {
 	b.Run("one file", func(b *testing.B) {
 		l := open(b)

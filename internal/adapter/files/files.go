@@ -1,5 +1,5 @@
-// Package files is the directory on disk that the logs of core/segment write to, and the lock
-// that keeps a data directory to one process. The logs decide what lies in the files.
+// Package files implements the directory on disk for the logs of core/segment, and the lock that
+// keeps a data directory to one process. The logs decide what the files contain.
 package files
 
 import (
@@ -120,15 +120,15 @@ func (d Dir) file(name string) string { return filepath.Join(d.path, name) }
 // lockName is the file that a process keeps locked while it owns the directory.
 const lockName = "lock"
 
-// Lock keeps a data directory to this process until Unlock or the process' death, even by
-// SIGKILL: the kernel holds the lock, and the file may stay. Lock is a bare descriptor, because
-// the garbage collector closes an unreferenced os.File, and the lock would go with it.
+// Lock keeps a data directory to this process until Unlock or the end of the process, even by
+// SIGKILL: the kernel holds the lock, and the file may stay. Lock is a bare descriptor, because the
+// garbage collector closes an unreferenced os.File, which would release the lock.
 type Lock struct {
 	fd int
 }
 
-// LockDir makes the data directory if needed and locks it. If another process has it, the error
-// says which.
+// LockDir makes the data directory if needed and locks it. If another process holds the lock, the
+// error names that process.
 func LockDir(path string) (Lock, error) {
 	if _, err := Open(path); err != nil {
 		return Lock{}, err
@@ -181,13 +181,13 @@ func readHolder(fd int) string {
 	return fmt.Sprintf("process %d", pid)
 }
 
-// ErrNoHolder means that no process is seen to have the data directory.
+// ErrNoHolder means that Holder found no process that holds the data directory.
 var ErrNoHolder = errors.New("no process has it")
 
-// Holder returns the process that has a data directory. The lock file names it, but after a
-// crash the number may belong to another process: so Holder checks that the process has the
-// file open. Trying the lock would tell as well, but could turn away a process that wants it at
-// that moment. The result never stands for a later process of the same number.
+// Holder returns the process that holds a data directory. The lock file names it, but after a crash
+// the number may belong to another process, so Holder checks that the process has the file open.
+// Trying the lock instead could turn away a process that takes it at that moment. The result never
+// refers to a later process with the same number.
 func Holder(path string) (*os.Process, error) {
 	name := filepath.Join(path, lockName)
 	text, err := os.ReadFile(name)
@@ -196,7 +196,7 @@ func Holder(path string) (*os.Process, error) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 0 {
-		return nil, ErrNoHolder // it has just taken or released the directory
+		return nil, ErrNoHolder // a process has just taken or released the directory
 	}
 	process, err := os.FindProcess(pid)
 	if err != nil {

@@ -54,8 +54,7 @@ func appendForEver(dir string) error {
 	}
 }
 
-// A process that is killed at any moment loses nothing that it acknowledged, and its lock goes
-// with it.
+// A process that is killed at any moment loses nothing that it acknowledged, and releases its lock.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 5 {
@@ -149,8 +148,8 @@ func TestLockDir(t *testing.T) {
 	}
 }
 
-// The holder of a directory may be sent signals that end it. A number that a crash left behind
-// may belong to any process by now, such as this test.
+// The caller of Holder may send the process signals that end it. After a crash the number in the
+// lock file may belong to any process, such as this test.
 func TestHolder(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Holder(dir); !errors.Is(err, os.ErrNotExist) {
@@ -176,8 +175,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// Errors name the directory, the cause and the way out. Permissions would not stop root, who
-// may run these tests; a file in the way and /proc stop root, too.
+// Errors name the directory, the cause and the way out. The tests may run as root, whom permissions
+// do not stop, so they use a file in the way and /proc.
 func TestDirectoryCannotBeUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, fileMode); err != nil {
@@ -258,7 +257,7 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(err)
 	write(w, "kept cut")
 	must(d.Truncate("a", 5))
-	write(w, "on") // goes behind the cut, not behind the removed bytes
+	write(w, "on") // goes after the cut, not after the removed bytes
 	must(w.Sync())
 	must(w.Close())
 	if got := read("a"); got != "kept on" {

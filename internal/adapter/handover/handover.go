@@ -24,18 +24,18 @@ import (
 // Socket is an open socket.
 type Socket struct {
 	File    *os.File
-	Network string // udp, unixgram, unix (a stream that listens) or tcp (one that listens)
+	Network string // udp, unixgram, unix (a listening stream socket) or tcp (a listening socket)
 	Address string // the kernel's spelling: IP:PORT or path
 
-	// Name is given by the program that passed the socket: systemd uses FileDescriptorName=, we
-	// use the address as the configuration spells it, where port 0 may stand for any.
+	// Name is given by the program that passed the socket. systemd uses FileDescriptorName=. We use
+	// the address as the configuration spells it, so two addresses with port 0 have the same name.
 	Name string
 
-	// Shared means that systemd holds the socket as well, and passes it on whatever becomes of
-	// us.
+	// Shared means that systemd holds the socket as well, and passes it on even if this process
+	// crashes.
 	Shared bool
 
-	Cookie uint64 // the kernel's number of the socket, for its life
+	Cookie uint64 // the kernel's number of the socket, which never changes
 
 	only6 bool // bound to an IPv6 address and does not serve IPv4
 }
@@ -194,8 +194,8 @@ func (s *Sockets) Take(network, address string) (taken []Socket) {
 	return taken
 }
 
-// TakeOne is Take for a caller that reads only one. The others stay for callers that spell
-// their address in the same way (port 0), in the order in which they were passed.
+// TakeOne is Take for a caller that reads only one socket. The others stay for callers whose
+// address has the same spelling (port 0), in the order in which they were passed.
 func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
 	i := slices.IndexFunc(s.left, func(l Socket) bool { return l.is(network, address) })
 	if i < 0 {

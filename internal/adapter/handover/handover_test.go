@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// told is the program's report on a socket.
+// told is the receiving program's report on a socket.
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool
@@ -85,7 +85,7 @@ func noIPv6(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
 
-// Sockets as systemd passes them, to a program and from there to its next image.
+// Sockets pass from systemd to a program, and from there to its next image.
 func TestSocketsReachTheProgramAndItsNextImage(t *testing.T) {
 	dir := t.TempDir()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -188,12 +188,12 @@ func TestWhichSocketServesWhichAddress(t *testing.T) {
 	}
 }
 
-// A socket of a unit with BindIPv6Only=ipv6-only would leave IPv4 without a reader.
+// A socket of a unit with BindIPv6Only=ipv6-only does not serve an address that needs IPv4, too.
 func TestASocketForIPv6OnlyServesNoIPv4(t *testing.T) {
 	for _, only := range []int{0, 1} {
 		fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 		if noIPv6(err) {
-			return // systemd has none to pass either
+			return // then systemd cannot pass such a socket either
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestTakeLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// Two addresses with port 0 are spelled in the same way, and are two sockets.
+// Two addresses with port 0 have the same spelling, but are two sockets.
 func TestTakeOneLeavesTheOtherOfTheSameName(t *testing.T) {
 	s := &Sockets{left: []Socket{
 		{Network: "tcp", Address: "127.0.0.1:40001", Name: "127.0.0.1:0"},

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarm wakes a goroutine at a time to within 0.1 ms. Go's own timers are up to 1 ms late while
-// nothing else runs, because they wait in epoll_wait, which takes whole milliseconds. That is
-// as long as a receiver takes to answer.
+// alarm wakes a goroutine within 0.1 ms of a given time. Go's own timers may be 1 ms late on an
+// idle machine, because they wait in epoll_wait, which takes whole milliseconds. A receiver may
+// take no longer than that to answer.
 type alarm struct {
 	fd   int
 	file *os.File // of fd, which the network poller watches

@@ -20,7 +20,7 @@ const (
 	maxMessages = 64 // in one sendmmsg
 
 	// The kernel's bounds of a message that it cuts into packets: UDP_MAX_SEGMENTS, which newer
-	// kernels have doubled, and the longest datagram.
+	// kernels have doubled, and the length of the longest datagram.
 	maxSegments = 64
 	maxGSO      = load.MaxPacket
 
@@ -133,8 +133,8 @@ func sendmmsg(fd int, messages []message) (sent int, err error) {
 	return int(n), nil
 }
 
-// awaitRoom waits until the socket takes more, or for a moment: poll does not see when the
-// kernel is out of memory.
+// awaitRoom waits until the socket takes more. If the kernel is out of memory, which poll does not
+// see, it waits a moment instead.
 func awaitRoom(fd int, refused error) error {
 	if errors.Is(refused, unix.ENOBUFS) {
 		nap(shortNap)

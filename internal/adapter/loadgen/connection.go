@@ -20,9 +20,9 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
-// connection is a connection to a receiver of remote write, opened on demand. It writes
-// HTTP/1.1 itself: net/http's client takes two goroutines and 30 us for a request, which a
-// receiver on the same machine would lack.
+// connection is a connection to a receiver of remote write, opened on demand. It writes HTTP/1.1
+// itself: net/http's client takes two goroutines and 30 us for a request, at the expense of a
+// receiver on the same machine.
 type connection struct {
 	*Writer
 	net.Conn
@@ -32,7 +32,7 @@ type connection struct {
 
 const (
 	attemptLimit = 30 * time.Second // waiting for one answer, like Prometheus' remote_timeout
-	patience     = time.Minute      // retrying until an answer is not a 5xx
+	patience     = time.Minute      // of retries while answers are a 5xx
 	firstBackoff = 30 * time.Millisecond
 	lastBackoff  = 5 * time.Second
 	maxAnswer    = 64 << 10 // bytes read of an answer's text
@@ -43,7 +43,7 @@ type answer struct {
 	written int    // samples
 	retries int    // before the final answer
 	said    string // status and text
-	goneOn  bool   // it was answered with 503 and not sent again
+	goneOn  bool   // answered with 503 and not sent again (WriterConfig.GoOn)
 }
 
 // write sends request k of a round until its answer is final.
@@ -100,7 +100,7 @@ func (r response) written(samples, version int) (int, error) {
 		return n, nil
 	case !ok:
 		return 0, errors.New("answered " + r.said)
-	case version == 2: // which requires the headers
+	case version == 2: // version 2 requires the headers
 		return 0,
 			fmt.Errorf("answered %s without saying how many samples are written: it does not understand version 2", r.said)
 	}
@@ -153,7 +153,7 @@ func (c *connection) post(ctx context.Context, k int, body []byte) (r response, 
 	return r, answer.Body.Close()
 }
 
-// retryAfter parses the header Retry-After. It returns 0 unless that is a number of seconds.
+// retryAfter parses the header Retry-After. It returns 0 if the value is not a number of seconds.
 func retryAfter(text string) time.Duration {
 	seconds, err := strconv.Atoi(text)
 	if err != nil || seconds < 0 {

@@ -32,8 +32,8 @@ func bucketOf(v uint64) int {
 	return shift<<stepBits + int(v>>shift)
 }
 
-// Quantile returns a duration that a fraction q of all, from 0 to 1, did not exceed; 0 if there
-// are none.
+// Quantile returns a duration that a fraction q (0 to 1) of all durations did not exceed, or 0 if
+// there are no durations.
 func (l *Latencies) Quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(l.total)))
 	var seen uint64

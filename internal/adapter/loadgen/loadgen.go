@@ -1,9 +1,9 @@
 //go:build linux
 
 // Package loadgen sends loads, at a rate or as fast as possible. A Client sends a load of
-// internal/core/load to a DogStatsD socket, and counts exactly what the kernel took. A Writer
-// sends a load of internal/core/remoteload by remote write, and counts what was acknowledged.
-// It does not look at what the receiver made of it.
+// internal/core/load to a DogStatsD socket, and counts exactly what the kernel took. A Writer sends
+// a load of internal/core/remoteload by remote write, and counts what was acknowledged. The package
+// does not check what the receiver stored.
 package loadgen
 
 import (
@@ -27,11 +27,11 @@ type Config struct {
 	Address string // HOST:PORT, or a path
 
 	// GSO hands the kernel up to 64 packets as one message, which the kernel cuts (UDP_SEGMENT).
-	// This reaches more packets than system calls can.
+	// This sends more packets per second than one system call for each.
 	GSO bool
 
-	// Sources is the number of sockets to send from, 1 if 0. The kernel spreads packets over
-	// sockets that share a port by SO_REUSEPORT by the sender's address.
+	// Sources is the number of sockets to send from, 1 if 0. If receivers share a port by
+	// SO_REUSEPORT, the kernel chooses one by the sender's address.
 	Sources int
 
 	// DropRefused drops packets when a Unix socket's queue is full, as most clients do, instead
@@ -44,9 +44,9 @@ type Pace struct {
 	Rate     float64       // metrics a second; 0 for as fast as possible
 	Duration time.Duration // 0 for until the context ends
 
-	// Even sends each packet at its own time, which keeps a core busy. Otherwise
-	// packets go in bursts, about one a millisecond: a receiver that blocks for each packet then
-	// wakes up less often and takes half the CPU.
+	// Even sends each packet at its own time, which keeps a core busy. Otherwise packets go in
+	// bursts, about one a millisecond. With bursts, a receiver that blocks for each packet wakes up
+	// less often and takes half the CPU.
 	Even bool
 }
 
@@ -235,10 +235,10 @@ type pacer struct {
 
 const (
 	shortNap = time.Millisecond
-	longNap  = 20 * time.Millisecond // a run ends this soon after its context
+	longNap  = 20 * time.Millisecond // a run ends at most this long after its context
 
-	// A delayed sender makes up for this much, and no more: a larger burst would find no room in
-	// a receive buffer, and the loss would be the sender's fault.
+	// A delayed sender makes up for at most this much. A larger burst would overflow a receive
+	// buffer, and the sender would be to blame for the loss.
 	catchUpTime    = 5 * time.Millisecond
 	catchUpPackets = 128 // about what the smallest default receive buffer of a kernel holds
 )
@@ -256,7 +256,7 @@ func (p *pacer) due(now time.Time) (n int, early time.Duration) {
 	return 0, min(max(time.Duration((1-owed)/p.rate*1e9), shortNap), longNap)
 }
 
-// nap sleeps in the kernel: the runtime's timers would add the time of a wake-up.
+// nap sleeps in the kernel, because the runtime's timers would add the time of a wake-up.
 func nap(d time.Duration) {
 	left := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&left, nil) // a signal may end it early; the pacer handles that

@@ -109,8 +109,8 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 	}
 }
 
-// The receiver gets exactly what the sender counts, byte by byte, also where the ring ends with
-// a short packet, and where the digits of new contexts are written.
+// The receiver gets exactly what the sender counts, byte by byte. This includes the short packet at
+// the end of the ring, and packets with the digits of new contexts.
 func TestEverythingSentComes(t *testing.T) {
 	few := func(c *load.Config) { c.Contexts, c.NewShare, c.MetricsPerPacket = 999, 0.01, 13 }
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestEverythingSentComes(t *testing.T) {
 			conn := listen(t, c.network)
 			s, packets := open(t, conn, c.Config), receive(conn)
 			l, again := newLoad(t, few), newLoad(t, few)
-			for range 30 { // around the ring
+			for range 30 { // several times around the ring
 				if err := s.begin(l); err != nil {
 					t.Fatal(err)
 				}

@@ -22,7 +22,7 @@ import (
 type WriterConfig struct {
 	URL         string // http://HOST:PORT/api/v1/write
 	Header      http.Header
-	TLS         *tls.Config // of an https URL; nil for the defaults
+	TLS         *tls.Config // for an https URL; nil for the defaults
 	Connections int         // concurrent requests, 1 if 0
 	Tenants     []string    // X-Scope-OrgID of the requests of a round, in rotation; empty for none
 
@@ -47,15 +47,15 @@ type WriterResult struct {
 	Retries uint64 // answers that asked for a retry, and broken connections
 	GoneOn  uint64 // requests answered with 503 and not sent again
 
-	Latency Latencies // from the beginning of a request to its answer, retries included
-	FromDue Latencies // with a Rate: from when it was due, so the wait behind a slow request counts
+	Latency Latencies // from the first attempt of a request to its final answer
+	FromDue Latencies // with a Rate: since the request was due, so with the wait behind a slow request
 	Elapsed time.Duration
 	CPU     time.Duration // of this process during the run
 }
 
-// Writer sends the requests of a load over some connections, as a sender of remote write does.
-// It retries a request that is answered with 5xx, no earlier than the answer says. It sends a
-// series' next request only after the one before was answered. One goroutine may call Run; any
+// Writer sends the requests of a load over some connections, as a sender of remote write does. It
+// retries a request that is answered with 5xx, no earlier than the answer says. It sends a request
+// of a series only after the series' previous request was answered. One goroutine may call Run; any
 // may call Progress.
 type Writer struct {
 	config WriterConfig
@@ -97,8 +97,7 @@ func (w *Writer) Progress() remoteload.Totals {
 }
 
 // Run continues the load until the pace's rounds or duration are over, and returns when all
-// requests are answered. It fails if the receiver rejects a request as such, or answers none
-// for a minute.
+// requests are answered. It fails if the receiver rejects a request, or answers none for a minute.
 func (w *Writer) Run(ctx context.Context, pace WriterPace) (WriterResult, error) {
 	before, err := processTime()
 	if err != nil {
@@ -123,12 +122,12 @@ func processTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }
 
-// writerRun is one Run.
+// writerRun is the state of one call of Run.
 type writerRun struct {
 	*Writer
 	pace  WriterPace
 	begun time.Time
-	first int // turn
+	first int // turn at which this run began
 }
 
 // connection sends one request after another.
@@ -140,7 +139,7 @@ func (r *writerRun) connection(ctx context.Context) error {
 	defer alarm.close()
 	c := connection{Writer: r.Writer}
 	defer c.close()
-	// When ctx ends, connections that wait for another's request stop waiting.
+	// When ctx ends, connections stop waiting for requests of other connections.
 	defer context.AfterFunc(ctx, r.fail)()
 	for {
 		k, due, ok := r.turn()
@@ -161,8 +160,8 @@ func (r *writerRun) connection(ctx context.Context) error {
 	}
 }
 
-// turn returns the next request and when to send it. Requests take turns in order: the same
-// request of two rounds is never under way at once.
+// turn returns the next request and when to send it. Requests take turns in order, so a request is
+// never under way for two rounds at once.
 func (r *writerRun) turn() (k int, due time.Time, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,7 +24,7 @@ const writtenHeader = "X-Prometheus-Remote-Write-Samples-Written"
 // store is a receiver that keeps the times of each series' samples.
 type store struct {
 	*httptest.Server
-	// answer, if set, may answer a request without storing it, and reports whether it did.
+	// answer, if set, may answer a request in place of the store, and reports whether it did.
 	answer func(n int, body []byte, w http.ResponseWriter) (answered bool)
 
 	mu    sync.Mutex
@@ -136,8 +136,8 @@ func (s *store) checkStored(t *testing.T, l *remoteload.Load, rounds int) {
 	}
 }
 
-// The receiver gets what the writer counts, each sample once and each series in order, over any
-// number of connections, and in several runs.
+// The receiver gets what the writer counts: each sample once, and each series in order. This holds
+// for any number of connections, and over several runs.
 func TestEverythingWrittenComes(t *testing.T) {
 	for name, c := range map[string]struct{ version, connections int }{
 		"version 1":                          {1, 1},
@@ -291,8 +291,8 @@ func TestWriterKeepsItsPace(t *testing.T) {
 	}
 }
 
-// Requests that were due while the receiver was slow have waited, even if each was answered at
-// once when it came. Requests due in the warm-up do not count.
+// The latency from the due time includes the wait while the receiver was slow, even if the request
+// itself was answered at once. Requests due in the warm-up do not count.
 func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 	for warmUp, want := range map[time.Duration]struct{ counted, slow uint64 }{
 		0:                      {counted: 30, slow: 1},
@@ -304,7 +304,7 @@ func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 			}
 			return false
 		})
-		// One request each 10 ms.
+		// One request every 10 ms.
 		r, err := writer(t, s.URL, 1, writeLoad(t, func(l *remoteload.Config) { l.Series = 100 })).
 			Run(t.Context(), WriterPace{Rate: 10_000, Rounds: 30, WarmUp: warmUp})
 		if err != nil {
@@ -321,7 +321,7 @@ func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 		if r.Latency.total != want.counted || r.FromDue.total != want.counted || r.Written != 3000 {
 			t.Errorf("of %d samples, after %v, %d and %d latencies", r.Written, warmUp, r.Latency.total, r.FromDue.total)
 		}
-		// The second was due after 10 ms, the third after 20.
+		// The second request was due after 10 ms, the third after 20 ms.
 		if n, due := slow(&r.Latency), slow(&r.FromDue); n < want.slow || due < 2*want.slow {
 			t.Errorf("after %v %d were slow, and %d from when they were due", warmUp, n, due)
 		}

@@ -22,8 +22,8 @@ type Target struct {
 	frame []byte // of a stream, reused; nil for datagrams
 }
 
-// ParseTarget reads udp://HOST:PORT, unixgram:PATH or unix:PATH. A path may follow
-// two slashes.
+// ParseTarget reads udp://HOST:PORT, unixgram:PATH or unix:PATH. PATH may begin with two extra
+// slashes.
 func ParseTarget(name string) (network, address string, err error) {
 	network, address, _ = strings.Cut(name, ":")
 	address = strings.TrimPrefix(address, "//")
@@ -69,14 +69,14 @@ func (t *Target) Send(data []byte) error {
 	return nil
 }
 
-// Broken reports whether no more datagrams can be sent after err. Over UDP the next one may
-// still go, as it may after one that was too long.
+// Broken reports whether no more datagrams can be sent after err. The next one may still succeed
+// over UDP, or if only the last was too long.
 func (t *Target) Broken(err error) bool {
 	return t.RemoteAddr().Network() != "udp" && !errors.Is(err, syscall.EMSGSIZE) && !errors.Is(err, syscall.ENOBUFS)
 }
 
-// Refused reports whether err says, over UDP, that no server listens. The kernel learns this
-// after it sent a datagram, and reports it at the next one, which it does not send.
+// Refused reports whether err means that no server listens on the UDP port. The kernel learns this
+// after it sent a datagram. It reports it when the next one is sent, and drops that one.
 func (t *Target) Refused(err error) bool {
 	return t.RemoteAddr().Network() == "udp" && errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Garbage is how much garbage may pile up before it is collected.
+// Garbage is how much garbage may pile up before a collection.
 type Garbage struct {
 	Percent int    // of the live memory; 1 or more
-	Most    uint64 // bytes, whatever the live memory; exact only to a whole percent
+	Most    uint64 // bytes, however large the live memory; exact only to a whole percent
 }
 
 // lookTime is how often Limit looks at the live memory.
 const lookTime = 2 * time.Second
 
-// Limit keeps to g until ctx is done. The runtime's own setting is a percentage alone: in a
-// large heap with few pointers, which is cheap to collect, it lets far too much garbage pile
+// Limit enforces g until ctx is done. The runtime's own setting is only a percentage. In a large
+// heap with few pointers, which is cheap to collect, a percentage lets far too much garbage pile
 // up.
 func (g Garbage) Limit(ctx context.Context) {
 	tick := time.NewTicker(lookTime)

@@ -61,8 +61,8 @@ func physicalMemory(root fs.FS) (int64, error) {
 	return kibibytes << 10, nil
 }
 
-// cgroupLimit returns the least limit of the process' cgroups and of those above them, 0 for
-// none. Version 1 writes "none" as a number near the largest, which exceeds any machine.
+// cgroupLimit returns the lowest limit of the process' cgroups and their parents, 0 for none.
+// Version 1 writes "none" as a number near the largest, which exceeds the memory of any machine.
 func cgroupLimit(root fs.FS) (least int64, err error) {
 	groups, err := cgroup.Of(root, "memory")
 	for _, g := range groups {
@@ -77,9 +77,9 @@ func cgroupLimit(root fs.FS) (least int64, err error) {
 	return least, err
 }
 
-// Keep makes the runtime collect garbage more often as the process nears its limit, so that
-// garbage alone does not end it. It starts at nine tenths, because threads, files and the
-// kernel take some as well. GOMEMLIMIT overrides it.
+// Keep makes the runtime collect garbage more often as the process nears its limit, so that garbage
+// alone does not get the process killed. It begins at nine tenths of the limit, because threads,
+// files and the kernel take some memory as well. GOMEMLIMIT overrides it.
 func (l Limit) Keep() {
 	if _, said := os.LookupEnv("GOMEMLIMIT"); !said {
 		debug.SetMemoryLimit(l.Bytes / 10 * 9)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package memory gives memory of this process back to the kernel.
+// Package memory returns memory of this process to the kernel.
 package memory
 
 import (
@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreeStart gives back memory that only a start needs: garbage, and pages of the program's file
-// that were read to initialise its packages. Most processes never use hundreds of those
-// packages, and their pages keep 30 MB resident. Pages that are used again come back one by one
-// from the kernel's cache. FreeStart collects garbage once, and may be called at any time.
+// FreeStart returns memory that is needed only during a start: garbage, and pages of the program's
+// file that were read to initialise its packages. Most processes never use hundreds of those
+// packages, whose pages keep 30 MB resident. Pages that are used again come back one by one from
+// the kernel's cache. FreeStart collects garbage once, and may be called at any time.
 func FreeStart() error {
 	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")
@@ -35,7 +35,7 @@ func FreeStart() error {
 		return fmt.Errorf("read the map of this process' memory: %w", err)
 	}
 	for _, p := range parts {
-		// A page of 4 KiB that is used again must not bring back its neighbours of 2 MiB.
+		// When a 4 KiB page is used again, the kernel must not bring back the 2 MiB around it.
 		err = errors.Join(err, p.advise(unix.MADV_NOHUGEPAGE), p.advise(unix.MADV_DONTNEED))
 	}
 	return err
@@ -44,11 +44,11 @@ func FreeStart() error {
 // part is a range of this process' addresses.
 type part struct{ from, to uintptr }
 
-// unchanged returns the parts that are mapped from file, are not writable, and have no private
-// page of this process: forgetting their pages loses nothing. A part that is not writable now
-// may have been before: the loader of a position-independent program writes addresses, and a
-// debugger breakpoints. Dirty pages do not show that: after a file is made, all its pages are
-// dirty until the kernel writes them to the disk.
+// unchanged returns the parts that are mapped from file, are not writable, and have no private page
+// of this process: the kernel can read their pages again from the file. A part that is not writable
+// now may have been written before: the loader of a position-independent program writes addresses,
+// and a debugger breakpoints. Dirty pages are no sign of that: after a file is made, all its pages
+// are dirty until the kernel writes them to the disk.
 func unchanged(smaps io.Reader, file string) (parts []part, err error) {
 	lines := bufio.NewScanner(smaps)
 	for candidate := false; lines.Scan(); {

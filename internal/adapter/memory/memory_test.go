@@ -26,8 +26,8 @@ func TestFreeStart(t *testing.T) {
 	}
 }
 
-// The loader of a position-independent program writes addresses into parts of it that
-// cannot be written to afterwards.
+// The loader of a position-independent program writes addresses into parts of it that are read-only
+// afterwards.
 func TestFreeStartOfAPositionIndependentProgram(t *testing.T) {
 	if os.Getenv("MEMORY_TEST_POSITION_INDEPENDENT") != "" {
 		return // already checked by TestFreeStart
@@ -58,7 +58,7 @@ func residentFile(t *testing.T) int {
 	return kB
 }
 
-// Pages that were written to, or belong to others, must never be forgotten.
+// Pages that were written to, or belong to other files, must never be dropped.
 func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 	const program = "/opt/my bin/freshet"
 	const text = "00400000-016c1000 r-xp 00000000 fe:00 9978007                            " + program
@@ -89,7 +89,7 @@ func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 				}
 				lines = append(lines, line)
 			}
-			// The lines after a mapping belong to it alone.
+			// The lines after a mapping describe that mapping only.
 			last := part{0x5000000, 0x5001000}
 			lines = append(lines, "05000000-05001000 r--p 00000000 fe:00 9978007    "+program)
 			lines = append(lines, clean...)

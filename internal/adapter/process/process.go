@@ -1,4 +1,4 @@
-// Package process reads what Linux tells about other processes on this machine.
+// Package process reads what Linux reports about other processes on this machine.
 package process
 
 import (

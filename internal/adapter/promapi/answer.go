@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// noOrigin lets no foreign page read, as far as Prometheus' handlers decide. A handler in front
-// of this API decides it for all HTTP.
+// noOrigin makes Prometheus' handlers allow no other origin. A handler in front of this API decides
+// about origins for all HTTP requests.
 var noOrigin = regexp.MustCompile("^$")
 
 // parameterError says what is wrong with a parameter of a request.
@@ -46,8 +46,8 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body *v1.Respon
 	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// A client must read its answer, which stays in memory until then. It gets this long for the
-// beginning, and then must read this many bytes a second on average: 2 Mbit/s, a tenth of a
+// A client must read its answer, which stays in memory until then. Before the first byte the client
+// has this much time. Then it must read this many bytes a second on average: 2 Mbit/s, a tenth of a
 // slow line.
 const (
 	answerGrace = 30 * time.Second
@@ -73,8 +73,8 @@ func (w *answer) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// begin is called before anything is sent. Writing may wait for the client, and no request may
-// wait for its client with a slot that others could use.
+// begin is called before anything is sent. It gives the slot back: writing may wait for the client,
+// and a slot must not wait with it.
 func (w *answer) begin() {
 	if !w.sent {
 		w.sent, w.begun = true, time.Now()
@@ -102,7 +102,7 @@ func (w *answer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// extend gives the client time for what it has read so far, and for one piece more.
+// extend sets the deadline: time for the part that the client has read, and for one piece more.
 func (w *answer) extend() {
 	end := w.begun.Add(answerGrace + time.Duration(w.written)*time.Second/answerRate)
 	// Fails without a connection, as in tests of handlers. net/http resets the deadline after
@@ -110,7 +110,7 @@ func (w *answer) extend() {
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end)
 }
 
-// Flush serves the streams of remote read.
+// Flush is for the streams of remote read.
 func (w *answer) Flush() {
 	w.begin()
 	w.extend()
@@ -118,7 +118,7 @@ func (w *answer) Flush() {
 	w.cut = w.cut || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap is for http.ResponseController.
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // answerKey is the context key of a request's answer.
@@ -141,7 +141,7 @@ type encoder struct{ v1.JSONCodec }
 func (encoder) Encode(r *v1.Response) ([]byte, error) {
 	size := int64(fixedJSON)
 	if data, ok := r.Data.(*v1.QueryData); ok {
-		size = answerBytes(data.Result) / 3 // the part of a number of usual length
+		size = answerBytes(data.Result) / 3 // a third of it is a number of usual length
 	}
 	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, int(size))
 	stream.WriteVal(r)

@@ -23,12 +23,12 @@ type Config struct {
 	Experimental     bool          `yaml:"experimental" help:"allow experimental functions and aggregations of PromQL"`
 }
 
-// DefaultConfig has Prometheus' limits where Prometheus has any, except where the machine
-// decides: memory and concurrency. A sample in memory takes 16 bytes, so on all but large
-// machines memory is the tighter bound of samples: see lanes. A million subquery steps are
-// 16 MB before a query sees a sample, and two years of minutes. A billion window samples are a
-// panel of 2900 points, each over 40 days of 10 s tiles. Ten people who open their dashboards
-// at once have 200 panels.
+// DefaultConfig uses Prometheus' limits where Prometheus has any, except for memory and
+// concurrency, which depend on the machine. A sample in memory takes 16 bytes, so on all but large
+// machines memory bounds samples more tightly than the limit of samples: see lanes. A million
+// subquery steps take 16 MB before a query reads a sample, and cover two years of minutes. A
+// billion window samples are a panel of 2900 points, each over 40 days of 10 s tiles. Ten people
+// who open their dashboards at once have 200 panels.
 func DefaultConfig() Config {
 	return Config{
 		Timeout:          2 * time.Minute,
@@ -42,7 +42,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns all that is wrong with the section.
+// Validate returns all problems of the section.
 func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
 	positive := func(key string, ok bool, least string) {
@@ -81,8 +81,8 @@ func (c Config) Validate() []conf.Problem {
 // leastMemory is the least MaxMemory: a short query then has 300 kB.
 const leastMemory = 16 << 20
 
-// maxDepth bounds MaxQueryDepth. The work grows with its square: parsing and running a chain of
-// 2000 operators takes an eighth of a second, one of 100,000 takes minutes.
+// maxDepth bounds MaxQueryDepth. The work grows with the square of the depth: parsing and running a
+// chain of 2000 operators takes an eighth of a second, a chain of 100,000 takes minutes.
 const maxDepth = 2000
 
 func (c Config) limits() promqlguard.Limits {

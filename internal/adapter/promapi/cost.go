@@ -31,8 +31,8 @@ type costing struct {
 	cost    querycost.Cost
 }
 
-// costing begins to add up costs, if the context is a request's. From here on profiles show for
-// which query the goroutine works, until serve removes the labels.
+// costing begins to add up costs if the context belongs to a request. From now on, profiles show
+// which query the goroutine works for, until serve removes the labels.
 func (e *Engine) costing(ctx context.Context, q querycost.Query) *costing {
 	a := answerOf(ctx)
 	if a == nil {
@@ -46,7 +46,7 @@ func (e *Engine) costing(ctx context.Context, q querycost.Query) *costing {
 	return c
 }
 
-// add adds the cost of a turn that is over.
+// add adds the cost of a finished turn.
 func (c *costing) add(t *turn) {
 	if c != nil {
 		c.cost.Running += t.ran
@@ -55,7 +55,7 @@ func (c *costing) add(t *turn) {
 	}
 }
 
-// gaveUp adds the time of waiting in vain for a turn.
+// gaveUp adds the time spent waiting for a turn that never came.
 func (c *costing) gaveUp(waited time.Duration) {
 	if c != nil {
 		c.cost.Waited += waited
@@ -93,8 +93,8 @@ func costOf(q promql.Query) querycost.Query {
 	return of
 }
 
-// lookupText describes a request for series, labels, exemplars or remote read in place of a
-// query's text.
+// lookupText describes a request for series, labels, exemplars or remote read, where a query would
+// have its text.
 func lookupText(r *http.Request) string {
 	text := strings.TrimPrefix(r.URL.Path, prefix+"/")
 	for i, m := range r.Form["match[]"] {
@@ -106,7 +106,7 @@ func lookupText(r *http.Request) string {
 	return text
 }
 
-// askerOf returns who sent the request, with Grafana's headers about the panel.
+// askerOf returns the sender of the request, with Grafana's headers about the panel.
 func askerOf(r *http.Request) querycost.Asker {
 	return querycost.AskerOf(sender.Of(r.RemoteAddr, r.UserAgent()), r.Header.Get("X-Dashboard-Uid"),
 		r.Header.Get("X-Panel-Id"))

@@ -36,15 +36,15 @@ func row(t *testing.T, s *server, tenant string) querycost.Row {
 	return rows[i]
 }
 
-// The cost of each tenant's queries is known, with their senders: the time with a slot and,
-// separately, the time of waiting for one, over all turns of a query. So are the queries that wait
-// now, and look-ups.
+// Costs has each tenant's queries, with their senders: the time with a slot and, separately, the
+// time of waiting for one, over all turns of a query. It includes look-ups and the queries that
+// wait now.
 func TestCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
 			cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour
 		})
-		for i, r := range []*http.Request{ranged(1000), ranged(2000)} { // a minute each, one at a time
+		for i, r := range []*http.Request{ranged(1000), ranged(2000)} { // a minute each, one after the other
 			go func() {
 				if w := s.as("a", fromGrafana(r, fmt.Sprint(i))); w.Code != http.StatusOK {
 					t.Errorf("%d %s", w.Code, w.Body)
@@ -77,7 +77,7 @@ func TestCosts(t *testing.T) {
 	})
 }
 
-// A query that got no turn cost its wait.
+// The cost of a query that got no turn is its wait.
 func TestCostOfAQueryWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
@@ -94,8 +94,8 @@ func TestCostOfAQueryWithoutATurn(t *testing.T) {
 	})
 }
 
-// A profile shows for which query a goroutine works: while it does, and not after the
-// connection's next request begins.
+// A profile shows which query a goroutine works for. The label is gone before the connection's next
+// request begins.
 func TestQueriesAreLabelledInProfiles(t *testing.T) {
 	var seen []string
 	s := newServer(selects(func(context.Context) storage.SeriesSet {

@@ -27,24 +27,24 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// Engine is Prometheus' query engine behind guards: it refuses queries that could take the
-// process down, tenants take turns, the memory of all queries together is bounded, and a panic
-// costs one query. The API and the rules share one Engine, and its limits.
+// Engine is Prometheus' query engine behind guards. It refuses queries that could take the process
+// down, makes tenants take turns, and bounds the memory of all queries together. A panic fails only
+// one query. The API and the rules share one Engine and its limits.
 type Engine struct {
 	lanes    *lanes
 	parser   promqlguard.Parser
 	limits   promqlguard.Limits
 	timeout  time.Duration
 	lookback time.Duration
-	waiting  int // most queries of a tenant that wait in a lane
+	waiting  int // how many queries of a tenant may wait in a lane
 	heap     *heapGuard
 	costs    *querycost.Table
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
 }
 
-// NewEngine returns an engine with the limits of cfg. memory is what queries may take if cfg
-// does not say it.
+// NewEngine returns an engine with the limits of cfg. memory is how much queries may take if cfg
+// does not say.
 //
 // Anchored and smoothed selectors are on, because increase(x[5m] anchored) tells exactly how
 // many events were sent. Experimental functions are off unless cfg turns them on: Prometheus
@@ -155,7 +155,7 @@ func (e *Engine) newQuery(l *lane, prepare func(*promql.Engine) (promql.Query, e
 type query struct {
 	promql.Query
 	engine  *Engine
-	lane    *lane // where it begins
+	lane    *lane // where the query begins
 	prepare func(*promql.Engine) (promql.Query, error)
 	turn    *turn // nil before and after Exec
 	costing *costing
@@ -301,12 +301,12 @@ func dropSuffixHints(notes annotations.Annotations) {
 	maps.DeleteFunc(notes, func(_ string, note error) bool { return errors.Is(note, annotations.PossibleNonCounterInfo) })
 }
 
-// ErrSparse is a note of a Queryable that a range holds fewer samples than a function needs.
-// Answers have it as an info.
+// ErrSparse is a note of a Queryable: a range holds fewer samples than a function needs. Answers
+// carry it as an info.
 var ErrSparse = fmt.Errorf("%w: too few tiles in a range", annotations.PromQLInfo)
 
-// dropSparse removes ErrSparse from the answer if all ranges of the query are anchored or
-// smoothed: those look beyond their ranges.
+// dropSparse removes ErrSparse from the answer if all ranges of the query are anchored or smoothed,
+// because those look beyond their ranges.
 func (q *query) dropSparse(notes annotations.Annotations) {
 	s, ok := q.Statement().(*parser.EvalStmt)
 	if !ok || len(notes) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/prometheus/util/notifications"
 )
 
-// newFeatures returns what this server can do, in Prometheus' terms, for clients that ask
-// before they use it.
+// newFeatures lists the features of this server under Prometheus' names, for clients that ask
+// before they use a feature.
 func newFeatures(p parser.Parser) features.Collector {
 	r := features.NewRegistry()
 	p.RegisterFeatures(r)

@@ -31,8 +31,8 @@ const maxFederated = 1_000_000
 var errTooManyFederated = fmt.Errorf("match[] finds more than %d series; ask for fewer, or use remote read",
 	maxFederated)
 
-// federate answers with the newest sample of each series that match[] finds, no older than the
-// look-back, in a format for scraping. The answer equals that of Prometheus' web/federate.go,
+// federate answers with the newest sample of each series that matches match[], no older than the
+// look-back, in a format for scraping. The answer equals the one of Prometheus' web/federate.go,
 // except that there are no external labels here.
 func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	matchers, err := a.Engine.parser.ParseMetricSelectors(r.Form["match[]"])
@@ -62,7 +62,7 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	encoder := expfmt.NewEncoder(w, format)
 	for _, family := range federated(newest, format.FormatType() != expfmt.TypeTextPlain) {
 		if err := encoder.Encode(family); err != nil {
-			panic(http.ErrAbortHandler) // a part must not pass for all
+			panic(http.ErrAbortHandler) // the scraper must not take a part for the whole
 		}
 	}
 }
@@ -132,9 +132,9 @@ func newestOf(it *storage.BufferedSeriesIterator, to int64) (s promql.Sample, ok
 	return s, true
 }
 
-// federated groups samples by name and type. The type is untyped for all floats, as in
-// Prometheus. The text format has no native histograms: without native, those with exponential
-// buckets are left out.
+// federated groups samples by name and type. As in Prometheus, the type of all floats is untyped.
+// The text format has no native histograms, so without native, those with exponential buckets are
+// left out.
 func federated(all promql.Vector, native bool) (out []*dto.MetricFamily) {
 	var last *dto.MetricFamily
 	for _, s := range all {
@@ -157,8 +157,8 @@ func federated(all promql.Vector, native bool) (out []*dto.MetricFamily) {
 	return out
 }
 
-// metric converts one sample. A series without an instance gets an empty one, so that a scrape
-// with honor_labels does not give it this server's.
+// metric converts one sample. A series without an instance gets an empty one, because a scrape with
+// honor_labels would otherwise set it to this server's address.
 func metric(s *promql.Sample) *dto.Metric {
 	m := &dto.Metric{TimestampMs: proto.Int64(s.T)}
 	s.Metric.Range(func(l labels.Label) {
@@ -196,8 +196,8 @@ func spans(all []histogram.Span) (out []*dto.BucketSpan) {
 	return out
 }
 
-// classic converts custom buckets to a classic histogram. The encoder adds the bucket up to
-// +Inf where a format wants it.
+// classic converts custom buckets to a classic histogram. The encoder adds the +Inf bucket where a
+// format wants it.
 func classic(h *histogram.FloatHistogram) *dto.Histogram {
 	out := &dto.Histogram{SampleCountFloat: proto.Float64(h.Count), SampleSum: proto.Float64(h.Sum)}
 	buckets := h.PositiveBucketIterator()

@@ -92,7 +92,7 @@ classic_count{instance="i"} 6 1700000300000
 	}
 }
 
-// lacking is a storage with a part that cannot be read.
+// lacking is a storage of which one part cannot be read.
 type lacking struct {
 	storage.SampleAndChunkQueryable
 }
@@ -127,7 +127,7 @@ func TestFederateWarns(t *testing.T) {
 	}
 }
 
-// A Prometheus that scrapes native histograms, and so asks for protobuf, gets them.
+// A Prometheus that scrapes native histograms asks for protobuf, and gets them.
 func TestFederateNativeHistograms(t *testing.T) {
 	s := newServer(database(t))
 	w := s.federate("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"+

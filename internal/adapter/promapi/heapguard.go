@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// heapGuard watches the heap of the process while queries run. When it is nearly full, it ends
-// the query that may take most of it. The shares of lanes count only what queries read, but the
-// engine allocates more: for each series that a part of a query returns, a list with room for
-// all steps.
+// heapGuard watches the heap of the process while queries run. When it is nearly full, the guard
+// ends the query that may take most of it. The shares of lanes count only what queries read, but
+// the engine allocates more: for each series that a part of a query returns, it makes a list with
+// room for all steps.
 type heapGuard struct {
 	limit   uint64 // bytes that the process may have; 0 for no guard
 	bound   uint64 // bytes of the heap in use
@@ -27,8 +27,8 @@ type heapGuard struct {
 
 	mu      sync.Mutex
 	running map[*watched]struct{}
-	looks   bool      // whether a goroutine looks
-	stale   uint64    // the collection after which heap.live has nothing of ended queries
+	looks   bool      // whether a goroutine runs that looks at the heap
+	stale   uint64    // number of the collection after which heap.live has nothing of ended queries
 	until   time.Time // no other query is ended before this time, unless ending has returned
 	ending  *watched  // the last ended query; nil once it has returned
 }
@@ -41,19 +41,19 @@ type heap struct {
 }
 
 const (
-	// heapLook is the time between two looks. A query allocates at most some 100 MB in it; a
+	// heapLook is the time between two looks. In that time a query allocates at most some 100 MB. A
 	// look takes microseconds.
 	heapLook = 50 * time.Millisecond
-	// heapPause is how long an ended query has to return before the next one is ended: the
+	// heapPause is how long an ended query has to return before the guard ends another one. The
 	// engine notices the end at its next step.
 	heapPause = time.Second
-	// smallQuery: a query below one part in smallQuery of the bound is left alone, because its
-	// end would free next to nothing.
+	// smallQuery: the guard never ends a query below 1/smallQuery of the bound, because that would
+	// free next to nothing.
 	smallQuery = 100
 	// fresh is the number of collections after which nothing of a query is left: the first may
 	// have begun before the query returned, and two more empty the engine's pool of lists.
 	fresh = 3
-	// mostPoints is how many samples the engine makes room for in a list at most
+	// mostPoints is the largest number of samples that the engine makes room for in a list
 	// (maxPointsSliceSize in its source).
 	mostPoints = 5000
 )
@@ -75,8 +75,8 @@ func readHeap() heap {
 	return heap{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()}
 }
 
-// collectTwice collects garbage. Lists that the engine keeps for its next query go with the
-// second collection.
+// collectTwice collects garbage. The second collection frees lists that the engine keeps for its
+// next query.
 func collectTwice() {
 	runtime.GC()
 	runtime.GC()
@@ -137,7 +137,8 @@ func (w *watched) size() {
 	})
 }
 
-// potential returns how many bytes the query may take for what it has read so far.
+// potential returns how many bytes the query may need in all for the series that it has read so
+// far.
 func (w *watched) potential() uint64 {
 	lists := uint64(w.turn.read.Load()) + 1 // vector() reads nothing
 	if w.spread {
@@ -172,7 +173,7 @@ func (w *watched) end() {
 	}
 }
 
-// run looks until no query runs.
+// run looks at the heap until no query runs.
 func (g *heapGuard) run() {
 	tick := time.NewTicker(heapLook)
 	defer tick.Stop()
@@ -189,8 +190,8 @@ func (g *heapGuard) run() {
 }
 
 // full reports whether the heap is nearly full. While the runtime keeps to its limit, the last
-// collection shows how much is in use. If more is allocated than the limit, garbage or not, the
-// runtime could not keep to it.
+// collection shows how much is in use. If more than the limit is allocated, garbage or not, the
+// runtime failed to keep to it.
 func (g *heapGuard) full(h heap) bool { return h.live > g.bound || h.allocated > g.limit }
 
 // look ends the largest query if the heap is full.
@@ -208,7 +209,7 @@ func (g *heapGuard) look(now time.Time) {
 		return
 	}
 	if stale {
-		// No query must end because of another one's garbage.
+		// Garbage of an ended query must not end another query.
 		g.collect()
 		if h = g.read(); !g.full(h) {
 			return
@@ -227,8 +228,8 @@ func (g *heapGuard) look(now time.Time) {
 		"heap_bytes", h.live, "bound_bytes", g.bound)
 }
 
-// largest returns the query whose end may free most: one of Freshet's own only if there is no
-// other, nil if none is large enough or all have been ended.
+// largest returns the query whose end may free most. It returns one of Freshet's own queries only
+// if there is no other, and nil if no query is large enough or all have been ended.
 func (g *heapGuard) largest() (found *watched) {
 	least := g.bound / smallQuery
 	for w := range g.running {

@@ -93,7 +93,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 		if took := time.Since(filled); took > 2*heapLook {
 			t.Errorf("the largest query ended after %v", took)
 		}
-		// Its memory is garbage now, which must end no other query.
+		// The ended query's memory is garbage now, and must end no other query.
 		h.garbage.Store(true)
 		for _, name := range []string{"small", "middle"} {
 			if w := <-answers[name]; w.Code != http.StatusOK {
@@ -123,7 +123,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 		}()
 		go func() {
 			ctx := tenant.NewContext(t.Context(), "freshet")
-			// Larger than b's.
+			// This query is larger than b's.
 			q, err := Own{s.options.Engine}.NewInstantQuery(ctx, s.options.Queryable, nil, `max_over_time(x[5m:1s])`,
 				time.Unix(base, 0))
 			if err != nil {

@@ -12,38 +12,37 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// Memory is how much all queries together may take if the configuration does not say it.
+// Memory is how much all queries together may take if the configuration does not say.
 type Memory struct {
 	Bytes int64
 	Of    string // source of Bytes, for errors: "a quarter of the memory of the cgroup"
-	// Process is how many bytes the process may have, whatever the configuration allows queries:
-	// the largest query is ended when the heap comes near. 0 turns that off.
+	// Process is how many bytes the process may have, whatever the configuration allows queries.
+	// When the heap comes near that, the largest query is ended. 0 turns this off.
 	Process int64
 }
 
-// lane is the queue and the resources of one kind of work. Its slots bound the processors that
-// the kind takes, its memory what it holds. Work takes a share of the memory first and then a
-// slot, and gives the slot back first, so that holders of slots wait for nothing.
+// lane is the queue and the resources of one kind of work. Its slots bound the processors that this
+// kind uses at once, its memory bounds the bytes. Work takes a share of the memory first and then a
+// slot, and gives the slot back first. So work that holds a slot waits for nothing.
 type lane struct {
 	name   string
 	slots  *turns.Shares
 	memory *turns.Shares
 	count  int64  // of slots
 	share  int64  // bytes of memory for one piece of work
-	atOnce string // for errors: how many run at once, and which setting decides that
+	atOnce string // for errors: how many run at once, and the setting that decides that
 	raise  string // for errors: the setting to raise
 
 	// Work whose turn is over goes on in the lane that then names. If that is its own lane, it
 	// goes on after the work of another tenant, if any waits. A turn of 0 does not end.
 	turn time.Duration
 	then *lane
-	// larger is the lane where a query begins again that needs more than its share; nil for
-	// none.
+	// larger is the lane where a query that needs more than its share begins again; nil for none.
 	larger *lane
 
 	engine     *promql.Engine // nil if the lane uses none
 	maxSamples int            // samples that the engine holds at once
-	inKey      bool           // query.max_samples bounds them, not the memory
+	inKey      bool           // query.max_samples bounds the samples, not the memory
 	waited     prometheus.Observer
 }
 
@@ -59,16 +58,17 @@ type lanes struct {
 }
 
 const (
-	// shortTurn is how long a short query may run in its lane: some hundred series of a
-	// dashboard take less. Work of another tenant waits that long behind it, and no longer.
+	// shortTurn is how long a short query may run in its lane; a dashboard query of some hundred
+	// series takes less. Work of another tenant waits at most this long behind it.
 	shortTurn = 100 * time.Millisecond
-	// longTurn is how long a query runs before it lets other tenants' queries go on. A query
-	// that takes less is as fast as alone; if ten tenants compete, each runs every tenth second.
+	// longTurn is how long a query runs before it lets other tenants' queries run. A query that
+	// takes less is as fast as on an idle server. If ten tenants compete, each runs for one second
+	// in ten.
 	longTurn = time.Second
-	// passTime is how much longer than its turn a query may take to reach the next series, where
-	// it can give its slot back. A function of a long range, a subquery or an aggregation may
-	// compute for minutes before that. Beyond passTime other tenants get one more slot. The
-	// query that gets it waited with its memory, so all memory still adds up.
+	// passTime is how much longer than its turn a query may take to reach the next series, where it
+	// can give its slot back. A function of a long range, a subquery or an aggregation may compute
+	// for minutes before that. Beyond passTime other tenants get one more slot. The query that gets
+	// the slot already had its memory while it waited, so the total memory does not grow.
 	passTime = 250 * time.Millisecond
 	// shortSteps is the most steps of a range query that begins as a short one.
 	shortSteps = 100
@@ -94,8 +94,8 @@ const (
 	// readBytes is a sample in an answer to remote read that is not streamed: 36 in a list that
 	// grew, 18 as protobuf, 21 as a buffer to compress into.
 	readBytes = 75
-	// lookupShare is the share of a lookup beyond which more memory gives more slots instead of
-	// larger shares: some 20,000 series.
+	// lookupShare is the largest share of a look-up, enough for some 20,000 series. Memory beyond
+	// it gives more slots instead of larger shares.
 	lookupShare = 16 << 20
 	mostLookups = 10
 )
@@ -109,8 +109,9 @@ func (c Config) concurrency() int64 {
 	return int64(max(1, runtime.GOMAXPROCS(0)/2))
 }
 
-// newLanes divides what the configuration allows. Each lane has memory for one piece of work
-// more than it has slots. No tenant can take all of it: the last piece is for another tenant.
+// newLanes divides the memory and processors that the configuration allows. Each lane has memory
+// for one more piece of work than it has slots. No tenant can take all of it, because the last
+// piece is for another tenant.
 func newLanes(cfg Config, machine Memory) *lanes {
 	l := &lanes{total: int64(cfg.MaxMemory), of: "query.max_memory"}
 	if l.total == 0 {
@@ -154,8 +155,8 @@ func newLane(name string, slots, slotsEach, places, bytes int64, waiting int) *l
 	}
 }
 
-// bound sets how many samples an engine of the lane may hold. They get half of the share;
-// series and the rest of the evaluation get the other half.
+// bound sets how many samples an engine of the lane may hold. Samples get half of the share; series
+// and the rest of the evaluation get the other half.
 func (l *lane) bound(maxSamples int) {
 	l.maxSamples = int(max(1, l.share/2/sampleBytes))
 	if maxSamples <= l.maxSamples {
@@ -189,8 +190,9 @@ func (s *lanes) wayOut(l *lane) string {
 		s.total>>20, s.of, l.atOnce)
 }
 
-// lanesCollector exports what waits and what is held, by tenant. It exports only tenants that
-// wait or hold something, so slots and askers bound their number.
+// lanesCollector exports how much waits and how much is held, by tenant. It exports only tenants
+// that wait or hold something, so the numbers of slots and of waiting requests bound the number of
+// its series.
 type lanesCollector struct{ *lanes }
 
 var (

@@ -22,7 +22,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// fakeSeries is a storage of n series. Reading one takes each, and each has one sample at base.
+// fakeSeries is a storage of n series. Reading a series takes the time each. Each series has one
+// sample, at base.
 func fakeSeries(n int, each time.Duration) selects {
 	return func(context.Context) storage.SeriesSet { return &slowSet{n: n, each: each} }
 }
@@ -96,9 +97,9 @@ func (s *server) nothingHeld(t *testing.T) {
 	lanes.answers.Each(held("answers"))
 }
 
-// TestTenantsTakeTurns has 60 queries of tenant a wait, each of a minute, where one may run at
-// once. With first come, first served, vector(1) of another tenant once waited for all that
-// came before it.
+// TestTenantsTakeTurns makes 60 queries of tenant a wait, each of a minute, while one may run at a
+// time. With first come, first served, vector(1) of another tenant once waited for all the queries
+// before it.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ofTenant := selects(func(ctx context.Context) storage.SeriesSet {
@@ -109,7 +110,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 			cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour
 		})
 		began := time.Now()
-		var done sync.Map // when each query of a was done
+		var done sync.Map // when each query of a ended
 		for range 30 {
 			for _, r := range []*http.Request{ranged(1000), instant("x")} {
 				go func() {
@@ -139,8 +140,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 				}
 				return http.StatusOK
 			}, 0},
-			// Alone it takes 5 s. In each of them a's query has a turn as well, and one of a's is
-			// still under way.
+			// Alone it takes 5 s. For each of its turns a query of a has a turn as well, and one of
+			// a's is still under way.
 			{"a long query", func() int { return s.as("b", ranged(1000)).Code }, 12 * time.Second},
 			// It begins as a short query and goes on as a long one.
 			{"a short query that turns out long", func() int { return s.as("b", instant("x")).Code }, 12 * time.Second},
@@ -160,7 +161,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s.nothingHeld(t)
 		n := 0
 		done.Range(func(_, at any) bool {
-			// One at once: 60 queries of a, of a minute, and two of b.
+			// One query runs at a time: 60 of a, a minute each, and two of b.
 			if n++; at.(time.Time).Sub(began) > 61*time.Minute {
 				t.Errorf("a query of a was done after %v", at.(time.Time).Sub(began))
 			}
@@ -222,7 +223,7 @@ func TestQueryMemory(t *testing.T) {
 		r      *http.Request
 		want   string // in the error; empty for an answer
 	}{
-		// Of 64 MiB a long query has 12: 393,216 samples, and 6 MiB for series.
+		// A long query has 12 of the 64 MiB: 393,216 samples, and 6 MiB for series.
 		{"all fits", memory(64 * mib), 100, ranged(1000), ""},
 		{"too many samples", memory(64 * mib), 400, ranged(1000),
 			"it has memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at once " +
@@ -256,7 +257,8 @@ func TestQueryMemory(t *testing.T) {
 	}
 }
 
-// TestSharesAddUp checks that lanes never have more than there is, with any settings.
+// TestSharesAddUp checks that, with any settings, the lanes together never have more than the
+// total.
 func TestSharesAddUp(t *testing.T) {
 	for _, concurrency := range []int{0, 1, 2, 20} {
 		for _, bytes := range []int64{leastMemory, 125 << 20, 16 << 30} {
@@ -321,7 +323,8 @@ func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
 	return 0
 }
 
-// Rates over live samples ask a select's set for them. metering wraps that set.
+// Rates over live samples ask the series set for them, so the set that metering wraps around it
+// must answer.
 func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -345,8 +348,8 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	}
 }
 
-// stuckSeries takes some time between its first sample and the next, in which no turn can be
-// passed on, like functions of long ranges and subqueries.
+// stuckSeries takes some time between its first sample and the next. Meanwhile it cannot pass its
+// turn on, like functions of long ranges and subqueries.
 type stuckSeries struct {
 	storage.Series
 	during func()
@@ -365,7 +368,7 @@ type stuckSet struct {
 func (s *stuckSet) At() storage.Series { return stuckSeries{s.slowSet.At(), s.during} }
 
 // TestStuckQuery has a query of tenant a compute for a minute without reaching its next series,
-// and more of a's queries wait, where one may run at once. Tenant b once waited for all of that
+// while more of a's queries wait and one may run at a time. Tenant b once waited for all of that
 // minute: a subquery over 20 days delayed its vector(1) by 19 s.
 func TestStuckQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -428,9 +431,9 @@ func TestStuckQuery(t *testing.T) {
 	})
 }
 
-// TestSlowShortQueries has tenants a and c take all memory of short queries with queries that
-// turn out long, in the two ways of being slow. As long as those ran, or waited for a long
-// slot, b's vector(1) once waited for memory.
+// TestSlowShortQueries has tenants a and c take all memory of short queries with queries that turn
+// out long, in both ways of being slow. Tenant b's vector(1) once waited for memory until those
+// queries had ended or got a long slot.
 func TestSlowShortQueries(t *testing.T) {
 	for what, slow := range map[string]selects{
 		"many series": fakeSeries(600, 100*time.Millisecond),
@@ -470,7 +473,7 @@ func TestSlowShortQueries(t *testing.T) {
 				done.Wait()
 				synctest.Wait()
 				s.nothingHeld(t)
-				// In the end each ran: queries that began again ended in the long lane.
+				// In the end each query ran: queries that began again ended in the long lane.
 				if got := s.failures(t, failedTimeout) + s.failures(t, failedMemory); got != 0 {
 					t.Errorf("%v queries were counted as failures", got)
 				}

@@ -9,30 +9,30 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// LiveSet is a series set in which the newest sample of a series may be live: it lies inside an
-// open tile, while all others lie at the ends of tiles.
+// LiveSet is a series set in which the newest sample of a series may be live. A live sample lies
+// inside an open tile; all other samples lie at the ends of tiles.
 type LiveSet interface {
 	storage.SeriesSet
-	// LiveSample returns the width of the tiles before the sample of a series at time at, if
-	// that sample is live, and 0 if not. Both are in milliseconds.
+	// LiveSample returns the width of the tiles before the sample of a series at time at if that
+	// sample is live, and otherwise 0. Width and time are in milliseconds.
 	LiveSample(of labels.Labels, at int64) (width int64)
 }
 
-// rate, increase and delta extrapolate to the edges of their range only if these are not much
-// further away than the mean spacing of the samples. A live sample, which follows the end of
-// the last tile by 1 s to a whole tile, shortens that mean. Here the three functions wrap
-// Prometheus' own, and put the live sample at a regular distance first. All other samples pass
-// unchanged, and so does the result of Prometheus' function. docs/decisions/live-rate.md gives
-// the reasons.
+// rate, increase and delta extrapolate to the edges of their range only if the edges are not much
+// further away than the mean spacing of the samples. A live sample shortens that mean, because it
+// follows the end of the last tile by 1 s to a whole tile. Here the three functions wrap
+// Prometheus' own, and first move the live sample to a regular distance. All other samples pass
+// unchanged, and so does the result of Prometheus' function. docs/decisions/live-rate.md gives the
+// reasons.
 //
-// The engine finds functions in a global map, so it is changed before any engine runs.
+// The engine finds functions in a global map, so init changes the map before any engine runs.
 func init() {
 	for name, counts := range map[string]bool{"rate": true, "increase": true, "delta": false} {
 		promql.FunctionCalls[name] = withLiveSample(promql.FunctionCalls[name], counts)
 	}
 }
 
-// withLiveSample puts the live sample of a range at a regular distance before it calls f. For a
+// withLiveSample moves the live sample of a range to a regular distance before it calls f. For a
 // counter it compares values, so that no reset is lost.
 func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	return func(vectors []promql.Vector, matrix promql.Matrix, args parser.Expressions,
@@ -62,8 +62,8 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	}
 }
 
-// inTile reports whether a live sample could be at time t: the end of a window, but not the end
-// of a tile of every width. LiveSample knows the width.
+// inTile reports whether a sample at time t could be live: t is the end of a window, but is not the
+// end of a tile of every width. LiveSample knows the width.
 func inTile(t int64) bool { return t%1000 == 0 && t%60_000 != 0 }
 
 // edge is the end of a range whose last sample is live.
@@ -74,8 +74,8 @@ type edge struct {
 	start, end int64 // of the range, ms
 }
 
-// find fills the edge. It returns false if the sample at t, the last in a series' range, is not
-// live, or if the selector does not extrapolate.
+// find fills the edge. t is the time of the last sample in a series' range. find returns false if
+// that sample is not live, or if the selector does not extrapolate.
 func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool {
 	ms, ok := args[0].(*parser.MatrixSelector)
 	if !ok {
@@ -95,8 +95,8 @@ func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool
 }
 
 // floats returns the samples of the range with the live one at a regular distance, in the same
-// memory. It drops the last tile's end if that is closer than a tile: the rise between its
-// neighbours stays the same, and no two samples are closer than a tile.
+// memory. If the end of the last tile is less than a tile away from the live sample, floats drops
+// it: the rise between its neighbours stays the same, and no two samples are closer than a tile.
 func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
 	n := len(f)
 	last, before := f[n-1], f[n-2]
@@ -134,10 +134,10 @@ func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
 	return h
 }
 
-// short reports whether the range has only the end of one tile and a live sample, so close that
-// Prometheus would not extrapolate to the start of the range, because it does not see the end
-// of the tile before. Then the live sample is carried on to the end of the range, as Prometheus
-// does with the result anyway, so that the spacing is long enough.
+// short reports whether the range has only the end of one tile and a live sample that are so close
+// that Prometheus would not extrapolate to the start of the range, because it does not see the end
+// of the tile before. Then the live sample is carried on to the end of the range, which makes the
+// spacing long enough. Prometheus extrapolates the result to there anyway.
 func (e *edge) short(first, last int64) bool {
 	toStart, toEnd := first-e.start, e.end-last
 	return 10*toStart >= 11*(last-first) && toStart <= e.width && toEnd > 0 && toEnd < e.width
@@ -147,8 +147,8 @@ func (e *edge) short(first, last int64) bool {
 // spacing.
 func (e *edge) ahead(first, last int64) float64 { return float64(e.end-last) / float64(last-first) }
 
-// carry returns what a histogram will be if it keeps growing as since before, or nil if the two
-// cannot be compared.
+// carry returns last as it will be after ahead more spacings, if it keeps growing as it grew since
+// before. It returns nil if the two cannot be compared.
 func carry(before, last *histogram.FloatHistogram, ahead float64) *histogram.FloatHistogram {
 	carried := last.Copy()
 	if _, _, _, err := carried.Sub(before); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// Prometheus' own suite passes with the functions that wrap Prometheus'.
+// Prometheus' own test suite passes with our wrappers around its functions.
 func TestSuiteOfPrometheus(t *testing.T) {
 	promqltest.RunBuiltinTests(t, promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery))
 }
@@ -157,8 +157,8 @@ func (q liveQuerier) Select(ctx context.Context, sorted bool, hints *storage.Sel
 	return liveAt{q.Querier.Select(ctx, sorted, hints, matchers...), q.at, 10_000}
 }
 
-// The API's wrappers of series sets do not hide the live sample. A wrapper of series would: the
-// engine wraps histograms of which it needs only the counts.
+// The API's wrappers of series sets do not hide the live sample. A wrapper of series would hide it,
+// and the engine wraps histograms if it needs only their counts.
 func TestLiveSampleThroughTheAPI(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())

@@ -39,13 +39,13 @@ func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
 	return refuseNoTime(w, r)
 }
 
-// outOfRange reports whether a number was too large for a float64.
+// outOfRange reports whether err says that a number is too large for a float64.
 func outOfRange(err error) bool {
 	return errors.Is(err, strconv.ErrRange)
 }
 
-// refuseNoTime answers queries whose timeout leaves no time, with Prometheus' statuses. Without
-// it, chance would decide whether the deadline or the query comes first.
+// refuseNoTime answers queries whose timeout leaves no time, with the statuses that Prometheus
+// uses. Otherwise chance would decide whether the deadline or the result comes first.
 func refuseNoTime(w http.ResponseWriter, r *http.Request) (refused bool) {
 	text := r.Form.Get("timeout")
 	seconds, err := strconv.ParseFloat(text, 64)

@@ -1,6 +1,6 @@
-// Package promapi is the Prometheus HTTP API under /api/v1/: Prometheus' own handlers and
-// engine, with our guards around them, and with our handlers in place of those that describe
-// scrape targets and a single database.
+// Package promapi is the Prometheus HTTP API under /api/v1/: Prometheus' own handlers and engine,
+// with our guards around them. Our own handlers replace those that describe scrape targets and a
+// single database.
 //
 // The querier provides the samples. The server, which puts the roles together, adds other
 // endpoints, such as writing.
@@ -49,7 +49,7 @@ import (
 type Options struct {
 	Engine    *Engine
 	Queryable storage.SampleAndChunkQueryable // finds the tenant in the context of Select
-	Exemplars storage.ExemplarQueryable       // finds it in the context, too
+	Exemplars storage.ExemplarQueryable       // also finds the tenant in the context
 	Metadata  MetadataSource
 	Families  FamilySource
 	Stats     StatsSource
@@ -141,8 +141,8 @@ func (a *api) done(w *answer, r *http.Request) {
 // readFrameBytes is the size of a frame of remote read, Prometheus' default.
 const readFrameBytes = 1 << 20
 
-// newPrometheusAPI makes Prometheus' handlers. Arguments that are nil here, such as a database
-// to administer, serve routes that register leaves out.
+// newPrometheusAPI makes Prometheus' handlers. Arguments are nil here if only routes that register
+// leaves out need them, such as a database to administer.
 func newPrometheusAPI(o *Options) *v1.API {
 	none := noScraping{}
 	lookup := o.Engine.lanes.lookup
@@ -175,7 +175,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		false, // zero samples at start timestamps
 		o.Engine.lookback,
 		false, false, // type and unit labels, metadata
-		statusOf, newFeatures(o.Engine.parser), // Grafana takes a server for Mimir that tells features in buildinfo
+		statusOf, newFeatures(o.Engine.parser), // Grafana takes a server for Mimir if its buildinfo has features
 		v1.OpenAPIOptions{},
 		o.Engine.parser,
 	)

@@ -157,8 +157,8 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 	return &server{New(o), o, reg}
 }
 
-// get and post are the two ways in which Grafana asks: parameters in the URL, or in the body as
-// a form.
+// get and post are the two ways in which Grafana sends parameters: in the URL, or in the body as a
+// form.
 func get(path string, form url.Values) *http.Request {
 	return httptest.NewRequest(http.MethodGet, path+"?"+form.Encode(), nil)
 }
@@ -406,7 +406,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The API itself lets no page of other origins read: the handler in front of it decides that.
+// The API itself allows no page of another origin to read: the handler in front of it decides that.
 func TestCompressionAndOrigin(t *testing.T) {
 	s := newServer(database(t))
 	for _, path := range []string{"/query?query=1", "/metadata", "/nothing"} {
@@ -448,7 +448,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// selects is a storage whose Select is the function.
+// selects is a storage whose Select calls the function.
 type selects func(ctx context.Context) storage.SeriesSet
 
 func (f selects) Querier(int64, int64) (storage.Querier, error) {
@@ -536,7 +536,7 @@ func TestSenselessParameters(t *testing.T) {
 		{"/label/code/values?start=Inf", 400, "bad_data", `invalid parameter "start"`},
 		{"/query_exemplars?query=up&start=1e300", 400, "bad_data", `invalid parameter "start"`},
 
-		// As Prometheus 3.15 answers, every time.
+		// Prometheus 3.15 gives the same answer, every time.
 		{"/query?query=1&timeout=0", 422, "execution", "context deadline exceeded"},
 		{"/query?query=1&timeout=0s", 422, "execution", "context deadline exceeded"},
 		{"/query_range?query=1&start=0&end=10&step=1&timeout=0", 422, "execution", "context deadline exceeded"},

@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// register lists our routes. It leaves out Prometheus' routes that write or administer, or make
-// no sense without scraping.
+// register lists our routes. It leaves out Prometheus' routes that write, administer, or make no
+// sense without scraping.
 func (a *api) register() {
 	form := []string{http.MethodGet, http.MethodPost}
 	get := []string{http.MethodGet}
@@ -86,13 +86,12 @@ func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
 	})})
 }
 
-// formLimit returns the length of the longest body: each byte of a query can take three in a
-// form, and the rest is for other parameters.
+// formLimit returns the length of the longest body: each byte of a query can take three in a form,
+// and other parameters have 64 KiB.
 func (a *api) formLimit() int64 { return int64(3*a.Engine.limits.Bytes + 64<<10) }
 
-// form reads the parameters of a request into r.Form, where handlers find them. It bounds the
-// body, and an unreadable body is an error: Prometheus' handlers would go on with the part that
-// they understood.
+// form reads the parameters of a request into r.Form, where handlers find them. It bounds the body.
+// An unreadable body is an error, whereas Prometheus' handlers would go on with the readable part.
 func (a *api) form(next http.Handler) http.Handler {
 	limit := a.formLimit()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -114,8 +113,8 @@ func (a *api) form(next http.Handler) http.Handler {
 	})
 }
 
-// lookup makes requests that the engine does not answer wait for a turn. They have it until the
-// client has read the answer, because a stream is produced as it is read.
+// lookup makes requests that the engine does not answer wait for a turn. They keep the turn until
+// the client has read the answer, because a stream is produced while it is read.
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -159,8 +158,8 @@ func (a *api) body(next http.Handler) http.Handler {
 	})
 }
 
-// Bounds of a query to format. To find line breaks, the printer prints the rest of the tree
-// again at each level: 1000 levels take it seconds, these a tenth of one.
+// Bounds of a query to format. To find line breaks, the printer prints the rest of the tree again
+// at each level: a tree of 1000 levels takes seconds, one within these bounds a tenth of a second.
 const (
 	maxPrintBytes = 16 << 10
 	maxPrintDepth = 100
@@ -179,8 +178,8 @@ func printable(next http.Handler) http.Handler {
 	})
 }
 
-// labelPath escapes a label's name in the path for Prometheus' router, which would take a slash
-// in the name for one of the path.
+// labelPath escapes a label's name in the path, because Prometheus' router would take a slash in
+// the name for a separator.
 func labelPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if name := r.PathValue("name"); strings.Contains(name, "/") {

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// routes has every route of Prometheus' API, and the statuses of our answers to GET and POST
+// routes has every route of Prometheus' API, with the statuses of our answers to GET and POST
 // without parameters.
 var routes = map[string]struct{ get, post int }{
 	"/query":               {400, 400},

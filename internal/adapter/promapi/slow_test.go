@@ -47,7 +47,7 @@ func (s *server) serve(t *testing.T) pipes {
 	return p
 }
 
-// send sends a request on a new connection, and returns it to read the answer from.
+// send sends a request on a new connection. It returns the connection and a reader of the answer.
 func (p pipes) send(t *testing.T, name string, r *http.Request) (net.Conn, *bufio.Reader) {
 	client, server := net.Pipe()
 	p <- server
@@ -59,7 +59,7 @@ func (p pipes) send(t *testing.T, name string, r *http.Request) (net.Conn, *bufi
 	return client, bufio.NewReaderSize(client, 16)
 }
 
-// trickle reads an answer at this rate in bytes a second, and returns how many bytes came.
+// trickle reads an answer at rate bytes a second, and returns how many bytes came.
 func trickle(t *testing.T, r *bufio.Reader, rate int64) (int64, error) {
 	answer, err := http.ReadResponse(r, nil)
 	if err != nil {
@@ -117,7 +117,7 @@ func TestSlowClients(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			s.nothingHeld(t)
-			// Clients of a that had a turn are cut off; the others' wait ended with the timeout.
+			// Clients of a that had a turn are cut off; the others waited until their timeout.
 			if cut := s.failures(t, failedSlow); cut < 2 || cut > readers {
 				t.Errorf("%s: %v clients were cut off, of %d", what, cut, readers)
 			}
@@ -125,8 +125,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestPatience reads slowly, but not too slowly. The connection's next request is not held to
-// the deadline of the answer before.
+// TestPatience reads slowly, but not too slowly. The deadline of one answer does not apply to the
+// connection's next request.
 func TestPatience(t *testing.T) {
 	for _, c := range []struct {
 		why  string

@@ -18,13 +18,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// MetadataSource knows the kind of each of a tenant's metric names. They are in the
-// order of their names.
+// MetadataSource knows a tenant's metric names, in order, and the kind of each.
 type MetadataSource interface {
 	Metadata(tenant string) []catalogue.Metric
 }
 
-// FamilySource knows what senders say about a tenant's metrics, and yields it by name.
+// FamilySource knows what senders say about a tenant's metrics, and yields that by metric name.
 type FamilySource interface {
 	All(tenant string, yield func(name string, m metadata.Metadata) bool)
 }
@@ -35,9 +34,9 @@ type StatsSource interface {
 	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
 }
 
-// metadata answers with the type, unit and help of each metric name. Prometheus would take them
-// from its scrape targets. Ours come from the kind of each series, or from the sender. As in
-// Prometheus, limit 0 means none at all, and limit_per_metric 0 no limit.
+// metadata answers with the type, unit and help of each metric name. Prometheus takes these from
+// its scrape targets. Ours come from the kind of each series, or from the sender. As in Prometheus,
+// limit=0 returns no metrics, and limit_per_metric=0 means no limit.
 func (a *api) metadata(r *http.Request) (any, error) {
 	limit, err := number(r, "limit", -1)
 	if err != nil {
@@ -97,7 +96,7 @@ func walReplay(*http.Request) (any, error) {
 // maxStats is the largest limit of status/tsdb, as in Prometheus.
 const maxStats = 10_000
 
-// headStats is Prometheus' type without the number of chunks, which is not known for one
+// headStats is Prometheus' type without the number of chunks, which we do not know for a single
 // tenant.
 type headStats struct {
 	NumSeries     uint64 `json:"numSeries"`
@@ -124,7 +123,7 @@ func (a *api) stats(r *http.Request) (any, error) {
 		return nil, parameterError(fmt.Sprintf("limit must be between 1 and %d", maxStats))
 	}
 	name, _ := tenant.FromContext(r.Context())
-	// The largest in all stores together can be small in each store.
+	// A label that is among the largest in all stores together can be small in each store.
 	stores, err := a.Stats.Stats(name, maxStats)
 	if err != nil {
 		return nil, err

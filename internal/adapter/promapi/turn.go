@@ -15,23 +15,23 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// turn is one piece of work in its lane, with the slot and the memory that it has. It belongs
-// to the goroutine of its request.
+// turn is one piece of work in its lane, with the slot and the memory that it holds. It belongs to
+// the goroutine of its request.
 type turn struct {
 	all     *lanes
-	lane    *lane // the lane of the slot that it has or waits for
+	lane    *lane // the lane of the slot that it holds or waits for
 	tenant  string
 	running bool        // whether it has a slot
 	since   time.Time   // when it got the slot
 	late    *time.Timer // tells the lane that the turn is overdue; nil where turns do not end
 	yielded time.Time
 	ran     time.Duration // total time with a slot, before since
-	waited  time.Duration // total time of waiting for memory and slots
+	waited  time.Duration // total time spent waiting for memory and slots
 
 	memory *turns.Shares
-	bytes  int64 // memory that it has
+	bytes  int64 // memory that it holds
 	series int64 // the part of bytes that series took
-	begun  *lane // the lane of its memory, which it has at most until settle
+	begun  *lane // the lane of its memory, which it holds until settle at the latest
 
 	again context.CancelFunc // ends a query that must begin again in another lane; nil for none
 	moved atomic.Bool        // whether it has memory of the lane where it goes on
@@ -55,7 +55,7 @@ func (s *lanes) enter(ctx context.Context, l *lane) (*turn, error) {
 	return t, nil
 }
 
-// start begins a turn with the slot that it got.
+// start begins to run with a new slot.
 func (t *turn) start() {
 	t.running = true
 	t.since = time.Now()
@@ -82,7 +82,7 @@ func (t *turn) onTime() {
 	}
 }
 
-// close gives back all that the turn has.
+// close gives back the slot and the memory.
 func (t *turn) close() {
 	t.stop()
 	if t.bytes > 0 {
@@ -91,14 +91,14 @@ func (t *turn) close() {
 	}
 }
 
-// yieldTime is how long a query runs before it lets other goroutines of the process go on,
-// above all writes. The runtime would let it run for 10 ms, and with as many queries as
-// processors a write would wait that long.
+// yieldTime is how long a query runs before it lets other goroutines of the process run, above all
+// writes. The runtime would let it run for 10 ms. If as many queries run as there are processors, a
+// write would wait that long.
 const yieldTime = 200 * time.Microsecond
 
-// pass is called between two series. It lets other goroutines run. Once the turn is over, it
-// gives the slot to another tenant that waits, and returns when it has one again. Its error is
-// the context's.
+// pass is called between two series. It lets other goroutines run. Once the turn is over, it gives
+// the slot to a waiting tenant, if any, and returns when it has a slot again. It returns only
+// errors of the context.
 func (t *turn) pass(ctx context.Context) error {
 	if !t.running {
 		return ctx.Err()
@@ -130,8 +130,8 @@ func (t *turn) pass(ctx context.Context) error {
 	return nil
 }
 
-// move exchanges memory of the lane where the query began for memory of the lane where it goes
-// on, if there is some at once: from now on the query may take long.
+// move exchanges the memory that the query has in its first lane for memory of the lane where it
+// goes on, if that lane has some free: from now on the query may take long.
 func (t *turn) move() {
 	if then := t.begun.then; then.memory.Try(t.tenant, then.share) {
 		t.memory.Give(t.tenant, t.bytes)
@@ -140,9 +140,9 @@ func (t *turn) move() {
 	}
 }
 
-// outstay handles a query that is over its turn and still has memory of its first lane, of
-// which few tenants can take all. The query begins again elsewhere as soon as another tenant
-// waits for that memory; its results so far are lost.
+// outstay handles a query whose turn is over and that still has memory of its first lane. A few
+// tenants could hold all memory of that lane. So the query begins again elsewhere as soon as
+// another tenant waits for the memory; its results so far are lost.
 func (t *turn) outstay(ctx context.Context, first *lane) {
 	switch {
 	case ctx.Err() != nil || t.moved.Load():

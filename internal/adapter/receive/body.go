@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// readTime is how long a sender may take for a whole request.
+	// readTime is the longest time for a whole request.
 	readTime = time.Minute
 
-	// stallTime is how long a sender may take for the next stallBytes of a request, or for its
-	// end. TCP resends a lost packet after 0.2, 0.4, 0.8, 1.6 and 3.2 s, so losing it five times
-	// in a row is not a stall.
+	// stallTime is how long a sender may take for the next stallBytes of a request, or for its end.
+	// TCP resends a lost packet after 0.2, 0.4, 0.8, 1.6 and 3.2 s, so a packet that is lost five
+	// times in a row is not a stall.
 	stallTime  = 10 * time.Second
 	stallBytes = 16 << 10
 )
 
-// errStalled is the error of a request that stopped coming: its memory is for others.
+// errStalled is the error of a request that stopped coming. Its memory is freed for other requests.
 var errStalled = fmt.Errorf("less than %d bytes of the request came in %v, or not all of it in %v",
 	stallBytes, stallTime, readTime)
 
@@ -37,7 +37,7 @@ func (stalled) RetryAfter() time.Duration { return time.Second }
 // paced is the body of a request. It cuts the request off when the sender stalls.
 type paced struct {
 	body    io.Reader
-	control *http.ResponseController // nil if the connection has no deadlines: a request of this process
+	control *http.ResponseController // nil if the connection has no deadlines, because this process sends the request
 	end     time.Time                // deadline of the whole body
 	left    int                      // bytes until the sender gets more time
 }
@@ -80,11 +80,11 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// firstRead is how many bytes of memory a body gets before any of it came.
+// firstRead is how much memory a body gets before its first bytes come, in bytes.
 const firstRead = 16 << 10
 
-// readBody reads a body of about expected bytes, and at most limit, to its end. It takes memory as
-// bytes come, because a sender that announces a length has sent nothing yet.
+// readBody reads a body of about expected bytes, and at most limit, to its end. It takes memory
+// only as bytes come, because a sender may announce a length and send nothing.
 func readBody(body *buf.Buf, from io.Reader, expected, limit int, held *holding) error {
 	// One byte more, so that the read that fills the body also finds its end.
 	for room := min(expected, firstRead, limit) + 1; ; room = min(2*room, limit+1) {

@@ -33,9 +33,9 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A request that begins and stalls is cut off after stallTime, whatever length it announces,
-// and the sender may retry it. It used to hold memory for up to a minute, and four of them over
-// gRPC kept a tenant from writing.
+// A request that begins and stalls is cut off after stallTime, whatever length it announces, and
+// the sender may retry it. Such a request used to hold memory for up to a minute, and four of them
+// over gRPC kept a tenant from writing.
 func TestAStalledRequestIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		why   string
@@ -108,9 +108,8 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 	}
 }
 
-// A request of HTTP/1 at the address of gRPC is answered, whether its body comes or not. It
-// used to hold its connection for as long as the sender liked, and the connection was never
-// idle.
+// An HTTP/1 request to the gRPC address is answered, whether its body comes or not. It used to hold
+// its connection for as long as the sender liked, and the connection never counted as idle.
 func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &http.Server{Handler: http.HandlerFunc(newReceiver(&distributor{settings: escaping}).GRPC)}
@@ -136,13 +135,13 @@ func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// deadlines is a connection that receives one piece of the body at each Read.
+// deadlines is a connection that receives one piece of the body per Read.
 type deadlines struct {
 	http.ResponseWriter
 	last   time.Time
 	pieces int
 	each   int           // bytes in a piece
-	after  time.Duration // the previous piece
+	after  time.Duration // time since the previous piece
 }
 
 func (d *deadlines) SetReadDeadline(t time.Time) error {
@@ -162,7 +161,7 @@ func (d *deadlines) Read(b []byte) (int, error) {
 	return min(d.each, len(b)), nil
 }
 
-// A sender that keeps sending has a minute for the whole request. One that stalls has less.
+// A sender that keeps sending has a minute for the whole request. A sender that stalls has less.
 func TestWhatGoesOnIsRead(t *testing.T) {
 	for _, c := range []struct {
 		why    string

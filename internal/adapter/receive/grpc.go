@@ -27,8 +27,8 @@ const exportPath = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Exp
 // GRPC answers OTLP over gRPC, below a server that speaks HTTP/2. Source: "gRPC over HTTP2".
 //
 // A call is a request whose body is a prefix and one message, so it is read like requests over
-// HTTP: it takes memory as bytes come, and is cut off when it stalls. A gRPC library gives no
-// access to a message before all of it is there.
+// HTTP: it takes memory as bytes come, and is cut off when it stalls. A gRPC library would show a
+// message only after all of it has come.
 func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	if !SpeaksGRPC(w, request) {
@@ -77,8 +77,8 @@ func (r *Receiver) receiveGRPC(from *paced, request *http.Request, begun time.Ti
 	return r.export(held.context(request), tenant, body, otlp.Protobuf, held)
 }
 
-// prefixLen is the length of a message's prefix: one byte that says whether it is compressed,
-// and its length, big-endian.
+// prefixLen is the length of a message's prefix: one byte that says whether the message is
+// compressed, and the message's length, big-endian.
 const prefixLen = 5
 
 // readMessage reads the message of a call, and checks that nothing follows it.

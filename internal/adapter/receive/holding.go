@@ -14,14 +14,14 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// holding is all that a request holds until it is answered: buffers, decoded requests, and its
-// part of the memory of all requests.
+// holding is everything that a request holds until it is answered: buffers, decoded requests, and
+// its share of Receiver.memory.
 type holding struct {
 	receiver *Receiver
 	tenant   string
 	sender   sender.Sender
 	bytes    int64         // taken from Receiver.memory
-	shared   *atomic.Int64 // bytes of all the tenant's requests
+	shared   *atomic.Int64 // bytes of all requests of the tenant
 	refused  error         // why there was no more memory
 	buffers  []*buf.Buf
 	requests []*write.Incoming
@@ -51,7 +51,7 @@ func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header)
 	h.trip.Enter(stage.Read, begun)
 }
 
-// context returns the context for the distributor: it ends when the sender leaves, and has the
+// context returns the context for the distributor. It ends when the sender disconnects, and has the
 // trip.
 func (h *holding) context(request *http.Request) context.Context {
 	if h.trip == nil {
@@ -60,7 +60,7 @@ func (h *holding) context(request *http.Request) context.Context {
 	return stage.NewContext(request.Context(), h.trip)
 }
 
-// parsed counts the request and its decompressed bytes. requests were parsed from it.
+// parsed counts the request and its decompressed bytes. requests are the parsed parts.
 func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incoming) {
 	samples := 0
 	for _, r := range requests {
@@ -75,7 +75,7 @@ func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incomi
 	h.trip.Pass(stage.Parse, stage.Distribute, time.Now())
 }
 
-// end ends the trip. After an error it ends in its present stage.
+// end ends the trip. On an error, the trip ends in its present stage.
 func (h *holding) end(err error) {
 	if err != nil {
 		h.trip.Fail(time.Now())
@@ -85,7 +85,7 @@ func (h *holding) end(err error) {
 	}
 }
 
-// release gives everything back.
+// release frees everything.
 func (h *holding) release() {
 	for _, b := range h.buffers {
 		b.Release()
@@ -105,7 +105,7 @@ func (h *holding) buffer() *buf.Buf {
 	return b
 }
 
-// request returns memory for a request to be parsed into.
+// request returns an empty write.Incoming to parse a request into.
 func (h *holding) request() *write.Incoming {
 	request := h.receiver.decoded.Get().(*write.Incoming)
 	request.Sender, request.Compressed = h.sender, nil
@@ -114,7 +114,7 @@ func (h *holding) request() *write.Incoming {
 }
 
 // share divides the memory: the requests of one tenant together get at most 1/share of it, so that
-// other tenants find some. The only request of a tenant may take all.
+// other tenants find some. A single request of a tenant may take all.
 const share = 2
 
 // take takes memory, and reports whether there was enough.
@@ -131,10 +131,10 @@ func (h *holding) take(bytes int64) bool {
 	return true
 }
 
-// growStep is the least that a holding grows by, in bytes.
+// growStep is the smallest step by which a holding grows, in bytes.
 const growStep = 16 << 10
 
-// grow takes memory until the request has that many bytes.
+// grow takes memory until the request has to bytes.
 func (h *holding) grow(to int) error {
 	if int64(to) <= h.bytes {
 		return nil
@@ -151,7 +151,7 @@ func (h *holding) grow(to int) error {
 	return nil
 }
 
-// more takes this many bytes in addition.
+// more takes this many additional bytes.
 func (h *holding) more(bytes int) error { return h.grow(int(h.bytes) + bytes) }
 
 func (h *holding) fail(err error) error {

@@ -51,7 +51,7 @@ func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
 		body = encodeStatus(s, form)
 	}
 	r.metrics.answer(code, time.Since(begun))
-	if !known { // a sender of another type may still read this one
+	if !known { // a sender that uses another media type can still read this one
 		http.Error(w, err.Error(), code)
 		return
 	}
@@ -138,7 +138,7 @@ type partial struct {
 }
 
 // export converts a request, from HTTP or gRPC, to series and writes them. Their labels take the
-// place of the body in its memory, and held accounts for what they need beyond it.
+// place of the body in its memory, and held accounts for the memory that they need beyond that.
 func (r *Receiver) export(
 	ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding,
 ) (p partial, err error) {
@@ -170,8 +170,8 @@ func (r *Receiver) export(
 		return p, err
 	}
 	held.parsed(stage.OTLP, bytes, request, increments)
-	// Cumulative points come first: if the rest must be sent again, they are stored again with
-	// the same values.
+	// Cumulative points come first: if the sender must send the rest again, they are stored again
+	// with the same values.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
 		if o, err = r.Distributor.Push(ctx, tenant, request); err != nil {
@@ -188,7 +188,8 @@ func (r *Receiver) export(
 		o.Add(&added)
 	}
 	held.end(nil)
-	// Only after the rest is written: a request that is sent again would be counted twice.
+	// Refusals are counted only after the rest is written: a request that is sent again would be
+	// counted twice.
 	all := converted.Refused
 	if all.AnyRefused() || all.NotKept > 0 {
 		r.Distributor.Refused(tenant, &all)
@@ -225,8 +226,8 @@ func (p partial) encode(form otlp.Form) (body []byte) {
 	return body
 }
 
-// statusOf returns the google.rpc.Status of an error, and the time after which the sender may
-// retry; 0 means never.
+// statusOf returns the google.rpc.Status of an error, and after which time the sender may retry; 0
+// means never.
 func statusOf(err error) (s *status.Status, again time.Duration) {
 	var retry interface{ RetryAfter() time.Duration }
 	var refused *refusal

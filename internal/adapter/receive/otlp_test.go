@@ -123,7 +123,7 @@ func TestOTLPAnswers(t *testing.T) {
 	partly.Written.Samples = 1
 	partly.Refuse(outcome.Duplicate, outcome.Counts{Samples: 1})
 	partly.Tell("sum{}", errors.New("the cause"))
-	full := partly // some refusals the sender need not know
+	full := partly // some refusals that the sender need not know about
 	full.Refused[outcome.Duplicate].Samples = 2
 
 	const written = "team v2=false {Samples:2 Histograms:0 Exemplars:0}"
@@ -227,8 +227,8 @@ func TestOTLPAnswers(t *testing.T) {
 	}
 }
 
-// Exemplars of deltas are not kept. That is no mistake of the sender: it is counted and not
-// reported.
+// Exemplars of deltas are not kept. The sender made no mistake, so they are counted but not
+// reported to it.
 func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	r := otlpRequest(1, pmetric.AggregationTemporalityDelta)
 	points := r.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints()
@@ -240,7 +240,7 @@ func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	}
 }
 
-// On success partial_success is not there at all: senders take it for a warning.
+// On success the answer has no partial_success at all, because senders take it for a warning.
 func TestOTLPSuccessSaysNothing(t *testing.T) {
 	if b := (partial{}).encode(otlp.Protobuf); len(b) != 0 {
 		t.Errorf("%q", b)
@@ -250,8 +250,8 @@ func TestOTLPSuccessSaysNothing(t *testing.T) {
 	}
 }
 
-// Both protocols share the memory: while requests under way have it all, none is left for
-// another.
+// Both protocols share the memory: while requests under way hold all of it, another request gets
+// none.
 func TestOTLPSharesTheMemory(t *testing.T) {
 	d := &distributor{settings: escaping}
 	r := newReceiver(d)

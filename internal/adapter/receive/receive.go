@@ -29,7 +29,7 @@ type Distributor interface {
 	Admit(tenant string) error
 	// MaxBody returns how many bytes a request may have, decompressed.
 	MaxBody() int
-	// NoMemory returns the error for a request that finds no memory.
+	// NoMemory returns the error for a request when there is no memory left.
 	NoMemory() error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
@@ -72,14 +72,14 @@ func New(o Options) *Receiver {
 	return r
 }
 
-// Sent returns the senders of the most readable requests, of all tenants, in the last top.Span
-// seconds, and the sum of the others.
+// Sent returns the senders of the most readable requests of all tenants in the last top.Span
+// seconds, and the sum of all other senders.
 func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
 	return r.sent.Busiest(time.Now().Unix(), limit)
 }
 
-// refusal is the error of a request that is refused entirely, and that the sender must not
-// retry unchanged.
+// refusal is the error of a request that is refused entirely. The sender must not retry it
+// unchanged.
 type refusal struct {
 	status int
 	reason string // as in metrics and the ledger
@@ -88,8 +88,8 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.cause.Error() }
 
-// isPost reports whether the request is a POST, and else answers it: a browser or a probe
-// learns that the address is right.
+// isPost reports whether the request is a POST. If not, it answers the request, and a browser or a
+// probe learns that the address is right.
 func isPost(w http.ResponseWriter, request *http.Request, protocol string) bool {
 	if request.Method == http.MethodPost {
 		return true

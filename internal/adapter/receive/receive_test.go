@@ -129,7 +129,7 @@ func post(r *Receiver, contentType, encoding string, body io.Reader) *httptest.R
 	return w
 }
 
-// The distributor finds the trip of a watched request in the context, over each way in.
+// The distributor finds the trip of a watched request in the context, over each protocol.
 func TestTheContextHasTheTrip(t *testing.T) {
 	var trip *stage.Trip
 	r := newReceiver(&distributor{wait: func(ctx context.Context) { trip = stage.FromContext(ctx) }})
@@ -152,7 +152,7 @@ func TestTheContextHasTheTrip(t *testing.T) {
 	}
 }
 
-// A sender that leaves ends the wait of its request, over each way in that HTTP/1 has.
+// When a sender disconnects, the wait of its request ends, over each protocol that uses HTTP/1.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	for path, body := range map[string][]byte{
 		"/api/v1/write": snappy.Encode(nil, v1Body(t)), "/v1/metrics": must(t, otlpRequest(2).MarshalProto),
@@ -192,8 +192,8 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	}
 }
 
-// The sender of a request, over each way in, is known to writers and in the table of senders,
-// with its samples and bytes. An unreadable request is in neither.
+// Writers know the sender of a request over each protocol. The table of senders has it, with its
+// samples and bytes. An unreadable request is in neither place.
 func TestSenders(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)
@@ -345,9 +345,9 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("cut off") }
 
-// The memory of requests under way is bounded, and one tenant gets at most half of it. A
-// request that finds none is retried later. A sender that only begins requests does not hurt
-// other tenants. All memory is given back.
+// The memory of requests under way is bounded, and one tenant gets at most half of it. A request
+// that gets none is retried later. A sender that only begins requests does not hurt other tenants.
+// All memory is given back.
 func TestMemoryIsBounded(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)
@@ -382,7 +382,8 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 // A request that needs more memory decoded than it announced takes it from the shared memory. So a
-// request that is short on the wire and large in memory is refused or retried before it gets any.
+// request that is short on the wire and large in memory is refused, or must be retried, before it
+// gets any.
 func TestDecodedRequestsTakeMemory(t *testing.T) {
 	refs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), make([]byte, 4000)) // labels_refs
 	deltas := protowire.AppendBytes(protowire.AppendTag(nil, 12, protowire.BytesType), make([]byte, 4000))

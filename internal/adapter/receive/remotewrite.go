@@ -29,9 +29,9 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	o, err := r.remoteWrite(newPaced(w, request), request, begun)
 	header := w.Header()
-	// Each answer has these headers. Without them a sender takes the receiver for one that
-	// understood nothing, and counts all that they leave out as lost. Samples that the
-	// configuration drops on purpose are not lost.
+	// Each answer has these headers. Without them a sender assumes that the receiver understood
+	// nothing. It counts samples as lost that the headers leave out. Samples that the configuration
+	// drops on purpose are not lost.
 	taken := o.Written
 	taken.Add(o.Dropped)
 	header.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(taken.Samples))
@@ -100,7 +100,7 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 	return o, err
 }
 
-// version returns the request's version by its content type, which alone counts.
+// version returns the request's version. Only the content type decides it.
 func version(header http.Header) (v2 bool, err error) {
 	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "snappy") {
 		return false, fmt.Errorf("Content-Encoding %.80q is not supported; send snappy in its block format", encoding)

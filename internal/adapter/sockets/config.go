@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Handler consumes what one listener reads. A listener never calls its methods concurrently.
+// Handler consumes the packets of one listener. A listener never calls its methods concurrently.
 type Handler interface {
 	// Packet handles one datagram, or one frame of a stream. The listener owns p, also the
 	// memory between its length and its capacity, whose bytes mean nothing. p is valid until the
@@ -17,10 +17,9 @@ type Handler interface {
 	// wall clock it may step.
 	Packet(p []byte, now int64)
 
-	// Tick says that no packet from before now is still to come. The listener calls it when Run
-	// starts, after every batch and, when nothing arrives, at the time that the last Tick
-	// returned. next is when the handler wants its next call, Unix nanoseconds. The call may
-	// come earlier.
+	// Tick promises that no packet from before now is still to come. The listener calls it when Run
+	// starts, after every batch and, when nothing arrives, at the time that the last Tick returned.
+	// next is when the handler wants its next call, in Unix nanoseconds. The call may come earlier.
 	Tick(now int64) (next int64)
 }
 
@@ -52,39 +51,38 @@ type Config struct {
 	Mode        fs.FileMode // of a Unix socket's file; 0 means DefaultMode
 	Connections int         // open at once on a Unix stream socket; 0 means DefaultConnections
 
-	// Timed, if not nil, gets the timing of one batch in TimedEvery, after the batch's Tick and
-	// on the goroutine that read it.
+	// Timed, if not nil, gets the timing of one batch in TimedEvery. It is called after the batch's
+	// Tick, on the goroutine that read the batch.
 	Timed func(Timing)
 
 	// Inherited are sockets that are already open and bound to this address. If there are any,
-	// Listen binds none and all of them are read. Listen takes over their files, even when it
-	// fails.
+	// Listen reads all of them and binds none. Listen takes over their files, even when it fails.
 	Inherited []Inherited
 }
 
 // Timing shows where the time of a batch went.
 type Timing struct {
-	Read     time.Time     // when it had been read
-	Waited   time.Duration // in the kernel, at most, while the reader let datagrams gather or was busy
+	Read     time.Time     // when the batch had been read
+	Waited   time.Duration // longest possible wait in the kernel, while the reader let datagrams gather or was busy
 	Reading  time.Duration // 0 for a stream, where it cannot be separated from waiting
 	Handling time.Duration // until Tick returned
 }
 
-// TimedEvery: one batch in so many is timed. Reading the clock for each would cost a tenth of
+// TimedEvery: one batch in TimedEvery is timed. Reading the clock for each would cost a tenth of
 // the time of a batch of one datagram.
 const TimedEvery = 16
 
 const (
-	// DefaultMaxPacket holds any UDP datagram (65,507 bytes over IPv4, 65,527 over IPv6). It
-	// costs little more than room for 8 KiB: the batchSize slots of a datagram listener take
-	// 4 MiB of address space, but only pages that a datagram once reached are resident: 256 KiB
-	// where no client exceeds the usual 1,432 bytes. Reading is as fast as with slots of 8 KiB.
-	// A stream connection's buffer starts at 16 KiB.
+	// DefaultMaxPacket holds any UDP datagram (65,507 bytes over IPv4, 65,527 over IPv6). It costs
+	// little more than room for 8 KiB. The batchSize slots of a datagram listener take 4 MiB of
+	// address space, but only pages that a datagram once reached are resident: 256 KiB if no client
+	// exceeds the usual 1,432 bytes. Reading is as fast as with slots of 8 KiB. A stream
+	// connection's buffer starts at 16 KiB.
 	DefaultMaxPacket = 64 << 10
 
-	// DefaultReceiveBuffer holds about 10,000 short datagrams, or 3,600 of 1,432 bytes: the
-	// kernel counts these as 832 and 2,304 bytes, against twice the requested size. So a reader
-	// may stand still for 20 ms under 500,000 short datagrams per second.
+	// DefaultReceiveBuffer holds about 10,000 short datagrams, or 3,600 of 1,432 bytes. The kernel
+	// counts them as 832 and 2,304 bytes each, and allows twice the requested size. So a reader may
+	// pause for 20 ms at 500,000 short datagrams per second.
 	DefaultReceiveBuffer = 4 << 20
 
 	// DefaultMode lets all users send, because connecting to a Unix socket takes write
@@ -96,17 +94,16 @@ const (
 	DefaultConnections = 1024
 )
 
-// Inherited is a socket from before this image of the process: from systemd, or from the
-// previous image.
+// Inherited is a socket that systemd or the previous image of this process has passed to it.
 type Inherited struct {
 	File *os.File
 
-	// Shared means that another process, such as systemd, holds the socket and will give it to
-	// our successor: the listener leaves it as if Leave had been called.
+	// Shared means that another process, such as systemd, holds the socket and will give it to our
+	// successor. The listener then treats it as if Leave had been called.
 	Shared bool
 
-	// Drops is the part of the kernel's count of drops that has already been booked. The kernel
-	// counts from the socket's birth.
+	// Drops is the part of the kernel's count of drops that has already been counted in metrics.
+	// The kernel counts from the creation of the socket.
 	Drops uint32
 }
 
@@ -118,7 +115,7 @@ const drainTime = 2 * time.Second
 // file descriptors.
 const errorPause = 10 * time.Millisecond
 
-// counters are the reader's form of Stats. The reader sums up a batch in local variables and
+// counters are Stats as the reader updates them. The reader sums up a batch in local variables and
 // adds once, so that callers of Stats do not take the cache line away at every packet.
 type counters struct {
 	packets, bytes, truncated, readErrors       atomic.Uint64

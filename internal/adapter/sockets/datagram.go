@@ -17,23 +17,23 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
-// stagger is the gap between two slots, in bytes: a datagram of the usual 1,432 bytes. If the
-// distance of slots were a power of two, all would begin in the same few sets of the CPU's
-// caches, and a batch would evict its own beginning before it is read.
+// stagger is added to the distance between two slots, in bytes: a datagram of the usual 1,432
+// bytes, rounded up. If the distance were a power of two, all slots would begin in the same few
+// sets of the CPU's caches, and a batch would evict its own beginning before it is read.
 const stagger = 1536
 
-// datagrams reads a UDP or a Unix datagram socket. All but drops and close belongs to the
-// goroutine in run.
+// datagrams reads a UDP or a Unix datagram socket. The goroutine in run owns everything except
+// drops and close.
 type datagrams struct {
 	socket   *descriptor
 	wait     *waiter
 	udp      bool
 	release  func()      // releases the address before the drain; nil for UDP
-	left     atomic.Bool // a successor reads what the kernel still holds
+	left     atomic.Bool // a successor reads the datagrams that the kernel still holds
 	kernel   dropCounter
 	counters *counters
 
-	slots   []byte // batchSize of them; allocated once, for the socket's life
+	slots   []byte // batchSize slots; allocated once, for the socket's life
 	slot    int    // bytes
 	stride  int    // bytes from one slot to the next: see stagger
 	longest int    // bytes of a packet, MaxPacket
@@ -45,17 +45,17 @@ type datagrams struct {
 	groRefused error      // why coalesced is nil although it is wanted
 
 	timed   func(Timing)
-	batches uint   // received
+	batches uint   // how many were received
 	timing  Timing // of the last batch, if it was timed
 	isTimed bool
 
 	n     int                // messages read by the last receive
-	errno syscall.Errno      // or why it read none
-	try   func(uintptr) bool // tryReceive as a value, made once, since making it allocates
+	errno syscall.Errno      // or the reason why it read none
+	try   func(uintptr) bool // tryReceive as a value, made once to save allocations
 
-	// The rate at which datagrams come decides how long to let them gather.
+	// How fast datagrams come decides how long to let them gather.
 	nap    func(elapsed time.Duration, packets int, used, size uint32) time.Duration
-	empty  time.Time // when the socket was read to its end
+	empty  time.Time // when the socket was last found empty
 	since  int       // messages read since empty
 	memory memory    // the kernel's figures at the end of the last wait
 	calm   time.Time // no naps until then
@@ -94,8 +94,8 @@ func newDatagrams(c conn, config Config) (*datagrams, error) {
 	return d, nil
 }
 
-// run hands over batch after batch until the socket is empty. Then it waits for the next
-// datagram, or naps while many gather, so that they share one wake-up.
+// run hands over batch after batch until the socket is empty. Then it waits for the next datagram.
+// If many come, it naps instead, so that they share one wake-up.
 func (d *datagrams) run(ctx context.Context, h Handler) error {
 	alarm, stop := newAlarm(ctx, d.wait.file.SetReadDeadline)
 	defer stop()
@@ -160,14 +160,14 @@ func (d *datagrams) gather(a *alarm) error {
 	return nil
 }
 
-// tryReceive is receive as the waiter calls it. It reports whether the wait is over.
+// tryReceive calls receive for the waiter. It reports whether the wait is over.
 func (d *datagrams) tryReceive(uintptr) bool {
 	d.look()
 	d.receive()
 	return d.errno != unix.EAGAIN
 }
 
-// receive reads what there is, up to one batch.
+// receive reads the waiting datagrams, up to one batch.
 func (d *datagrams) receive() {
 	d.senders.prepare(&d.msgs)
 	d.coalesced.prepare(&d.msgs)
@@ -233,7 +233,7 @@ func (d *datagrams) hand(h Handler, now int64) {
 		}
 		size, ok := d.coalesced.segment(m)
 		if !ok {
-			truncated++ // and those behind it: their beginnings are unknown
+			truncated++ // and the datagrams behind it in the buffer: their beginnings are unknown
 			continue
 		}
 		d.senders.message = &m.Hdr
@@ -258,8 +258,7 @@ func (d *datagrams) hand(h Handler, now int64) {
 	}
 }
 
-// survive counts a failed receive, and returns the error if the next receive would fail as
-// well.
+// survive counts a failed receive. It returns the error if the next receive would fail as well.
 func (d *datagrams) survive() error {
 	d.counters.readErrors.Add(1)
 	if d.errno == unix.ENOMEM || d.errno == unix.ENOBUFS {
@@ -268,7 +267,7 @@ func (d *datagrams) survive() error {
 	return os.NewSyscallError("recvmmsg", d.errno)
 }
 
-// drain hands over what is in the socket, until it is empty or drainTime has passed.
+// drain hands over the datagrams in the socket, until it is empty or drainTime has passed.
 func (d *datagrams) drain(h Handler) error {
 	if d.release != nil {
 		d.release()

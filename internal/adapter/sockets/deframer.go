@@ -20,7 +20,7 @@ var errLongFrame = errors.New("frame exceeds the longest packet")
 // with the number of bytes, then call next() until there are no frames.
 type deframer struct {
 	buf        []byte
-	start, end int // buf[start:end] was read and not yet taken
+	start, end int // buf[start:end] was read but not yet taken
 	max        int // longest payload in bytes
 }
 
@@ -28,8 +28,9 @@ func newDeframer(maxPacket int) *deframer {
 	return &deframer{buf: make([]byte, min(firstBuffer, frameHeader+maxPacket)), max: maxPacket}
 }
 
-// room returns the space for the next bytes, never empty. The buffer grows with what a client
-// has sent, not with what it announced, and never beyond one frame of the greatest length.
+// room returns the space for the next bytes, which is never empty. The buffer grows with the bytes
+// that a client has sent, not with the length that it announced, and never beyond one frame of the
+// greatest length.
 func (d *deframer) room() []byte {
 	d.end = copy(d.buf, d.buf[d.start:d.end])
 	d.start = 0
@@ -41,7 +42,7 @@ func (d *deframer) room() []byte {
 	return d.buf[d.end:]
 }
 
-// wrote notes that n bytes were put into the room.
+// wrote notes that n bytes were written into the space that room returned.
 func (d *deframer) wrote(n int) { d.end += n }
 
 // next returns the payload of the next complete frame, or nil if more bytes are needed. It

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptor is a datagram socket outside the runtime's poller, which would wake a thread for
+// descriptor is a datagram socket outside the runtime's poller. The poller would wake a thread for
 // each datagram, even while no goroutine waits for it.
 //
 // Its system calls bypass the scheduler, because telling the scheduler of a call costs more
@@ -29,7 +29,7 @@ type conn interface {
 	syscall.Conn
 }
 
-// detach takes the socket out of c, and closes c.
+// detach duplicates the socket of c, and closes c.
 func detach(c conn) (*descriptor, error) {
 	defer func() { _ = c.Close() }()
 	raw, err := c.SyscallConn()
@@ -60,8 +60,8 @@ func (d *descriptor) Control(f func(fd uintptr)) error {
 	return nil
 }
 
-// receive reads what there is, without waiting, as far as msgs have room. It returns at least
-// one message or an error.
+// receive reads the waiting datagrams without blocking, as many as msgs has room for. It returns at
+// least one message or an error.
 func (d *descriptor) receive(msgs *[batchSize]unix.Mmsghdr) (n int, errno syscall.Errno) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -130,6 +130,6 @@ func cause(err error) error {
 	return err
 }
 
-// batchSize is how many datagrams one system call reads at most. At 64 the call itself no
-// longer shows in the cost of a datagram (BenchmarkUDP).
+// batchSize is the most datagrams that one system call reads. At 64 the call itself no longer shows
+// in the cost of a datagram (BenchmarkUDP).
 const batchSize = 64

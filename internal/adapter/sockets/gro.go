@@ -12,20 +12,20 @@ import (
 // groSlot is the size of the largest buffer in which the kernel hands over several datagrams.
 const groSlot = 64 << 10
 
-// segmentSpace is room for all control messages of a received message. The datagrams' size
-// takes 24 bytes. A socket that was handed over may also have been set to give timestamps,
-// addresses or counts of drops, of 24 to 64 bytes each.
+// segmentSpace is room for all control messages of a received message. The datagrams' size takes 24
+// bytes. An inherited socket may also have been set to give timestamps, addresses or counts of
+// drops, of 24 to 64 bytes each.
 const segmentSpace = 256
 
-// coalesced has room for the datagrams' size in each message: with UDP_GRO the kernel may hand
-// over several datagrams of one sender in one buffer, all of one size except the last, which
-// may be shorter.
+// coalesced has room for the datagrams' size in each message. With UDP_GRO the kernel may hand over
+// several datagrams of one sender in one buffer. All have one size, except the last, which may be
+// shorter.
 type coalesced struct {
 	control [batchSize][segmentSpace]byte
 }
 
-// coalesce turns UDP_GRO on if wanted, and returns nil if it is off. A socket that was opened
-// with it keeps it, because datagrams may already wait there in one buffer.
+// coalesce turns UDP_GRO on if wanted, and returns nil if it is off. A socket that was opened with
+// UDP_GRO keeps it, because datagrams may already wait there in one buffer.
 func coalesce(fd int, wanted bool) (*coalesced, error) {
 	var err error
 	if wanted {
@@ -45,8 +45,8 @@ func groWarning(address string, refused error) []string {
 		"turn gro off, or run Linux 5.0 or later", address, refused)}
 }
 
-// prepare makes room in the messages for the next batch: the kernel has overwritten the length
-// of the room with the length that it used.
+// prepare makes room in the messages for the next batch: the kernel has replaced the length of the
+// room by the length that it used.
 func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	if c == nil {
 		return

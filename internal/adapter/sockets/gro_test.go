@@ -101,8 +101,7 @@ func TestGROTruncatedDatagramsAreCountedOneByOne(t *testing.T) {
 	}
 }
 
-// A socket that was handed over may give other control messages before the size of its
-// datagrams.
+// An inherited socket may give other control messages before the size of its datagrams.
 func TestGROFindsTheSizeAmongOtherThings(t *testing.T) {
 	l, r := listen(t, withGRO), newRecorder()
 	for _, option := range []struct{ level, name int }{

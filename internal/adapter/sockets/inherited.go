@@ -67,8 +67,8 @@ func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	return newUDP(conn, c, in, func(l *Listener, fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
 }
 
-// raiseReceiveBuffer keeps a larger buffer: the process that opened the socket may have been
-// allowed more than this one.
+// raiseReceiveBuffer never makes the buffer smaller: the process that opened the socket may have
+// been allowed a larger one than this process is.
 func (l *Listener) raiseReceiveBuffer(fd, wanted int) error {
 	if granted, err := receiveBuffer(fd); err != nil || granted >= wanted {
 		return errors.Join(err, l.readReceiveBuffer(fd, wanted))
@@ -108,10 +108,10 @@ func adoptUnix(c Config, in Inherited) (*Listener, error) {
 	return l, nil
 }
 
-// Leave prepares for a successor. It returns the socket as a file that the caller owns and
-// hands over. From then on, the end of Run leaves to the file's next reader: what the kernel
-// holds, the address, and a Unix socket's file. For a stream socket this is the backlog; Run
-// reads what connected clients have written, and then ends their connections.
+// Leave prepares for a successor. It returns the socket as a file that the caller owns and hands
+// over. From then on, the end of Run leaves these to the file's next reader: the data that the
+// kernel holds, the address, and a Unix socket's file. For a stream socket the kernel holds the
+// backlog; Run reads what connected clients have written, and then ends their connections.
 func (l *Listener) Leave() (*os.File, error) {
 	fd, err := duplicate(l.raw)
 	if err != nil {
@@ -121,9 +121,8 @@ func (l *Listener) Leave() (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.addr.String()), nil
 }
 
-// Booked returns the kernel's number of the socket and its count of drops at the last call of
-// Drops: a successor needs them as Inherited.Drops. ok is false for Unix sockets, which drop
-// nothing.
+// Booked returns the kernel's number of the socket and the count of drops that Drops returned last.
+// A successor needs the count as Inherited.Drops. ok is false for Unix sockets, which drop nothing.
 func (l *Listener) Booked() (cookie uint64, drops uint32, ok bool) {
 	d, ok := l.socket.(*datagrams)
 	if _, udp := l.addr.(*net.UDPAddr); !ok || !udp {

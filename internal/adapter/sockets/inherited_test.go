@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// succeed makes a listener of the socket that l leaves.
+// succeed makes a listener from the socket that l leaves.
 func succeed(t *testing.T, l *Listener, c Config, stop func()) *Listener {
 	t.Helper()
 	file, err := l.Leave()
@@ -25,8 +25,8 @@ func succeed(t *testing.T, l *Listener, c Config, stop func()) *Listener {
 	return listen(t, c)
 }
 
-// The reader of a socket may be replaced over and over, and senders notice nothing: each packet
-// is handed over once and in order.
+// The reader of a socket may be replaced over and over without effect on senders: each packet is
+// handed over once and in order.
 func TestNothingIsLostBetweenAListenerAndItsSuccessor(t *testing.T) {
 	const successors, packets, queued = 20, 1000, 100 // queued fits into any buffer
 	for _, kind := range kinds[:2] {
@@ -112,8 +112,8 @@ func TestWhoeverStopsLastRemovesTheFile(t *testing.T) {
 	}
 }
 
-// The kernel counts drops from a socket's birth. A listener does not report drops again that
-// its predecessor reported; it does report those between the two.
+// The kernel counts drops from a socket's creation. A listener does not report drops that its
+// predecessor reported. It does report drops that came between the two.
 func TestDropsAreToldOnceAcrossSuccessors(t *testing.T) {
 	config := Config{Network: "udp", Address: "127.0.0.1:0", ReceiveBuffer: 4096}
 	l := listen(t, config)

@@ -18,7 +18,7 @@ import (
 // Stats are a listener's totals since it was bound.
 type Stats struct {
 	Packets     uint64 // datagrams or frames handed over
-	Bytes       uint64 // in them
+	Bytes       uint64 // in those packets
 	Truncated   uint64 // datagrams read, not handed over: longer than MaxPacket, or of unknown size after UDP_GRO
 	ReadErrors  uint64 // failed system calls: no memory, no descriptors, or a broken connection
 	LongFrames  uint64 // frames announced as longer than MaxPacket; each ends its connection
@@ -43,7 +43,7 @@ type Listener struct {
 	warnings []string // all others
 }
 
-// socket has what differs between datagrams and streams.
+// socket has the methods in which datagrams and streams differ.
 type socket interface {
 	run(ctx context.Context, h Handler) error
 	leave()
@@ -63,9 +63,9 @@ func newListener(s socket, raw controller, addr net.Addr, counters *counters) (*
 }
 
 // Run reads in the caller's goroutine until ctx is done. Then it hands over what the kernel had
-// accepted by then, closes the socket and removes its file. After Leave it stops at the end of
-// a batch, and leaves the rest to the successor. When it returns, nothing that it started still
-// runs. It fails only if the socket can no longer be read. Call it once.
+// accepted by then, closes the socket and removes its file. After Leave it stops at the end of a
+// batch, and leaves the rest to the successor. When it returns, nothing that it started still runs.
+// It fails only if the socket can no longer be read. Call it once.
 func (l *Listener) Run(ctx context.Context, h Handler) error {
 	err := l.run(ctx, h)
 	if closeErr := l.close(); err == nil {
@@ -83,8 +83,8 @@ func (l *Listener) Close() error { return l.close() }
 // Addr returns the bound address, with the port that the kernel chose.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Stats returns the totals. It reads them one by one: a batch that is just being counted may be
-// in some and not yet in others.
+// Stats returns the totals. It reads them one by one, so some may already include a batch that is
+// just being counted, and others not yet.
 func (l *Listener) Stats() Stats {
 	c := l.counters
 	return Stats{
@@ -99,9 +99,9 @@ func (l *Listener) Stats() Stats {
 	}
 }
 
-// Watch turns on the knowledge of senders, from one of the next batches on, or turns it off.
-// The kernel is asked for senders only while it is on, so it costs nothing otherwise
-// (BenchmarkSender). An error means that this socket's senders stay unknown.
+// Watch turns the detection of senders on, from one of the next batches, or off. Only while it is
+// on does the listener ask the kernel for senders, so it costs nothing otherwise (BenchmarkSender).
+// An error means that this socket's senders stay unknown.
 func (l *Listener) Watch(on bool) error {
 	if err := l.watch(on); err != nil {
 		return fmt.Errorf("watch the senders of %s %s: %w", l.addr.Network(), l.addr, err)
@@ -113,14 +113,14 @@ func (l *Listener) Watch(on bool) error {
 // It returns the zero value while the listener is not watched.
 func (l *Listener) Sender() sender.Sender { return l.sender() }
 
-// Drops returns the number of datagrams that the kernel dropped at this UDP socket, up to the
-// last one, even if no packet followed. It is 0 for Unix sockets, where the sender gets an
-// error and drops on its own side. The kernel counts in 32 bits: call Drops at least once in
-// four billion drops. After the socket is closed, Drops returns the last value.
+// Drops returns the number of datagrams that the kernel dropped at this UDP socket. It includes
+// drops that no packet has followed yet. It is 0 for Unix sockets, where the sender gets an error
+// and drops on its own side. The kernel counts in 32 bits: call Drops at least once in four billion
+// drops. After the socket is closed, Drops returns the last value.
 func (l *Listener) Drops() uint64 { return l.drops() }
 
-// ReceiveBuffer returns the requested receive buffer and what the kernel granted, in bytes.
-// Both are 0 for Unix sockets, which have none.
+// ReceiveBuffer returns the size of the receive buffer as requested and as granted by the kernel,
+// in bytes. Both are 0 for Unix sockets, which have none.
 func (l *Listener) ReceiveBuffer() (wanted, granted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,14 +165,14 @@ func (l *Listener) Warnings() []string {
 	return slices.Concat(l.buffer, l.queue, l.warnings)
 }
 
-// Kernel settings that bound what waits in a socket.
+// Kernel settings that bound how much waits in a socket.
 const (
 	MaxReceiveBuffer = "net.core.rmem_max"       // of UDP sockets, in bytes
 	MaxQueueLength   = "net.unix.max_dgram_qlen" // of Unix datagram sockets, in datagrams
 )
 
-// Setting returns the kernel setting that bounds what waits in the socket, empty if none does,
-// and whether it is so small that it will cost packets.
+// Setting returns the kernel setting that bounds how much waits in the socket, or an empty name if
+// none does. tooSmall reports whether it is so small that packets will be lost.
 func (l *Listener) Setting() (name string, tooSmall bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,29 +5,28 @@ package sockets
 import "time"
 
 const (
-	// longestNap protects a reader of a quiet socket from a burst: in 5 ms a sender at full
-	// speed, 400,000 datagrams of 1,432 bytes a second, fills half of the default buffer. A nap
-	// costs 15 to 50 us, so 200 a second take less than a hundredth of a core.
+	// longestNap protects a quiet socket from a burst: in 5 ms a sender at full speed, 400,000
+	// datagrams of 1,432 bytes a second, fills half of the default buffer. A nap costs 15 to 50 us,
+	// so 200 a second take less than a hundredth of a core.
 	longestNap = 5 * time.Millisecond
 
 	// shortestNap is the resolution of the runtime's poller.
 	shortestNap = time.Millisecond
 
-	// napGathers is how many datagrams are worth waiting for: shared by so many, the nap costs
-	// almost nothing, and they still fit the CPU's cache.
+	// napGathers is how many datagrams are worth waiting for: with this many the cost of the nap is
+	// almost nothing for each, and they still fit the CPU's cache.
 	napGathers = 512
 
 	// napWorth is the least number of datagrams for which one nap costs less than a wake-up for
 	// each.
 	napWorth = 4
 
-	// napFills bounds a nap: if the rate stays the same, at most one part in napFills of the
-	// receive buffer fills. The rest is for bursts, and for a reader that finds the processors
-	// busy.
+	// napFills bounds a nap: if the rate stays the same, a nap fills at most 1/napFills of the
+	// receive buffer. The rest is for bursts, and for times when the processors are busy.
 	napFills = 4
 
-	// calmAfterDrops is how long a reader does not nap after the kernel dropped datagrams. Such
-	// bursts are better read as they come.
+	// calmAfterDrops is how long a reader does not nap after the kernel dropped datagrams. It is
+	// better to read such bursts as they come.
 	calmAfterDrops = 5 * time.Second
 )
 

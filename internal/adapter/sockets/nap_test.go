@@ -82,7 +82,7 @@ func TestAStopEndsANapAndHandsOverWhatGathered(t *testing.T) {
 	for _, p := range want[1:] {
 		write(t, c, []byte(p))
 	}
-	runtime.GC() // need not wait for the reader either
+	runtime.GC() // the collection need not wait for the reader either
 	if got := r.got(); len(got) != 1 {
 		t.Errorf("%d packets were handed over during a nap", len(got)-1)
 	}
@@ -137,7 +137,7 @@ func TestClosingASocketEndsItsReadersNap(t *testing.T) {
 	}
 }
 
-// Datagrams that the buffer cannot hold while the reader sleeps are counted.
+// Datagrams that overflow the buffer while the reader sleeps are counted.
 func TestABurstDuringANapIsReceivedOrCounted(t *testing.T) {
 	config := loopback
 	config.ReceiveBuffer = 8192
@@ -175,8 +175,9 @@ func TestNoNapsAfterDrops(t *testing.T) {
 	}
 }
 
-// The poller must learn of a datagram exactly while a goroutine waits for one. If it learns in
-// vain, the nap saves nothing; if it does not learn, the datagram stays unread.
+// The poller must learn of a datagram only while a goroutine waits for one. If it learns at other
+// times, the nap saves nothing. If it does not learn while a goroutine waits, the datagram stays
+// unread.
 func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	l := listen(t, loopback)
 	d := l.socket.(*datagrams)
@@ -201,14 +202,14 @@ func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	}
 }
 
-// Each packet is sent when the one before has arrived, so a wake-up lost between two states of
+// Each packet is sent when the previous one has arrived, so a wake-up lost between two states of
 // the reader would stop it for good.
 func TestNoWakingIsLostBetweenNaps(t *testing.T) {
 	l, r := listen(t, loopback), newRecorder()
 	turn := 0
 	l.socket.(*datagrams).nap = func(time.Duration, int, uint32, uint32) time.Duration {
 		turn++
-		return time.Duration(turn%3/2) * time.Millisecond // at every third time
+		return time.Duration(turn%3/2) * time.Millisecond // every third time
 	}
 	run(t, l, r)
 	c := dial(t, l)

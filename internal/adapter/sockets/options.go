@@ -13,8 +13,8 @@ import (
 )
 
 // setReceiveBuffer asks for a receive buffer of size bytes. SO_RCVBUFFORCE may exceed
-// net.core.rmem_max and takes CAP_NET_ADMIN. SO_RCVBUF is cut down to it without an error, so
-// receiveBuffer reads the result back.
+// net.core.rmem_max, but needs CAP_NET_ADMIN. The kernel cuts SO_RCVBUF down to net.core.rmem_max
+// without an error, so receiveBuffer reads the result back.
 func setReceiveBuffer(fd, size int) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) == nil {
 		return nil
@@ -22,14 +22,14 @@ func setReceiveBuffer(fd, size int) error {
 	return os.NewSyscallError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size))
 }
 
-// receiveBuffer returns what the kernel granted, in the unit of the request: the kernel doubles
-// a request for its own overhead, and reports the double.
+// receiveBuffer returns the size that the kernel granted, in the unit of the request. The kernel
+// doubles a request for its own overhead, and reports the doubled size.
 func receiveBuffer(fd int) (int, error) {
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	return n / 2, os.NewSyscallError("getsockopt SO_RCVBUF", err)
 }
 
-// receiveBufferWarning returns nothing if the kernel granted what was wanted.
+// receiveBufferWarning returns nothing if the kernel granted the wanted size.
 func receiveBufferWarning(addr string, wanted, granted int) []string {
 	if granted >= wanted {
 		return nil
@@ -65,9 +65,9 @@ type dropCounter struct {
 	total uint64
 }
 
-// read adds what the kernel counted since the last call and returns the total. It uses
-// SO_MEMINFO rather than SO_RXQ_OVFL, which comes only with received packets and so never
-// reports drops that no packet followed.
+// read adds the drops that the kernel counted since the last call, and returns the total. It uses
+// SO_MEMINFO rather than SO_RXQ_OVFL, which comes only with received packets and so never reports
+// drops that no packet followed.
 func (d *dropCounter) read(socket *descriptor) uint64 {
 	var m memory
 	d.mu.Lock()

@@ -19,16 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRate measures the CPU time of this whole process for reading at a given rate.
-// Another process sends. Look at cpu-us/packet; an op is a tenth of a second for each
-// technique.
+// BenchmarkRate measures the CPU time of this whole process for reading at a given rate. Another
+// process sends. Look at cpu-us/packet. One op runs each technique for a tenth of a second.
 //
-// It compares our technique with two others: recvmmsg on a net.UDPConn, which ours replaced and
-// whose poller wakes a thread for each datagram, and a bare blocking recvfrom, the least work
-// for reading datagrams one by one.
+// It compares our technique with two others. One is recvmmsg on a net.UDPConn, which ours replaced,
+// and whose poller wakes a thread for each datagram. The other is a bare blocking recvfrom, which
+// is the least work for reading datagrams one by one.
 //
 // Bound, relative to bare recvfrom in the same run: 0.5 at 40k/s, 0.65 at 200k/s, 1 for full
-// packets at 8.6k/s (120k metrics/s), 2 for unixgram's.
+// packets at 8.6k/s (120k metrics/s), 2 for unixgram.
 func BenchmarkRate(b *testing.B) {
 	for _, load := range []struct {
 		network    string
@@ -70,7 +69,7 @@ func BenchmarkRate(b *testing.B) {
 	}
 }
 
-// countdown is a Handler that signals when it has received so many packets.
+// countdown is a Handler that signals when it has received a given number of packets.
 type countdown struct {
 	skip, left  atomic.Int64
 	begun, done chan struct{}
@@ -134,7 +133,7 @@ func runtimePoller(l *Listener, h Handler) (stop func()) {
 	}
 }
 
-// bareRecvfrom counts what it reads, one by one, on its own thread.
+// bareRecvfrom reads packets one by one on its own thread, and counts them.
 func bareRecvfrom(l *Listener, h Handler) (stop func()) {
 	fd := l.socket.(*datagrams).socket.fd
 	second := unix.NsecToTimeval(int64(100 * time.Millisecond))

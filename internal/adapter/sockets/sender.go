@@ -15,10 +15,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// senders asks for the sender of each datagram while it is watched. All but wanted belongs to
-// the reading goroutine.
+// senders asks for the sender of each datagram while it is watched. The reading goroutine owns
+// everything except wanted.
 type senders struct {
-	credentials bool // a Unix socket's senders, by SCM_CREDENTIALS; else by address
+	credentials bool // find a Unix socket's senders by SCM_CREDENTIALS instead of by address
 	wanted      atomic.Bool
 
 	names   *[batchSize]unix.RawSockaddrInet6 // where the kernel writes; nil until first watched
@@ -51,8 +51,8 @@ func (s *senders) watch(raw controller, on bool) error {
 	return nil
 }
 
-// prepare makes room for the senders of the next batch: in the last batch's messages the kernel
-// has overwritten the length of the room with the length that it used.
+// prepare makes room for the senders of the next batch: in the last batch's messages the kernel has
+// replaced the length of the room by the length that it used.
 func (s *senders) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	n := s.used
 	if wanted := s.wanted.Load(); wanted != s.asking {

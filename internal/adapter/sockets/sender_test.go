@@ -89,7 +89,7 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 	}
 }
 
-// dialLocal is dial, but to loopback where l is bound to all addresses.
+// dialLocal is dial, but uses loopback if l is bound to all addresses.
 func dialLocal(t *testing.T, l *Listener) net.Conn {
 	t.Helper()
 	address := l.Addr().String()
@@ -104,7 +104,7 @@ func dialLocal(t *testing.T, l *Listener) net.Conn {
 	return c
 }
 
-// senderOf returns the sender that the listener should see for c, which is ours.
+// senderOf returns the sender that the listener should see for our connection c.
 func senderOf(c net.Conn) sender.Sender {
 	if at, ok := c.LocalAddr().(*net.UDPAddr); ok {
 		return sender.Sender{Addr: at.AddrPort()}
@@ -135,8 +135,8 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The kernel overwrites the room for a sender's address with the length that it used, and reads
-// that as the room of the next message. It may be too small.
+// The kernel replaces the length of the room for a sender's address by the length that it used. It
+// would read that as the room for the next message, whose address may be longer.
 func TestEachMessageHasRoomForItsSender(t *testing.T) {
 	var s senders
 	var msgs [batchSize]unix.Mmsghdr

@@ -1,16 +1,16 @@
 //go:build linux
 
 // Package sockets has the DogStatsD sockets: UDP, Unix datagram ("unixgram") and Unix stream
-// ("unix"). It binds them, reads them in batches into memory that each listener owns, and
-// counts what the kernel dropped. core/dogstatsd knows what the bytes mean, the consumer what
-// to do with them.
+// ("unix"). It binds them, reads them in batches into memory that each listener owns, and counts
+// the kernel's drops. core/dogstatsd knows what the bytes mean, and the consumer decides what to do
+// with them.
 //
 // Reading a datagram costs little, waking up for it much. A reader of UDP lets datagrams gather
 // for some milliseconds while enough of them come (nap.go), and meanwhile the runtime's poller
 // learns of none (waiter.go).
 //
-// It runs on Linux only: it needs recvmmsg, SO_MEMINFO, epoll and Linux' behaviour that a
-// socket that was shut down can still be emptied.
+// It runs on Linux only. It needs recvmmsg, SO_MEMINFO and epoll, and it needs to empty a socket
+// after shutting it down, which Linux allows.
 //
 // The files, from the top; each uses only names of files below it:
 //
@@ -38,9 +38,8 @@ import (
 	"fmt"
 )
 
-// Listen binds the sockets that c describes, Config.Listeners for UDP and one otherwise. It
-// starts nothing, but from now on the kernel queues what arrives. Each Listener must be run or
-// closed.
+// Listen binds the sockets that c describes: Config.Listeners for UDP, otherwise one. It starts
+// nothing, but from now on the kernel queues packets. Each Listener must be run or closed.
 func Listen(c Config) ([]*Listener, error) {
 	c, err := c.withDefaults()
 	if err != nil {

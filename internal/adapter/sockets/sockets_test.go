@@ -92,7 +92,7 @@ func (r *recorder) expect(t *testing.T, want []string) {
 	}
 }
 
-// listen binds one listener, which the test's end closes.
+// listen binds one listener, and closes it at the end of the test.
 func listen(t testing.TB, c Config) *Listener {
 	t.Helper()
 	ls, err := Listen(c)
@@ -212,8 +212,8 @@ func TestEveryPacketInOrder(t *testing.T) {
 	}
 }
 
-// What a client sent before SIGTERM must be in the final window. The reader starts with its
-// context done, so all packets are in the socket when it drains.
+// The final window must have everything that a client sent before SIGTERM. The context of the
+// reader is done when it starts, so all packets are in the socket when it drains.
 func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 	}
 }
 
-// UDP cannot tell its senders to stop, so the drain must end while they go on. This handler
+// UDP cannot tell its senders to stop, so the drain must end while they continue. This handler
 // sends a datagram for each one that it gets.
 func TestDrainEndsUnderASenderThatDoesNot(t *testing.T) {
 	l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0"})
@@ -280,7 +280,7 @@ func TestTicksWhenIdle(t *testing.T) {
 	}
 }
 
-// A handler that always wants to be called at once, here at a time long past, must not keep the
+// A handler may always want to be called at once, here at a time long past. That must not keep the
 // listener from reading.
 func TestTickInThePastDoesNotStarveReading(t *testing.T) {
 	for _, k := range kinds {
@@ -303,8 +303,8 @@ func (o overdue) Tick(now int64) int64 {
 	return 1
 }
 
-// Many windows pass while packets come: the deadline is moved while a read waits
-// and passes while another works.
+// Many windows pass while packets come: the deadline moves while one read waits, and passes while
+// another works.
 func TestTicksWhileReading(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

@@ -47,8 +47,7 @@ func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
 	}
 }
 
-// run accepts connections. Its deadline is also the clock that ticks while all connections are
-// silent.
+// run accepts connections. Its deadline also causes the ticks while all connections are silent.
 func (s *stream) run(ctx context.Context, h Handler) error {
 	alarm, stop := newAlarm(ctx, s.ln.SetDeadline)
 	defer stop()
@@ -74,7 +73,7 @@ func (s *stream) run(ctx context.Context, h Handler) error {
 	return errors.Join(err, s.drain())
 }
 
-// tick calls the handler without a packet. passed says that the alarm went off.
+// tick calls the handler without a packet. passed means that the alarm went off.
 func (s *stream) tick(passed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +130,8 @@ func (s *stream) serve(c *net.UnixConn) {
 	_ = c.Close()
 }
 
-// hand gives the complete frames of one chunk to the handler. It reads the clock under the
-// lock, so that the handler's calls are in the order of time.
+// hand gives the complete frames of one chunk to the handler. It reads the clock under the lock, so
+// that the handler's calls are in the order of their times.
 func (s *stream) hand(d *deframer, peer sender.Sender) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,10 +153,10 @@ func (s *stream) hand(d *deframer, peer sender.Sender) error {
 	return err
 }
 
-// drain takes no more connections and bytes, and hands over all that clients had written by
-// then. Shutting a socket down, unlike closing it, leaves its contents readable and fails
-// writers with EPIPE, so readers end when they have read everything. After Leave the socket
-// keeps its backlog.
+// drain accepts no more connections and bytes, and hands over everything that clients had written
+// by then. Shutting a socket down, unlike closing it, leaves its contents readable and fails
+// writers with EPIPE. So readers end when they have read everything. After Leave the socket keeps
+// its backlog.
 func (s *stream) drain() (err error) {
 	if !s.left.Load() {
 		s.file.remove()
@@ -168,14 +167,14 @@ func (s *stream) drain() (err error) {
 	}
 	s.mu.Lock()
 	for c := range s.conns {
-		_ = c.CloseRead() // fails only if the client was faster
+		_ = c.CloseRead() // fails only if the client has already closed it
 	}
 	s.mu.Unlock()
 	s.readers.Wait()
 	return err
 }
 
-// acceptQueued opens the connections that wait in the backlog. It bypasses Accept, which would
+// acceptQueued opens the connections that wait in the backlog. It does not call Accept, which would
 // return at the deadline without looking.
 func (s *stream) acceptQueued(fd int) error {
 	if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {

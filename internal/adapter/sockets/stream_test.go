@@ -42,7 +42,8 @@ func TestStreamSeveralFramesInOneWrite(t *testing.T) {
 	r.expect(t, []string{"a:1|c", "b:1|c\nc:1|c", "d:1|c"})
 }
 
-// A frame grows beyond the first buffer, byte by byte in its header, where errors are likely.
+// A frame grows beyond the first buffer. It arrives byte by byte in its header, where errors are
+// likely.
 func TestStreamLargestFrame(t *testing.T) {
 	l := listenStream(t, Config{})
 	r := newRecorder()
@@ -116,8 +117,8 @@ func TestStreamConnectionsAreBounded(t *testing.T) {
 	r.wait(t, "the third packet", func() bool { return len(r.got()) == 3 })
 }
 
-// At SIGTERM some connections wait to be accepted and others hold unread frames: the kernel had
-// accepted both.
+// At SIGTERM some connections wait to be accepted and others hold unread frames. The kernel had
+// accepted both, so both are read.
 func TestStreamDrainsOpenAndQueuedConnections(t *testing.T) {
 	const clients, frames = 20, 50
 	l := listenStream(t, Config{})

@@ -17,7 +17,8 @@ import (
 //
 // The first socket is bound without SO_REUSEPORT, so that a port of another process is an error
 // even if that process shares it. It gets the option afterwards, so that the others can join.
-// Binding is the check: there is no moment between the two, and port 0 is chosen once.
+// Binding itself is the check, so no process can take the port in between, and port 0 is chosen
+// once.
 func listenUDP(c Config) ([]*Listener, error) {
 	var ls []*Listener
 	address := c.Address

@@ -58,7 +58,7 @@ func TestUDPLargestDatagramIsAcceptedByDefault(t *testing.T) {
 	r.expect(t, []string{want})
 }
 
-// The counts must add up to the packet: each sent packet was received or is in Drops. Here all
+// The counts must match exactly: each sent packet was either received or is in Drops. Here all
 // drops come after the last queued packet, where SO_RXQ_OVFL would report none.
 func TestUDPDropsAreExact(t *testing.T) {
 	const sent = 3000

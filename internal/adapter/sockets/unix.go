@@ -47,8 +47,8 @@ func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, erro
 	}
 	d.release = func() {
 		file.remove()
-		// From here on senders get EPIPE instead of losing data silently, and queued datagrams
-		// stay readable. It fails only on a closed socket.
+		// From here on senders get EPIPE instead of losing data silently, and queued datagrams stay
+		// readable. Shutdown fails only on a closed socket.
 		_ = d.socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
 	}
 	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)
@@ -69,7 +69,7 @@ func listenUnix(c Config) ([]*Listener, error) {
 	if err != nil {
 		return nil, pathError(c.Network, c.Address, err)
 	}
-	ln.SetUnlinkOnClose(false) // it would remove a successor's file as well
+	ln.SetUnlinkOnClose(false) // closing would remove a successor's file as well
 	file, err := own(c.Address, c.Mode)
 	if err != nil {
 		_ = ln.Close()
@@ -93,8 +93,8 @@ func newUnix(ln *net.UnixListener, c Config, file socketFile) (*Listener, error)
 	return newListener(s, raw, ln.Addr(), s.counters)
 }
 
-// claim makes sure that path is free. It removes the socket file of a dead process, recognised
-// because no process listens behind it.
+// claim makes sure that path is free. It removes the socket file of a dead process. No process
+// listens behind such a file.
 func claim(network, path string) error {
 	refuse := func(why string) error { return fmt.Errorf("listen on %s %s: %s", network, path, why) }
 	if path == "" || strings.HasPrefix(path, "@") {

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter lets the goroutine that reads a socket wait for a datagram, or only for a time. No
-// thread waits with it, and nothing waits for it: neither a garbage collection nor a shutdown.
+// waiter lets the goroutine that reads a socket wait for a datagram, or only for a time. The wait
+// occupies no thread, and holds up neither a garbage collection nor a shutdown.
 //
-// The runtime's poller watches an epoll instance instead of the socket. The instance passes the
-// socket's wake-ups on only while it is armed. Its deadline ends both kinds of waiting.
+// The runtime's poller watches an epoll instance instead of the socket. The instance reports
+// datagrams only while it is armed. Its deadline ends both kinds of waiting.
 type waiter struct {
 	socket *descriptor
 	file   *os.File // the epoll instance
 	raw    syscall.RawConn
 	armed  bool
-	modify func(epoll uintptr) // tell as a value, made once, since making it allocates
+	modify func(epoll uintptr) // tell as a value, made once to save allocations
 	err    error               // from tell
 }
 
@@ -79,7 +79,7 @@ func (w *waiter) arm(on bool) error {
 	return w.err
 }
 
-// tell tells the kernel whether to pass on the socket's wake-ups.
+// tell sets whether the kernel reports the socket's datagrams to the instance.
 func (w *waiter) tell(epoll uintptr) {
 	var e unix.EpollEvent
 	if w.armed {
@@ -90,4 +90,4 @@ func (w *waiter) tell(epoll uintptr) {
 	w.err = os.NewSyscallError("epoll_ctl", unix.EpollCtl(int(epoll), unix.EPOLL_CTL_MOD, w.socket.fd, &e))
 }
 
-func (w *waiter) close() { _ = w.file.Close() } // it holds nothing
+func (w *waiter) close() { _ = w.file.Close() } // no data can be lost

@@ -46,10 +46,10 @@ func summary(h *model.SampleHistogram) string {
 	return text
 }
 
-// quantile estimates like histogram_quantile for exponential buckets: on a logarithmic scale
-// within a bucket, on a linear one around zero. An answer does not say whether buckets are
-// custom, for which PromQL is linear everywhere. Like PromQL it counts the upper half from the
-// top, which matters where the rank lies in a gap between buckets.
+// quantile estimates like histogram_quantile for exponential buckets: on a logarithmic scale within
+// a bucket, on a linear one around zero. An answer does not tell whether buckets are custom; for
+// those PromQL is linear everywhere. Like PromQL it counts the upper half from the top, which
+// matters where the rank lies in a gap between buckets.
 func quantile(q float64, h *model.SampleHistogram) float64 {
 	rank, seen, fromTop := q*float64(h.Count), 0.0, q >= 0.5
 	if fromTop {
@@ -73,7 +73,7 @@ func quantile(q float64, h *model.SampleHistogram) float64 {
 	return math.NaN() // NaN was observed, which no bucket counts
 }
 
-// within returns the value that this fraction of the bucket's values does not exceed.
+// within returns the value that a given fraction of the bucket's values does not exceed.
 func within(b *model.HistogramBucket, fraction float64, lowest bool) float64 {
 	lower, upper := float64(b.Lower), float64(b.Upper)
 	switch {
@@ -82,7 +82,7 @@ func within(b *model.HistogramBucket, fraction float64, lowest bool) float64 {
 	case math.IsInf(upper, 1):
 		return lower
 	case lower < 0 && upper > 0 && lowest:
-		lower = 0 // around zero, of a histogram without negative values
+		lower = 0 // the bucket around zero of a histogram without negative values
 	}
 	switch {
 	case lower > 0:
@@ -105,7 +105,7 @@ func barsOf(buckets model.HistogramBuckets) []bar {
 	together := (len(buckets) + barRows - 1) / barRows
 	var bars []bar
 	for i, b := range buckets {
-		// The API's numbers: 0 is open below, 1 above, 2 on both sides, 3 on none.
+		// Boundaries in the API: 0 is open below, 1 above, 2 on both sides, 3 on none.
 		closedBelow, closedAbove := b.Boundaries == 1 || b.Boundaries == 3, b.Boundaries == 0 || b.Boundaries == 3
 		if i%together == 0 {
 			bars = append(bars, bar{lower: float64(b.Lower), closedBelow: closedBelow})
@@ -141,7 +141,7 @@ func block(share float64) string {
 	return text
 }
 
-// brief writes v with four digits, as many as a reader of bars can use.
+// brief writes v with four digits, enough for a bar.
 func brief(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e9 {
 		return strconv.FormatFloat(v, 'f', -1, 64)

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// WriteJSON prints a JSON value on its own line. It writes characters that would steer the
-// terminal, or turn the direction of its text, as \u009b: any client that can send a metric can
-// put them into labels. They occur only in strings, whose value stays the same.
+// WriteJSON prints a JSON value on its own line. It escapes characters that would control the
+// terminal or change the direction of its text, like \u009b, because any client that can send a
+// metric can put them into labels. They occur only in strings, whose value stays the same.
 func WriteJSON(w io.Writer, text []byte) error {
 	_, err := w.Write(append(escape(bytes.TrimSpace(text)), '\n'))
 	return err
@@ -27,8 +27,8 @@ func PrintJSON(w io.Writer, v any) error {
 	return WriteJSON(w, text)
 }
 
-// escape escapes all unprintable characters. The encoder has already escaped those of ASCII
-// except DEL.
+// escape escapes all unprintable characters. The encoder has already escaped those in ASCII except
+// DEL.
 func escape(text []byte) []byte {
 	escaped := make([]byte, 0, len(text)+1)
 	for len(text) > 0 {

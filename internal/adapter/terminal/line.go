@@ -7,14 +7,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Line is one line of a terminal that is redrawn during a long operation. A nil Line, for
-// output that is no terminal, draws nothing.
+// Line is one line of a terminal that is redrawn during a long operation. A nil Line draws nothing;
+// it is for output that is no terminal.
 type Line struct {
 	out     io.Writer
 	columns func() int
 }
 
-// NewLine returns the line at the cursor of out, nil if out is not a terminal or a dumb one.
+// NewLine returns the line at the cursor of out, or nil if out is no terminal or a dumb one.
 func NewLine(out io.Writer) *Line {
 	file, ok := out.(*os.File)
 	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {

@@ -15,14 +15,14 @@ import (
 
 const (
 	plotRows   = 12
-	plotSeries = 8 // more could not be told apart
+	plotSeries = 8 // more colours could not be told apart
 )
 
 // plotColumns returns the columns of a terminal that remain beside the y axis.
 func plotColumns(terminal int) int { return max(terminal-14, 20) }
 
-// PlotStep returns the step that gives each column of the plot a point. It is in whole seconds,
-// since nothing is stored more often.
+// PlotStep returns the step at which each column of the plot has a point. It is in whole seconds,
+// because nothing is stored more often.
 func (v View) PlotStep() time.Duration {
 	return time.Duration(math.Ceil(v.Length.Seconds()/float64(plotColumns(v.Columns)-1))) * time.Second
 }
@@ -36,7 +36,7 @@ var (
 	plotLetters = [plotSeries]string{"a", "b", "c", "d", "e", "f", "g", "h"}
 )
 
-// curve is a series on the columns of the plot. Of several points in a column it has the
+// curve is a series on the columns of the plot. If a column has several points, the curve keeps the
 // highest, so that no peak is lost.
 type curve struct {
 	name           string
@@ -87,7 +87,7 @@ func (v View) draw(m model.Matrix) error {
 func (v View) curveOf(s *model.SampleStream, start time.Time) curve {
 	c := curve{name: s.Metric.String(), min: math.Inf(1), max: math.Inf(-1), last: math.NaN()}
 	columns := min(plotColumns(v.Columns), int(v.Length/v.Step)+1)
-	span := max(v.At.Sub(start), v.Step) // with one point any span will do
+	span := max(v.At.Sub(start), v.Step) // if there is only one point, any span will do
 	c.points = slices.Repeat([]float64{math.NaN()}, columns)
 	for _, point := range s.Values {
 		y := float64(point.Value)
@@ -109,8 +109,8 @@ func (v View) plot(curves []curve, start time.Time) error {
 	for _, c := range curves {
 		low, high = min(low, c.min), max(high, c.max)
 	}
-	// The library computes with the values as they are, and fails for very large ones. So it
-	// gets shares of the axis, 0 to 1, and we write the labels.
+	// The library uses the values as they are, and fails for very large ones. So we pass it
+	// fractions of the axis, 0 to 1, and write the labels ourselves.
 	span := high/2 - low/2 // halved, since the difference may exceed a float
 	points := make([][]float64, len(curves))
 	for i, c := range curves {
@@ -147,7 +147,7 @@ func (v View) plot(curves []curve, start time.Time) error {
 	return v.legend(curves)
 }
 
-// axisLabel writes v for an axis with labels gap apart and at most largest.
+// axisLabel writes v for an axis whose labels are gap apart and at most largest.
 func axisLabel(v, largest, gap float64) string {
 	if math.Abs(v) < gap/1e6 {
 		v = 0 // only a rounding error

@@ -15,7 +15,7 @@ type Screen struct {
 	size func() (columns, rows int)
 }
 
-// NewScreen returns the screen of out, nil if out is not a terminal or a dumb one.
+// NewScreen returns the screen of out, or nil if out is no terminal or a dumb one.
 func NewScreen(out io.Writer) *Screen {
 	file, ok := out.(*os.File)
 	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {
@@ -24,7 +24,7 @@ func NewScreen(out io.Writer) *Screen {
 	return &Screen{out: out, size: func() (columns, rows int) {
 		columns, rows, err := term.GetSize(int(file.Fd()))
 		if err != nil || columns < 1 || rows < 1 {
-			return 80, 24 // the classic size, for terminals that do not tell theirs
+			return 80, 24 // the usual size, for terminals that do not report theirs
 		}
 		return columns, rows
 	}}
@@ -54,8 +54,8 @@ func (s *Screen) Close() error {
 	return err
 }
 
-// Draw shows lines, none wider than the window, in one write, so that it does not flicker. It
-// cuts lines that do not fit.
+// Draw shows lines, none wider than the window, in one write to avoid flicker. It cuts lines that
+// do not fit.
 func (s *Screen) Draw(lines []string) error {
 	_, rows := s.size()
 	text := topLeft + strings.Join(lines[:min(rows, len(lines))], clearLine+"\r\n") + clearLine + clearBelow

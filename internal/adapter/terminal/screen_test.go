@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A page larger than the window does not scroll it, and a smaller one leaves nothing of the
-// page before.
+// A page larger than the window does not scroll it. A smaller page leaves nothing of the previous
+// page.
 func TestScreen(t *testing.T) {
 	var out bytes.Buffer
 	s := Screen{out: &out, size: func() (columns, rows int) { return 10, 2 }}
@@ -29,7 +29,7 @@ func TestNoScreen(t *testing.T) {
 	}
 }
 
-// TERM says what a terminal cannot do, and NO_COLOR what its user does not want.
+// TERM tells the terminal's abilities, and NO_COLOR the user's wish.
 func TestAbleTerminal(t *testing.T) {
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // both ends are terminals
 	if err != nil {

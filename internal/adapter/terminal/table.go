@@ -88,8 +88,7 @@ func writeMatrix(w io.Writer, m model.Matrix) error {
 	return nil
 }
 
-// WriteTable prints rows in columns. The last columns, numbers of them, are aligned to the
-// right.
+// WriteTable prints rows in columns. It aligns the last numbers columns to the right.
 func WriteTable(w io.Writer, rows [][]string, numbers int) error {
 	var widths []int
 	for _, row := range rows {
@@ -121,8 +120,8 @@ func WriteTable(w io.Writer, rows [][]string, numbers int) error {
 	return nil
 }
 
-// Printable quotes text that would break a table or steer the terminal: any client that can
-// send a metric can put such text into labels.
+// Printable quotes text that would break a table or control the terminal: any client that can send
+// a metric can put such text into labels.
 func Printable(text string) string {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)

@@ -36,9 +36,9 @@ func New(out, notes io.Writer) View {
 	return v
 }
 
-// Start returns the first point of the range: whole steps before At, so that At is a point.
-// Steps from At minus Length could end up to one step before At, and newer samples would not
-// show.
+// Start returns the first point of the range. It is whole steps before At, so that At is a point.
+// If steps began at At minus Length, the last could be up to one step before At, and the newest
+// samples would not show.
 func (v View) Start() time.Time { return v.At.Add(-v.Length.Truncate(v.Step)) }
 
 // dumb reports whether the terminal takes no control sequences.
@@ -86,8 +86,8 @@ func (v View) Show(kind string, result []byte) error {
 	return fmt.Errorf("this version does not know the type %q; use --json", kind)
 }
 
-// nothing notes that no series match. The note is not in the output, where a script expects
-// series only.
+// nothing prints a note that no series match. The note does not go to Out, where a script expects
+// only series.
 func (v View) nothing() error {
 	span := "at " + v.At.Format(time.RFC3339)
 	if v.Length > 0 {

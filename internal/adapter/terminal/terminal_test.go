@@ -60,7 +60,7 @@ func recorded(tb testing.TB, name string) (kind string, result []byte) {
 	return a.Data.ResultType, a.Data.Result
 }
 
-// Each golden file holds what a person sees: the output, then the notes.
+// Each golden file holds the text that a person sees: the output, then the notes.
 func TestShow(t *testing.T) {
 	for _, tt := range []struct{ name, why string }{
 		{"columns", "series with the same labels have a column for each"},

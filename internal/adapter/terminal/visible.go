@@ -9,11 +9,11 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Visible is received bytes in a form that a terminal can show: control characters and invalid
-// UTF-8 are written as \x1b. It maps each byte to its place.
+// Visible shows received bytes in a form that is safe for a terminal: control characters and
+// invalid UTF-8 are written as \x1b. It maps each byte to its place in that text.
 type Visible struct {
 	Text    string
-	offsets []int // in Text, of each byte and of the end
+	offsets []int // in Text, of each byte and of the end of the line
 	columns []int // on the screen
 }
 
@@ -42,7 +42,7 @@ func Show(line []byte) Visible {
 	return v
 }
 
-// Column returns the screen column where byte i begins. For i = the number of bytes it is the
+// Column returns the screen column where byte i begins. If i is the number of bytes, it returns the
 // whole width.
 func (v Visible) Column(i int) int { return v.columns[i] }
 

@@ -19,9 +19,9 @@ type keeper struct {
 	onward  sdk.SpanProcessor // or nil
 
 	mu     sync.Mutex
-	open   map[trace.SpanID]*openTrace // by each open span, not by trace: queries of one dashboard share a trace
+	open   map[trace.SpanID]*openTrace // by open span, not by trace, because queries of one dashboard share a trace
 	kept   []*Trace                    // oldest first, config.Keep at most
-	second int64                       // Unix seconds; in which thisSecond traces were kept
+	second int64                       // Unix seconds in which thisSecond traces were kept
 	inIt   int
 }
 
@@ -32,7 +32,7 @@ type openTrace struct {
 }
 
 const (
-	maxOpen  = 10_000 // open spans; the bound of queries is far below
+	maxOpen  = 10_000 // open spans; queries never reach this many
 	maxSpans = 200    // of a trace: an engine makes one for each part of a query
 )
 
@@ -50,7 +50,7 @@ type Trace struct {
 // Span is a part of a trace.
 type Span struct {
 	ID         string         `json:"id"`
-	Parent     string         `json:"parent,omitempty"` // the root's is the sender's span, if it gave one
+	Parent     string         `json:"parent,omitempty"` // of the root: the sender's span, if the sender gave one
 	Name       string         `json:"name"`
 	Offset     float64        `json:"offset_seconds"` // from the trace's start
 	Seconds    float64        `json:"seconds"`
@@ -71,7 +71,7 @@ func (k *keeper) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
 		o = new(openTrace)
 	}
 	switch {
-	case o == nil: // its root has ended, or found no room
+	case o == nil: // its root has ended, or there was no room for it
 	case len(k.open) < maxOpen:
 		k.open[s.SpanContext().SpanID()] = o
 	case root(s):

@@ -1,6 +1,6 @@
 // Package tracing keeps traces of slow work: batches that exceeded the budget of a stage, and
-// queries. The latest are in memory, where they can be read without another system, and all may
-// be sent on by OTLP.
+// queries. The latest traces are in memory, where they can be read without another system. All may
+// also be sent on by OTLP.
 //
 // Tracing costs a batch nothing unless it was slow: its spans are made afterwards, from the
 // times in core/stage. A query is traced while it runs, by Prometheus' engine.
@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	// waiting bounds the slow batches whose spans are not made yet.
+	// waiting bounds the number of slow batches that wait for their spans.
 	waiting = 64
 
-	// perSecond bounds the traces kept in one second: where everything is slow, a few show as
-	// much as all.
+	// perSecond bounds the traces kept in one second: when everything is slow, a few traces show as
+	// much as all would.
 	perSecond = 10
 )
 
@@ -65,7 +65,7 @@ func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer
 			attribute.String("service.version", version))),
 	}
 	if c.Endpoint != "" {
-		// Connects when it sends.
+		// The exporter connects only when it sends.
 		exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(c.Endpoint))
 		if err != nil {
 			return nil, fmt.Errorf("self.traces.endpoint: %w", err)
@@ -81,7 +81,7 @@ func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer
 	return t, nil
 }
 
-// withoutURL returns a client's error without the URL in front, which may have a password.
+// withoutURL returns a client's error without the URL in front, which may contain a password.
 func withoutURL(err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		return wrapped.Err
@@ -112,8 +112,8 @@ func (t *Tracing) Run(ctx context.Context) error {
 	}
 }
 
-// Slow keeps an ended trip that exceeded the budget of stage s. It never waits: it counts trips
-// that find no room.
+// Slow keeps an ended trip that exceeded the budget of stage s. It never waits: if there is no room
+// for a trip, it only counts it.
 func (t *Tracing) Slow(trip *stage.Trip, s stage.Stage, spent time.Duration) {
 	select {
 	case t.slow <- slowTrip{trip, s, spent}:

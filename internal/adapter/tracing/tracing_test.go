@@ -67,7 +67,7 @@ func TestASlowBatchIsATrace(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- tr.Run(ctx) }()
-		// The sender's decision not to sample is about its own spans.
+		// The sender's decision not to sample applies only to its own spans.
 		tr.Slow(slow(w, time.Now(), "00-"+parentTrace+"-"+parentSpan+"-00"), stage.Queue, 300*time.Millisecond)
 		synctest.Wait()
 		all := tr.Traces()
@@ -125,7 +125,7 @@ func TestOnlySlowQueriesAreKept(t *testing.T) {
 	})
 }
 
-// The panels of a dashboard may ask at the same time, in one trace of their sender.
+// The panels of a dashboard may send queries at the same time, in one trace of their sender.
 func TestQueriesOfOneTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, _ := newTracing(t, DefaultConfig())
@@ -149,7 +149,7 @@ func TestQueriesOfOneTrace(t *testing.T) {
 	})
 }
 
-// Where everything is slow, tracing must not slow it further.
+// When everything is slow, tracing must not make it slower.
 func TestTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, w := newTracing(t, DefaultConfig())
@@ -216,7 +216,7 @@ func TestTracesAreSentOn(t *testing.T) {
 	tr.record(slowTrip{slow(w, time.Now(), ""), stage.Queue, time.Second})
 	ended, stop := context.WithCancel(t.Context())
 	stop()
-	if err := tr.Run(ended); err != nil { // which sends the rest
+	if err := tr.Run(ended); err != nil { // sends the rest
 		t.Error(err)
 	}
 	if got := <-received; got != "/v1/traces freshet remote_write read queue append" {
@@ -251,7 +251,7 @@ func TestTheLastTracesAreSentOn(t *testing.T) {
 	})
 }
 
-// stuck is an endpoint that blocks until the test tells it its answer.
+// stuck is an endpoint that blocks until the test gives it its answer.
 type stuck struct {
 	sdk.SpanExporter
 	answer chan error
@@ -286,7 +286,7 @@ func TestSpansThatNobodyTakesAreCounted(t *testing.T) {
 		synctest.Wait()
 		endpoint.answer <- nil
 		endpoint.answer <- errors.New("refused")
-		close(endpoint.answer) // takes the rest
+		close(endpoint.answer) // the endpoint then accepts the rest
 		if err := provider.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}

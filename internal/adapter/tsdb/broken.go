@@ -7,12 +7,12 @@ import (
 )
 
 // BrokenError says why a store cannot be opened, or what broke after it was opened. The store tries
-// to open once a minute, and whenever it is needed, but not at once after a try that failed.
+// again once a minute and whenever it is needed, but not right after a failed try.
 type BrokenError struct {
 	Tenant, Store string
 	Since         time.Time // of the first failed try
 	Cause         error
-	WayOut        string // what to do, and what is lost by it
+	WayOut        string // what to do, and which data that loses
 	Open          bool   // it broke after it was opened: see look
 }
 

@@ -34,10 +34,10 @@ type Retention struct {
 	Tile1m  time.Duration `yaml:"1m" help:"retention of tiles of 1 min, and of unused names; at least 4h"`
 }
 
-// DefaultConfig keeps a little more than a month of everything, so that a dashboard of "this
-// month" is complete, and two days of the finest tiles, to compare today with yesterday. A
-// series of 10 s tiles then costs 17,280 samples, at 1.5 bytes each 26 kB, and one of 1 min
-// tiles 57,600 samples or 86 kB.
+// DefaultConfig keeps samples for a little more than a month, so that a dashboard of "this month"
+// is complete. It keeps the finest tiles for two days, to compare today with yesterday. A series of
+// 10 s tiles then costs 17,280 samples, at 1.5 bytes each 26 kB, and a series of 1 min tiles 57,600
+// samples or 86 kB.
 //
 // 100 tenants are 300 databases, of 0.5 MB each when nearly empty: see
 // BenchmarkSmallDatabase.
@@ -47,9 +47,9 @@ func DefaultConfig() Config {
 		OutOfOrder: 30 * time.Minute,
 		Exemplars:  10_000,
 		MaxTenants: 100,
-		// A sample takes 56 bytes, and a series has seven of them a minute: 10,000 series fill
-		// this in an hour, 100,000 in 6 minutes, a million in 40 seconds. A store that is only
-		// slow must fall behind for as long.
+		// A sample takes 56 bytes, and a series has seven of them a minute: 10,000 series fill this
+		// in an hour, 100,000 in 6 minutes, a million in 40 seconds. Only a store that falls behind
+		// for that long fills it.
 		Pending: 256 << 20,
 		// A tenant that is queried once a day should not take memory all day. Opening a store
 		// again takes as long as reading its WAL: a second for a million samples.
@@ -72,7 +72,7 @@ const (
 	maxBlockDuration = 31 * day
 )
 
-// Validate returns all that is wrong with the section.
+// Validate returns all problems of the section.
 func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
 	shortest := c.Retention.Raw
@@ -117,27 +117,27 @@ func (c Config) Validate() []conf.Problem {
 }
 
 const (
-	// slowSeries is how much older than the tenant's newest sample the newest sample of a series
-	// may be, if the out-of-order window is shorter. Prometheus takes as much.
+	// slowSeries bounds how old a series' newest sample may be, relative to the tenant's newest
+	// sample, if the out-of-order window is shorter. Prometheus has the same bound.
 	slowSeries = int64(time.Hour / time.Millisecond)
 
-	// spareWindow is how much wider the out-of-order window of tsdb is than ours, so that tsdb
-	// refuses no time: what it refuses depends on when it opened, compacted and committed, and is
-	// not the same for all that write the same requests. A head that was cut takes the end of its
-	// last block for its newest time.
+	// spareWindow is how much wider tsdb's out-of-order window is than ours, so that tsdb refuses
+	// no sample for its time. Its refusals depend on when it opened, compacted and committed, so
+	// they differ between servers that write the same requests. After a head was cut, tsdb takes
+	// the end of its last block for its newest time.
 	spareWindow = slowSeries + int64(blockDuration/time.Millisecond)
 )
 
-// Stripes of tsdb's table of series, each with its own map. 16,384 take 4 MB, too much for
-// hundreds of small databases. With 512, the maps of 100,000 series are so large that finding a
-// series takes a fifth of the cost of a sample.
+// Stripes of tsdb's table of series, each with its own map. 16,384 take 4 MB, too much for hundreds
+// of small databases. With 512, the maps of 100,000 series are so large that finding a series takes
+// a fifth of the cost of a sample.
 const (
 	fewStripes  = 512
 	manyStripes = 16_384
 
-	// manySeries is the number of series at which a database with few stripes is closed and
-	// opened again with many, once. With fewer series the maps are small enough. With more, all
-	// of them must be found anew, at the price of as many new series.
+	// manySeries is the number of series at which a database with few stripes is closed and opened
+	// again with many, once. With fewer series the maps are small enough. With more series, reopening
+	// costs more: each series must be found again, which costs as much as a new series.
 	manySeries = 5000
 )
 
@@ -169,7 +169,7 @@ func (c Config) options(store string) *tsdb.Options {
 	o.FloatChunkEncoding = chunkenc.EncXOR
 	o.StripeSize = fewStripes
 	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
-	// Tiles of a minute carry no exemplars: those of the tiles of 10 s are enough.
+	// Tiles of 1 min carry no exemplars: those of the 10 s tiles are enough.
 	o.EnableExemplarStorage = store != tile.Width1m.String() && c.Exemplars > 0
 	o.MaxExemplars = int64(c.Exemplars)
 	return o

@@ -57,9 +57,9 @@ func segment(name string) (number int, ok bool) {
 	return number, err == nil && number >= 0
 }
 
-// cutOff returns how many bytes of these logs tsdb's repair removed, given the logs after it.
-// The repair deletes the segments behind the damage and replaces the damaged one. An opening
-// without a repair changes no segment.
+// cutOff returns how many bytes of these logs tsdb's repair removed. after are the logs after the
+// opening. The repair deletes the segments behind the damage and replaces the damaged one. An
+// opening without a repair changes no segment.
 func (before logs) cutOff(after logs) (n int64) {
 	for path, was := range before {
 		is, there := after[path]
@@ -70,7 +70,7 @@ func (before logs) cutOff(after logs) (n int64) {
 		case is.written < was.written: // even if the new file has the inode of the old one
 			n += was.written - is.written
 		case !os.SameFile(was.FileInfo, is.FileInfo):
-			n++ // at least one record, which may be compressed differently now
+			n++ // at least one record; the new file may be compressed differently
 		}
 	}
 	return n
@@ -101,8 +101,8 @@ func written(path string, size int64) int64 {
 	return from + int64(len(bytes.TrimRight(tail, "\x00")))
 }
 
-// examine looks for obstacles to opening a store, as far as names and types of files show them:
-// that costs some system calls for each store. It returns nil for a store that does not exist.
+// examine looks for obstacles to opening a store that show in the names and types of its files.
+// That costs some system calls for each store. It returns nil for a store that does not exist.
 func examine(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,9 +151,9 @@ func examineCheckpoint(dir string) error {
 	return nil
 }
 
-// missingSegments returns the paths of missing segments, at most maxMissing, and the number of
-// all. A segment is missing inside a log, or between its newest checkpoint and its first
-// segment.
+// missingSegments returns the paths of at most maxMissing missing segments, and the total number of
+// missing segments. A segment is missing inside a log, or between its newest checkpoint and its
+// first segment.
 func missingSegments(log string) (paths []string, all int) {
 	entries, err := os.ReadDir(log)
 	if err != nil {
@@ -192,13 +192,13 @@ func missingSegments(log string) (paths []string, all int) {
 	return paths, all
 }
 
-// maxMissing bounds how many missing segments are named.
+// maxMissing bounds how many missing segments an error names.
 const maxMissing = 8
 
 // blockName is the length of a block's name: a ULID.
 const blockName = 26
 
-// wayOut says how to repair a store that cannot be opened, and what is lost by it.
+// wayOut says how to repair a store that cannot be opened, and which data that loses.
 func wayOut(dir string, cause error) string {
 	for _, path := range []string{dir, filepath.Dir(dir)} { // the store's, the tenant's
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {

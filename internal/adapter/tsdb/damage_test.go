@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestADamagedCheckpointCostsNoSegment: tsdb mistakes damage in a checkpoint for damage in the
-// log. Its repair once deleted all segments behind it, and then failed.
+// TestADamagedCheckpointCostsNoSegment: tsdb takes damage in a checkpoint for damage in the log.
+// Its repair once deleted all segments behind the checkpoint, and then failed.
 func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
@@ -81,7 +81,7 @@ func TestAFileInPlaceOfATenant(t *testing.T) {
 		t.Errorf("a write: %v", err)
 	}
 
-	// A start finds it, and ignores a hidden file.
+	// A start reports the file, and ignores a hidden file.
 	if err := os.WriteFile(filepath.Join(filepath.Dir(tenant), ".hidden"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -19,15 +19,15 @@ import (
 type database struct {
 	*tsdb.DB
 	reg        *registrations
-	openMaxT   int64       // Unix milliseconds; no sample was newer at the opening
+	openMaxT   int64       // Unix milliseconds; no sample was newer when it opened
 	raw        *rawCache   // nil if it keeps tiles
-	references *references // of the series of tiles
+	references *references // to the series of tiles
 
 	exemplars exemplarRoom
 }
 
-// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. tells, if
-// not nil, reports its new series.
+// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. It reports
+// new series to tells, unless tells is nil.
 func openDatabase(
 	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger,
 ) (*database, error) {
@@ -71,10 +71,10 @@ func (d *database) hasExemplars() bool {
 	return err != nil || len(found) > 0
 }
 
-// reachesIntoHead reports whether a block of samples that came out of order ends behind the
-// beginning of the head, which is nil while it is not open. It must not be merged with other blocks
-// yet: tsdb takes the merged block for one that was made of the head, and at the next opening drops
-// what the head's log has of its time.
+// reachesIntoHead reports whether a block of out-of-order samples ends after the beginning of the
+// head. The head is nil while it is not open. tsdb must not merge such a block with others yet. It
+// would take the merged block for one made from the head, and at the next opening it would drop the
+// samples of that time from the head's log.
 func reachesIntoHead(b *tsdb.BlockMeta, head *tsdb.Head) bool {
 	return b.Compaction.FromOutOfOrder() && (head == nil || b.MaxTime > head.MinTime())
 }
@@ -85,12 +85,12 @@ func (d *database) close() error {
 	return err
 }
 
-// maxT returns an upper bound of the times of committed samples.
+// maxT returns an upper bound for the times of committed samples.
 func (d *database) maxT() int64 {
 	return max(d.Head().MaxTime(), d.Head().MaxOOOTime(), d.blocksMaxT())
 }
 
-// blocksMaxT returns an upper bound of the times of samples in blocks on disk.
+// blocksMaxT returns an upper bound for the times of samples in blocks on disk.
 func (d *database) blocksMaxT() int64 {
 	newest := int64(math.MinInt64)
 	for _, b := range d.Blocks() {
@@ -110,7 +110,7 @@ func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
 	return nil
 }
 
-// at returns what is stored of one series at exactly t, or nil.
+// at returns the stored sample of one series at exactly t, or nil.
 func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *tile.Point, err error) {
 	err = d.read(ctx, series, t, t, func(it chunkenc.Iterator, kind chunkenc.ValueType) {
 		if it.AtT() != t {
@@ -126,8 +126,7 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *t
 	return at, err
 }
 
-// last returns the time of the newest sample of one series that is stored at from or later, if
-// there is any.
+// last returns the time of the newest stored sample of one series at from or later, if any.
 func (d *database) last(ctx context.Context, series labels.Labels, from int64) (t int64, found bool, err error) {
 	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) {
 		t, found = it.AtT(), true

@@ -1,8 +1,8 @@
-// Package tsdb keeps samples on disk. Each tenant has one Prometheus TSDB for samples that came
-// as samples (raw) and one for each width of tiles, under tsdb/<tenant>/<store> in the data
-// directory.
+// Package tsdb keeps samples on disk. Each tenant has one Prometheus TSDB for raw samples, which
+// came as samples, and one for each width of tiles. They are under tsdb/<tenant>/<store> in the
+// data directory.
 //
-// It makes writes idempotent, unlike a TSDB alone: repeating a stored sample succeeds,
+// It makes writes idempotent, which a TSDB alone does not: repeating a stored sample succeeds,
 // another value at its time is refused and counted, and every sample of a write has exactly one
 // fate. The querier decides which store answers a query, and adds open tiles. The ways in for
 // requests decide which tenants exist.

@@ -105,7 +105,8 @@ func TestExemplarsAreCounted(t *testing.T) {
 	}
 }
 
-// room returns how many exemplars the open store of 10 s has memory for, by tsdb's own metric.
+// room returns how many exemplars the open store of 10 s tiles has memory for, by tsdb's own
+// metric.
 func (w *world) room() (n float64) {
 	w.t.Helper()
 	families, err := w.reg.Gather()
@@ -169,7 +170,7 @@ func TestRoomForExemplars(t *testing.T) {
 	}
 }
 
-// The finest width has all exemplars, so another width would only take memory.
+// The finest width has all exemplars, so room in another width would only waste memory.
 func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
@@ -180,8 +181,8 @@ func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
 	}
 }
 
-// Exemplars of raw samples and of tiles are queried together, even if a series of one name has
-// come both ways.
+// Exemplars of raw samples and of tiles are queried together, even if series of one name came both
+// in requests and as tiles.
 func TestExemplarsOfAllStores(t *testing.T) {
 	w := newWorld(t)
 	w.pushExemplar("a", "ab", base+5000)
@@ -204,9 +205,10 @@ func TestExemplarsOfAllStores(t *testing.T) {
 	}
 }
 
-// An empty head begins at the first thing that it gets. An exemplar's time is its sender's: one
-// of 1970 would make tsdb write the blocks of half a century. Here the only block has samples
-// out of order, because other blocks decide where a head begins.
+// An exemplar must not begin an empty head, which begins at the first time that it gets. The sender
+// chooses an exemplar's time: 1970 would make tsdb write the blocks of half a century. Here the
+// only block has out-of-order samples, because the end of any other block decides where a head
+// begins.
 func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@1800=1")

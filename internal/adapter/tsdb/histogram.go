@@ -17,8 +17,8 @@ type nativeHistogram struct {
 
 var errMixedHistogram = errors.New("the histogram has counts of integers and of floats")
 
-// newHistogram copies a received histogram, because tsdb keeps it. A resolution too high to
-// store becomes the highest possible one.
+// newHistogram copies a received histogram, because tsdb keeps it. If the resolution is too high to
+// store, it uses the highest possible one.
 func newHistogram(h *remotewrite.Histogram) (n nativeHistogram, err error) {
 	if h.Count.Form == remotewrite.FloatCount {
 		if h.ZeroCount.Form == remotewrite.IntegerCount || len(h.NegativeDeltas)+len(h.PositiveDeltas) > 0 {
@@ -79,8 +79,8 @@ func (n nativeHistogram) zero() nativeHistogram {
 	}}
 }
 
-// validate returns what is wrong with n, in tsdb's terms. The zero value, which is no
-// histogram, is valid.
+// validate returns the error with which tsdb would refuse n. The zero value, which is no histogram,
+// is valid.
 func (n nativeHistogram) validate() error {
 	switch {
 	case n.integer != nil:

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// A snapshot writes samples that came out of order into blocks, also those of a time that the head
-// still has. tsdb merges such a block with older ones when they fill 6 h. At the next start it would
+// A snapshot writes out-of-order samples into blocks, including samples of a time that is still in
+// the head. tsdb merges such a block with older ones when they fill 6 h. At the next start it would
 // take the merged block for the head's, and drop up to 2 h of the log. A nightly backup a few
-// minutes after midnight UTC is enough.
+// minutes after midnight UTC is enough to cause this.
 func TestASnapshotLosesNothingAtTheNextStart(t *testing.T) {
 	w := newWorld(t)
 	const hour, step = 3600, 300
@@ -31,7 +31,7 @@ func TestASnapshotLosesNothingAtTheNextStart(t *testing.T) {
 	}
 }
 
-// compactRaw does what tsdb does on its own each minute.
+// compactRaw does the compaction that tsdb does on its own each minute.
 func (w *world) compactRaw() {
 	w.t.Helper()
 	if err := w.rawDatabase().Compact(w.t.Context()); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// metrics are our own; tsdb has metrics for each database, under prometheus_tsdb_.
+// metrics are our own. tsdb itself has metrics for each database, under prometheus_tsdb_.
 type metrics struct {
 	open      prometheus.Gauge
 	broken    *prometheus.GaugeVec
@@ -95,8 +95,8 @@ func (m *metrics) count(store string, w *tile.Written) {
 	}
 }
 
-// registrations remembers what one open database registered, because tsdb does not unregister
-// its metrics when it closes, and they would collide when it opens again.
+// registrations remembers which metrics one open database registered. tsdb does not unregister them
+// when it closes, and they would collide when it opens again.
 type registrations struct {
 	prometheus.Registerer
 	collectors []prometheus.Collector

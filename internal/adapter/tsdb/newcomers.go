@@ -17,8 +17,8 @@ import (
 // Raw, all others in the store of the finest tiles.
 func (s *Stores) Growth() []growth.Tenant { return s.growth.Report(s.now().Unix()) }
 
-// NewTotal notes a series of OTLP deltas that is new to the aggregator, or that a limit
-// refuses, because its tiles do not know the sender.
+// NewTotal notes a series of OTLP deltas that is new to the aggregator, or that a limit refuses.
+// The series' tiles do not know the sender, so the store cannot note it.
 func (s *Stores) NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool) {
 	store := tile.Width10s.String()
 	if refused {
@@ -34,7 +34,7 @@ type newcomers struct {
 	tenant  string
 	store   string
 	now     func() time.Time
-	open    atomic.Bool   // set once the database is open: earlier series were there before it closed
+	open    atomic.Bool   // set once the database is open; series that come earlier existed before it closed
 	sender  sender.Sender // of the request being written; zero for tiles
 }
 
@@ -56,8 +56,8 @@ func (n *newcomers) PostCreation(ls labels.Labels) {
 
 func (*newcomers) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
 
-// newcomers returns what notes the new series of the store's database. It is nil for a store whose
-// series are also in another one, which notes them.
+// newcomers returns the newcomers for the store's database. It is nil if another store has the same
+// series and notes them.
 func (s *store) newcomers() *newcomers {
 	if s.kind != Raw && s.kind != tile.Width10s.String() {
 		return nil

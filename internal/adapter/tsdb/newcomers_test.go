@@ -26,7 +26,7 @@ func growing(r []growth.Tenant) string {
 	return strings.Join(words, ", ")
 }
 
-// A series is noted once, with its sender, when it is new to its store; a series that a limit
+// A series is noted once, with its sender, when it is new to its store. A series that a limit
 // refuses is noted each time. Series that a store had when it closed are not new when it opens
 // again. A series of tiles is noted once, although there are two widths.
 func TestNewcomersAreToldOf(t *testing.T) {

@@ -19,8 +19,8 @@ const (
 	openShare = 10
 )
 
-// read returns the database for a reader, who must release the store when done, or nil if there
-// is none on disk: a query creates no store.
+// read returns the database for a reader, who must release the store when done. It returns nil if
+// there is no database on disk, because a query creates no store.
 func (s *store) read(ctx context.Context) (*database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *store) use(ctx context.Context) (*database, error) {
 				return nil, broken
 			}
 			s.opening = make(chan struct{})
-			s.users++ // so that the store is not closed meanwhile
+			s.users++ // to keep the store from being closed meanwhile
 			go s.open()
 		}
 		opened := s.opening
@@ -84,9 +84,9 @@ func (s *store) use(ctx context.Context) (*database, error) {
 	return s.db, nil
 }
 
-// open opens the database for the waiters in use. It runs on its own goroutine, so that a
-// request which gives up does not end an opening that others wait for, and a hanging file
-// system holds up only the waiters.
+// open opens the database for the waiters in use. It runs on its own goroutine. So a request that
+// gives up does not end an opening that others wait for, and a hanging file system holds up only
+// the waiters.
 func (s *store) open() {
 	s.mu.Lock()
 	options, large := s.options, s.large
@@ -112,7 +112,7 @@ func (s *store) open() {
 	took := s.now().Sub(begun)
 	s.tellCut(before.cutOff(listLogs(s.dir))) // even if the repair failed half-way
 	if err == nil {
-		s.note(s.name()) // while the opening is a user, so that a stop waits for it
+		s.note(s.name()) // while the opening counts as a user, so a stop waits for it
 	}
 
 	s.mu.Lock()
@@ -139,7 +139,7 @@ func (s *store) open() {
 	}
 }
 
-// breaks notes that the store cannot be opened.
+// breaks records that the store cannot be opened.
 func (s *store) breaks(cause error) {
 	now := &BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Cause: cause, WayOut: wayOut(s.dir, cause)}
 	before := s.broken.Load()
@@ -154,7 +154,7 @@ func (s *store) breaks(cause error) {
 	}
 }
 
-// mends notes that the store was opened.
+// mends records that the store was opened.
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
 		s.fault.Set(0)
@@ -162,7 +162,7 @@ func (s *store) mends() {
 	}
 }
 
-// tellCut reports what tsdb's repair of a damaged log removed.
+// tellCut reports how many bytes tsdb's repair of a damaged log removed.
 func (s *store) tellCut(bytes int64) {
 	if bytes == 0 {
 		return
@@ -188,7 +188,7 @@ func (s *store) tryBroken(ctx context.Context) {
 }
 
 // largeWAL is the size of a log, in bytes, from which a database opens with stripes for many
-// series: it may have them, and would soon be opened again.
+// series. Such a log may have many series, and the database would soon have to be opened again.
 const largeWAL = 4 << 20
 
 // walBytes returns the size of the log of a database before it opens.
@@ -205,8 +205,9 @@ func walBytes(dir string) (n int64) {
 	return n
 }
 
-// look notes what broke after the store was opened. Its directory may be gone or replaced: then
-// samples go into open files that no later process will find. Or its disk takes no writes.
+// look notes faults that came after the store was opened. Its directory may be gone or replaced,
+// and samples then go into open files that no later process will find. Or its disk may take no
+// writes.
 func (s *store) look() {
 	s.mu.Lock()
 	open, log := s.db != nil, s.log
@@ -232,8 +233,8 @@ func (s *store) look() {
 	}
 }
 
-// ails returns what is wrong with an open store, nil if nothing is. log is the directory that its
-// log had at the opening.
+// ails returns the fault of an open store, or nil. log is the directory that its log had at the
+// opening.
 func (s *store) ails(log os.FileInfo) *BrokenError {
 	broken := BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Open: true}
 	if now, err := os.Stat(filepath.Join(s.dir, "wal")); log != nil && (err != nil || !os.SameFile(now, log)) {

@@ -45,8 +45,8 @@ func (w *world) broken(tenant, store string) float64 {
 	return testutil.ToFloat64(w.stores.metrics.broken.WithLabelValues(tenant, store))
 }
 
-// TestAStoreThatCannotBeOpened: a broken store is found before it is needed, says what to do,
-// affects no other store, is not retried at each write, and opens once it is mended.
+// TestAStoreThatCannotBeOpened: a broken store is found before it is needed, and its error says
+// what to do. It affects no other store, is not retried at each write, and opens once it is mended.
 func TestAStoreThatCannotBeOpened(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -185,8 +185,8 @@ func TestBrokenNamesEachStore(t *testing.T) {
 	}
 }
 
-// TestAnOpenStoreBreaks: the directory of an open store is moved away or removed. The open
-// files go on to take samples that are gone after a restart, and all looks well.
+// TestAnOpenStoreBreaks: the directory of an open store is moved away or removed. The open files
+// still take samples, which are lost at a restart, and no write fails.
 func TestAnOpenStoreBreaks(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -296,8 +296,8 @@ func (w *world) openNames() (names []string) {
 	return names
 }
 
-// TestOpenUsed: a start opens the stores that were written to or queried in the last hour of
-// the previous process, after a stop as after a crash, and no more than max_open.
+// TestOpenUsed: a start opens the stores that were written to or queried in the last hour of the
+// previous process, at most max_open of them. It does so after a stop as after a crash.
 func TestOpenUsed(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Idle = 24 * time.Hour // so that unused stores stay open
@@ -353,7 +353,7 @@ func TestOpenUsed(t *testing.T) {
 		t.Errorf("with max_open 1: open are %v", got)
 	}
 
-	// The data directory of an older version has no such file.
+	// The data directory of an older version has no file of used stores.
 	w.close()
 	w.cfg.MaxOpen = 10
 	must(os.Remove(filepath.Join(w.dir, usedFile)))
@@ -368,8 +368,8 @@ func TestOpenUsed(t *testing.T) {
 	}
 }
 
-// TestAnOpeningThatHangs: a hanging opening holds up only those that need the store, for as
-// long as they wait. A pipe in place of a segment hangs like a file system.
+// TestAnOpeningThatHangs: a hanging opening holds up only requests that need the store, and only
+// while they wait. A pipe in place of a segment hangs like a file system.
 func TestAnOpeningThatHangs(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1")
@@ -413,7 +413,7 @@ func TestAnOpeningThatHangs(t *testing.T) {
 	defer cancel()
 	stopping := w.stores
 	w.open() // so that the test's end has a world to close
-	// It returns, and says what it left open.
+	// Close returns, and says which store it left open.
 	if err := stopping.Close(stop); err == nil || !strings.Contains(err.Error(), "tenant b") {
 		t.Errorf("a stop: %v", err)
 	}
@@ -426,7 +426,7 @@ func TestAnOpeningThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	for stopping.allStores()[3].openNow() { // until its goroutine ends
+	for stopping.allStores()[3].openNow() { // until the goroutine of the opening ends
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -443,7 +443,7 @@ func (s *store) openNow() bool {
 func TestWhatARepairCutsOff(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		segment string // the damaged one of three
+		segment string // of three segments, the damaged one
 		at      func(size int) int
 		cut     []string // the missing segments
 		left    string
@@ -492,9 +492,9 @@ func TestWhatARepairCutsOff(t *testing.T) {
 	}
 }
 
-// TestOpenUsedAfterAnEarlyCrash: a store that is opened for the first time, by a write or a
-// query, counts as used from then on. The file used to be written once a minute, and a crash in
-// the first minute forgot the store.
+// TestOpenUsedAfterAnEarlyCrash: a store counts as used from the moment when a write or a query
+// first opens it. The file of used stores was once written only every minute, so after a crash in
+// the first minute the next start did not know the store.
 func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.segments("asked", "a@10=1")
@@ -509,7 +509,7 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	w.stores.OpenUsed(t.Context())
 	want := []string{"asked/10s", "before/10s"}
 	var group sync.WaitGroup
-	for i := range 8 { // all at once
+	for i := range 8 { // all at the same time
 		name := fmt.Sprintf("new%d", i)
 		want = append(want, name+"/10s")
 		group.Go(func() {
@@ -534,8 +534,8 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	}
 }
 
-// TestWhatARepairCutsOffThatFails: tsdb's repair first deletes the segments behind the damage,
-// and a later step may fail. The next try finds no trace of them.
+// TestWhatARepairCutsOffThatFails: tsdb's repair first deletes the segments behind the damage, and
+// a later step may fail. The next try cannot tell that they existed.
 func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")

@@ -17,13 +17,13 @@ import (
 )
 
 // WriteRequests stores requests of one tenant in its raw store, all in one commit. A part that
-// cannot be stored affects no other: the request's Outcome has the fate of each part, exactly
-// as queries see it afterwards. After an error nothing counts as written, and the caller should
-// write the same requests again: parts that are stored by then are repeats.
+// cannot be stored affects no other part. The request's Outcome has the fate of each part, and
+// agrees with later queries. After an error nothing counts as written, and the caller should write
+// the same requests again: parts that are stored by then are repeats.
 //
 // Fates and samples depend on the requests, on earlier ones, and on their order. They do not depend
 // on how requests are grouped, nor on when the database was opened, compacted or killed. state
-// tells about earlier requests what the store does not.
+// tells about earlier requests what the store does not know.
 //
 // It does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(
@@ -70,7 +70,7 @@ func (s *Stores) writeRequests(
 	for _, r := range requests {
 		if err := w.writeRequest(r); err != nil {
 			err = errors.Join(err, w.commit.app.Rollback())
-			w.known.forget(db.maxT()) // the cache knows samples that are not stored
+			w.known.forget(db.maxT()) // the cache has samples that are not stored
 			return err
 		}
 	}
@@ -82,8 +82,8 @@ func (s *Stores) writeRequests(
 	return nil
 }
 
-// rawWrite is one WriteRequests. It takes each series, and each of its samples, through phases
-// that do not know each other:
+// rawWrite is one call of WriteRequests. It takes each series, and each of its samples, through
+// phases that do not know each other:
 //
 //	look up   rawLookup: the labels as sent become a rawFound, once for all samples of a series
 //	order     rawOrder: where a sample lies among those of its series; if it is not the newest,
@@ -91,8 +91,7 @@ func (s *Stores) writeRequests(
 //	bounds    rawBounds: whether the tenant may have a sample of this time
 //	append    rawCommit: it waits for the commit
 //
-// A sample that was appended counts in the Outcome at once; if the commit fails, no Outcome
-// counts.
+// An appended sample counts in the Outcome at once. If the commit fails, no Outcome counts.
 type rawWrite struct {
 	known  *rawCache
 	bounds rawBounds
@@ -125,8 +124,8 @@ func (w *rawWrite) writeRequest(r *write.Request) error {
 }
 
 func (w *rawWrite) writeSeries(sent rawSent) error {
-	// Prometheus refuses a series with only exemplars, too. But as a sender it writes each
-	// exemplar into a series of its own, so refusing would lose all of them.
+	// Prometheus refuses a series that has only exemplars, too. But as a sender it writes each
+	// exemplar into a series of its own, so all of them would be lost if we refused them.
 	if sent.request.Version2() && sent.parts() == (outcome.Counts{}) {
 		sent.refuse(outcome.NoSamples, outcome.Counts{}, errors.New("it has no sample, no histogram and no exemplar"))
 		return nil
@@ -144,7 +143,7 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 	for i := range samples {
 		s := &samples[i]
 		// A series may change from floats to histograms or back within a request. In the order of
-		// time no sample is late.
+		// their times no sample is late.
 		for len(histograms) > 0 && histograms[0].Time < s.Time {
 			if err := w.addHistogram(&f, &o, &histograms[0]); err != nil {
 				return err
@@ -167,8 +166,8 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 	return nil
 }
 
-// findInHead looks up a series whose spelling is new, and reports whether it is to be written: if
-// the head does not have it, the tenant must have room for it.
+// findInHead looks up a series whose spelling is new, and reports whether to write it. If the head
+// does not have it, the tenant must have room for it.
 func (w *rawWrite) findInHead(f *rawFound) bool {
 	if ref := w.commit.refOf(f.labels); ref != 0 {
 		w.known.lookup.learn(f, ref, w.known.bound)
@@ -192,7 +191,7 @@ func (w *rawWrite) addHistogram(f *rawFound, o *rawOrder, sent *remotewrite.Hist
 	return w.add(f, o, sent.Start, rawValue{t: sent.Time, v: sent.Sum, h: h})
 }
 
-// add takes a sample through the phases after the look-up. An error is one of the disk.
+// add takes a sample through the phases after the look-up. It returns only errors of the disk.
 func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error {
 	if x.t > w.bounds.latest {
 		f.sent.refuse(outcome.TooFarAhead, x.part(), fmt.Errorf(
@@ -226,15 +225,15 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 		zero = !counted
 	}
 	if f.entry == nil || zero {
-		// A refusal by tsdb would leave something behind: a series in the head, which would take the
-		// place of one with samples, or a zero.
+		// If tsdb refused the histogram, it would leave something behind: a series in the head,
+		// which would take the place of one with samples, or a zero.
 		if err := x.h.validate(); err != nil {
 			w.refuse(f, x, err)
 			return nil
 		}
 	}
 	if zero {
-		_ = w.append(f, o, x.zeroAt(start)) // it is our addition; its loss does no harm
+		_ = w.append(f, o, x.zeroAt(start)) // the zero is our addition; its loss does no harm
 	}
 	if err := w.append(f, o, x); err != nil {
 		w.refuse(f, x, err)
@@ -246,9 +245,9 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 	return nil
 }
 
-// has reports whether the series has a sample at from or later. It looks into the store if the
-// newest sample of the series is not known, as after an opening: what is stored must not depend on
-// what the cache and the head happen to have.
+// has reports whether the series has a sample at from or later. If the newest sample of the series
+// is not known, as after an opening, it looks into the store: the result must not depend on what
+// the cache and the head happen to hold.
 func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 	if has, certain := o.known(from); certain {
 		return has, nil
@@ -267,7 +266,7 @@ func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 	return found, nil
 }
 
-// commitWaiting commits what waits, and goes on with the next commit.
+// commitWaiting commits the waiting samples, and begins the next commit.
 func (w *rawWrite) commitWaiting(o *rawOrder) error {
 	if err := w.commit.store.commit(w.commit.app); err != nil {
 		return err
@@ -277,9 +276,10 @@ func (w *rawWrite) commitWaiting(o *rawOrder) error {
 	return nil
 }
 
-// settle decides about a sample that is not newer than all others of its series, unless nothing
-// has its time: then the caller appends it. tsdb would silently lose a repeat of a sample that
-// waits for the commit, and would let an out-of-order sample replace a stored one.
+// settle decides about a sample that is not newer than all others of its series. If the series has
+// no sample at that time, it decides nothing, and the caller appends the sample. tsdb would
+// silently lose a repeat of a sample that waits for the commit, and would let an out-of-order
+// sample replace a stored one.
 func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, err error) {
 	switch o.place(f.entry, x) {
 	case rawRepeat:
@@ -308,14 +308,14 @@ func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, e
 	return true, nil
 }
 
-// repeat counts a sample that the series has already.
+// repeat counts a sample that the series already has.
 func (w *rawWrite) repeat(f *rawFound, x rawValue) {
 	w.repeated++
 	w.bounds.taken(x.t)
 	f.sent.write(x.part())
 }
 
-// conflict refuses a sample at whose time the series has another value. The first stays.
+// conflict refuses a sample if the series has another value at its time. The first value stays.
 func (w *rawWrite) conflict(f *rawFound, x rawValue, there tile.Point) {
 	f.sent.refuse(outcome.Duplicate, x.part(), fmt.Errorf(
 		"at %s another value is stored: %s, not %s", stamp(x.t), format(there), format(x.point())))
@@ -352,7 +352,7 @@ func (w *rawWrite) appendNew(f *rawFound, o *rawOrder, x rawValue) error {
 	return nil
 }
 
-// refuse counts a sample that tsdb refused, or would refuse for its value.
+// refuse counts a sample that tsdb refused, or would refuse because of its value.
 func (w *rawWrite) refuse(f *rawFound, x rawValue, err error) {
 	reason, cause := w.bounds.refusal(x, err)
 	f.sent.refuse(reason, x.part(), cause)

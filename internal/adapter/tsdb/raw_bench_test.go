@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// bodies returns requests of size series each that cover all series, as from a sender with 7
-// labels a series. t is the time of their samples.
+// bodies returns requests of size series each that together cover all series, as from a sender with
+// 7 labels a series. t is the time of their samples.
 func bodies(b *testing.B, v2 bool, series, size int, t int64) (all [][]byte) {
 	for from := 0; from < series; from += size {
 		var one prompb.WriteRequest

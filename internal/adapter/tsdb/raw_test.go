@@ -30,8 +30,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// plain are terms that take labels unchanged, drop series called dropped, and refuse those
-// called refused, because nothing is left of their name.
+// plain are terms that take labels unchanged. They drop series called dropped, and refuse series
+// called refused, because the rules leave nothing of their name.
 var plain = write.Terms{Rules: labelrules.Rules{Relabel: []*relabel.Config{
 	{Action: relabel.Drop, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("dropped"),
 		NameValidationScheme: model.UTF8Validation},
@@ -39,7 +39,7 @@ var plain = write.Terms{Rules: labelrules.Rules{Relabel: []*relabel.Config{
 		TargetLabel: "__name__", NameValidationScheme: model.UTF8Validation},
 }}}
 
-// rawSample is a sample of a request in words: see requestOf.
+// rawSample is a sample in the text that requestOf reads.
 type rawSample struct {
 	series string
 	t      int64
@@ -49,9 +49,9 @@ type rawSample struct {
 	start  int64
 }
 
-// parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and after a
-// slash the second at which counting began. A quote makes another spelling of the same labels.
-// An exclamation mark makes a histogram whose spans have more buckets than it has.
+// parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and after a slash
+// the second at which counting began. A quote makes another spelling of the same labels. An
+// exclamation mark makes an invalid histogram: its spans have more buckets than it has.
 func parseRaw(t testing.TB, text string) (all []rawSample) {
 	t.Helper()
 	for _, word := range strings.Fields(text) {
@@ -178,8 +178,8 @@ func (w *world) writeRaw(terms *write.Terms, texts ...string) []outcome.Outcome 
 	return all
 }
 
-// raw returns all that queries see of the raw store, by series, as "second=value". The value of
-// a histogram is its count.
+// raw returns everything that queries see of the raw store, by series, as "second=value". The value
+// of a histogram is its count.
 func (w *world) raw() map[string]string {
 	w.t.Helper()
 	q, err := w.stores.Querier("default", Raw, math.MinInt64, math.MaxInt64)
@@ -222,7 +222,7 @@ func (w *world) raw() map[string]string {
 	return out
 }
 
-// Each kind of conflict has an answer and a query result.
+// Each kind of conflict has a known answer and a known query result.
 func TestRawConflicts(t *testing.T) {
 	for _, c := range []struct {
 		why      string
@@ -316,8 +316,9 @@ func TestRawConflicts(t *testing.T) {
 	}
 }
 
-// With any input in any order and any commits, with restarts and series that the head drops:
-// stored samples never change, and each answer counts exactly the samples that a query finds.
+// Stored samples never change, and each answer counts exactly the samples that a query finds. This
+// holds for any input in any order and any commits, with restarts and with series that the head
+// drops.
 func TestAnswersAgreeWithQueries(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -471,8 +472,8 @@ func TestMaxSeries(t *testing.T) {
 	}
 }
 
-// tsdb makes a series before it refuses its first sample. Such series, which no query finds,
-// once took the places of others in distributor.max_series.
+// tsdb makes a series before it refuses its first sample. No query finds such a series, but it once
+// counted against distributor.max_series and kept others out.
 func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -488,7 +489,7 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 		{"a histogram that contradicts itself, with a zero", "x@7200=h1!/7190", outcome.BadHistogram},
 	} {
 		for _, window := range []time.Duration{0, DefaultConfig().OutOfOrder} {
-			for _, first := range []bool{false, true} { // whether the head is empty before
+			for _, first := range []bool{false, true} { // whether the head is empty before the write
 				w := newWorld(t)
 				w.close()
 				w.cfg.OutOfOrder = window
@@ -523,8 +524,8 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 	}
 }
 
-// Whether a sample is too old depends on the newest one of the tenant, and in no state of the head
-// does tsdb refuse a sample that we take.
+// Whether a sample is too old depends on the tenant's newest sample. In no state of the head does
+// tsdb refuse a sample that we accept.
 func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 	const hour = 3600
 	compact := func(w *world, end int64) {
@@ -579,7 +580,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 						sample := parseRaw(t, fmt.Sprintf("%s@%d=77", series, second))
 						sample[0].t += by
 						oldest := w.state.Newest - window.Milliseconds()
-						if series != "a" { // it is the newest of its series
+						if series != "a" { // a's sample is the newest of its series
 							oldest = min(oldest, w.state.Newest-hour*1000)
 						}
 						before := db.Head().NumSeries()
@@ -588,7 +589,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 						if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
 							t.Fatal(err)
 						}
-						if r.Outcome.Refused[outcome.Duplicate].Samples == 1 { // series a has its time
+						if r.Outcome.Refused[outcome.Duplicate].Samples == 1 { // series a already has a sample at this time
 							continue
 						}
 						if old := sample[0].t < oldest; r.Outcome.Refused[outcome.TooOld].Samples == 1 != old ||
@@ -612,7 +613,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 	}
 }
 
-// A write that failed before its commit must not leave traces: the same samples come again, and
+// A write that failed before its commit must leave no traces: the same samples come again, and
 // would be taken for repeats.
 func TestAFailedWriteIsForgotten(t *testing.T) {
 	w := newWorld(t)
@@ -673,8 +674,8 @@ func TestRawExemplars(t *testing.T) {
 	}
 }
 
-// Exemplars were once taken with any labels, and queries answered with JSON that had a key
-// twice or invalid text. Refusing an exemplar does not affect its sample.
+// Exemplars were once stored with any labels, and queries answered with JSON that had a duplicate
+// key or invalid text. Refusing an exemplar does not affect its sample.
 func TestLabelsOfExemplars(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -746,8 +747,8 @@ func TestLabelsOfExemplars(t *testing.T) {
 	}
 }
 
-// If the disk does not take the WAL, there is an error and nothing is written. The same request
-// succeeds once the disk takes it again.
+// If the disk does not accept the WAL, there is an error and nothing is written. The same request
+// succeeds once the disk accepts it again.
 func TestRawAfterAFailedCommit(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@10=1")
@@ -762,14 +763,14 @@ func TestRawAfterAFailedCommit(t *testing.T) {
 	}
 }
 
-// headOf returns all of the head but its newest minutes, the part that a compaction takes.
+// headOf returns the part of the head that a compaction takes: all but the newest minutes.
 func headOf(db *database) *tsdb.RangeHead {
 	head := db.Head()
 	return tsdb.NewRangeHead(head, head.MinTime(), head.MaxTime()-time.Hour.Milliseconds())
 }
 
-// The head drops a series without new samples. It may do so between two samples of a commit,
-// before the cache learns of it. The series must come back under its own labels.
+// The head drops a series without new samples. It may do so between two samples of a commit, before
+// the cache learns of it. When the series comes back, it must have its own labels.
 func TestASeriesThatTheHeadLetGo(t *testing.T) {
 	for _, heard := range []bool{false, true} {
 		w := newWorld(t)
@@ -792,7 +793,7 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 			t.Errorf("heard: %v: %v", heard, got)
 		}
 		w.writeRaw(&plain, "a@10030=5")
-		if n := w.resolved(); n != 5 { // once for each series, once when a came back, and once for its repeat
+		if n := w.resolved(); n != 5 { // once for each series, once when a returned, and once for its repeat
 			t.Errorf("heard: %v: labels were looked at %d times", heard, n)
 		}
 		for _, ref := range dropped {

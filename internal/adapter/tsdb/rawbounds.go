@@ -12,7 +12,7 @@ import (
 )
 
 // rawBounds are the times that samples may have. They depend on the request and on the samples
-// before it, never on the state of the database or the time at which it writes.
+// before it. They never depend on the state of the database or the time of the write.
 type rawBounds struct {
 	newest int64 // Unix milliseconds, of all samples of the tenant
 	window int64 // milliseconds, of the request
@@ -27,8 +27,8 @@ func (b *rawBounds) begin(r *write.Request) {
 // taken notes the time of a sample that the tenant has.
 func (b *rawBounds) taken(t int64) { b.newest = max(b.newest, t) }
 
-// tooOld reports whether no sample may have this time. late reports whether a sample may have it
-// only if it is newer than all others of its series.
+// tooOld reports whether a sample at time t is always refused. late reports whether it is refused
+// unless it is newer than all others of its series.
 func (b *rawBounds) tooOld(t int64) bool { return t < b.newest-max(b.window, slowSeries) }
 func (b *rawBounds) late(t int64) bool   { return t < b.newest-b.window }
 
@@ -37,9 +37,9 @@ func (b *rawBounds) errTooOld(t int64) error {
 		stamp(t), time.Duration(b.window)*time.Millisecond)
 }
 
-// startsAt reports whether a zero may go before a sample, at the time start at which its series
-// began to count, so that rate() sees the first increment. A series that began longer ago than the
-// window has no first increment here. start is 0 if it is unknown.
+// startsAt reports whether to put a zero before a sample, at the time start when its series began
+// to count, so that rate() sees the first increment. There is none if the series began longer ago
+// than the window. start is 0 if it is unknown.
 func (b *rawBounds) startsAt(start, t int64) bool {
 	return start != 0 && start < t && start >= t-b.window && !b.tooOld(start)
 }

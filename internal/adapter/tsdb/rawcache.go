@@ -9,14 +9,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
-// rawCache is the knowledge of the series of one open database of raw samples. It ends with the
-// database, because references mean nothing in another.
+// rawCache remembers the series of one open database of raw samples. It ends with the database,
+// because references mean nothing in another one.
 type rawCache struct {
 	*newcomers
 	mu        sync.Mutex // held through a commit, so that the cache agrees with the database
 	lookup    rawLookup
 	exemplars rawExemplars
-	bound     int64  // Unix milliseconds; a series of the head that is not in the cache has no newer sample
+	bound     int64  // Unix milliseconds; a series that is in the head but not in the cache has no newer sample
 	commits   uint32 // number of the last commit
 
 	deleting sync.Mutex
@@ -39,7 +39,7 @@ func (c *rawCache) PostDeletion(series map[chunks.HeadSeriesRef]labels.Labels) {
 	}
 }
 
-// evict forgets series that the head has dropped.
+// evict removes series that the head has dropped.
 func (c *rawCache) evict() {
 	c.deleting.Lock()
 	deleted := c.deleted

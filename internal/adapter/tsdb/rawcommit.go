@@ -15,14 +15,14 @@ type rawCommit struct {
 	store  *store
 	db     *database
 	app    storage.Appender
-	number uint32 // as in the entries of the series that it writes
+	number uint32 // as in the entries of the series that it appends to
 }
 
-// begin begins the commit of a number.
+// begin begins the commit with this number.
 func (c *rawCommit) begin(number uint32) { c.number, c.app = number, c.db.Appender(c.ctx) }
 
-// add adds a sample by the reference of its series, or by its labels if ref is 0: tsdb looks at
-// labels only then. It returns the reference.
+// add adds a sample by the reference of its series, or by the series' labels if ref is 0; otherwise
+// tsdb ignores the labels. It returns the reference.
 func (c *rawCommit) add(ref uint64, ls labels.Labels, x rawValue) (uint64, error) {
 	if x.isFloat() {
 		got, err := c.app.Append(storage.SeriesRef(ref), ls, x.t, x.v)

@@ -10,13 +10,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// rawExemplars reads the exemplars of requests. Its fields are memory that is used again.
+// rawExemplars reads the exemplars of requests. Its fields are memory that it reuses.
 type rawExemplars struct {
 	labels  []remotewrite.Label
 	builder labels.ScratchBuilder
 }
 
-// read checks an exemplar of a series, and copies it. tsdb would take its labels unchecked, and
+// read checks and copies an exemplar of a series. tsdb would store its labels unchecked, and
 // answers to queries would be JSON that some clients cannot read.
 func (r *rawExemplars) read(sent rawSent, x *remotewrite.Exemplar) (e exemplar.Exemplar, err error) {
 	if r.labels, err = sent.request.ExemplarLabels(r.labels[:0], x); err != nil {
@@ -26,7 +26,7 @@ func (r *rawExemplars) read(sent rawSent, x *remotewrite.Exemplar) (e exemplar.E
 	return exemplar.Exemplar{Labels: ls, Value: x.Value, Ts: x.Time, HasTs: true}, err
 }
 
-// sorted returns r.labels sorted, in memory of their own.
+// sorted returns a sorted copy of r.labels.
 func (r *rawExemplars) sorted() (labels.Labels, error) {
 	r.builder.Reset()
 	for i, l := range r.labels {

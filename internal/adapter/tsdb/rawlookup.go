@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// rawLookup finds the series that the labels of a request stand for. It looks at labels only if
-// their spelling is new, or if a later phase needs them.
+// rawLookup finds the series for the labels of a request. It looks at labels only if their spelling
+// is new, or if a later phase needs them.
 type rawLookup struct {
 	cache    *seriescache.Cache
 	cursor   seriescache.Cursor
@@ -23,9 +23,9 @@ type rawLookup struct {
 // rawFound is a series that was looked up. The head has it if entry is not nil.
 type rawFound struct {
 	sent   rawSent
-	entry  *seriescache.Series // what is remembered of it; nil if the head does not have it
+	entry  *seriescache.Series // what the cache remembers of it; nil if the head does not have it
 	number seriescache.Number  // of entry
-	labels labels.Labels       // empty if they were not needed yet; never if entry is nil
+	labels labels.Labels       // empty until needed; never empty if entry is nil
 }
 
 // begin prepares the look-up of the series of a request.
@@ -37,8 +37,8 @@ func (l *rawLookup) begin(r *write.Request) {
 	l.cursor.Begin()
 }
 
-// find looks up f.sent, and reports whether it is to be written: else its parts are dropped or
-// refused. If its spelling is new, f has labels and no entry.
+// find looks up f.sent, and reports whether to write it. If not, its parts are dropped or refused.
+// If its spelling is new, f has labels and no entry.
 func (l *rawLookup) find(f *rawFound) bool {
 	f.number = l.cache.Find(&l.cursor, f.sent.request.Request, f.sent.series)
 	switch f.number {
@@ -97,8 +97,8 @@ func (l *rawLookup) spell(f *rawFound) labels.Labels {
 	return f.labels
 }
 
-// learn remembers the reference that the head gave a series, and its spelling if that is new. If
-// the series is new to the cache, it has no sample newer than lastT, Unix milliseconds.
+// learn remembers the reference that the head gave a series, and its spelling if that is new. A
+// series that is new to the cache has no sample newer than lastT, in Unix milliseconds.
 func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
 	if f.entry != nil {
 		if f.entry.Ref != ref {
@@ -111,5 +111,5 @@ func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
 	}
 	l.cache.Add(&l.cursor, f.sent.request.Request, f.sent.series, f.number)
 	f.entry = l.cache.At(f.number)
-	f.entry.Described = f.entry.Described || f.sent.hasMetadata() // by resolve, just before
+	f.entry.Described = f.entry.Described || f.sent.hasMetadata() // resolve passed the metadata on just before
 }

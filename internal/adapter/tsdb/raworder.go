@@ -6,27 +6,27 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
-// rawOrder knows the times of one series while its samples are written, and tells where a sample
+// rawOrder knows the times of one series while its samples are written. It decides where a sample
 // lies among them.
 type rawOrder struct {
 	last  int64 // Unix milliseconds; the series has no newer sample, stored or waiting for the commit
-	exact bool  // it has one at last
+	exact bool  // the series has a sample at last
 	waits bool  // a sample that came as the newest of the series waits for the commit
-	late  int64 // Unix milliseconds of the newest other sample that waits for it; MinInt64 for none
+	late  int64 // Unix milliseconds; time of the newest other sample that waits for the commit; MinInt64 for none
 }
 
-// rawPlace is where a sample lies among those of its series.
+// rawPlace is where a sample lies among the samples of its series.
 type rawPlace uint8
 
 const (
-	rawNewest      rawPlace = iota // behind all others: none has its time
-	rawRepeat                      // the newest is the same
-	rawConflict                    // the newest has its time, and another value
-	rawLate                        // the store knows whether another has its time
-	rawLateWaiting                 // likewise, once all samples that wait are committed
+	rawNewest      rawPlace = iota // newer than all others
+	rawRepeat                      // equal to the newest
+	rawConflict                    // at the time of the newest, with another value
+	rawLate                        // older: the store knows whether there is a sample at its time
+	rawLateWaiting                 // likewise, but only after all waiting samples are committed
 )
 
-// rawOrderOf begins the order of a series, whose entry is nil if the head does not have it. Then
+// rawOrderOf begins the order of a series. If the head does not have the series, entry is nil, and
 // no sample of it is newer than onDisk. commit is the number of the commit under way.
 func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder {
 	if entry == nil {
@@ -35,8 +35,8 @@ func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder
 	return rawOrder{last: entry.LastT, exact: entry.Exact, waits: entry.Commit == commit, late: math.MinInt64}
 }
 
-// place decides about a sample. A sample that waits for the commit cannot be looked up in the
-// store. Late samples that come in the order of time, like a backlog, cannot meet each other.
+// place decides where a sample lies. The store does not know a sample that waits for the commit.
+// Late samples that come in the order of their times, like a backlog, never have the same time.
 func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	switch {
 	case x.t > o.last:
@@ -55,7 +55,7 @@ func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 }
 
 // known reports whether the series has a sample at from or later, and whether that is certain
-// without a look into the store.
+// without reading the store.
 func (o *rawOrder) known(from int64) (has, certain bool) {
 	if from > o.last {
 		return false, true
@@ -63,7 +63,8 @@ func (o *rawOrder) known(from int64) (has, certain bool) {
 	return true, o.exact
 }
 
-// learned notes what the store has at from or later: its newest sample at last, or none.
+// learned notes the newest sample that the store has at from or later: its time is last, unless
+// found is false.
 func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bool) {
 	if o.last, o.exact = from-1, found; found {
 		o.last = last
@@ -84,7 +85,8 @@ func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue
 	entry.LastT, entry.Exact, entry.Commit = o.last, o.exact, commit
 }
 
-// anyWaits reports whether a sample of the series waits for the commit, where no look finds it.
+// anyWaits reports whether a sample of the series waits for the commit, where queries do not find
+// it.
 func (o *rawOrder) anyWaits() bool { return o.waits || o.late != math.MinInt64 }
 
 // committed notes that no sample waits any more.

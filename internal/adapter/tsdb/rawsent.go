@@ -17,8 +17,8 @@ type rawSent struct {
 	series  *remotewrite.Series
 }
 
-// resolve returns the labels of the series by the request's rules. They are empty if a rule
-// drops it.
+// resolve returns the labels of the series after the request's rules. They are empty if a rule
+// drops the series.
 func (s rawSent) resolve() (labels.Labels, *outcome.Refusal) {
 	return s.request.Terms.Rules.Resolve(s.request.Request, s.series)
 }

@@ -65,9 +65,9 @@ func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.Ex
 	return all, nil
 }
 
-// Stats returns tsdb's figures about the newest samples of a store: of each table at most limit
-// rows, those with the largest counts. label is the label whose values are counted. It returns nil
-// if there is no such store.
+// Stats returns tsdb's figures about the newest samples of a store. Each table has the rows with
+// the largest counts, at most limit. label is the label whose values are counted. It returns nil if
+// there is no such store.
 func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
@@ -152,7 +152,7 @@ func (all exemplarQuerier) Select(start, end int64, matchers ...[]*labels.Matche
 	slices.SortStableFunc(merged, func(a, b exemplar.QueryResult) int {
 		return labels.Compare(a.SeriesLabels, b.SeriesLabels)
 	})
-	// A series of one name may have come both ways.
+	// Series of one name may have come both in requests and as tiles.
 	out := merged[:0]
 	for _, r := range merged {
 		if n := len(out); n > 0 && labels.Equal(out[n-1].SeriesLabels, r.SeriesLabels) {

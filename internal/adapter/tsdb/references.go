@@ -6,8 +6,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// reference is what is remembered of a series of tiles between two writes, so that its labels
-// need not be looked up again.
+// reference is what the database remembers of a series of tiles between two writes, to avoid
+// looking up its labels again.
 type reference struct {
 	series *tile.Series
 	ref    uint64     // in the head; 0 if the head does not have the series yet
@@ -37,8 +37,8 @@ func newReferences() *references {
 }
 
 // find returns the reference of a series, nil if there is none. before is the reference of the
-// previous sample in the same write, or nil. Writes usually have their series in the same
-// order, so most are found by one comparison instead of a look into the map.
+// previous sample in the same write, or nil. Writes usually have their series in the same order, so
+// find mostly needs one comparison and no look into the map.
 func (r *references) find(before *reference, series *tile.Series) *reference {
 	if before == nil {
 		return r.of[series]

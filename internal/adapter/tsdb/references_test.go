@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// References of ended series are forgotten, and nothing else: a returning series still meets
-// its earlier samples.
+// References of ended series, and no others, are forgotten. A series that returns still finds its
+// earlier samples.
 func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 	w := newWorld(t)
 	for round := range 4 {
@@ -35,8 +35,8 @@ func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 	}
 }
 
-// A series is expected behind the one that came before it in the last write; another order
-// finds the same references.
+// The series that came next in the last write is expected to come next again. Another order finds
+// the same references.
 func TestReferencesFollowTheOrderOfWrites(t *testing.T) {
 	w := newWorld(t)
 	for _, step := range []struct{ write, next string }{

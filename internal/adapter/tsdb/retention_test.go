@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// aDay writes an hourly sample for a day, all but the newest hours in blocks.
+// aDay writes an hourly sample for a day. All but the newest hours are in blocks.
 func aDay(t *testing.T, w *world) *database {
 	t.Helper()
 	for hour := range 24 {
@@ -22,7 +22,7 @@ func aDay(t *testing.T, w *world) *database {
 	return db
 }
 
-// reload does what tsdb does each minute: delete blocks that are too old.
+// reload deletes blocks that are too old, as tsdb does each minute.
 func reload(t *testing.T, db *database) {
 	t.Helper()
 	if err := db.CompactOOOHead(context.Background()); err != nil {

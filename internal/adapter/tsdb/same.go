@@ -11,9 +11,9 @@ import (
 
 func point(s *tile.Sample) tile.Point { return tile.Point{T: s.T, V: s.V, H: s.H} }
 
-// same reports whether two samples at one time are equal. All stale markers are equal, as a
-// float or in a histogram, because tsdb turns one into the other. Empty buckets do not count,
-// because tsdb adds those that other samples of the chunk have.
+// same reports whether two samples at one time are equal. All stale markers are equal, as a float
+// or in a histogram, because tsdb turns one into the other. Empty buckets do not count, because
+// tsdb adds the buckets that other samples of the chunk have.
 func same(a, b tile.Point) bool {
 	switch {
 	case isStale(a) || isStale(b):
@@ -34,7 +34,7 @@ func isStale(p tile.Point) bool {
 	return value.IsStaleNaN(p.V)
 }
 
-// format returns a sample as text: the same for samples that are the same.
+// format returns a sample as text. Samples that are the same have the same text.
 func format(p tile.Point) string {
 	switch {
 	case isStale(p):

@@ -24,7 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// entry is a request of the log, with all that its outcome may depend on.
+// entry is a request of the log, with everything that its outcome may depend on.
 type entry struct {
 	tenant  string
 	arrival int64 // Unix milliseconds
@@ -48,9 +48,9 @@ func (e *entry) String() string {
 	return strings.Join(words, " ")
 }
 
-// logOf makes a log by seed: requests in the order of time, late, far ahead, again and with other
-// values; new series with start times, floats, histograms and stale markers; two tenants, and
-// rules that change.
+// logOf makes a log by seed. Its requests come in the order of time, late, far ahead, repeated and
+// with other values. They have new series with start times, floats, histograms and stale markers.
+// There are two tenants, and rules that change.
 func logOf(seed uint64, entries int) (all []*entry) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	generations := []*write.Terms{{Generation: 1, Rules: plain.Rules}, {Generation: 2, Rules: plain.Rules}}
@@ -82,7 +82,7 @@ func logOf(seed uint64, entries int) (all []*entry) {
 	return all
 }
 
-// sampleAt makes one sample of a request that comes at now, behind others.
+// sampleAt makes one sample of a request that comes at now, after the samples before.
 func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 	if len(before) > 0 && rnd.IntN(8) == 0 { // a repeat, or another value for a time that may be stored
 		e := before[max(0, len(before)-1-rnd.IntN(60))]
@@ -116,20 +116,20 @@ func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 	return s
 }
 
-// life applies a log in one way of many: it groups entries into commits, and between them it closes
-// stores, opens them, compacts them, dies and starts again from what the disk has.
+// life applies a log in one of many ways. It groups entries into commits. Between commits it closes
+// stores, opens them, compacts them, or dies and starts again from the files on the disk.
 type life struct {
 	*world
 	rnd      *rand.Rand
 	log      []*entry
 	outcomes []outcome.Outcome
 	state    map[string]*write.State
-	states   []map[string]write.State // behind as many entries; nil inside a commit
+	states   []map[string]write.State // states[i] is the state after i entries; nil inside a commit
 	did      map[string]int
 }
 
-// live applies the whole log: by seed 0 one entry in each commit, and nothing between them. Other
-// seeds have replays, which begin in a state of the reference.
+// live applies the whole log. Seed 0 commits each entry alone, and does nothing between them. Other
+// seeds include replays, which begin in a state of the reference.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{},
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string]write.State, len(log)+1),
@@ -175,8 +175,8 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 	return l
 }
 
-// commit applies up to n entries, those of one tenant in one commit, and returns how many are
-// applied by then.
+// commit applies up to n entries, the entries of a tenant in one commit. It returns the number of
+// entries applied so far.
 func (l *life) commit(from, n int) int {
 	to := min(from+n, len(l.log))
 	requests := map[string][]*write.Request{}
@@ -222,7 +222,7 @@ func (l *life) database(tenant string) *database {
 	return db
 }
 
-// compact does what tsdb does on its own each minute.
+// compact does the compaction that tsdb does on its own each minute.
 func (l *life) compact() {
 	for tenant := range l.state {
 		db := l.database(tenant)
@@ -241,7 +241,7 @@ func (l *life) compact() {
 	}
 }
 
-// die goes on in a copy of the files, as after kill -9.
+// die continues in a copy of the files, as after kill -9.
 func (l *life) die() {
 	l.did["killed"]++
 	dir := l.t.TempDir()
@@ -253,7 +253,7 @@ func (l *life) die() {
 	l.open()
 }
 
-// samples returns all that queries see, by tenant and series, with the bits of each value.
+// all returns everything that queries see, by tenant and series, with the bits of each value.
 func (l *life) all() map[string]string {
 	all := map[string]string{}
 	for tenant := range l.state {
@@ -300,9 +300,9 @@ func bitsOf(t testing.TB, it chunkenc.Iterator) string {
 	return strings.Join(words, " ")
 }
 
-// Members of a cluster apply one log. They group it into other commits, restart at other times and
-// compact at other times, and still must answer the same and store the same. A replay after a crash
-// is one more way to apply it.
+// Members of a cluster apply one log. They group it into different commits, and restart and compact
+// at different times, but must give the same answers and store the same samples. A replay after a
+// crash is one more way to apply the log.
 func TestTheSameLogGivesTheSameStores(t *testing.T) {
 	seeds, entries := uint64(9), 250
 	if os.Getenv("FRESHET_SOAK") != "" {

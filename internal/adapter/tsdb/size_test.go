@@ -13,11 +13,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// BenchmarkDisk reports the bytes on disk of a sample in a block, index included, after two
-// hours of tiles of 10 s. docs/operations.md uses the figures.
+// BenchmarkDisk reports how many bytes a sample in a block takes on disk, index included, after two
+// hours of 10 s tiles. docs/operations.md uses the figures.
 //
-// Bound: none on time; a busy counter takes less than 4 bytes a sample, a series that stands
-// still less than 1, a timer of 40 busy buckets less than 150.
+// Bound: none on time. A busy counter takes less than 4 bytes a sample, a series that does not
+// change less than 1, a timer of 40 busy buckets less than 150.
 func BenchmarkDisk(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for _, c := range []struct {
@@ -53,7 +53,7 @@ func BenchmarkDisk(b *testing.B) {
 	}
 }
 
-// twoHours writes tiles of 500 series and returns the bytes that a sample of them takes in a
+// twoHours writes tiles of 500 series and returns how many bytes one of their samples takes in a
 // block and in the WAL.
 func twoHours(
 	b *testing.B, next func(*float64, *histogram.FloatHistogram) (float64, *histogram.FloatHistogram),

@@ -27,8 +27,8 @@ type Content struct {
 }
 
 // Snapshot copies every store on disk into dir/<tenant>/<store> as blocks, and calls done after
-// each. Blocks are hard links, so dir must be on the same file system; the samples in memory
-// become one more block. Each store is copied at its own moment, and writes go on meanwhile.
+// each. Blocks are hard links, so dir must be on the same file system. The samples in memory become
+// one more block. Each store is copied at a different moment, and writes go on meanwhile.
 func (s *Stores) Snapshot(ctx context.Context, dir string, done func(Content)) error {
 	s.mu.Lock()
 	all := s.allStores()
@@ -91,8 +91,8 @@ func Verify(ctx context.Context, dataDir string, done func(Content)) error {
 	return nil
 }
 
-// blockDirs returns the directories in a snapshot's store, all of which are blocks, or none if
-// there is no such store.
+// blockDirs returns the directories in a snapshot's store. All of them are blocks. It returns none
+// if there is no such store.
 func blockDirs(dir string) (all []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +106,7 @@ func blockDirs(dir string) (all []string, err error) {
 	return all, nil
 }
 
-// read adds up all blocks of a store.
+// read adds up the contents of all blocks of a store.
 func (c *Content) read(ctx context.Context, dir string) error {
 	blocks, err := blockDirs(dir)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// snapshot takes a snapshot into its own data directory and returns what done was called with.
+// snapshot takes a snapshot into its own data directory. It returns the arguments of the calls of
+// done.
 func (w *world) snapshot() (dir string, told []string) {
 	w.t.Helper()
 	dir = w.t.TempDir()
@@ -50,7 +51,7 @@ func TestSnapshot(t *testing.T) {
 	if got := w.stored(tenant.Default, "10s"); got != want {
 		t.Errorf("restored %s\nwant     %s", got, want)
 	}
-	// Restored samples are known, and newer samples are taken.
+	// Restored samples are repeats, and newer samples are accepted.
 	if got := w.write("a@82000=7 a@82810=1 d@82810=1"); got != "stored 2, repeated 1" {
 		t.Errorf("write to restored stores: %s", got)
 	}

@@ -44,8 +44,8 @@ type store struct {
 	log     os.FileInfo   // the directory of its log at the opening
 	users   int           // writes, queriers and an opening that hold db
 	used    time.Time     // when the last user released it
-	idle    chan struct{} // closed when users falls to 0; nil if nothing waits for that
-	closing bool          // no new users
+	idle    chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
+	closing bool          // accepts no new users
 	large   bool          // the next opening makes room for many series
 
 	committing sync.Mutex
@@ -67,8 +67,8 @@ func (s *store) inMemory() int {
 	return int(s.db.Head().NumSeries())
 }
 
-// widen closes a database that has grown large, so that it opens again with room for many
-// series. If it has users, a later write tries again. The caller holds s.mu.
+// widen closes a database that has grown large, so that it opens again with room for many series.
+// While it has users, widen leaves it open, and a later write tries again. The caller holds s.mu.
 func (s *store) widen() {
 	if s.large || s.db == nil || s.users > 0 || s.db.Head().NumSeries() < manySeries {
 		return
@@ -84,7 +84,7 @@ func (s *store) applyOptions() error {
 	room := &s.db.exemplars
 	room.mu.Lock()
 	defer room.mu.Unlock()
-	// tsdb turns off what is missing here, so everything is given.
+	// tsdb turns off each setting that is missing here, so we pass all of them.
 	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig: &prom.TSDBConfig{
 			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,
@@ -114,8 +114,8 @@ func (s *store) let() {
 
 var errDamaged = errors.New("a write at the same time failed")
 
-// commit writes what app gathered, or nothing. Commits run one at a time, so that none succeeds
-// behind one that failed: a replay might not reach it.
+// commit writes the samples in app, if any. Commits run one at a time, so that none succeeds after
+// one that failed: a replay might not reach it.
 func (s *store) commit(app storage.Appender) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -134,13 +134,13 @@ func (s *store) commit(app storage.Appender) error {
 // refused meanwhile.
 const repairWait = 5 * time.Second
 
-// repair closes the database after a failed commit, so that it opens again from what is on
-// disk. Going on would lose acknowledged samples. Series made by the failed write stay in
-// memory without a record in the WAL, so a replay does not know their later samples. And a
-// half-written record makes the replay drop everything behind it.
+// repair closes the database after a failed commit, so that it opens again from the files on disk.
+// The open database would lose acknowledged samples. Series made by the failed write stay in memory
+// without a record in the WAL, so a replay does not know their later samples. And a half-written
+// record makes the replay drop everything behind it.
 //
-// If the disk still takes no file, the new database could not be opened. So the old one stays
-// and answers queries until it does.
+// If the disk still accepts no file, the new database could not be opened. So the old one stays,
+// and answers queries, until the disk does.
 //
 // The caller holds s.mu; repair releases it while it waits.
 func (s *store) repair(ctx context.Context) error {
@@ -192,7 +192,7 @@ func (s *store) shut() error {
 	return err
 }
 
-// closeIdle closes the database if it was not used since a time.
+// closeIdle closes the database if it was not used after since.
 func (s *store) closeIdle(since time.Time) error {
 	if !s.mu.TryLock() {
 		return nil // it is in use
@@ -215,7 +215,7 @@ func (s *store) close(ctx context.Context) error {
 	return s.shut()
 }
 
-// probe writes as much as the opening of a database needs, and removes it.
+// probe writes as much as the opening of a database needs, and removes it again.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, "probe-*")
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// unsyncedDirs have the files of a store that tsdb does not sync when it writes them: the logs,
-// whose last segment it syncs when the next one begins, and the chunks to which it moves samples
-// out of order from their log.
+// unsyncedDirs have the files of a store that tsdb does not sync when it writes them. These are the
+// logs, where it syncs a segment only when the next one begins, and the chunks to which it moves
+// out-of-order samples from their log.
 var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
 // syncsAtOnce bounds how many stores are synced at a time.
@@ -24,9 +24,9 @@ const syncsAtOnce = 8
 // syncTime bounds how long Tend waits for the stores' disks.
 const syncTime = 10 * time.Second
 
-// Sync makes everything that was written before it survive a power loss. After an error nothing
-// new can be relied on. It leaves out stores that are broken, and those whose disk hangs until ctx
-// is done: their faults are their own.
+// Sync makes everything that was written before the call survive a power loss. After an error, only
+// data synced by earlier calls is certain to survive. Sync leaves out stores that are broken, and
+// stores whose disk hangs until ctx is done: they report their faults themselves.
 func (s *Stores) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	all := s.allStores()
@@ -62,8 +62,8 @@ func (s *Stores) Sync(ctx context.Context) error {
 
 var errSyncHangs = errors.New("its disk does not end a sync")
 
-// syncStore syncs the files of a store, open or not. A sync cannot be ended, so one that hangs
-// keeps its goroutine, and the store begins no other.
+// syncStore syncs the files of a store, open or not. A sync cannot be ended. If it hangs, it keeps
+// its goroutine, and the store begins no other sync.
 func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	if !st.syncing.CompareAndSwap(false, true) {
 		return errSyncHangs
@@ -81,8 +81,8 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	}
 }
 
-// syncFiles syncs the files in a store's directory. Files that tsdb removes meanwhile are in
-// blocks, which it syncs itself. Syncing a file again that has not changed costs nothing.
+// syncFiles syncs the files in a store's directory. If tsdb removes files meanwhile, their samples
+// are in blocks, which tsdb syncs itself. Syncing a file again that has not changed costs nothing.
 func (s *Stores) syncFiles(dir string) error {
 	for _, name := range unsyncedDirs {
 		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, _ fs.DirEntry, err error) error {

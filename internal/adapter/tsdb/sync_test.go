@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// syncs returns what one Sync syncs, as STORE/LOG/FILE.
+// syncs calls Sync and returns the synced files, as STORE/LOG/FILE.
 func (w *world) syncs() (files []string, err error) {
 	w.stores.fsync = func(path string) error {
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
@@ -45,7 +45,7 @@ func TestSyncCoversWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Files of the last process may not have reached the disk.
+// Files that the last process wrote may not have reached the disk.
 func TestTheFirstSyncCoversTheLastProcess(t *testing.T) {
 	w := newWorld(t)
 	w.write("b@10=1")
@@ -70,7 +70,7 @@ func TestAFailedSyncIsTriedAgain(t *testing.T) {
 	}
 }
 
-// One tenant's broken store must not keep all others from a checkpoint.
+// One tenant's broken store must not keep other tenants from a checkpoint.
 func TestABrokenStoreHoldsUpNoSync(t *testing.T) {
 	w := newWorld(t)
 	w.write("b@10=1")
@@ -117,7 +117,8 @@ func TestSyncingFiles(t *testing.T) {
 	}
 }
 
-// Samples of requests are in no journal, so no checkpoint may ever ask for their sync.
+// Samples of requests are in no journal, so no checkpoint may ever ask for their sync; Tend syncs
+// them.
 func TestTendSyncs(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@20=1")

@@ -15,13 +15,13 @@ import (
 )
 
 // WriteTiles stores the samples of tiles of one width, all in one commit. Samples of one series
-// come in the order of time, with one tile.Series. A series that ended and returns may have
-// another tile.Series; then the first writes no more. The store keeps the labels and the
+// come in the order of time, with one tile.Series. A series that ended and returns may have another
+// tile.Series; then the first one gets no more samples. The store keeps the labels and the
 // histograms' buckets, and never changes its input.
 //
-// A sample that cannot be stored affects no other: Written has the fate of each. After an
-// error, though, nothing counts as written, and the caller should write the same samples again:
-// those that are stored by then are repeats.
+// A sample that cannot be stored affects no other: Written has the fate of each. After an error,
+// though, nothing counts as written, and the caller should write the same samples again. Samples
+// that are stored by then are repeats.
 func (s *Stores) WriteTiles(
 	ctx context.Context, tenant string, width tile.Width, samples []tile.Sample,
 ) (tile.Written, error) {
@@ -87,11 +87,11 @@ func (s *Stores) writeTiles(
 	return w.written, nil
 }
 
-// traceLabel is the label of an exemplar that has the trace's ID, the name that OTLP uses and
-// Grafana looks for.
+// traceLabel is the exemplar label for the trace's ID. OTLP uses this name and Grafana looks for
+// it.
 const traceLabel = "trace_id"
 
-// tileWrite is the state of one WriteTiles.
+// tileWrite is the state of one call of WriteTiles.
 type tileWrite struct {
 	store    *store
 	db       *database
@@ -99,16 +99,16 @@ type tileWrite struct {
 	latest   int64 // Unix milliseconds; newer exemplars are not kept
 	samples  []tile.Sample
 	appended []int32 // indexes of the samples that wait for the commit
-	newest   int64   // time of the newest of them
+	newest   int64   // time of the newest appended sample
 	written  tile.Written
 	before   *reference // reference of the previous sample, nil at the first
 
 	// pending has the indexes in appended by the series' reference in tsdb. It is nil until a
-	// sample needs it, which a usual write never does.
+	// sample needs it, which is rare.
 	pending map[uint64][]int32
 }
 
-// add decides about sample i. An error is one of the disk, not of the sample.
+// add decides about sample i. It returns only errors of the disk, not of the sample.
 func (w *tileWrite) add(ctx context.Context, i int) error {
 	sample := &w.samples[i]
 	ref := w.db.references.find(w.before, sample.Series)
@@ -151,15 +151,15 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 	return nil
 }
 
-// exemplar adds the exemplar of a stored sample, if it has one. Its outcome affects nothing
-// else. One that is already stored is a repeat.
+// exemplar adds the exemplar of a stored sample, if it has one. Its outcome affects nothing else.
+// An exemplar that is already stored is a repeat.
 func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 	x := sample.Exemplar
 	if x == nil {
 		return
 	}
-	// A repeat of a sample that is only in a block has no reference. The head may be empty then,
-	// and would begin at the exemplar's time.
+	// A repeat of a sample that is only in a block has no reference. Without such samples the head
+	// may be empty, and would begin at the exemplar's time.
 	if w.db.exemplars.most == 0 || ref == 0 || x.Time > w.latest {
 		w.written.ExemplarsNotKept++
 		return
@@ -174,8 +174,8 @@ func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 	w.written.Exemplars++
 }
 
-// resolve looks up a series and a time after which the database has no sample of it. In each
-// usual case the time is exact enough that the next tile of the series lies after it.
+// resolve looks up a series and a time after which the database has no sample of it. In the usual
+// cases the next tile of the series lies after that time.
 func (w *tileWrite) resolve(series *tile.Series) *reference {
 	ref := &reference{series: series}
 	if g, ok := w.app.(storage.GetRef); ok {
@@ -184,15 +184,15 @@ func (w *tileWrite) resolve(series *tile.Series) *reference {
 	}
 	switch {
 	case ref.ref == 0:
-		// Not in the head, so at most on disk. A compaction that took the series from the head
-		// made its block before: the order of the two looks matters.
+		// The series is not in the head, so its samples can only be on disk. A compaction makes the
+		// block before it takes the series from the head, so the head must be read first.
 		ref.lastT = w.db.blocksMaxT()
 	case !w.db.references.isTouched(ref.ref):
-		// In the head since the opening, as all series are after a restart.
+		// The series is in the head since the opening, as all series are after a restart.
 		ref.lastT = w.db.openMaxT
 		w.db.references.touch(ref.ref)
 	default:
-		// Written by another tile.Series before this one: it ended and returned.
+		// Another tile.Series wrote the series before this one: it ended and returned.
 		ref.lastT = max(w.db.Head().MaxTime(), w.db.Head().MaxOOOTime(), w.newest)
 	}
 	return ref
@@ -203,16 +203,16 @@ func (w *tileWrite) append(ref uint64, sample *tile.Sample) (uint64, error) {
 		got, err := w.app.Append(storage.SeriesRef(ref), sample.Series.Labels, sample.T, sample.V)
 		return uint64(got), err
 	}
-	// tsdb keeps the histogram and gives it other spans and buckets if its chunk has more of
-	// them. It never writes into the ones it got, so a shallow copy keeps the promise that H
-	// does not change.
+	// tsdb keeps the histogram, and replaces its spans and buckets if its chunk has more of them.
+	// It never writes into the original ones, so a shallow copy keeps the promise that H does not
+	// change.
 	h := *sample.H
 	got, err := w.app.AppendHistogram(storage.SeriesRef(ref), sample.Series.Labels, sample.T, nil, &h)
 	return uint64(got), err
 }
 
-// settle handles a sample that might not be new. settled means that its fate is decided;
-// otherwise the caller appends it.
+// settle handles a sample that might not be new. settled means that it decided the sample's fate;
+// otherwise the caller appends the sample.
 func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64) (settled bool, err error) {
 	earlier, newer := w.pendingAt(ref, sample.T)
 	if earlier == nil {
@@ -227,8 +227,8 @@ func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64)
 	case earlier != nil:
 		w.conflict(sample, fmt.Errorf("another value is stored: %v, not %v", format(*earlier), format(point(sample))))
 	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:
-		// Against the order of time within one write. The newer sample is not in tsdb yet, so
-		// Append would take this one and Commit lose it.
+		// The samples of this write are not in the order of time. The newer one is not in tsdb yet,
+		// so Append would accept this one and Commit would lose it.
 		w.refuse(sample, tile.TooOld)
 	default:
 		return false, nil
@@ -236,8 +236,8 @@ func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64)
 	return true, nil
 }
 
-// pendingAt looks at the samples of a series that wait for the commit, which no query can see.
-// It returns the one at t, and whether any is newer.
+// pendingAt looks at the samples of a series that wait for the commit, which no query can see. It
+// returns the sample at t, and whether any is newer.
 func (w *tileWrite) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
 	if w.pending == nil {
 		w.pending = map[uint64][]int32{}

@@ -25,8 +25,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Each write is followed by the fates of its samples. Between writes, "restart" opens the
-// database again, and "return" forgets the series, as a tile table forgets those that end.
+// Each write is followed by the fates of its samples. Between writes, "restart" opens the database
+// again. "return" forgets the series, as a tile table forgets series that end.
 func TestWrite(t *testing.T) {
 	for _, c := range []struct {
 		why   string
@@ -186,8 +186,8 @@ func TestWriteAfterCompaction(t *testing.T) {
 	}
 }
 
-// The promise of tile.Sample holds although tsdb adds the empty buckets of its chunk to the
-// histograms that it keeps.
+// WriteTiles keeps the promise of tile.Sample, although tsdb adds the empty buckets of its chunk to
+// the histograms that it keeps.
 func TestWriteLeavesHistogramsAlone(t *testing.T) {
 	w := newWorld(t)
 	samples := w.samples("a@10=h1,0,4 a@20=h1,0,4")
@@ -226,10 +226,10 @@ func TestWriteIsCounted(t *testing.T) {
 	}
 }
 
-// A write that fails, as on a full disk, stores nothing; the store goes on when the disk does.
-// Two things must not happen then: series made only by the failed write live on in memory
-// without a record on disk, or a half-written record ends the replay. Both would lose samples
-// that were acknowledged later.
+// A write that fails, as on a full disk, stores nothing. The store works again when the disk does.
+// Two things must not happen then: series made only by the failed write live on in memory without a
+// record on disk, or a half-written record ends the replay. Both would lose samples that were
+// acknowledged later.
 //
 // The limit would also hit the process' other files, such as the log that go test keeps. So the
 // test runs in a process of its own.
@@ -306,7 +306,7 @@ func TestWriteFails(t *testing.T) {
 	}
 	w.write("series_with_a_long_name_7@30=8")
 
-	// What a process finds after one that is killed now.
+	// This is the data that a process finds after this one is killed now.
 	later := t.TempDir()
 	if err := os.CopyFS(later, os.DirFS(w.dir)); err != nil {
 		t.Fatal(err)
@@ -324,9 +324,8 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// Bound: 500 ns a sample on one core, so that 100,000 series with tiles of 10 s cost a
-// two-hundredth of a core. Each pass writes the next tile of 10,000 series with known
-// references.
+// Bound: 500 ns a sample on one core, so that 100,000 series of 10 s tiles cost a two-hundredth of
+// a core. Each pass writes the next tile of 10,000 series with known references.
 func BenchmarkWrite(b *testing.B) {
 	const series = 10_000
 	stores, samples := benchmarkStores(b, series)
@@ -338,7 +337,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
 }
 
-// Beside tsdb's own memory a usual write allocates a constant, and four bytes a sample.
+// Apart from tsdb's own memory, a usual write allocates a constant amount and four bytes a sample.
 func TestWriteAllocates(t *testing.T) {
 	const series = 1000
 	stores, samples := benchmarkStores(t, series)
@@ -366,8 +365,8 @@ func BenchmarkWriteRepeat(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
 }
 
-// Bound: 0.6 MB and 3 goroutines for a database with one sample, so that the
-// three of each of 100 tenants take 180 MB.
+// Bound: 0.6 MB and 3 goroutines for a database with one sample, so the three databases of each of
+// 100 tenants take 180 MB.
 func BenchmarkSmallDatabase(b *testing.B) {
 	measure := func() (heap uint64, goroutines int) {
 		runtime.GC()

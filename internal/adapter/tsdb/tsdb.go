@@ -17,9 +17,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// Stores has all stores of one data directory. The first write opens a database, or the first
-// query if it is on disk. It closes after some time without use, or at Close. All methods are
-// safe for concurrent use.
+// Stores has all stores of one data directory. The first write opens a database; so does the first
+// query if the database exists on disk. The database closes after some time without use, or at
+// Close. All methods are safe for concurrent use.
 type Stores struct {
 	cfg     Config
 	dir     string // <data directory>/tsdb
@@ -38,9 +38,9 @@ type Stores struct {
 	tenants map[string]map[string]*store // by tenant and store; all stores of a tenant are made together
 }
 
-// Open makes the directory tsdb in dataDir and finds the tenants that have stores there. It
-// opens no database, but notes stores that cannot be opened, as far as names and types of files
-// show it. now decides which samples lie too far ahead.
+// Open makes the directory tsdb in dataDir and finds the tenants that have stores there. It opens
+// no database, but notes stores that cannot be opened, as far as the names and types of their files
+// show it. now decides which samples are too far in the future.
 func Open(
 	cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger,
 ) (*Stores, error) {
@@ -64,8 +64,8 @@ func Open(
 		return nil, fmt.Errorf("open stores: %w", err)
 	}
 	for _, e := range entries {
-		// A file in place of a tenant's directory makes all its stores broken. Hidden files
-		// belong to a file system or an editor.
+		// A file in place of a tenant's directory makes all stores of the tenant broken. Hidden
+		// files belong to a file system or an editor.
 		if tenant.Check(e.Name()) == nil && (e.IsDir() || !strings.HasPrefix(e.Name(), ".")) {
 			s.tenants[e.Name()] = s.newTenant(e.Name())
 		}
@@ -79,8 +79,8 @@ func Open(
 	return s, nil
 }
 
-// Tend does what is due once a minute: it closes idle databases, tries broken stores again, syncs
-// what was written, and notes which stores are in use.
+// Tend does the work that is due once a minute: it closes idle databases, tries broken stores
+// again, syncs written files, and notes which stores are in use.
 func (s *Stores) Tend(ctx context.Context) error {
 	err := s.closeIdle()
 	s.mu.Lock()
@@ -112,8 +112,8 @@ func (s *Stores) closeIdle() error {
 }
 
 // Close closes all databases. It waits until ctx is done for queries that read them. A database
-// that still has readers then stays open, because its memory must not go away under them;
-// nothing is lost, because everything written is in its WAL.
+// that still has readers then stays open, because they use its memory. Nothing is lost, because
+// everything written is in its WAL.
 func (s *Stores) Close(ctx context.Context) error {
 	errs := []error{s.noteUsed()}
 	s.mu.Lock()

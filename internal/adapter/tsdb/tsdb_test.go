@@ -255,8 +255,8 @@ func notation(p tile.Point) string {
 	return "h" + strings.Join(counts, ",")
 }
 
-// A reference belongs to one open database. Another one gives the same numbers to other series,
-// and tsdb would not notice.
+// A reference belongs to one open database. Another database gives the same numbers to other
+// series, and tsdb would not notice.
 func TestReferenceDiesWithItsDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1 b@10=2")
@@ -358,7 +358,7 @@ func TestTenantsAreBounded(t *testing.T) {
 	}
 }
 
-// After a restart the first query opens what is on disk.
+// After a restart the first query opens the database on disk.
 func TestQueryOpens(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1")

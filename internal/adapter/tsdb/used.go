@@ -40,7 +40,7 @@ type Progress struct {
 }
 
 // noted is the contents of the file. A store that was opened waits here while another one is
-// noted, so opening many at once costs few writes.
+// written, so opening many at once costs few writes.
 type noted struct {
 	sync.Mutex
 	names map[string]int64 // used_ms as last written
@@ -133,8 +133,8 @@ func (s *Stores) wereUsed() (found []*store) {
 	return found
 }
 
-// readUsed reads the file. Without one, as in the data directory of an older version, the times
-// of the logs show which stores were written to.
+// readUsed reads the file. If there is none, as in the data directory of an older version, the
+// times of the logs show which stores were written to.
 func (s *Stores) readUsed(all []*store) (used usedStores) {
 	text, err := os.ReadFile(s.usedPath())
 	if err == nil {
@@ -175,15 +175,15 @@ func (s *Stores) noteOpened(name string) {
 	}
 }
 
-// noteUsed writes which stores are in use.
+// noteUsed writes the file with the stores that are in use.
 func (s *Stores) noteUsed() error {
 	s.noted.Lock()
 	defer s.noted.Unlock()
 	return s.writeUsed()
 }
 
-// writeUsed writes the file once OpenUsed has read the one of the last process. The file is
-// whole at any time and not synced: after a power loss the times of the logs serve instead. The
+// writeUsed writes the file once OpenUsed has read the file of the last process. The file is
+// complete at any time but not synced: after a power loss the times of the logs replace it. The
 // caller holds s.noted.
 func (s *Stores) writeUsed() error {
 	s.warming.mu.Lock()
@@ -225,8 +225,7 @@ func (s *Stores) writeUsed() error {
 	return nil
 }
 
-// Look checks the open stores and notes what broke, for Broken to return. Tend does so once a
-// minute.
+// Look checks the open stores and notes faults for Broken to return. Tend calls it once a minute.
 func (s *Stores) Look() {
 	s.mu.Lock()
 	all := s.allStores()
@@ -236,9 +235,9 @@ func (s *Stores) Look() {
 	}
 }
 
-// Broken returns the stores that could not be opened at the last try, in the order of their
-// names, and those that broke after it, as of the last Look. Stores that were not used since
-// the start were only examined.
+// Broken returns the stores that could not be opened at the last try, in the order of their names.
+// It includes stores that broke after they were opened, as of the last Look. Stores that were not
+// used since the start were only examined.
 func (s *Stores) Broken() (found []*BrokenError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
