@@ -34,7 +34,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// A flush of known series allocates nothing once a flush as large has gone before it.
+// A flush of known series allocates nothing if an earlier flush was as large.
 func TestFlushDoesNotAllocate(t *testing.T) {
 	w := &wire{network: unixgram}
 	c := startOn(t, w, Options{FlushInterval: time.Hour})

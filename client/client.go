@@ -14,27 +14,26 @@
 // is known. A call of a new series may wait until it can enter the table: at most a
 // millisecond, while idle series are removed.
 //
-// Give the tags of a gauge in the same order everywhere. The client takes another order for
-// another series, the server does not, and which of the two is sent last is left to chance.
+// Give the tags of a gauge in the same order everywhere. For the client another order is another
+// series; for the server it is the same one, and chance decides which value is sent last.
 //
 // # What happens to each call
 //
 // While the server cannot be reached, or does not read, values stay in the client and are
-// aggregated further; nothing queues up. Afterwards counts arrive in full, at the time of
-// their arrival. The client sends a packet again only if the kernel said that it did not take
-// it, so nothing is ever counted twice. A packet that the kernel took counts as sent, since a
-// client cannot know more: a server that dies with datagrams in its queue loses them, and
-// losses of UDP on the network go unnoticed. On the loopback interface an answer comes at
-// once, so there each flush over UDP begins with an empty line that finds out whether a server
-// is listening.
+// aggregated further; nothing queues up. Afterwards counts arrive in full, at the time of their
+// arrival. The client sends a packet again only if the kernel said that it did not take it, so
+// nothing is ever counted twice. A packet that the kernel took counts as sent, because a client
+// cannot know more: a server that dies with datagrams in its queue loses them, and losses of UDP on
+// the network go unnoticed. On the loopback interface the kernel reports at once that no server
+// listens. So there each flush over UDP begins with an empty line, to find that out.
 //
-// Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds the client
-// folds counts, timings and sets of new series into one series per metric, with the tag
-// client_overflow:true, and refuses new gauges, set members and events. If a series has more
-// than MaxValues values in a flush, the client sends a random sample with its rate, so that
-// their count stays right. When there are many series, unused ones make room. Stats has a
-// number for each of these fates. The client also reports its losses to the server as all
-// DogStatsD clients do, under datadog.dogstatsd.client; `freshet ledger` shows them.
+// Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds the client folds
+// counts, timings and sets of new series into one series per metric, with the tag
+// client_overflow:true, and refuses new gauges, set members and events. If a series has more than
+// MaxValues values in a flush, the client sends a random sample with its rate, so that their count
+// stays right. When there are many series, unused ones make room. Stats counts each of these cases.
+// The client also reports its losses to the server as all DogStatsD clients do, under
+// datadog.dogstatsd.client; `freshet ledger` shows them.
 //
 // # Names and tags
 //
@@ -73,9 +72,9 @@ type Options struct {
 
 	NoTelemetry bool // do not report the client's own counts
 
-	// OnError is called with the reason why nothing can be sent, once each time this begins.
-	// The sending goroutine calls it: it must not call Flush or Close, and nothing is sent
-	// until it returns.
+	// OnError is called with the reason why nothing can be sent, once each time this begins. The
+	// sending goroutine calls it, and sends nothing until it returns. OnError must not call Flush
+	// or Close.
 	OnError func(error)
 }
 
@@ -266,7 +265,7 @@ func (c *Client) Histogram(name string, value float64, tags ...string) {
 	c.record(histogram, 1, name, value, tags)
 }
 
-// Distribution is Histogram under the name that other servers use for histograms that can be
+// Distribution does the same as Histogram. Other servers use this name for histograms that can be
 // merged across hosts. Freshet treats both alike.
 func (c *Client) Distribution(name string, value float64, tags ...string) {
 	c.record(distribution, 1, name, value, tags)
@@ -366,8 +365,8 @@ func (c *Client) stuck(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Close sends what is held, and ends the client. If the server does not take everything within
-// a second, Close gives the rest up, and its error says how much. Later calls count as unsent.
+// Close sends all held values and ends the client. If the server does not take everything within a
+// second, Close drops the rest, and its error says how much. Later calls count as unsent.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil

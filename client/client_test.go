@@ -329,8 +329,8 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// A server that is away for a while, or does not read, costs only time: the calls made
-// meanwhile are sent together, and nothing twice.
+// A server that is away for a while, or does not read, causes only a delay: the calls made
+// meanwhile are sent together, and none twice.
 func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	away := map[string]func(*wire){
 		"down":    func(w *wire) { w.down = true },
@@ -376,8 +376,8 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// The answer (ICMP) comes after the write: only writes before it are lost, however long nothing
-// listens.
+// The answer (ICMP) comes after the write. Only writes before the answer are lost, even if no
+// server listens for a long time.
 func TestLittleIsLostToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: udp, remote: true}
@@ -401,7 +401,7 @@ func TestLittleIsLostToAnotherHost(t *testing.T) {
 			}
 		})
 		got := parse(t, w.take())
-		// The two packets of the first flush, with a call each.
+		// The first flush has two packets, with a call each.
 		n := got.sum("c a "+strings.Repeat("x", 1000)) + got.sum("c b "+strings.Repeat("x", 1000))
 		if w.lost != 2 || n != 1798 {
 			t.Errorf("%d datagrams are lost, %v of 1800 counted", w.lost, n)
@@ -565,8 +565,8 @@ func TestErrorsAreToldOnce(t *testing.T) {
 	})
 }
 
-// A socket that takes nothing is replaced: its file may be a new one, while the old server
-// hangs.
+// The client replaces a socket that takes nothing: the file may belong to a new server, while the
+// old server hangs.
 func TestAnotherSocketAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}

@@ -30,8 +30,8 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 				c.Timing("t", time.Millisecond, "hot")
 				c.Gauge("g", float64(i), "hot")
 				c.Set("s", fmt.Sprint(i%100), "hot")
-				// 20 series are in use at a time. After a while these are replaced, so that
-				// the older ones are evicted.
+				// 20 series are in use at a time. After a while 20 new ones replace them, and the
+				// old ones are evicted.
 				tag := fmt.Sprint(i/250*20 + rnd.IntN(20))
 				c.Count("moving", 1, tag)
 				c.Timing("moving", time.Millisecond, tag)
@@ -95,7 +95,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			c.Set("a", "x")
 			c.Set("a", "y")
 		}
-		// Nor do many.
+		// Many such goroutines hold up no other, either.
 		c.table.Load().each(func(s *series) {
 			more := s.more.Load()
 			for i := range more[1:] {
@@ -122,7 +122,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 		if n := got.sum("c a "); n != 101 || got["ms a "].count != 401 || stopped != 3 {
 			t.Errorf("%v counted, %+v", n, got["ms a "])
 		}
-		// The stripes go when calls no longer collide.
+		// The stripes are removed when calls no longer collide.
 		stripes := func() (n int) {
 			c.table.Load().each(func(s *series) {
 				if s.more.Load() != nil {
@@ -154,7 +154,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 	})
 }
 
-// A call that reaches a series while it is removed from the table goes to the series that
+// A call may reach a series while it is removed from the table. It then goes to the series that
 // takes its place.
 func TestRetiredSeriesTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

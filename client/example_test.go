@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/client"
 )
 
-// docs/client.md shows serve, too.
+// docs/client.md shows serve as well.
 func serve(address string) error {
 	c, err := client.NewWithOptions(address, client.Options{
 		Prefix:  "shop.",

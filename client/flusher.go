@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// flusher takes the aggregated values, writes them into packets and hands these to the socket.
-// One goroutine owns it. It holds one packet, and the values of one series that it has taken
-// and not written yet. When the socket does not take the packet, the flusher waits, and all
+// flusher takes the aggregated values, writes them into packets and hands the packets to the
+// socket. One goroutine owns it. It holds one packet, and the values of one series that it has
+// taken but not written yet. When the socket does not take the packet, the flusher waits, and all
 // other series go on aggregating.
 type flusher struct {
 	c      *Client
@@ -34,7 +34,7 @@ type flusher struct {
 }
 
 const (
-	earlyGap    = 50 * time.Millisecond // at least, from one flush to an early one
+	earlyGap    = 50 * time.Millisecond // shortest time from one flush to an early one
 	firstWait   = 20 * time.Millisecond // after a failed write; doubles each time
 	lastWait    = 2 * time.Second
 	closingWait = 20 * time.Millisecond
@@ -191,11 +191,11 @@ func (f *flusher) putMembers(s *series, members map[string]string, calls uint64)
 			calls--
 		}
 	}
-	f.load[set] += calls // the call of the last member, and calls of members that were there already
+	f.load[set] += calls // calls for the last member, and for members that were already there
 }
 
-// putValues writes values, as many to a line as fit into a packet. For a sample the line says
-// the rate.
+// putValues writes values, as many to a line as fit into a packet. If the values are a sample, the
+// line has the sampling rate.
 func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	if len(values) == 0 {
 		return
@@ -230,7 +230,7 @@ func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	}
 }
 
-// endOf makes the part of a line after its values.
+// endOf writes the part of a line after its values into f.tail.
 func (f *flusher) endOf(s *series, rate float64) {
 	b := append(f.tail[:0], '|')
 	b = append(b, kindLetters[s.kind]...)

@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// wire stands for the socket and the server behind it. It keeps the packets that arrived.
+// wire replaces the socket and the server behind it. It keeps the packets that arrived.
 type wire struct {
 	network string
 
@@ -31,12 +31,12 @@ type wire struct {
 	life     int               // of the server; a connection belongs to one life
 	down     bool              // there is no listener
 	blocked  bool              // the server does not read
-	refuses  func(string) bool // EMSGSIZE; nil: nothing
+	refuses  func(string) bool // whether a write fails with EMSGSIZE; nil: never
 	accepts  func(int) int     // how many of n bytes a stream takes now; nil: all
 	remote   bool              // of UDP: not on the loopback interface
 	dials    int
 	nameless bool // the host's name is not found
-	lost     int  // datagrams that met no listener
+	lost     int  // datagrams that arrived while there was no listener
 }
 
 func (w *wire) dial(context.Context) (net.Conn, error) {
@@ -81,7 +81,7 @@ type wireConn struct {
 	life     int
 	deadline time.Time
 	buf      []byte    // of a stream: the bytes after the last whole frame
-	refused  time.Time // of UDP: the first write after this fails, because an earlier one met no listener
+	refused  time.Time // of UDP: the first write after this fails, because an earlier one found no listener
 }
 
 func (c *wireConn) Close() error { return nil }
@@ -185,8 +185,8 @@ type line struct {
 	members []string
 }
 
-// read adds packets to r. All must be well-formed. Fuzz tests of the server's parser check
-// that it reads the same.
+// read adds packets to r. All must be well-formed. Fuzz tests of the server's parser check that the
+// server reads the same.
 func (r received) read(t testing.TB, packets []string) received {
 	t.Helper()
 	for _, packet := range packets {
@@ -287,7 +287,8 @@ func checkStats(t testing.TB, c *Client, calls int) Stats {
 
 func almost(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b)) }
 
-// flush waits for an hour at most: an instant in virtual time, and never over in real time.
+// flush waits for an hour at most. In virtual time that is an instant; in real time the test would
+// not end.
 func flush(t testing.TB, c *Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)

@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// If there are more values than a series holds, a sample is sent, and its rate gives their
-// number.
+// If there are more values than a series holds, the client sends a sample, whose rate gives the
+// number of values.
 func TestThinnedValuesCountForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, most = 100_000, 1000
@@ -48,7 +48,8 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 	})
 }
 
-// Each value is kept with the same probability, first or last, however the room changes.
+// Each value is kept with the same probability, whether it came first or last, and however the room
+// changes.
 func TestSampleIsEven(t *testing.T) {
 	const rounds, calls, most = 2000, 100, 20
 	kept := [calls]int{}
@@ -104,8 +105,8 @@ func TestSampled(t *testing.T) {
 		flush(t, c)
 		packets := w.take()
 		got := parse(t, packets)
-		// The standard error of 25,000 is 137; we allow five of these, four times over, since
-		// they are thinned to 2,000 as well.
+		// The standard error of 25,000 is 137. We allow five of these, four times over, because the
+		// values are also thinned to 2,000.
 		for _, key := range []string{"ms t k:v", "h h ", "d d ", "ms handle "} {
 			if l := got[key]; math.Abs(l.count-calls) > 2800 || len(l.values) < 2000 || len(l.values) > 2100 {
 				t.Errorf("%s: %d values count for %v", key, len(l.values), l.count)
@@ -172,7 +173,7 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		if n := c.overflow; n != 11 { // the other five were evicted with the rest
 			t.Errorf("%d overflow series", n)
 		}
-		for range idleHalfFull { // and more flushes, for other overflow series
+		for range idleHalfFull { // later flushes, for other overflow series
 			flush(t, c)
 		}
 		if n := c.overflow; n != 0 {
@@ -224,8 +225,7 @@ func TestIdleSeriesMakeRoom(t *testing.T) {
 	})
 }
 
-// Values are thinned when their memory runs out, never refused, and unused memory is given
-// back.
+// When memory for values runs out, they are thinned but never refused. Unused memory is given back.
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, series = 1 << 16, 300
@@ -324,7 +324,7 @@ func TestFullSetsAreSentEarly(t *testing.T) {
 		if n := len(parse(t, w.take())["s s "].members); n != 500 {
 			t.Errorf("%d members", n)
 		}
-		// Members that come faster than that are refused and counted.
+		// Members that come even faster are refused and counted.
 		for i := range 500 {
 			c.Set("s", fmt.Sprint(i))
 			synctest.Wait()
@@ -392,8 +392,8 @@ func TestMemoryIsBounded(t *testing.T) {
 				time.Sleep(time.Second) // the client tries to flush
 			}
 		}
-		// 1,000 series of 128 bytes, their cells' first values and text, as many maps of sets,
-		// and 2 MiB for the maps, since MaxBytes is an estimate.
+		// 1,000 series of 128 bytes, their cells' first values and text, and a map for each set. 2
+		// MiB allow for the maps, because MaxBytes is an estimate.
 		if grown := heap() - before; grown > 4<<20 {
 			t.Errorf("%d bytes are held", grown)
 		}
@@ -429,14 +429,14 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A series has one cache line that is read to find it, and another that is written.
+// A series has one cache line that is read to find it, and one that is written.
 func TestSeriesIsTwoCacheLines(t *testing.T) {
 	if whole, cell := unsafe.Sizeof(series{}), unsafe.Sizeof(cell{}); bits.UintSize == 64 && (whole != 128 || cell != 64) {
 		t.Errorf("a series has %d bytes, and a cell %d", whole, cell)
 	}
 }
 
-// Two series are the same only if kind, rate, name and tags are, whatever their hashes.
+// Two series are the same only if kind, rate, name and tags are the same, whatever their hashes.
 func TestSeriesAreToldApart(t *testing.T) {
 	s := newSeries(1, count, 1, "a,n", []string{"b", "c"})
 	for _, tt := range []struct {

@@ -70,7 +70,8 @@ func TestModel(t *testing.T) {
 					}
 				}
 				w.set(func(w *wire) { w.down, w.blocked, w.accepts = false, false, nil })
-				// During another flush: some values may have come after it began.
+				// This may be during another flush, and some values may have come after that flush
+				// began.
 				flush(t, c)
 				flush(t, c)
 				got := parse(t, w.take())

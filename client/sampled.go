@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Sampled records only a random part of the values, for calls so frequent that even the call
-// costs too much. The server gets the rate, and scales the count up. Counts, gauges and sets
-// need no sampling: however many calls there are, they send one value.
+// Sampled records only a random part of the values, for calls so frequent that even the call costs
+// too much. The server gets the rate, and scales the count up. Counts, gauges and sets need no
+// sampling: any number of calls sends one value.
 type Sampled struct {
 	c    *Client
 	rate float64

@@ -28,10 +28,10 @@ var kindLetters = [...]string{count: "c", gauge: "g", timing: "ms", histogram: "
 
 // series holds the values of one kind, name and tags until the flusher takes them.
 //
-// A gauge is two words. All other kinds have a cell, and several once two goroutines have
-// collided there, so that no call waits for a goroutine that the scheduler stopped inside one.
-// Each value is in exactly one cell until the flusher takes it. A series that leaves the table
-// is retired: a call that still has a pointer to it learns so, and looks up the series again.
+// A gauge is two words. All other kinds have a cell. Once two goroutines have collided there, a
+// series has several cells, so that no call waits for a goroutine that the scheduler stopped inside
+// one. Each value is in exactly one cell until the flusher takes it. A series that leaves the table
+// is retired: a call that still has a pointer to it finds that out, and looks up the series again.
 //
 // A series is 128 bytes and its text: one cache line that is read to find it, and one that is
 // written when it is found.
@@ -43,7 +43,7 @@ type series struct {
 	tags     uint16 // their number
 	kind     kind
 	overflow bool
-	idle     uint8 // flushes in a row without a call; the flusher's, like the next
+	idle     uint8 // flushes in a row without a call; owned by the flusher, like the next
 	alone    uint8 // flushes in a row without a collision
 
 	more  atomic.Pointer[stripes] // nil until calls collide
@@ -190,7 +190,7 @@ func (s *series) add(n float64) bool {
 	return true
 }
 
-// record keeps a value. When there are too many, it replaces another at random, so that each
+// record keeps a value. When there are too many, it replaces another one at random, so that each
 // value since the last flush is kept with the same probability.
 func (s *series) record(v float64, l *limits) bool {
 	c := s.lock()
@@ -207,14 +207,13 @@ func (s *series) record(v float64, l *limits) bool {
 	return true
 }
 
-// firstValues is what each cell may hold whatever other cells hold, so that every cell can
-// keep some.
+// firstValues is how many values each cell may always hold, whatever other cells hold.
 const firstValues = 16
 
 const valueBytes = 8
 
-// grow makes room for one more value, if allowed. It never does after a value has been left
-// out: the next value would have a better chance than those before.
+// grow makes room for one more value, if allowed. It never does so after a value has been left out,
+// because the next value would then be kept with a higher probability than earlier ones.
 func (c *cell) grow(l *limits) bool {
 	n := cap(c.values)
 	if c.calls-1 > uint64(n) || n >= l.values {
@@ -234,12 +233,12 @@ func (c *cell) shrink(l *limits) {
 	c.values = nil
 }
 
-// members are the members of a set since the last flush, and those of the flush before, so
-// that a member that comes again need not be copied again. The flusher reads the earlier ones
-// without a lock, since they no longer change.
+// members are the members of a set since the last flush, and the members of the flush before. A
+// member that comes again need not be copied again. The flusher reads the earlier ones without a
+// lock, because they no longer change.
 type members struct {
 	now, before map[string]string // member to the same member
-	empty       map[string]string // for the next flush; the flusher's
+	empty       map[string]string // for the next flush; owned by the flusher
 }
 
 // memberBytes is a member's size in a map, without its text.
@@ -294,9 +293,9 @@ func (s *series) insert(member string, client *Client) insertion {
 	return inserted
 }
 
-// takeAll calls take for each cell. take empties the cell, retires it if asked to, and returns
-// its calls. Once the series is being retired, it gets no new cells. The stripes go when calls
-// have not collided for a while.
+// takeAll calls take for each cell. take empties the cell, retires it if retire is set, and returns
+// its calls. A series that is being retired gets no new cells. takeAll removes the stripes when
+// calls have not collided for a while.
 func (s *series) takeAll(retire bool, take func(c *cell, retire bool) uint64) (calls uint64) {
 	more, unused := s.more.Load(), false
 	if retire {
@@ -351,7 +350,7 @@ func (c *cell) takeSum(retire bool) (sum float64, calls uint64) {
 	return sum, calls
 }
 
-// next counts up to the most that is ever compared.
+// next returns n + 1, but stops at the largest number that is ever compared.
 func next(n uint8) uint8 { return min(n+1, math.MaxUint8-1) }
 
 // spares are empty buffers of values, one of each size, in powers of two.
@@ -359,9 +358,8 @@ type spares [64][]float64
 
 func sizeOf(n int) int { return bits.Len(uint(n - 1)) }
 
-// takeValues empties a cell of values. It leaves a spare buffer of the same size behind, so
-// that it holds the lock no longer than other calls do. The values are valid until the next
-// call.
+// takeValues empties a cell of values. It leaves a spare buffer of the same size there, so that it
+// holds the lock no longer than other calls do. The values are valid until the next call.
 func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *limits) (values []float64, calls uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -109,8 +109,8 @@ func (a address) dial(ctx context.Context) (net.Conn, error) {
 const (
 	dialWait   = time.Second
 	writeWait  = 100 * time.Millisecond // then see whether Close was called
-	stuckAfter = 5 * time.Second        // a socket that takes nothing for so long is replaced: its file may be a new one
-	nameAge    = time.Minute            // then a host's name is looked up again: UDP does not notice a move
+	stuckAfter = 5 * time.Second        // replace a socket that takes nothing for so long: its file may be a new one
+	nameAge    = time.Minute            // look up a host's name again after this time: UDP does not notice a move
 	answerWait = 10 * time.Millisecond  // for the answer to a probe from another host
 )
 
@@ -118,7 +118,7 @@ const (
 // bytes, little-endian. Packets have room for it.
 const frameHead = 4
 
-// probe asks over UDP whether there is a server: an empty line.
+// probe is an empty line, which shows over UDP whether there is a server.
 var probe = []byte("\n")
 
 // socket is the connection of a client. It is made when needed, and again when it breaks. The
@@ -145,10 +145,10 @@ func (s *socket) startFlush() {
 	s.took = time.Now()
 }
 
-// write hands over a packet, which has room for a frame's head before it. After an error the
-// server does not get the packet from this write, nor, on a stream, from the writes before,
-// since it ignores a frame that is cut off. Only EMSGSIZE is permanent; other errors may go
-// away.
+// write hands over a packet, which has room for a frame's head before it. After an error the server
+// does not get the packet from this write. On a stream it does not get it from earlier writes
+// either, because it ignores a frame that is cut off. Only EMSGSIZE is permanent; other errors may
+// go away.
 func (s *socket) write(ctx context.Context, packet []byte) error {
 	now := time.Now()
 	if err := s.connect(ctx, now); err != nil {
@@ -181,8 +181,8 @@ func (s *socket) write(ctx context.Context, packet []byte) error {
 	return s.broken(err)
 }
 
-// ask sends a probe. If there is no listener, the next write fails without being done; or this
-// one does, if the answer to an earlier packet is already there.
+// ask sends a probe. If there is no listener, the next write fails without sending its packet. If
+// the answer to an earlier packet has already come, ask itself fails.
 func (s *socket) ask() error {
 	if _, err := s.conn.Write(probe); err != nil {
 		return err

@@ -124,7 +124,7 @@ func (r *receiver) close() {
 	r.reading.Wait()
 }
 
-// wait returns the packets that have arrived, with probes, as soon as they are enough.
+// wait returns the packets that have arrived, including probes, once enough returns true.
 func (r *receiver) wait(enough func(packets []string) bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,9 +150,9 @@ func listenAt(t *testing.T, network string) string {
 	return filepath.Join(dir, "s")
 }
 
-// A server ends and another takes its place, again and again: counts go on where they were,
-// and nothing is lost or doubled. The server reads what it has before it ends, as Freshet
-// does. Over UDP, probes find out in time.
+// A server ends and another takes its place, again and again. Counts continue without a gap, and
+// nothing is lost or doubled. The server reads its queue before it ends, as Freshet does. Over UDP,
+// probes find out in time.
 func TestServerComesBack(t *testing.T) {
 	for _, network := range []string{udp, unixgram, unix} {
 		t.Run(network, func(t *testing.T) {

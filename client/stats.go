@@ -31,10 +31,10 @@ type counts struct {
 	sent     perKind           // of taken: in packets that the socket took
 	unsent   perKind           // of taken: in packets given up
 	infinite perKind           // of taken: their sum overflowed float64
-	away     [numFates]perKind // that never reached a series
-	skipped  [16]perKind       // by Sampled; spread at random, so that callers do not collide
+	away     [numFates]perKind // calls that never reached a series
+	skipped  [16]perKind       // calls skipped by Sampled; spread at random, so that callers do not collide
 
-	thinned  atomic.Uint64 // of taken: values that others stand for
+	thinned  atomic.Uint64 // of taken: values left out of a sample; the others stand for them
 	cleaned  atomic.Uint64
 	folded   atomic.Uint64
 	series   atomic.Int64 // in the table, without overflow series
@@ -80,7 +80,7 @@ type Stats struct {
 
 	Series         int // held now, without overflow series
 	Packets, Bytes uint64
-	DroppedPackets uint64 // that the socket can never take, or that Close gave up
+	DroppedPackets uint64 // packets that the socket can never take, or that Close gave up
 	DroppedBytes   uint64
 }
 
@@ -111,8 +111,8 @@ func (c *Client) Stats() (s Stats) {
 // version is sent to the server with the client's own counts.
 const version = "0.1.0"
 
-// telemetry are the counts reported to the server, under the names that all clients use, and
-// how much of each has been reported.
+// telemetry holds the counts reported to the server, under the names that all clients use, and how
+// much of each was already reported.
 type telemetry struct {
 	told map[string]uint64
 }

@@ -114,7 +114,7 @@ func four(s string) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// find returns the series that a call belongs to, perhaps an overflow series. If it has none,
+// find returns the series that a call belongs to, perhaps an overflow series. If there is none,
 // find counts the call and returns nil. It keeps neither name nor tags.
 func (c *Client) find(k kind, rate float64, name string, tags []string) *series {
 	h := c.hash(k, rate, name, tags)
@@ -211,8 +211,7 @@ func (c *Client) setTable(t *table) {
 	c.counts.series.Store(int64(t.n - c.overflow))
 }
 
-// Series that were unused for so many flushes are evicted once the table is half full, or
-// full.
+// An unused series is evicted after this many flushes, once the table is half full, or full.
 const (
 	idleHalfFull = 10
 	idleFull     = 1

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The protocol's separators, by where they separate. A carriage return before a line break is
-// part of it.
+// The protocol's separators, by the places where they separate. A carriage return before a line
+// break is part of the line break.
 const (
 	notInNames   = ":|\n\r"
 	notInTags    = ",|\n\r"
@@ -51,9 +51,8 @@ func cleaned(prefix, name string, tags []string) (string, []string) {
 	return name, clean
 }
 
-// replace returns a copy of s with '_' for each byte that is in bad. It always copies. So the
-// compiler sees that calls keep none of their strings, and callers can build tags on the
-// stack.
+// replace returns a copy of s with '_' for each byte that is in bad. It always copies. This shows
+// the compiler that calls keep none of their strings, and callers can build tags on the stack.
 func replace(s, bad string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -94,8 +93,8 @@ func (c *Client) lineBytes(name string, tags []string) int {
 	return n
 }
 
-// appendNumber writes v so that it parses to the same float64, without an exponent where that
-// is not long: servers read plain digits faster.
+// appendNumber writes v so that it parses to the same float64. It avoids an exponent unless the
+// number gets long, because servers read plain digits faster.
 func appendNumber(b []byte, v float64) []byte {
 	size := math.Abs(v)
 	switch {

@@ -32,8 +32,8 @@ func TestLuacheck(t *testing.T) { run(t, "luacheck", "--quiet", ".") }
 // LuaJIT compiles everything that requests call, and aborts no trace of it.
 func TestNoTraceIsAborted(t *testing.T) { run(t, "bench/aborts.sh") }
 
-// handlers are the handlers of bench/instructions.sh, with how many instructions they may take more
-// than the empty handler. 0 means no bound: documents only state their price.
+// handlers are the handlers of bench/instructions.sh. Each number is how many more instructions the
+// handler may take than the empty handler. 0 means no bound: documents only state its price.
 var handlers = map[string]int{
 	"noop": 0, "read": 0, "handle": bound, "chosen": bound, "route": bound, "classic": bound, "http": bound, "api": bound,
 	"variable": 0, "block": 0, "loop": 0, "ipairs": 0,
@@ -43,7 +43,7 @@ var handlers = map[string]int{
 
 const (
 	bound = 550
-	drift = .15 // how far a figure in a document may be off: it varies between releases of nginx and glibc
+	drift = .15 // allowed error of a figure in a document: it varies between releases of nginx and glibc
 )
 
 // Counting a request by route, method and status, in a counter and in a histogram, stays within its
@@ -117,7 +117,7 @@ func figures(t *testing.T, documents ...string) map[string][]int {
 	return all
 }
 
-// README.md shows the whole example as it is measured.
+// README.md shows the whole example that is measured.
 func TestExampleInREADME(t *testing.T) {
 	example, err := os.ReadFile("examples/nginx.conf")
 	if err != nil {

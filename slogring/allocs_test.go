@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A record of common attributes costs the caller no memory, whatever happens to the record.
+// A record of common attributes allocates no memory in the caller, whatever happens to the record.
 // Under the race detector sync.Pool drops items on purpose.
 func TestNoAllocations(t *testing.T) {
 	ctx := context.Background()

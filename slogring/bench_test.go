@@ -23,10 +23,9 @@ func call(l *slog.Logger) {
 		slog.Duration("took", 153*time.Microsecond), slog.Bool("cached", true), slog.Any("error", errRefused))
 }
 
-// BenchmarkHandle measures what Handle costs its caller. Bounds: no allocation; a repeat, or a
-// record while the output is blocked, costs a tenth of the time that slog's handler takes to
-// format the record; a written record costs no more than slog's handler does here, with an
-// output that costs nothing.
+// BenchmarkHandle measures the cost of Handle for its caller. Bounds: no allocation. A repeat, or a
+// record while the output is blocked, costs a tenth of the time that slog's handler takes to format
+// the record. A written record costs no more than slog's handler with an output that costs nothing.
 //
 // The benchmark flushes now and then so that nothing is lost: ns/op includes the writer's
 // time.

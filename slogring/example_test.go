@@ -37,8 +37,8 @@ func Example() {
 		log.Info("lookup done", "carrier", "dhl", "routes", i)
 	}
 
-	// Before the program ends, so that the last lines are written. The timeout is for an
-	// output that is blocked.
+	// Close before the program ends, so that the last lines are written. The timeout is for a
+	// blocked output.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := h.Close(ctx); err != nil {

@@ -5,14 +5,14 @@ import "sync/atomic"
 // ring holds the lines between the logging goroutines and the writer. It is a buffer of bytes,
 // and a word for each record in it. Many goroutines push, one takes.
 //
-// A push reserves the next word and the bytes after the last line in one compare-and-swap,
-// copies its line there, and stores the word: the line is ready. No foreign code runs in
-// between, so a line that is not ready soon is. The writer takes lines in the order of their
-// words, and writes them from where they are.
+// A push reserves the next word and the bytes after the last line in one compare-and-swap, copies
+// its line there, and stores the word: the line is ready. No foreign code runs in between, so every
+// reserved line is soon ready. The writer takes lines in the order of their words, and writes them
+// directly from the ring.
 type ring struct {
-	// tail is where the next record goes, head where the oldest is. The upper half is the
-	// record's number, the lower its first byte; both only ever count up. Each has its own
-	// cache line, and the neighbour that processors prefetch with it.
+	// tail is the place of the next record, head the place of the oldest. The upper half is the
+	// record's number, the lower half its first byte; both only ever count up. Each has its own
+	// cache line, and also the neighbouring line that processors prefetch with it.
 	tail atomic.Uint64
 	_    [120]byte
 	head atomic.Uint64
@@ -72,7 +72,7 @@ func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 		}
 		number, first := uint32(tail>>32), uint32(tail)
 		if rest := size - first%size; rest < n {
-			first += rest // a line is contiguous, so that it can be written from where it is
+			first += rest // a line is contiguous, so that the writer can write it directly
 		}
 		used, waiting := first+n-uint32(head), between(head, tail)
 		if used > size || waiting >= len(r.words) {
@@ -103,7 +103,7 @@ func (r *ring) end() uint64 { return r.tail.Load() }
 // passed reports whether all records before end have been released.
 func (r *ring) passed(end uint64) bool {
 	left := between(r.head.Load(), end)
-	return left == 0 || left > len(r.words) // the latter is a negative number
+	return left == 0 || left > len(r.words) // a larger one is a negative number
 }
 
 // len returns the number of records that have not been released.
@@ -115,8 +115,8 @@ func (r *ring) len() int {
 // isReady reports whether take would return lines.
 func (r *ring) isReady() bool { return r.word(uint32(r.head.Load()>>32)).Load() != 0 }
 
-// take returns lines that are ready and contiguous, and their number: one line, or more with
-// at most most bytes together. They stay until they are released.
+// take returns ready lines that are contiguous, and their number: one line, or several with at most
+// most bytes together. They stay in the ring until they are released.
 func (r *ring) take(most int) (lines []byte, n int) {
 	number, size := uint32(r.head.Load()>>32), uint32(len(r.bytes))
 	var begin, end uint32
@@ -136,8 +136,8 @@ func (r *ring) take(most int) (lines []byte, n int) {
 	return r.bytes[at : at+end-begin], n
 }
 
-// release gives back the n lines from take, of which written bytes were written. It returns
-// how many whole and how many cut lines that was.
+// release gives back the n lines from take, of which written bytes were written. It returns how
+// many of them were whole, and how many were cut.
 func (r *ring) release(n, written int) (whole, cut uint64) {
 	number := uint32(r.head.Load() >> 32)
 	var end uint32

@@ -18,8 +18,8 @@ func (r *ring) at(number, first uint32) *ring {
 	return r
 }
 
-// In any order of push, take and release, also where the counters wrap, lines come out as they
-// went in, and a push fails only if there is no contiguous room.
+// For any order of push, take and release, and when the counters wrap: lines come out as they went
+// in, and a push fails only if there is no contiguous room.
 func TestRingModel(t *testing.T) {
 	const size, line = 1024, 256
 	const words = size / minRecord

@@ -30,7 +30,7 @@ type tally struct {
 	text  string // the message's beginning, copied: it may be part of something large
 	n     atomic.Uint64
 
-	unsaid uint64 // suppressed in ended periods, not yet written in a line; the writer's
+	unsaid uint64 // suppressed in ended periods, not yet written in a line; owned by the writer
 }
 
 const sealed = 1 << 63
@@ -51,9 +51,9 @@ func (s *sampler) pass(level slog.Level, message string) bool {
 	}
 }
 
-// find returns the message's tally. It makes one if there is none, and returns nil if there is
-// no slot for it. If a slot becomes free just then, two callers may each make a tally. Both
-// count; the one that is no longer found is soon removed.
+// find returns the message's tally. It makes one if there is none, and returns nil if there is no
+// slot for it. If a slot becomes free just then, two callers may each make a tally. Both count; the
+// one that find no longer reaches is soon removed.
 func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	var made *tally
 	for {
@@ -111,7 +111,7 @@ func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	return due, any
 }
 
-// noPlace fills a slot for ever, after the last period.
+// noPlace fills a slot after the last period, for ever.
 var noPlace = func() *tally {
 	t := new(tally)
 	t.n.Store(sealed)

@@ -9,8 +9,8 @@ import (
 )
 
 // The counts are exact while periods end, messages are forgotten and come again, and the last
-// period ends during logging. Only records that are not counted pass here: those without a
-// slot, or after the end.
+// period ends during logging. Here only records that are not counted pass: records without a slot,
+// and records after the end.
 func TestSamplerTogether(t *testing.T) {
 	const goroutines, each, rounds = 4, 4000, 60
 	names := make([]string, 2*messages)
@@ -59,7 +59,7 @@ func TestSamplerTogether(t *testing.T) {
 	}
 }
 
-// A tally that is sealed and not yet removed delays nobody.
+// A tally that is sealed and not yet removed delays no caller.
 func TestSealedTally(t *testing.T) {
 	s := &sampler{first: 1}
 	level, message := slog.LevelInfo, "message"

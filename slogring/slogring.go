@@ -10,32 +10,31 @@
 //
 // # What a caller pays
 //
-// The caller formats its own line, since values may change after the call, and copies it into
-// the ring. It never waits: there is no lock, no write, and no allocation for strings,
-// numbers, booleans, times, durations and errors, in up to the five attributes that a
-// [slog.Record] holds inline. A record that finds the writer asleep wakes it, which may be a
-// system call of Go's scheduler. That is the first record after a second without any. A record
-// at [slog.LevelError] or above, or one that half fills the ring, also wakes the writer, once
-// until everything is written. All other lines are written within 10 ms.
+// The caller formats its own line, because values may change after the call, and copies it into the
+// ring. It never waits: there is no lock, no write, and no allocation for strings, numbers,
+// booleans, times, durations and errors, in up to the five attributes that a [slog.Record] holds
+// inline. The first record after a second without any finds the writer asleep and wakes it, which
+// may be a system call of Go's scheduler. A record at [slog.LevelError] or above, or one that half
+// fills the ring, also wakes the writer, once until everything is written. All other lines are
+// written within 10 ms.
 //
-// No call waits until its line is written. So a program calls [Handler.Flush] or
-// [Handler.Close] before it exits. A panic or a kill loses the lines in the ring, at most the
-// last 10 ms if the output keeps up.
+// No call waits until its line is written. So a program must call [Handler.Flush] or
+// [Handler.Close] before it exits. A panic or a kill loses the lines in the ring, at most the last
+// 10 ms if the output keeps up.
 //
 // # What is not written
 //
-// Repeats: the first records of each level and message in a period are written, the others
-// counted. A line at the end of the period has the count:
+// Repeats are not written. In a period the handler writes the first records of each level and
+// message, and counts the others. A line at the end of the period has the count:
 //
 //	level=INFO msg="log records suppressed" count=4711 within=1s message="cache miss"
 //
-// So keep messages constant, and put what varies into attributes. The handler tracks 1024
-// messages at a time; records of further messages are not recognized as repeats, and are
-// written.
+// So keep messages constant, and put the values that vary into attributes. The handler tracks 1024
+// messages at a time; records of further messages are not recognized as repeats, and are written.
 //
-// A record that finds the ring full, because the writer is slow, blocked or failing, is lost,
-// and counted by level. When writing works again, a line has the counts; [Handler.Stats] has
-// them at any time. Every record is in exactly one count.
+// If the ring is full, because the writer is slow, blocked or failing, a new record is lost, and
+// counted by level. When writing works again, a line has the counts; [Handler.Stats] has them at
+// any time. Every record is in exactly one count.
 //
 // # Memory
 //
@@ -121,9 +120,8 @@ type sink struct {
 }
 
 // New returns a handler and starts the goroutine that writes to w. The goroutine runs until
-// [Handler.Close], since a log must work before everything else. Each Write gets one or more
-// whole lines, and must not keep them. Write need not be quick, but while it blocks the ring
-// fills, and then records are lost.
+// [Handler.Close]. Each Write gets one or more whole lines, and must not keep them. Write need not
+// be quick, but while it blocks the ring fills, and then records are lost.
 func New(w io.Writer, o Options) *Handler {
 	s := &sink{opts: o.withDefaults()}
 	s.ring = newRing(s.opts.Bytes, s.opts.Line)
@@ -160,8 +158,8 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &made
 }
 
-// Handle puts the record into the ring, or counts it. It always returns nil, since the record
-// is not written yet; Stats has its fate.
+// Handle puts the record into the ring, or counts it. It always returns nil, because the record is
+// not written yet. Stats counts what becomes of it.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	s := h.sink
 	if (s.opts.Unsampled == nil || r.Level < s.opts.Unsampled.Level()) && !s.sampler.pass(r.Level, r.Message) {
@@ -186,8 +184,8 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 // levels is the number of counted classes of levels.
 const levels = 4
 
-// classOf returns the index of a level among debug, info, warn and error. A level in between
-// counts as the lower one, as in its name.
+// classOf returns the index of a level among debug, info, warn and error. A level in between counts
+// as the lower one, as in the level's own text ("INFO+2").
 func classOf(l slog.Level) int {
 	switch {
 	case l < slog.LevelInfo:
@@ -206,8 +204,8 @@ type Levels struct{ Debug, Info, Warn, Error uint64 }
 // Sum returns the count of all levels.
 func (l Levels) Sum() uint64 { return l.Debug + l.Info + l.Warn + l.Error }
 
-// Stats are the fates of the records: each record is in exactly one field. The counts only
-// grow, except Waiting.
+// Stats are counts of records: each record is in exactly one field. The counts only grow, except
+// Waiting.
 type Stats struct {
 	Written    uint64 // whole
 	Cut        uint64 // written without their end: longer than Options.Line

@@ -142,8 +142,8 @@ func repeat(n int, f func()) {
 	}
 }
 
-// The first line after a pause is written at once, and so is an error. Others wait until the
-// writer comes by itself: their callers do not wake it.
+// The first line after a pause is written at once, and so is an error. Other lines wait until the
+// writer's delay is over: their callers do not wake it.
 func TestWhenLinesAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -182,7 +182,7 @@ func TestWhenLinesAreWritten(t *testing.T) {
 	})
 }
 
-// A burst wakes the writer: it would come too late by itself.
+// A burst wakes the writer, whose delay would be too long.
 func TestHalfFullWakesTheWriter(t *testing.T) {
 	for name, line := range map[string]int{"bytes": 700, "records": 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -210,8 +210,8 @@ func TestHalfFullWakesTheWriter(t *testing.T) {
 	}
 }
 
-// The first records of each message and level in a period are written, and a line has the
-// number of the others.
+// In a period the first records of each message and level are written. The others are counted, and
+// a line has their number.
 func TestRepeatsAreSuppressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -332,7 +332,7 @@ func TestManyMessages(t *testing.T) {
 	})
 }
 
-// A summary cuts a long message, and keeps none of its memory alive.
+// A summary cuts a long message, and does not keep the message's memory alive.
 func TestLongMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -342,7 +342,7 @@ func TestLongMessages(t *testing.T) {
 		repeat(3, func() { l.Info(long + "1") })
 		repeat(4, func() { l.Info(long + "2") })
 		finish(t, h)
-		for _, count := range []int{2, 3} { // one byte less than what is kept, and no half rune
+		for _, count := range []int{2, 3} { // one byte less than is kept; a rune is never split
 			line := fmt.Sprintf(`level=INFO msg="log records suppressed" count=%d within=0s message=x%s`,
 				count, strings.Repeat("ö", textKept/2-1))
 			if !slices.Contains(out.lines(), line) {
@@ -443,8 +443,8 @@ func TestBlockedOutput(t *testing.T) {
 	})
 }
 
-// An output that fails loses only the bytes that it did not take. The next line starts on a
-// new line, and summaries that could not be written are written later.
+// When an output fails, only the bytes that it did not take are lost. The next line starts on a new
+// line, and summaries that could not be written are written later.
 func TestFailingOutput(t *testing.T) {
 	full := errors.New("no space left on device")
 	synctest.Test(t, func(t *testing.T) {
@@ -495,7 +495,7 @@ func TestFailingOutput(t *testing.T) {
 	})
 }
 
-// Lines that come while the writer falls asleep do not wait for the next push.
+// Lines that come while the writer falls asleep do not have to wait for the next push.
 func TestNoLineIsOverslept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sink{ring: newRing(1024, 256)}
@@ -533,7 +533,7 @@ func TestLostIsSaidOnce(t *testing.T) {
 	})
 }
 
-// Flush and Close write everything logged before. Records logged later are counted.
+// Flush and Close write all earlier records. Close counts later ones.
 func TestFlushAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -584,8 +584,8 @@ func TestFlushBeforeTheLine(t *testing.T) {
 	})
 }
 
-// A period is as long as the options say, and the writer does not wake up during it for
-// nothing.
+// A period is as long as the options say, and the writer does not wake up during it without a
+// reason.
 func TestLongPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -760,8 +760,8 @@ func TestEveryRecordIsCounted(t *testing.T) {
 	}
 }
 
-// The same with an output that does not fail: all counts are exact, also while the handler is
-// closed during logging.
+// With an output that does not fail, all counts are exact, even if the handler is closed during
+// logging.
 func TestCountsAreExact(t *testing.T) {
 	const goroutines, each = 8, 4000
 	for round := range 10 {

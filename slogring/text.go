@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// formatter makes lines with the same bytes as slog.TextHandler (but for a second space that
-// TextHandler writes after a group whose values resolve to nothing). TextHandler itself will
-// not do: it writes under a lock, and allocates for each error.
+// formatter makes lines with the same bytes as slog.TextHandler, except that TextHandler writes a
+// second space after a group whose values resolve to nothing. We do not use TextHandler itself,
+// because it writes under a lock and allocates for each error.
 type formatter struct {
 	line   []byte
 	prefix []byte // of keys: the open groups, each with its dot
@@ -65,8 +65,7 @@ func (f *formatter) record(h *Handler, r *slog.Record) (cut bool) {
 // markBytes is room for the mark of a cut line.
 const markBytes = len(" !CUT=18446744073709551615\n")
 
-// cut shortens a line of more than most bytes. The line then ends with the number of missing
-// bytes.
+// cut shortens a line of more than most bytes, and puts the number of missing bytes at its end.
 func (f *formatter) cut(most int) bool {
 	if len(f.line) <= most {
 		return false
@@ -82,7 +81,7 @@ func (f *formatter) cut(most int) bool {
 	return true
 }
 
-// beginning returns as many whole runes of s as fit into so many bytes.
+// beginning returns as many whole runes of s as fit into bytes bytes.
 func beginning(s string, bytes int) string {
 	if len(s) <= bytes {
 		return s
@@ -183,7 +182,7 @@ func (f *formatter) value(v slog.Value) {
 	}
 }
 
-// any appends a value with methods, which may panic.
+// any appends a value whose methods are called, which may panic.
 func (f *formatter) any(v any) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -249,8 +248,8 @@ func (f *formatter) string(s string) {
 	}
 }
 
-// quoting reports whether slog quotes s, and whether strconv.Quote then does more than add the
-// quotes.
+// quoting reports whether slog quotes s, and if so, whether strconv.Quote changes more than adding
+// the quotes.
 func quoting[S string | []byte](s S) (quoted, escaped bool) {
 	if len(s) == 0 {
 		return true, false
@@ -276,8 +275,8 @@ func quoting[S string | []byte](s S) (quoted, escaped bool) {
 	return quoted, escaped
 }
 
-// appendTime appends t with milliseconds. RFC3339Nano is the fast layout: with a tenth of a
-// millisecond added it prints four decimals, and the fourth is removed.
+// appendTime appends t with milliseconds. It uses RFC3339Nano, because that layout is fast: it adds
+// a tenth of a millisecond, so that four decimals are printed, and removes the fourth.
 func appendTime(line []byte, t time.Time) []byte {
 	const millis = len("2006-01-02T15:04:05.000")
 	n := len(line)

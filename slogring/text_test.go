@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// both are the two handlers and their outputs, for the same calls.
+// both has the two handlers and their outputs, and makes the same calls on both.
 type both struct {
 	ours, slogs slog.Handler
 	line, text  *bytes.Buffer
@@ -244,7 +244,7 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	}
 }
 
-// random draws what a program might log, and what it should not log.
+// random makes values that a program might log, and some that it should not log.
 type random struct{ *rand.Rand }
 
 func (r random) attrs(depth int) (all []slog.Attr) {
@@ -300,8 +300,8 @@ func FuzzSameBytes(f *testing.F) {
 	}
 	f.Add("message", "key", strings.Repeat("long ", 100), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, message, key, value string, nanoseconds int64) {
-		// Some inputs are twenty times in the line, with up to four bytes for one: skip what
-		// would be cut.
+		// The line has some inputs twenty times, and up to four bytes for each byte of them. Skip
+		// inputs that would be cut.
 		if 100*(len(message)+len(key)+len(value)) > longest {
 			return
 		}

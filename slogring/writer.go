@@ -19,7 +19,7 @@ const (
 	// it is woken, so that a program that does not log pays nothing.
 	linger = time.Second
 
-	// batch is the bytes of one Write: the size of a pipe. Their room in the ring is freed
+	// batch is the most bytes of one Write: the size of a pipe. Their room in the ring is freed
 	// when all of them are written.
 	batch = 64 << 10
 )
@@ -60,8 +60,8 @@ func (w *writer) init(to io.Writer) {
 	w.wake, w.done, w.answer = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 }
 
-// pushed is called after a line was pushed. It wakes the writer if that sleeps, or if it rests
-// and the line is urgent. Only the first caller that finds it so does.
+// pushed is called after a line was pushed. It wakes the writer if it sleeps, or if it rests and
+// the line is urgent. Of several callers at that moment, only the first wakes it.
 func (w *writer) pushed(urgent bool) {
 	state := w.state.Load()
 	if (state == asleep || state == resting && urgent) && w.state.CompareAndSwap(state, awake) {
@@ -76,11 +76,11 @@ func (w *writer) rouse() {
 	}
 }
 
-// Flush waits until all lines are written whose call of Handle has returned, and ends the
-// period, so that the lines about suppressed and lost records are written, too. Call it before
-// the program exits, after the record that says why. It returns an error if something could
-// not be written, or if ctx is done first, for example because the output is blocked; then the
-// writer goes on.
+// Flush waits until every line is written whose call of Handle has returned. It also ends the
+// period, so that the lines about suppressed and lost records are written. Call it before the
+// program exits, after the record that gives the reason. It returns an error if a line could not be
+// written, or if ctx is done first, for example because the output is blocked; then the writer goes
+// on.
 func (h *Handler) Flush(ctx context.Context) error {
 	w := &h.writer
 	w.mu.Lock()
@@ -105,9 +105,9 @@ func (h *Handler) Flush(ctx context.Context) error {
 	}
 }
 
-// Close is the last Flush. Later records are lost, and counted. The output stays open. When
-// Close returns nil, the writer has ended. If ctx is done first, the writer goes on, and ends
-// after its last line. Close may be called again.
+// Close does a last Flush. Later records are lost, and counted. The output stays open. When Close
+// returns nil, the writer has ended. If ctx is done first, the writer goes on, and ends after its
+// last line. Close may be called again.
 func (h *Handler) Close(ctx context.Context) error {
 	w := &h.writer
 	h.ring.close()
@@ -133,8 +133,8 @@ func (w *writer) faultSince(faults uint64) error {
 	return fmt.Errorf("write log: %w", w.fault)
 }
 
-// run is the writer's loop. A period begins with the first line after a period in which
-// nothing was counted, so that an idle program has none.
+// run is the writer's loop. A period in which nothing was counted is followed by no other until the
+// next line comes, so an idle program has no periods.
 func (s *sink) run() {
 	w := &s.writer
 	defer close(w.done)
@@ -218,8 +218,8 @@ func (w *writer) answerTo(asked uint64) {
 	w.answer = make(chan struct{})
 }
 
-// writeBatch writes the lines that are ready and contiguous, and reports whether there were
-// any. Lines that it cannot write are counted and given up: newer lines need the room.
+// writeBatch writes the ready, contiguous lines, and reports whether there were any. It counts and
+// drops lines that it cannot write, because newer lines need the room.
 func (s *sink) writeBatch() bool {
 	lines, n := s.ring.take(batch)
 	if n == 0 {

@@ -29,7 +29,7 @@ local cases = {
 }
 
 -- load, which is in C, calls its function for each piece of a text. Each case loads its own copy of
--- the source: with a shared one, the machine code would first check which case it runs.
+-- the source: if they shared one, the machine code would first check which case it runs.
 local N = 1000000
 local function turn_of(f)
   return loadstring [[

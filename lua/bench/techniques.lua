@@ -1,4 +1,4 @@
---- Other techniques to measure this library against: Kong's logger, rebuilt from its authors'
+--- Other techniques to compare this library with: Kong's logger, rebuilt from its authors'
 -- description. Each label set has an FFI structure with a counter and a histogram, which is found
 -- in nested tables. A loop over the bounds finds the bucket of a value.
 local ffi = require "ffi"

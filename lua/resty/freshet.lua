@@ -14,9 +14,9 @@ local sockets = require "resty.freshet.socket"
 local template = require "resty.freshet.template"
 local text = require "resty.freshet.text"
 
--- LuaJIT compiles nothing in this file. The functions that requests call are written by
--- template.lua, and the fast loops of a flush are in flush.lua. In the rare functions here
--- LuaJIT would now and then start a trace and abort it.
+-- LuaJIT compiles nothing in this file. template.lua writes the functions that requests call, and
+-- flush.lua has the fast loops of a flush. In the rarely called functions here LuaJIT would now and
+-- then start a trace and abort it.
 jit.off(true, true)
 
 local type, tostring, floor = type, tostring, math.floor
@@ -426,8 +426,8 @@ function Metrics:counter(name, labels, options)
   return add(self, "counter", name, labels, options)
 end
 
---- A gauge: a number that goes up and down. Each worker has its own; without a label that
--- tells workers apart, the server keeps the value that came last.
+--- A gauge: a number that goes up and down. Each worker has its own. Unless a label tells workers
+-- apart, the server keeps the value that came last.
 ---@param name string
 ---@param labels? string[]
 ---@param options? { max_series?: integer }
@@ -494,7 +494,8 @@ function Metrics:histogram(name, labels, options)
   return add(self, "histogram", name, labels, options, classic and prepare_classic or prepare_native)
 end
 
---- A handle for one label set. It is fast, since it need not find the set. It may be kept for ever.
+--- A handle for one label set. It is fast, because it need not find the set. It may be kept for
+-- ever.
 ---@param ... string|number|nil  values of the labels
 ---@return freshet.Handle
 function Metric:with(...)

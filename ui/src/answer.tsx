@@ -10,7 +10,7 @@ import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
 import { common, grid, heat, isClassic, isHistograms, number, onGrid, queryAt, queryRange, seriesName, seriesOf, type Cell, type Labels, type Series } from './promql'
 import { self } from './self'
 
-// drawn is how many series a chart draws at most: more are slow, and look all the same.
+// drawn is the most series that a chart draws: more would be slow and could not be told apart.
 const drawn = 100
 
 // Window is the time range and the step of all queries.
@@ -18,12 +18,12 @@ export interface Window {
   from: number
   to: number
   step: number
-  fixed: boolean // to is not now
+  fixed: boolean // true if to is not the present time
   runs: number
 }
 
 export interface AnswerProps {
-  base: string // path of the API to ask
+  base: string // path of the API for the query
   name: string
   query: Query
   window: Window
@@ -41,7 +41,7 @@ interface Loaded {
   single: [number, string] | null // a scalar or a string
   warnings: string[]
   infos: string[]
-  seconds: number // until the answer came
+  seconds: number // how long the answer took
 }
 
 async function load(base: string, expr: string, instant: boolean, w: Window, signal: AbortSignal): Promise<Loaded> {

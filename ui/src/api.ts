@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { store } from './store'
 
-// Failure is an error that the server answered, or no answer at all.
+// Failure is an error from the server, or the lack of an answer.
 export class Failure extends Error {
   constructor(
     message: string,
@@ -22,7 +22,8 @@ try {
   // storage is turned off: the token lives as long as the page
 }
 
-// tokenWanted is why the server requires a token, empty if it does not. entered counts tokens.
+// tokenWanted is the reason why the server requires a token, empty if it requires none. entered
+// counts entered tokens.
 export const tokenWanted = store('')
 export const entered = store(0)
 
@@ -66,10 +67,10 @@ export interface Answer<T> {
 
 type Params = Record<string, string | string[] | undefined>
 
-// Longer queries go into the body, since servers and proxies refuse long addresses.
+// Longer queries go into the body, because servers and proxies refuse long addresses.
 const longest = 2000
 
-// ask unpacks the envelope of Prometheus' API, which all our answers have.
+// ask sends a request and unpacks the envelope of Prometheus' API, which all our answers have.
 export async function ask<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<Answer<T>> {
   const form = new URLSearchParams()
   for (const [name, value] of Object.entries(params)) {

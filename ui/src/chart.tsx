@@ -12,7 +12,7 @@ export interface Line {
   values: (number | null)[]
   hidden?: boolean
   colour?: string // name of a CSS variable, in place of the series' own
-  thin?: boolean // a part of what another line shows
+  thin?: boolean // part of another line
   dashed?: boolean // a bound
 }
 
@@ -63,7 +63,7 @@ function axes(format: (v: number) => string, small: boolean): uPlot.Axis[] {
   ]
 }
 
-// options are those that all charts share. at returns the latest properties.
+// options returns the options that all charts share. at returns the latest properties.
 function options(element: HTMLElement, small: boolean, format: (v: number) => string, at: () => Frame): uPlot.Options {
   const frame = at()
   return {
@@ -188,14 +188,14 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
   )
 }
 
-// alone are the values without neighbours. No line leads to them, so each needs a point.
+// alone returns the values without neighbours. No line leads to them, so each needs a point.
 function alone(u: uPlot, series: number): number[] | null {
   const values = u.data[series] as (number | null)[]
   const found = values.flatMap((v, i) => (v != null && values[i - 1] == null && values[i + 1] == null ? [i] : []))
   return found.length > 0 ? found : null
 }
 
-// tens are a few round values between min and max: powers of ten, if at least two fit.
+// tens returns a few round values between min and max: powers of ten, if at least two fit.
 function tens(min: number, max: number): number[] {
   const [from, to] = [Math.ceil(Math.log10(min)), Math.floor(Math.log10(max))]
   if (to <= from) return powers(Math.log2(min), Math.log2(max)).map((p) => 2 ** p)
@@ -203,8 +203,8 @@ function tens(min: number, max: number): number[] {
   return Array.from({ length: Math.floor((to - from) / apart) + 1 }, (_, i) => 10 ** (from + i * apart))
 }
 
-// decades are the bounds of a logarithmic scale, far enough apart that noise does not look
-// like change.
+// decades returns the bounds of a logarithmic scale. They are far enough apart that noise does not
+// look like change.
 function decades(min: number | null, max: number | null): [number, number] {
   if (min === null || max === null || min <= 0) return [0.001, 1]
   const few = Math.max(1, Math.sqrt(8 / (max / min))) * 1.2
@@ -255,8 +255,8 @@ function Framed(props: Frame & { plot: { current: uPlot | null }; scale?: [numbe
   )
 }
 
-// Dots lead to traces. A dot above the plot stands at its edge: a scale that reached it
-// would press the lines together. Tab reaches only the last dot, since there are many, and
+// Dots lead to traces. A dot above the plot is drawn at its edge, because a scale that includes it
+// would press the lines together. Tab reaches only the last dot, because there are many, and
 // Records lists them all.
 function Dots(props: Frame & { dots: Dot[]; scale: [number, number]; small?: boolean; log?: boolean }) {
   const { range, scale, log } = props
@@ -325,7 +325,7 @@ export function Heatmap(props: Frame & { columns: Cell[][]; step: number; onCell
   )
 }
 
-// extent is the range of the buckets' logarithms. Values of 0 or less have none: they share
+// extent is the range of the buckets' logarithms. Values of 0 or less have no logarithm: they share
 // one strip at the bottom.
 function extent(columns: Cell[][]): { range: [number, number]; bottom: number; most: number } {
   let low = Infinity
@@ -352,7 +352,8 @@ const lowOf = (c: Cell, range: [number, number]) => (c.low > 0 ? Math.log2(c.low
 const highOf = (c: Cell, e: { range: [number, number]; bottom: number }) =>
   c.low <= 0 ? e.bottom : Number.isFinite(c.high) ? Math.log2(c.high) : e.range[1]
 
-// powers are round values between two logarithms: 1, 2 and 5 times powers of ten, or only these.
+// powers returns round values between two logarithms: 1, 2 and 5 times powers of ten, or only the
+// powers.
 function powers(min: number, max: number): number[] {
   const factors = max - min < 12 ? [1, 2, 5] : [1]
   const out = []
@@ -363,8 +364,8 @@ function powers(min: number, max: number): number[] {
   return inside.length > 1 ? inside : [min, (min + max) / 2, max]
 }
 
-// warmth is the place of a count on the colour scale, from 0 to 1. It is logarithmic, so
-// that small counts can be told apart.
+// warmth is the place of a count on the colour scale, from 0 to 1. It is logarithmic, so small
+// counts can be told apart.
 export const warmth = (count: number, most: number) => Math.log(1 + (15 * count) / most) / Math.log(16)
 
 function mix(part: number): string {

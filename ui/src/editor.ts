@@ -11,7 +11,7 @@ import { PromQLExtension } from '@prometheus-io/codemirror-promql'
 import { fetchAPI } from './api'
 
 export interface Editor {
-  set(text: string): void // does nothing if that is its text already
+  set(text: string): void // does nothing if the editor already has this text
   mark(fault: number | null): void // marks an error at a place in the text, until the text changes
   focus(): void
   destroy(): void
@@ -105,8 +105,8 @@ export function mount(parent: HTMLElement, o: Options): Editor {
       { key: 'Alt-ArrowDown', run: () => (o.onRecall(-1), true) },
     ]),
   )
-  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // has less precedence than the keys of the completion
-  let setting = false // while set runs, whose caller knows of the change
+  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // the keys of the completion come before it
+  let setting = false // true while set runs: its caller knows of the change
   const view = new EditorView({
     parent,
     state: EditorState.create({

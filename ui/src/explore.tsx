@@ -31,7 +31,7 @@ export function Explore() {
     setDrafts([...drafts])
   }
 
-  // Every change of the address includes what was typed in the meantime.
+  // Every change of the address includes the text that was typed in the meantime.
   const typed = () => drafts.map((expr, i): Query => ({ expr: expr.trim(), view: state.queries[i]?.view ?? '' }))
   const change = (next: Partial<State>) => {
     const to = explore.format({ ...state, queries: typed(), ...next })

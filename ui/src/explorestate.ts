@@ -1,4 +1,4 @@
-// The state of Explore, which is in its address: a copied address shows the same.
+// The state of Explore is in its address, so a copied address shows the same queries.
 //
 //   q=QUERY&v=VIEW    once for each query, in this order; without v, the view that fits
 //   of=self           Freshet's own metrics in place of the tenant's

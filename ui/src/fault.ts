@@ -1,11 +1,11 @@
-// Finds the place in a query that an error of the server is about.
+// Finds the place in a query that an error message of the server refers to.
 
-// before is how Prometheus begins a parse error: with line and column, both from 1, the
-// column in bytes of UTF-8.
+// before matches the beginning of Prometheus' parse errors: line and column, both from 1. The
+// column counts bytes of UTF-8.
 const before = /(?:^|: )(\d+):(\d+): parse error: /
 
-// placeIn is the index in a query that an error message points at, or its length if the
-// end is wrong. It is null if the message names no place.
+// placeIn returns the index in a query that an error message points at. That is the query's length
+// if the error is at the end, and null if the message names no place.
 export function placeIn(query: string, message: string): number | null {
   const found = message.match(before)
   if (!found) return null

@@ -42,7 +42,7 @@ interface Row {
 
 const last = (values: (number | null)[]) => values.slice(-4).findLast((v) => v !== null) ?? null
 
-// rowsOf are the tenants that are probed by path, the slowest first.
+// rowsOf returns the tenants that are probed by path, the slowest first.
 function rowsOf(data: Measured, path: string): Row[] {
   return data.high
     .filter((s) => s.metric.path === path)
@@ -54,7 +54,7 @@ function rowsOf(data: Measured, path: string): Row[] {
     .sort((a, b) => (b.now ?? 0) - (a.now ?? 0) || a.tenant.localeCompare(b.tenant))
 }
 
-// Freshness shows nothing if nothing is measured. Stages says why.
+// Freshness shows nothing if nothing is measured. Stages shows the reason.
 export function Freshness(props: { over: string }) {
   const { data } = usePoll((signal) => measure(props.over, signal), 5000, [props.over])
   if (!data || data.high.length === 0) return null

@@ -1,5 +1,5 @@
-// Growth: how the number of a tenant's series changes. Freshet's own metrics have it, and
-// asking for it is cheap. Counting by metric reads all series, so it waits for a click.
+// Growth: how the number of a tenant's series changes. It comes from Freshet's own metrics, which
+// costs little. Counting by metric reads all series, so it waits for a click.
 import { useState } from 'preact/hooks'
 import { usePoll } from './api'
 import { Chart } from './chart'
@@ -16,7 +16,7 @@ interface Counted {
   stored: (number | null)[]
 }
 
-// ofStores is how many series the heads of the stores have. No series is in both stores.
+// ofStores returns the number of series in the heads of the stores. No series is in both stores.
 async function ofStores(tenant: string, signal: AbortSignal): Promise<Counted> {
   const now = Date.now() / 1000
   const times = grid(now - 6 * hour, now, step)

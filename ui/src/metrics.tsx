@@ -1,4 +1,4 @@
-// What Explore shows before the first query: all metrics.
+// The list of all metrics, which Explore shows before the first query.
 import { useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { count } from './format'
@@ -11,7 +11,7 @@ interface Named {
   help: string
 }
 
-// names are all metrics, with their types and helps where known.
+// names returns all metrics, with their types and helps where known.
 async function names(base: string, signal: AbortSignal): Promise<Named[]> {
   const [all, known] = await Promise.all([
     ask<string[]>(`${base}api/v1/label/__name__/values`, {}, signal),

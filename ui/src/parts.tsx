@@ -53,7 +53,7 @@ export function Problem(props: { error: Failure; todo?: ComponentChildren }) {
   )
 }
 
-// Refusal says that something is not shown to this user, and how to get access.
+// Refusal says that this user may not see something, and how to get access.
 export function Refusal(props: { error: Failure; what: string }) {
   const { error, what } = props
   if (error.status === 403) {
@@ -107,8 +107,8 @@ export interface Column<Row> {
   class?: string
 }
 
-// Name is the name of a metric or a setting. It breaks only behind its _ . and :, unless a
-// part of it is wider than its place.
+// Name is the name of a metric or a setting. Lines break only after its _ . and :, unless a part of
+// it is wider than its place.
 export function Name(props: { text: string }) {
   const parts = props.text.split(/(?<=[_.:])(?=[^_.:])/)
   return (
@@ -125,7 +125,7 @@ export function Name(props: { text: string }) {
 
 const longest = 300 // characters of a text that are shown without a click
 
-// Text shows text from outside as it is. A long text is cut until a click.
+// Text shows text from outside unchanged. A long text is cut until a click.
 export function Text(props: { text: string }) {
   const [whole, setWhole] = useState(false)
   const text = printable(props.text)
@@ -142,9 +142,9 @@ export function Text(props: { text: string }) {
 
 const shown = (cell: ComponentChildren) => (typeof cell === 'string' ? <Text text={cell} /> : cell)
 
-// Table scrolls by itself if it is too wide, so that the page never does. With stacks, a narrow
-// screen shows the cells of a row below each other, each with the name of its column. The roles
-// keep it a table for screen readers.
+// Table scrolls by itself if it is too wide, so the page never does. With stacks, a narrow screen
+// shows the cells of a row below each other, each with the name of its column. The roles keep it a
+// table for screen readers.
 export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined; stacks?: boolean }) {
   const role = (name: 'table' | 'rowgroup' | 'row' | 'columnheader' | 'cell') => (props.stacks ? name : undefined)
   return (

@@ -41,11 +41,11 @@ export const number = (text: string) => (text === '+Inf' ? Infinity : text === '
 
 const niceSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
 
-// stepFor is the finest step that gives at most that many points.
+// stepFor returns the finest step that gives at most points points.
 export const stepFor = (range: number, points: number) => niceSteps.find((s) => range / s <= points) ?? 86400
 
-// grid is the times of a range query, all of them multiples of its step, so that charts do
-// not wobble when they are drawn again.
+// grid returns the times of a range query. All are multiples of its step, so that charts do not
+// wobble when they are drawn again.
 export function grid(from: number, to: number, step: number): number[] {
   const times = []
   for (let t = Math.floor(from / step) * step; t <= to; t += step) times.push(t)
@@ -69,13 +69,13 @@ export interface Cell {
   count: number
 }
 
-// isHistograms reports whether the answer to a range query is native histograms, isClassic
-// whether it is buckets of classic ones.
+// isHistograms reports whether the answer to a range query has native histograms, isClassic whether
+// it has buckets of classic ones.
 export const isHistograms = (all: Series[]) => all.length > 0 && all.every((s) => s.histograms?.length && !s.values?.length)
 export const isClassic = (all: Series[]) => all.length > 1 && all.every((s) => s.metric.le !== undefined)
 
-// heat is the data of a heatmap: for each time the buckets that are not empty, all series
-// added up.
+// heat returns the data of a heatmap: for each time the buckets that are not empty, summed over all
+// series.
 export function heat(all: Series[], times: number[], step: number): Cell[][] {
   const columns: Map<string, Cell>[] = times.map(() => new Map())
   const add = (i: number, low: number, high: number, n: number) => {
@@ -98,7 +98,7 @@ export function heat(all: Series[], times: number[], step: number): Cell[][] {
   return columns.map((c) => [...c.values()])
 }
 
-// classic takes cumulative buckets apart, for each label set without le.
+// classic turns cumulative buckets into separate ones, for each label set without le.
 function classic(all: Series[], add: (t: number, low: number, high: number, n: number) => void) {
   const groups = new Map<string, { le: number; values: Map<number, number> }[]>()
   for (const s of all) {
@@ -132,7 +132,7 @@ const plainName = /^[a-zA-Z_][a-zA-Z0-9_]*$/
 
 const labelName = (name: string) => (plainName.test(name) ? name : quoted(name))
 
-// common is the labels that are the same in all series, and so need to be shown only once.
+// common returns the labels that all series share, which need to be shown only once.
 export function common(all: Series[]): Labels {
   if (all.length < 2) return {}
   return Object.fromEntries(Object.entries(all[0].metric).filter(([k, v]) => all.every((s) => s.metric[k] === v)))
@@ -140,7 +140,7 @@ export function common(all: Series[]): Labels {
 
 const colonName = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/
 
-// selector is the expression for all series with these labels.
+// selector returns the expression for all series with these labels.
 export function selector(metric: Labels): string {
   const { __name__: name, ...rest } = metric
   const plain = name !== undefined && colonName.test(name)
@@ -149,8 +149,8 @@ export function selector(metric: Labels): string {
   return (plain ? name : '') + (pairs.length ? `{${pairs.join(', ')}}` : '')
 }
 
-// firstLook is a first query for a metric of that type. Without a type, the name often
-// tells.
+// firstLook returns a first query for a metric of the given type. If the type is unknown, the name
+// often shows it.
 export function firstLook(name: string, type: string): string {
   const s = selector({ __name__: name })
   if (name.endsWith('_bucket')) return `sum by (le) (rate(${s}[2m]))`

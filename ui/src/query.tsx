@@ -47,7 +47,7 @@ export function QueryPanel(props: PanelProps) {
   )
 }
 
-// faultOf is the place of the error in a draft, if the draft is the query that failed.
+// faultOf returns the place of the error in a draft, if the draft is the query that failed.
 function faultOf(draft: string, expr: string, error: string): number | null {
   if (draft.trim() !== expr) return null
   const place = placeIn(expr, error)
@@ -69,7 +69,8 @@ function QueryEditor(props: { base: string; label: string; text: string; fault: 
       setLoaded(module)
     })
   }, [])
-  // In the same turn as the field disappears, so that a key press finds exactly one of them.
+  // This runs in the same turn in which the field disappears, so that a key press finds exactly one
+  // of them.
   useLayoutEffect(() => {
     if (!loaded) return
     editor.current = loaded.mount(ref.current!, {
@@ -90,7 +91,7 @@ function QueryEditor(props: { base: string; label: string; text: string; fault: 
     if (focused.current) editor.current.focus()
     return () => editor.current?.destroy()
   }, [loaded])
-  // Before the next key press is handled: a later effect could set an older text.
+  // This runs before the next key press is handled: a later effect could set an older text.
   useLayoutEffect(() => editor.current?.set(props.text), [props.text])
   useLayoutEffect(() => editor.current?.mark(props.fault), [loaded, props.fault])
   return (

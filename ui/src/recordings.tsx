@@ -9,7 +9,7 @@ import { when } from './traces'
 export interface Recording {
   id: string
   reason: string
-  stage?: string // the one that was over its budget
+  stage?: string // the stage that was over its budget
   spent_seconds?: number
   budget_seconds?: number
   began: string
@@ -82,7 +82,8 @@ export function Recordings() {
 // shownFirst is how many rows are shown until a click on “Show all”.
 const shownFirst = 5
 
-// Why shows why a recording was made, and if it is not on disk, why not.
+// Why shows the reason for a recording. If the recording is not on disk, it also shows the reason
+// for that.
 function Why(props: { recording: Recording }) {
   const { reason, error, not_kept } = props.recording
   if (error) return <span class="bad">cannot be read: {error}</span>
@@ -132,7 +133,7 @@ export function Download(props: { id: string }) {
   )
 }
 
-// usual is how many seconds a recording takes: five for the profiles, and about one to
+// usual is how many seconds a recording usually takes: five for the profiles, and about one to
 // write the file.
 const usual = 6
 

@@ -1,8 +1,8 @@
-// Freshet's own metrics: those of the tenant freshet, behind an API of their own.
+// Freshet's own metrics, which belong to the tenant freshet and have their own API.
 import { ask, usePoll } from './api'
 
 export const self = 'self/'
 
-// useSelf reports whether that API answers this user. It does not if own metrics are off.
+// useSelf reports whether that API answers this user. It answers nobody if own metrics are off.
 // With many tenants it answers only operators.
 export const useSelf = () => usePoll(async (signal) => ask(`${self}api/v1/status/buildinfo`, {}, signal), 0, []).data !== undefined

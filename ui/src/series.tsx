@@ -204,7 +204,7 @@ function Malformed(props: { top: Top }) {
 
 function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
   const { top, stored, own } = props
-  // Live series are in the collector. Others came by remote write or OTLP, or are only stored.
+  // Live series are in the collector. All others came by remote write or OTLP, or are only stored.
   const live = new Map((top?.metrics ?? []).filter((m) => m.metric).map((m) => [m.metric!, m]))
   const kept = new Map((stored?.seriesCountByMetricName ?? []).map((m) => [m.name, m.value]))
   const rows = [...new Set([...live.keys(), ...kept.keys()])]
@@ -405,8 +405,8 @@ function entriesOf(t: TenantLimits, sender?: string): Entry[] {
   ]
 }
 
-// Tenants is a row for each input of each tenant. sender is the busiest DogStatsD sender of
-// the tenant own; those of other tenants are not known.
+// Tenants shows a row for each input of each tenant. sender is the busiest DogStatsD sender of the
+// tenant own; the senders of other tenants are not known.
 export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: string }) {
   const limit = (n: number | undefined) => (n === undefined ? '' : n ? count(n) : 'no limit')
   return (

@@ -50,8 +50,8 @@ interface Measured {
   over: string // the range of rates, such as 30s
 }
 
-// measure asks only for values that are newer than those of before, and for its last
-// steps, which may have changed. All values every 2 s would cost the server half a core.
+// measure requests only values that are newer than those of before, and its last steps again, which
+// may have changed. Requesting all values every 2 s would cost the server half a core.
 async function measure(over: string, signal: AbortSignal, before?: Measured): Promise<Measured> {
   const now = Date.now() / 1000
   const times = grid(now - span, now, step)
@@ -72,7 +72,7 @@ function join(older: Series[], newer: Series[], first: number, start: number): S
   return [...all.values()].filter((s) => s.values.length > 0)
 }
 
-// Stages waits for over, the range of its rates.
+// Stages waits until over, the range of its rates, is known.
 export function Stages(props: { over?: string }) {
   const { over } = props
   const before = useRef<Measured | undefined>(undefined)
@@ -90,7 +90,7 @@ export function Stages(props: { over?: string }) {
   )
 }
 
-// State says why there is nothing to see, if there is nothing.
+// State shows the reason if there are no stages to see.
 function State(props: { data?: Measured; error?: Failure }) {
   const { data, error } = props
   if (!error) return data ? null : <Loading what="Loading…" />
@@ -104,7 +104,7 @@ function State(props: { data?: Measured; error?: Failure }) {
   )
 }
 
-// Key says what the lines are.
+// Key explains the lines.
 const Key = (props: { dots: boolean }) => (
   <>
     Left: samples per second. Right: time per batch, on a logarithmic scale; with several inputs, the p99 of each.{' '}
@@ -131,13 +131,13 @@ interface Input {
   over: boolean // p99 is over the budget
 }
 
-// last is the newest value, null if it is older than three steps.
+// last returns the newest value, or null if it is older than three steps.
 const last = (values: (number | null)[]) => values.slice(-3).findLast((v) => v !== null) ?? null
 
 const valuesOf = (data: Measured, q: Question, stage: string, input?: string) =>
   onGrid(data.series[q].find((s) => s.metric.stage === stage && (input === undefined || s.metric.input === input))?.values, data.times, step)
 
-// inputsOf are the inputs that brought anything in the time that is shown.
+// inputsOf returns the inputs that had any measurements in the time that is shown.
 function inputsOf(data: Measured, stage: string, budget: number | null): Input[] {
   const names = data.series.rate.filter((s) => s.metric.stage === stage).map((s) => s.metric.input ?? '')
   return names
@@ -194,7 +194,8 @@ const Inputs = (props: { all: Input[]; alone: boolean }) => (
 
 const shortest = 60 // seconds
 
-// rangeOf is the time range to draw: less than 15 minutes if the server started after that.
+// rangeOf returns the time range to draw: less than 15 minutes if the server started later than
+// that.
 function rangeOf(data: Measured): [number, number] {
   const end = data.times[data.times.length - 1]
   const first = Math.min(...data.series.rate.map((s) => s.values?.[0]?.[0] ?? end))
@@ -221,8 +222,8 @@ function Latency(props: { name: string; data: Measured; inputs: Input[]; budget:
   const p99s = valuesOf(data, 'p99', name)
   const [p99, age] = [last(p99s), last(valuesOf(data, 'age', name))]
   const over = inputs.some((i) => i.over)
-  // A median over all inputs says little if one takes a second and another a millisecond.
-  // So several inputs have one line each.
+  // A median over all inputs means little if one takes a second and another a millisecond. So if
+  // there are several inputs, each has its own line.
   const lines: Line[] =
     inputs.length > 1
       ? inputs.map((i) => ({ name: `p99 of ${i.name}`, colour: colourOf(i.name), values: i.p99s }))

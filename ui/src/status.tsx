@@ -136,7 +136,7 @@ function Pairs(props: { of: [string, ComponentChildren][] }) {
   )
 }
 
-// todo says why the configuration and the flags are not shown.
+// todo returns the reason why the configuration and the flags are not shown.
 function todo(error: Failure): string | undefined {
   return error.status === 403 ? 'Only operators may see this, since it names all tenants.' : undefined
 }

@@ -7,7 +7,7 @@ const key = 'freshet.theme'
 const chosen = remembered(key)
 export const theme = store<Theme>(chosen === 'light' || chosen === 'dark' ? chosen : 'system')
 
-// shades counts changes of colours: canvases are drawn anew.
+// shades counts changes of colours, after which canvases must be drawn anew.
 export const shades = store(0)
 
 const system = matchMedia('(prefers-color-scheme: dark)')
@@ -26,13 +26,13 @@ export function setTheme(next: Theme) {
   apply()
 }
 
-// colour is the value of a CSS variable now.
+// colour returns the current value of a CSS variable.
 export function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()
 }
 
-// seriesColours is how many colours there are, chosen for any colour vision (after Okabe
-// and Ito). Later series have the same ones, with dashes.
+// seriesColours is the number of colours, which are chosen for any colour vision (after Okabe and
+// Ito). Further series repeat them, with dashes.
 export const seriesColours = 8
 
 export const seriesColour = (i: number) => colour(`series-${i % seriesColours}`)

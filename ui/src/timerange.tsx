@@ -1,4 +1,4 @@
-// The time range of Explore: to choose it, to move it, and to copy it in a link.
+// The time range of Explore: controls to choose it, to move it, and to copy it in a link.
 import { useState } from 'preact/hooks'
 import * as explore from './explorestate'
 import type { State } from './explorestate'
@@ -77,7 +77,7 @@ export function TimesDialog(props: { from: number; to: number; onClose: () => vo
   )
 }
 
-// CopyLink copies an address with fixed times, which shows the same tomorrow.
+// CopyLink copies an address with fixed times, which shows the same data tomorrow.
 export function CopyLink(props: { state: State; to: number }) {
   const [done, setDone] = useState('')
   const copy = async () => {

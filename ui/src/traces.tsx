@@ -26,8 +26,8 @@ export interface Trace {
   spans_left_out?: number
 }
 
-// heads are all traces, newest first, with only their root spans: the trace of a query has
-// hundreds.
+// heads returns all traces, newest first, with only their root spans, because the trace of a query
+// has hundreds of spans.
 export const heads = async (signal: AbortSignal) => (await ask<Trace[] | null>('api/v1/status/traces', { spans: 'root' }, signal)).data ?? []
 
 // textOf reads an attribute, which may be of any type.
@@ -36,10 +36,10 @@ export const textOf = (span: Span | undefined, name: string): string => {
   return value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 
-// kindOf is the input of a traced batch, or query. Prometheus has several names for queries.
+// kindOf returns the input of a traced batch, or "query". Prometheus has several names for queries.
 export const kindOf = (t: Trace) => (t.name.startsWith('promql') ? 'query' : t.name)
 
-// askedOf is the span that has the text of a query.
+// askedOf returns the span that has the text of a query.
 export const askedOf = (t: Trace) => t.spans.find((s) => textOf(s, 'freshet.query'))
 
 // when writes a time for a list, with the date unless it is today.

@@ -9,7 +9,7 @@ interface Row {
   span: Span
   level: number
   parts: number // how many child spans it has
-  own: number // seconds in none of its children
+  own: number // seconds that none of its children covers
 }
 
 // rowsOf puts each span below its parent. The root's parent is a span of the sender. A span
@@ -34,8 +34,8 @@ function rowsOf(t: Trace): Row[] {
   return rows
 }
 
-// covered is how much time spans take together. Time in several of them counts once. The
-// spans must be sorted by their start.
+// covered returns how much time spans take together. Time in several of them counts once. The spans
+// must be sorted by their start.
 function covered(spans: Span[]): number {
   let sum = 0
   let until = -Infinity
@@ -94,7 +94,7 @@ function Whole(props: { trace: Trace }) {
   )
 }
 
-// quarters are where the time axis is labelled.
+// quarters are the places where the time axis is labelled.
 const quarters = [0, 0.25, 0.5, 0.75, 1]
 
 function Waterfall(props: { trace: Trace }) {

@@ -1,6 +1,6 @@
---- Makes tables by which the bucket of a value is found without a loop. The leading bits of the
--- double select a cell, which is so narrow that it has at most one bound, and one comparison
--- decides. template.lua does that in line:
+--- Makes tables that give the bucket of a value without a loop. The leading bits of the double
+-- select a cell. A cell is so narrow that it has at most one bound, so one comparison decides.
+-- template.lua does that inline:
 --
 --   v = min(max(v, low), high)
 --   cell = rshift(high word of v, shift) - offset
@@ -24,8 +24,8 @@ local function high_word(v)
   return word.w[HIGH_WORD]
 end
 
---- 2^x, rounded like Go's math.Exp2, which in 30 of 256 cases is not the nearest double. So a
--- value has the same bucket here as in the collector.
+--- 2^x, rounded like Go's math.Exp2, so that a value has the same bucket here as in the collector.
+-- In 30 of 256 cases that is not the nearest double.
 local function exp2(x)
   local k = math.floor(x + 0.5)
   local t = x - k

@@ -2,10 +2,10 @@
 --
 -- The fast part is one loop over series for each kind of metric. These loops are flat and use no
 -- state of a metric, and every path in them leads to the loop's end, so LuaJIT can compile them
--- whole. A loop within a loop, or a return to a function that is not compiled, would make it
--- abort traces again and again. The functions take variable arguments, since LuaJIT never starts
--- a trace at the head of such a function. All other functions are interpreted (jit.off). warm
--- gets the loops compiled when a worker starts.
+-- whole. It would abort traces again and again for a loop within a loop, or a return to a function
+-- that is not compiled. The functions take variable arguments, because LuaJIT never starts a trace
+-- at the head of such a function. All other functions are interpreted (jit.off). warm gets the
+-- loops compiled when a worker starts.
 local ffi = require "ffi"
 local bit = require "bit"
 local text = require "resty.freshet.text"
@@ -52,9 +52,9 @@ local function plain_lines(...)
   return pos, at, 0
 end
 
---- The cells of a native histogram are the sum, the count of values close to zero, and the
--- buckets. Each turn of the loop handles one cell, or eight empty ones, or the end of a line and
--- the begin of the next. A single empty bucket is written, which is shorter than a new run.
+--- The cells of a native histogram are the sum, the count of values close to zero, and the buckets.
+-- Each turn of the loop handles one cell, or eight empty ones, or the end of a line and the
+-- beginning of the next. A single empty bucket is written, because that is shorter than a new run.
 local function native_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, stride, labels, head, base, exemplars, from = ...
   local k, id, series, gap = stride, -1, 0, 2 -- no line is open
@@ -140,11 +140,11 @@ local function native_lines(...)
   end
 end
 
---- The cells of a classic histogram are the sum and the slots. Its lines are the buckets, the
--- count and the sum. `unsent` holds what each line has still to send, since the lines of a series
--- may be in two packets of which only one is sent. Each turn of the loop handles a slot, whose
--- count it adds to the buckets that include it, or a line. Buckets without new values are
--- written, too: a server ends idle counters, and without the lower buckets a quantile is wrong.
+--- The cells of a classic histogram are the sum and the slots. Its lines are the buckets, the count
+-- and the sum. The lines of a series may be in two packets of which only one is sent, so `unsent`
+-- holds the unsent amount of each line. Each turn of the loop handles one line or one slot. It adds
+-- the count of a slot to the buckets that include it. Buckets without new values are written, too:
+-- a server ends idle counters, and without the lower buckets a quantile is wrong.
 local function classic_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, stride, labels, heads, ends, tagless, longest, unsent, from = ...
   local slots, lines = stride - 1, stride + 1
@@ -209,8 +209,9 @@ local function commit(...)
   return n
 end
 
--- Each kind sets in its metric: write, one of the above; sent and sent_stride, the cells to clear
--- after sending and how many a series has; empty, which clears a series.
+-- Each kind sets three things in its metric: write, one of the functions above; sent and
+-- sent_stride, the cells to clear after sending and how many of them a series has; empty, which
+-- clears a series.
 
 local function plain(m, kind)
   local cells, labels, head, ring, mask = m.cells, m.space.labels, m.head, m.ring, m.mask
@@ -289,8 +290,8 @@ for _, kind in ipairs { "counter", "gauge", "native", "classic" } do
 end
 jit.off(wipe)
 
---- warm writes lines of all kinds to a socket that drops them, so that the loops get compiled. It
--- takes some milliseconds.
+--- warm writes lines of all kinds to a socket that drops them, so that LuaJIT compiles the loops.
+-- It takes some milliseconds.
 function _M.warm(metrics)
   local c, g = metrics:counter("c", { "a" }), metrics:gauge("g", { "b" })
   local h, k = metrics:histogram("h", { "a" }), metrics:histogram("k", { "a" }, { buckets = { 0.001, 0.01, 0.1, 1 } })

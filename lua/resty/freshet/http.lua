@@ -1,5 +1,5 @@
---- The usual metrics of requests in one line: their number and their latency, by route, method
--- and status. Others are options, since reading their variables costs more than counting.
+--- The usual metrics of requests in one line: their number and their latency, by route, method and
+-- status. Other metrics are options, because reading their variables costs more than counting.
 local ffi = require "ffi"
 local allocate = require "resty.freshet.memory"
 
@@ -8,8 +8,8 @@ local type, tonumber = type, tonumber
 
 local _M = {}
 
--- Known methods. All others are number 0, "other", since a client could send any text as its
--- method and each would be a label value.
+-- Known methods. All others are number 0, "other": a client could send any text as its method, and
+-- each would become a label value.
 local METHODS = { [0] = "other", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE" }
 local METHOD = {}
 for i, name in pairs(METHODS) do
@@ -86,7 +86,8 @@ if not base and room[0] > 0 then base = base_of(name) end]]
 local BY_BASE = "local name, base = route_name, route_base"
 local BY_NAME_ONLY = "local name, base = route_name, nil"
 
--- Variables, and prefixes of variables, that clients can set. Only a trace id may be read from one.
+-- Variables that clients can set, and prefixes of such variables. Only a trace id may be read from
+-- them.
 local CLIENTS = {
   uri = true, request_uri = true, document_uri = true, request_filename = true, request = true, args = true, query_string = true,
   request_body = true, host = true, remote_user = true, remote_addr = true,
@@ -184,7 +185,7 @@ function _M.new(metrics, options)
     return nil, failed
   end
 
-  local space = requests.space -- all four metrics share it, since they have the same labels and limit
+  local space = requests.space -- all four metrics share it, because they have the same labels and limit
   local ids = allocate("int32_t", ROUTES * PER_ROUTE)
   if not ids then
     return nil, "freshet: no memory for the ids of routes"

@@ -94,7 +94,7 @@ local function release(metrics, space, id)
 end
 
 --- in_use reports whether a series of the set has a value that is not sent, or is a gauge other
--- than 0, since later calls may add to that gauge.
+-- than 0, because later calls may add to that gauge.
 local function in_use(space, id)
   for _, m in ipairs(space.metrics) do
     if m.flag[id] ~= 0 or m.kind == "gauge" and m.cells[id] ~= 0 then
@@ -125,8 +125,8 @@ function _M.sweep(metrics)
   end
 end
 
---- space returns the space of label sets with some label names. Metrics with the same label names
--- share it, so a set that is new to one of them is known to all.
+--- space returns the space of label sets with the given label names. Metrics with the same label
+-- names share it, so a set that is new to one of them becomes known to all.
 function _M.space(metrics, keys, places)
   local name = places .. "\0" .. table.concat(keys, "\0")
   local space = metrics.spaces[name]
@@ -139,7 +139,7 @@ function _M.space(metrics, keys, places)
     root = {}, labels = {}, values = {}, -- labels and values are by id
     remembered = {}, -- functions to call with an id whose place is given back
     changed = allocate("double", places + 1), -- by id, the time of the last change
-    full = ffi.new "double[2]", -- whether there is no room, and how often a set found none
+    full = ffi.new "double[2]", -- whether there is no room, and how many sets found no room
   }
   space.labels[OVERFLOW] = "|#client_overflow:true" .. (constant ~= "" and "," .. constant or "")
   local function slow(...)

@@ -126,7 +126,7 @@ function Socket:begin()
 end
 
 -- ask sends an empty line over UDP on the loopback interface. If there is no server, the next send
--- fails, and its packet is not lost.
+-- fails without losing its packet.
 function Socket:ask()
   self.asks = false
   for _ = 1, 2 do

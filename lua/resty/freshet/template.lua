@@ -1,8 +1,8 @@
 --- Writes the functions that requests call.
 --
--- Each kind of metric and number of labels has its own source text, without variable arguments and
--- without a loop over labels, either of which would keep LuaJIT from compiling the caller. The text
--- is loaded anew for each metric, so that the metric's pointers and sizes become constants of the
+-- Each kind of metric and number of labels has its own source text. It has no variable arguments
+-- and no loop over labels, because either would keep LuaJIT from compiling the caller. The text is
+-- loaded anew for each metric, so that the metric's pointers and sizes become constants of the
 -- machine code. A function shared by metrics would load and check each of them.
 local _M = {}
 
@@ -63,8 +63,8 @@ cells[at] = cells[at] + v
 at = at + 1 + first[cell] + tonumber(rshift(limit[cell] - word.q, 63))
 cells[at] = cells[at] + 1]]
 
--- A text whose length is not that of a trace id does not replace one of the right length. Its digits
--- are checked when it is sent, since LuaJIT could not compile a pattern match here.
+-- A text that is empty or too long for a trace id does not replace an earlier one. The digits are
+-- checked when it is sent, because LuaJIT could not compile a pattern match here.
 local TRACE = [[
 if id > 0 and type(trace) == "string" and #trace > 0 and #trace <= 32 then
   trace_ids[id], trace_values[id], trace_times[id] = trace, v, now()
@@ -90,7 +90,7 @@ local function labels(arity)
 end
 
 --- method returns the sources of three functions: one that takes label values, one for handles,
--- which know their id, and one that takes the id. `before` are more parameters.
+-- which know their id, and one that takes the id. `before` lists parameters that precede them.
 local function method(check, find_id, what, mark, before, arity)
   local params = arity > 0 and ", LABELS" or ""
   local by_labels = table.concat({ "function(_, n" .. before .. params .. ")", check, find_id, what, mark, "end" }, "\n")
@@ -130,8 +130,8 @@ function _M.build(kind, arity, constants, env)
 end
 
 --- miss returns a function for label sets that were not found by their values as given. The set may
--- be known under another spelling: a missing value is "none", a boolean its text. Otherwise it gets
--- an id if there is room.
+-- be known under another spelling: a missing value is "none", and a boolean is its text. Otherwise
+-- the set gets an id if there is room.
 function _M.miss(arity, env)
   local lines = {
     "local root, full, intern, spell = ...",

@@ -1,4 +1,4 @@
---- The texts and numbers of DogStatsD lines. The rules are those of Freshet's client for Go:
+--- The texts and numbers of DogStatsD lines. The rules are the same as in Freshet's client for Go:
 -- separators in a text become '_'.
 local ffi = require "ffi"
 
@@ -8,7 +8,7 @@ local MAX_VALUE = 200 -- bytes of a label's value; longer values are cut
 
 local _M = {}
 
---- inside reports whether a character of s continues behind byte `at`.
+--- inside reports whether byte `at` of s is followed by the rest of its character.
 local function inside(s, at)
   local next_byte = s:byte(at + 1)
   return next_byte >= 0x80 and next_byte < 0xc0
@@ -148,7 +148,7 @@ local function number(v)
       return format("%.0f", v)
     end
   elseif v >= 1e-6 and v < 1e9 then
-    -- Both are exact integers, so their quotient is rounded like the text will be.
+    -- Both are exact integers, so their quotient is rounded as the text will be.
     local millionths = floor(v * 1e6 + 0.5)
     if millionths / 1e6 == v then
       return format("%.6f", v)
