@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A capture that is killed under load can be replayed: another server gets exactly the lines that
-// the file holds, as fast as it can.
+// A capture that is killed under load can be replayed: at full speed, another server gets exactly
+// the lines that the file holds.
 func TestCaptureAndReplay(t *testing.T) {
 	first, second := start(t, dataDir(t)), start(t, dataDir(t))
 	file := filepath.Join(t.TempDir(), "bug.capture")

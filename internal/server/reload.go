@@ -31,7 +31,7 @@ func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
 	return changes, nil
 }
 
-var errRestarting = errors.New("the server is restarting, and reads the configuration then")
+var errRestarting = errors.New("the server is restarting, and will read the configuration as it starts")
 
 // applyTime bounds the wait for the end of a window.
 const applyTime = 10 * time.Second

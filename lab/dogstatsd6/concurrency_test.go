@@ -87,8 +87,8 @@ func byWorkers(n int) int {
 	return int(samples.Load())
 }
 
-// byReader is Freshet's: the goroutine that reads the socket parses, and shares nothing. To use more
-// cores, Freshet opens more sockets.
+// byReader is Freshet's way: one goroutine both reads the socket and parses, and shares nothing. To
+// use more cores, Freshet opens more sockets.
 func byReader(n int) (samples int) {
 	var p dogstatsd.Parser
 	for i := range n {

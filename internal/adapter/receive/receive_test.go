@@ -381,9 +381,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A request that needs more memory decoded than it announced takes it from the shared memory. So a
-// request that is short on the wire and large in memory is refused, or must be retried, before it
-// gets any.
+// A decoded request may need more memory than it announced. It must reserve the rest from the shared
+// memory first. So a request that is short on the wire and large in memory is refused, or must be
+// retried, before it takes that memory.
 func TestDecodedRequestsTakeMemory(t *testing.T) {
 	refs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), make([]byte, 4000)) // labels_refs
 	deltas := protowire.AppendBytes(protowire.AppendTag(nil, 12, protowire.BytesType), make([]byte, 4000))

@@ -45,8 +45,7 @@ const (
 	lastKind = KindVersion
 )
 
-// maxTime bounds times and durations in milliseconds, as batches do, so that the sum of a few does
-// not overflow.
+// maxTime is the largest time or duration, in milliseconds. Batches have the same bound, in seconds.
 const maxTime = 9_000_000_000_000
 
 // Bounds of names, in bytes.

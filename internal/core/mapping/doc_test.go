@@ -84,7 +84,7 @@ func rowsAfter(section, header string) (rows [][4]string) {
 		for j, text := range strings.SplitN(strings.Trim(line, "|"), "|", 4) {
 			row[j] = cell.ReplaceAllString(strings.TrimSpace(text), "$1")
 		}
-		if i > 0 { // the line of dashes
+		if i > 0 { // line 0 is the line of dashes
 			rows = append(rows, row)
 		}
 	}

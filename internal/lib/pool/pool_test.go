@@ -245,7 +245,8 @@ func TestEachOnce(t *testing.T) {
 	}
 }
 
-// One in a thousand pieces of work ends its worker, and the number of workers stays.
+// About one piece of work in a thousand makes its worker exit and be replaced. The number of workers
+// stays the same.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers, pieces = 5, 100 * lifetime

@@ -81,7 +81,7 @@ func (b *backlog) reason() error {
 }
 
 // errStalled is the reason when a write neither ends nor fails.
-var errStalled = fmt.Errorf("a write has not come to an end for more than %v", stalled)
+var errStalled = fmt.Errorf("a write has been running for more than %v", stalled)
 
 // Pending is the summary of a tenant's backlog.
 type Pending struct {

@@ -69,7 +69,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		checkpointErrors: counter("checkpoint_errors_total",
 			"Checkpoints that failed. Rising: the disk is full or broken; the journal grows."),
 		checkpointSeconds: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_checkpoint_seconds",
-			Help: "Time that the last checkpoint took, spread on purpose."}),
+			Help: "Time that the last checkpoint took. It is slow on purpose: its writes are spread over time."}),
 		flushSeconds: f.NewHistogram(prometheus.HistogramOpts{Name: "freshet_aggregator_flush_seconds",
 			Help:                        "Time to store the tiles of the shards that were due together.",
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),

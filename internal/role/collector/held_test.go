@@ -74,7 +74,7 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 				b.Packet(line, second*1e9)
 				b.countHeld(second * 1e9)
 			}
-			// The packet has memory behind it, as in the buffers of a socket, or none.
+			// The packet's slice has spare capacity, as in the buffers of a socket, or none.
 			packet = append(make([]byte, 0, len(packet)+256*rng.IntN(2)), packet...)
 			a.from.PID = int32(rng.IntN(2)) // as if the held lines had another sender
 			a.Packet(packet, second*1e9)
