@@ -241,7 +241,7 @@ func (f *formatter) string(s string) {
 		f.line = append(f.line, s...)
 	case escaped:
 		f.line = strconv.AppendQuote(f.line, s)
-	default: // most messages: short, and far cheaper
+	default: // most messages: nothing to escape, and far cheaper than quoting
 		f.line = append(f.line, '"')
 		f.line = append(f.line, s...)
 		f.line = append(f.line, '"')

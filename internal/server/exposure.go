@@ -23,7 +23,7 @@ const (
 	// writes add to a tenant's own data.
 	writes
 
-	// readsHere are reads that operators alone may ask: they show raw bytes as they arrived.
+	// readsHere are reads that only operators may ask for: they show raw bytes as they arrived.
 	readsHere
 
 	// operates shows or changes the whole process with all its tenants. Only operators may ask: by

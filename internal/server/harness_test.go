@@ -63,7 +63,7 @@ func running(t testing.TB, text string) *server {
 	return runningFrom(t, writeFile(t, text))
 }
 
-// runningFrom is running with a configuration file.
+// runningFrom is like the function running, but takes the path of a configuration file.
 func runningFrom(t testing.TB, file string) *server {
 	t.Helper()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -49,7 +49,7 @@ var keyings = []keying{
 	{"string", byString}, {"murmur3", byMurmur3}, {"xxhash64", byXXHash}, {"ours", bySpan},
 }
 
-// BenchmarkKey measures the way from a metric to its context, of 1,000.
+// BenchmarkKey measures how long it takes to find a metric's context among 1,000.
 //
 // Bound for ours: 0 allocs/op, and less than any technique that sorts.
 func BenchmarkKey(b *testing.B) {

@@ -144,7 +144,7 @@ func (t *Tenant) late(queue int, now int64, since uint32) bool {
 	return now-int64(since)*1e9 > t.times[queue]
 }
 
-// leaveLook is how many places one call of LeaveUnclaimed looks at, at most: 1 ms.
+// leaveLook is the most places that one call of LeaveUnclaimed looks at, which takes 1 ms.
 const leaveLook = 1 << 16
 
 // LeaveUnclaimed removes passers-by that have no holder and whose places are wanted: see

@@ -151,7 +151,7 @@ type Config struct {
 	New *entrylog.Base
 }
 
-// Replica is a Group of several members.
+// Replica implements Group for one member of a group of several. Solo is for one machine.
 type Replica struct {
 	id      uint64
 	rand    *rand.Rand

@@ -51,8 +51,9 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 }
 
-// Holding lines changes only the time of counting: packets of anything, well-formed or not, of
-// several senders and anywhere in memory, give the same as their lines one by one.
+// Holding lines changes only the time at which they are counted. A packet gives the same totals as
+// its lines sent one by one, whether or not they are well-formed, whoever sends them, and wherever
+// they lie in memory.
 func TestHoldingLinesChangesNothing(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -60,7 +60,7 @@ type limits struct {
 	reports []LimitReport // of the last look
 }
 
-// offence is a metric of a tenant.
+// offence identifies a metric of a tenant that is over a limit.
 type offence struct {
 	tenant, metric string
 	kind           series.Kind

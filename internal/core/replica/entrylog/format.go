@@ -58,7 +58,7 @@ func syncedBefore(f *segment.Frame) segment.Position {
 // all segments before it can be removed.
 type head struct {
 	base    uint64 // index before the segment's first entry; entries above it in earlier segments do not count
-	term    uint64 // of that entry
+	term    uint64 // of the entry at base
 	state   State
 	members *raftpb.ConfState // as of base
 }
