@@ -21,13 +21,20 @@ var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 // syncsAtOnce bounds how many stores are synced at a time.
 const syncsAtOnce = 8
 
-// syncTime bounds how long Tend waits for the stores' disks.
+// syncTime is how long a store may take to sync. Then its disk hangs.
 const syncTime = 10 * time.Second
 
 // Sync makes everything that was written before the call survive a power loss. After an error, only
 // data synced by earlier calls is certain to survive. Sync leaves out stores that are broken, and
-// stores whose disk hangs until ctx is done: they report their faults themselves.
+// stores whose disk hangs: they report their faults themselves.
 func (s *Stores) Sync(ctx context.Context) error {
+	// One Sync at a time: another would take the stores of one under way for synced.
+	select {
+	case s.syncTurn <- struct{}{}:
+		defer func() { <-s.syncTurn }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a sync of the stores under way: %w", context.Cause(ctx))
+	}
 	s.mu.Lock()
 	all := s.allStores()
 	s.mu.Unlock()
@@ -76,8 +83,10 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done():
+	case <-time.After(s.syncTime):
 		return errSyncHangs
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

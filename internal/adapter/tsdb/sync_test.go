@@ -8,13 +8,17 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 // syncs calls Sync and returns the synced files, as STORE/LOG/FILE.
 func (w *world) syncs() (files []string, err error) {
+	var mu sync.Mutex // several stores sync at once
 	w.stores.fsync = func(path string) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			name, _ := filepath.Rel(filepath.Join(w.dir, "tsdb", "default"), path)
 			files = append(files, name)
@@ -90,17 +94,17 @@ func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
 	w.write("b@10=1")
 	hangs, goes := context.WithCancel(t.Context())
 	w.stores.fsync = func(string) error { <-hangs.Done(); return nil }
+	w.stores.syncTime = time.Millisecond
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		if err := w.stores.Sync(ctx); err != nil {
+		if err := w.stores.Sync(t.Context()); err != nil {
 			t.Errorf("error %v", err)
 		}
-		cancel()
 	}
 	if n := strings.Count(w.log.String(), "its disk does not end a sync"); n != 2 {
 		t.Errorf("%d lines say that the disk hangs: %s", n, w.log.String())
 	}
 	goes()
+	w.stores.syncTime = syncTime
 	for st, _ := w.stores.forWrite("default", "10s"); st.syncing.Load(); {
 		runtime.Gosched()
 	}
@@ -127,5 +131,31 @@ func TestTendSyncs(t *testing.T) {
 	}
 	if got, err := w.syncs(); got != nil || err != nil {
 		t.Errorf("%v were not synced, %v", got, err)
+	}
+}
+
+// Two may ask for a sync at once: a checkpoint and the minute's work. Neither may take a store that
+// the other is syncing for synced.
+func TestASyncWaitsForTheOneUnderWay(t *testing.T) {
+	w := newWorld(t)
+	w.write("b@10=1")
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.stores.fsync = func(string) error {
+		once.Do(func() { close(began) })
+		<-goOn
+		return nil
+	}
+	first := make(chan error)
+	go func() { first <- w.stores.Sync(context.Background()) }()
+	<-began
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := w.stores.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v while a store is being synced", err)
+	}
+	close(goOn)
+	if err := errors.Join(<-first, w.stores.Sync(t.Context())); err != nil {
+		t.Error(err)
 	}
 }

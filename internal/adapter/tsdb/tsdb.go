@@ -21,17 +21,19 @@ import (
 // query if the database exists on disk. The database closes after some time without use, or at
 // Close. All methods are safe for concurrent use.
 type Stores struct {
-	cfg     Config
-	dir     string // <data directory>/tsdb
-	now     func() time.Time
-	reg     prometheus.Registerer
-	logger  *slog.Logger
-	metrics *metrics
-	growth  *growth.Tracker
-	fsync   func(path string) error
-	note    func(name string) // called when a store was opened
-	warming progress
-	noted   noted
+	cfg      Config
+	dir      string // <data directory>/tsdb
+	now      func() time.Time
+	reg      prometheus.Registerer
+	logger   *slog.Logger
+	metrics  *metrics
+	growth   *growth.Tracker
+	fsync    func(path string) error
+	syncTurn chan struct{} // has room for the Sync under way
+	syncTime time.Duration
+	note     func(name string) // called when a store was opened
+	warming  progress
+	noted    noted
 
 	mu      sync.Mutex
 	closed  bool
@@ -45,15 +47,17 @@ func Open(
 	cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger,
 ) (*Stores, error) {
 	s := &Stores{
-		cfg:     cfg,
-		dir:     filepath.Join(dataDir, "tsdb"),
-		now:     now,
-		reg:     reg,
-		logger:  logger,
-		metrics: newMetrics(reg),
-		growth:  growth.New(),
-		fsync:   fsync,
-		tenants: map[string]map[string]*store{},
+		cfg:      cfg,
+		dir:      filepath.Join(dataDir, "tsdb"),
+		now:      now,
+		reg:      reg,
+		logger:   logger,
+		metrics:  newMetrics(reg),
+		growth:   growth.New(),
+		fsync:    fsync,
+		syncTurn: make(chan struct{}, 1),
+		syncTime: syncTime,
+		tenants:  map[string]map[string]*store{},
 	}
 	s.note = s.noteOpened
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {
@@ -92,9 +96,7 @@ func (s *Stores) Tend(ctx context.Context) error {
 		cancel()
 		st.look()
 	}
-	syncing, cancel := context.WithTimeout(ctx, syncTime)
-	defer cancel()
-	return errors.Join(err, s.Sync(syncing), s.noteUsed())
+	return errors.Join(err, s.Sync(ctx), s.noteUsed())
 }
 
 // closeIdle closes databases that were unused for as long as the configuration says.

@@ -23,7 +23,7 @@ const (
 
 	// syncTime bounds the wait for the stores' disks. A store that hangs must keep neither the
 	// others from a checkpoint nor the process from its end.
-	syncTime = 10 * time.Second
+	syncTime = 30 * time.Second
 )
 
 // saveSome continues the checkpoint, or begins one that is due.

@@ -13,8 +13,9 @@ import (
 // that were closed up to there.
 //
 // It is kept as notes of the journal: first the boot of the machine, then one for each change. It
-// holds for that boot only. Stores sync what they take only for a checkpoint, so after a power loss
-// they may lack samples that they took since, and these are written again.
+// holds for that boot only. Stores sync what they take only now and then, at the latest for a
+// checkpoint. So after a power loss they may lack samples that they took since the last checkpoint,
+// and these are written again.
 type stored struct {
 	log  Journal
 	boot string // if it is empty, nothing is noted
