@@ -17,9 +17,9 @@ const (
 // behind, a read of that tenant still has to wait for them.
 type Read struct{ Barrier, Index uint64 }
 
-// barriers are the barriers that have not ended. The leader is asked for the index at which the order
-// ends, and then that index must be applied here. One question is under way at a time, for all
-// barriers that came before it.
+// barriers holds the barriers that have not ended. The member asks the leader for the index at
+// which the order ends. A barrier ends once that index is applied here. One question is under way
+// at a time, for all barriers that began before it.
 type barriers struct {
 	life   uint64 // random, so that answers to an earlier life of this member do not count
 	number uint64 // of the last barrier
@@ -27,9 +27,9 @@ type barriers struct {
 
 	asking  bool
 	ticks   int      // since the last question
-	asked   []uint64 // barriers that the question under way stands for
-	waiting []uint64 // barriers that came after that question
-	known   []Read   // not applied here yet
+	asked   []uint64 // barriers that the answer to the last question ends
+	waiting []uint64 // barriers that began after the last question
+	known   []Read   // barriers whose index is known, but not applied here yet
 }
 
 // Barrier implements Group.
@@ -70,8 +70,8 @@ func (r *Replica) ask() {
 
 // alone reports whether this member is the only voter, and leads without a committed entry of its
 // term. Its commit index may then be lower than the last entry that it acknowledged before a crash.
-// Raft would answer with that index even so (etcd-io/raft#105). With several voters Raft waits by
-// itself.
+// Raft would still answer with that index (etcd-io/raft#105). With several voters, Raft itself
+// waits for such an entry.
 func (r *Replica) alone() bool {
 	m := r.members.now
 	return r.leadership.Leads && !r.begun && len(m.GetVoters()) == 1 && len(m.GetVotersOutgoing()) == 0
@@ -82,7 +82,8 @@ func (b *barriers) question() []byte {
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, b.life), b.last)
 }
 
-// confirm takes an answer. An answer to an earlier question does not end later barriers.
+// confirm takes the leader's answer to a question. An answer to an earlier question does not end
+// later barriers.
 func (r *Replica) confirm(answer *raft.ReadState) {
 	b := &r.barriers
 	if !b.asking || string(answer.RequestCtx) != string(b.question()) {

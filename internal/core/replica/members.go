@@ -21,7 +21,7 @@ type Members struct{ Voters, Learners, Leaving []uint64 }
 // members are the members as a replica knows them.
 type members struct {
 	now      *raftpb.ConfState
-	proposed uint64 // index of the last entry that changes them, applied or not
+	proposed uint64 // index of the last entry that changes the members, applied or not
 }
 
 // changed puts the members into the output.
@@ -33,8 +33,8 @@ func (m *members) changed(out *Output) {
 	}
 }
 
-// Members implements Group. All changes are one step, in which a quorum of both the old and the new
-// voters decides. So while a voter is swapped, there are never four voters, nor only two. The group
+// Members implements Group. A change is one step, which needs a quorum of the old voters and a
+// quorum of the new ones. So a swap of a voter never makes a group of two or four voters. The group
 // leaves the old set by itself.
 func (r *Replica) Members(voters, learners []uint64) error {
 	switch {

@@ -12,7 +12,7 @@ import (
 // Message goes from one member to another. It may be lost, delayed and repeated.
 type Message struct {
 	From, To uint64
-	Urgent   bool // has no entries; it must not wait behind messages with entries, or members take their leader for dead
+	Urgent   bool // has no entries; if it waited behind messages with entries, members might take their leader for dead
 
 	body *raftpb.Message
 }
@@ -92,7 +92,7 @@ func plausibleEntries(m *raftpb.Message) error {
 	return nil
 }
 
-// fromLeader reports whether only a leader sends such a message.
+// fromLeader reports whether only a leader sends messages of this type.
 func fromLeader(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat
 }

@@ -2,7 +2,7 @@ package replica
 
 import "github.com/freshet-io/freshet/internal/core/replica/entrylog"
 
-// mutant has the mistakes that the simulation must find. Only tests can set it: sim_run_test.go.
+// mutant has the mistakes that the simulation must find. Only a test sets it, in sim_run_test.go.
 var mutant mistakes
 
 type mistakes struct {

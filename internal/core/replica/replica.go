@@ -35,7 +35,7 @@
 // The library panics if the log lacks entries that this member acknowledged, or if there is a bug.
 // The member is then damaged: from then on Take returns the error, and nothing else happens.
 //
-// Solo (solo.go) is the same for one machine, without Raft. Package entrylog is the log on disk.
+// Solo (solo.go) does the same for one machine, without Raft. Package entrylog is the log on disk.
 package replica
 
 import (
@@ -63,14 +63,14 @@ const (
 
 	maxMessage     = 1 << 20  // bytes of entries in one message, unless one entry is longer
 	maxInflight    = 64       // unanswered messages with entries, to one member
-	maxInflightSum = 16 << 20 // bytes of entries in them
+	maxInflightSum = 16 << 20 // bytes of entries in those messages
 	maxUncommitted = 32 << 20 // bytes of entries that are proposed but that the leader has not applied
 	maxApplying    = 16 << 20 // bytes of entries that are handed out but not applied yet
 )
 
 var (
-	// ErrNotLeader means that another member leads, so the caller must ask it, or that this one is
-	// handing over.
+	// ErrNotLeader means that this member does not lead, or is about to hand over its leadership. The
+	// caller must ask the leader.
 	ErrNotLeader = errors.New("this member does not lead its group")
 
 	// ErrFull means that too much waits for the other members already. Nothing was done.
@@ -89,30 +89,32 @@ type Group interface {
 	Propose(data []byte) (index uint64, err error)
 
 	// Barrier asks for the end of the order. Once its number is in Output.Reads, every entry that was
-	// acknowledged anywhere before the call is applied here. It waits as long as there is no leader.
+	// acknowledged anywhere before the call is applied here. A barrier waits while there is no leader.
 	Barrier() (number uint64, err error)
 
-	// Members asks for a change of the members. It is done when Output.Members says so.
+	// Members asks for a change of the members. The change is done when Output.Members has the new
+	// ones.
 	Members(voters, learners []uint64) error
 
-	// Transfer asks another member to lead. It is done when Output.Leadership says so; if the other
-	// does not answer, this one leads on after a second. Until then Propose returns ErrNotLeader.
+	// Transfer asks another member to lead. The transfer is done when Output.Leadership names that
+	// member. If that member does not answer, this one leads on after a second. Until then Propose
+	// returns ErrNotLeader.
 	Transfer(to uint64) error
 
 	Tick()                 // every TickEvery
 	Stored(number uint64)  // the Write with this number survives a power loss, and so do all before it
 	Applied(index uint64)  // the entries of Apply up to this one are applied
-	Take() (Output, error) // the work since the last Take; the error is ErrDamaged, for ever
+	Take() (Output, error) // the work since the last Take; after ErrDamaged, always that error
 }
 
 // Output is the work that a replica has for its caller.
 type Output struct {
 	Messages   []Message
-	Write      *Write      // nil for none; store it after the earlier ones
-	Apply      []Committed // committed and stored here; apply them after the earlier ones
+	Write      *Write      // nil if there is nothing to store; store it after earlier Writes
+	Apply      []Committed // committed and stored here; apply them after earlier entries
 	Reads      []Read
 	Lost       []uint64   // indexes of proposals whose leadership ended before they were applied
-	Leadership Leadership // after all of the above; a leader's queue belongs to its term, and ends with it
+	Leadership Leadership // after all of the above; a leader must drop its queue of proposals when its term ends
 	Members    *Members   // nil if they have not changed
 }
 
@@ -127,11 +129,11 @@ type Write struct {
 // without gaps.
 type Committed struct {
 	Index, Term uint64
-	Data        []byte // empty: there is nothing to apply
+	Data        []byte // if empty, there is nothing to apply
 	Own         bool   // proposed here, in the present leadership: its proposer can be answered
 }
 
-// Leadership says whether a member leads, or else who does.
+// Leadership says whether a member leads, or else which other member does.
 type Leadership struct {
 	Term   uint64
 	Leader uint64 // 0 if it is not known
@@ -140,7 +142,7 @@ type Leadership struct {
 
 // Config configures a Replica.
 type Config struct {
-	ID      uint64 // of the member: never reused for another directory, nor for the same one after it was emptied
+	ID      uint64 // of the member; never used again, not even for the same directory once it was emptied
 	Applied uint64 // index of the last entry in the member's state
 	Rand    *rand.Rand
 	Log     entrylog.Options
@@ -151,7 +153,8 @@ type Config struct {
 	New *entrylog.Base
 }
 
-// Replica implements Group for one member of a group of several. Solo is for one machine.
+// Replica implements Group for one member of a group of several. Solo implements it for one
+// machine.
 type Replica struct {
 	id      uint64
 	rand    *rand.Rand
@@ -161,7 +164,7 @@ type Replica struct {
 
 	term, vote uint64
 	leadership Leadership
-	begun      bool // leads, and an entry of its term is committed: all entries before it are, too
+	begun      bool // this member leads, and an entry of its term is committed, so all earlier entries are, too
 	elapsed    int  // ticks since the leader was heard, or since the last election began
 	timeout    int  // ticks
 
@@ -179,7 +182,7 @@ type Replica struct {
 // write is a Write that is not stored yet.
 type write struct {
 	number uint64
-	then   []*raftpb.Message // to be sent after it
+	then   []*raftpb.Message // to be sent once it is stored
 }
 
 // Open opens the log of a member, or creates the log of a new one, and begins to take part. The
@@ -274,7 +277,7 @@ func (r *Replica) Step(m Message) error {
 		return nil // Raft would take it for an acknowledgement
 	}
 	if m.body.GetType() == raftpb.MsgReadIndex && r.alone() {
-		return nil // a learner's question, which it repeats
+		return nil // a learner's question; the learner asks again
 	}
 	if mutant.applyUncommitted && m.body.GetType() == raftpb.MsgApp {
 		m.body.Commit = new(m.body.GetIndex() + uint64(len(m.body.GetEntries())))
@@ -542,7 +545,8 @@ func (r *Replica) isOwn(e *raftpb.Entry) bool {
 	return true
 }
 
-// quiet is a logger without a log: the caller sees leadership, members and damage.
+// quiet discards Raft's log messages: the caller learns of leadership, members and damage from
+// Take.
 type quiet struct{}
 
 func (quiet) Debug(...any)            {}

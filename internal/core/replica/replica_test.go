@@ -25,9 +25,9 @@ type member struct {
 	*Replica
 	log     *entrylog.Log
 	out     []Output // all of it
-	writes  []*Write // not stored, while slow
+	writes  []*Write // not stored yet, while slow is set
 	slow    bool     // stores nothing
-	parted  bool     // nothing comes or goes
+	parted  bool     // no message arrives or leaves
 	applied []string
 }
 
@@ -156,7 +156,7 @@ func (g *group) propose(m *member, data string) uint64 {
 	return index
 }
 
-// All members apply the same entries, and the one that proposed them knows which are its own.
+// All members apply the same entries, and the proposer knows which are its own.
 func TestPropose(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -292,8 +292,8 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 	}
 }
 
-// A log without an entry that this member acknowledged is damage. The member says so, for ever, and
-// does nothing more.
+// A log without an entry that this member acknowledged is damage. From then on each Take reports
+// it, and the member does nothing else.
 func TestDamage(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -422,7 +422,7 @@ func TestABarrierOfTheOnlyVoter(t *testing.T) {
 		}
 		return answers
 	}
-	for range 2 { // in each of its terms
+	for range 2 { // once in each of two terms
 		m.out, m.slow = nil, true
 		for !m.leadership.Leads {
 			m.Tick()
@@ -483,10 +483,10 @@ func TestAnAnswerToAnEarlierLife(t *testing.T) {
 	}
 }
 
-// A member answers a late heartbeat of an earlier term with nothing but the newer term. If the
-// sender leads again and has not heard from the member since, Raft takes the answer for an
-// acknowledgement of entry 0. It goes back to the first entry, which may be removed, and is stuck.
-// The simulation found this (seed 265, on its first day).
+// A member answers a late heartbeat of an earlier term with only the newer term. If the sender
+// leads again and has not heard from the member since, Raft takes the answer for an acknowledgement
+// of entry 0. Raft then goes back to the first entry, which may have been removed, and is stuck.
+// The simulation found this fault with seed 265.
 func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -494,7 +494,7 @@ func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 		g.propose(leader, fmt.Sprint(i))
 		g.settle()
 	}
-	// It leads in another term, and probes.
+	// The old leader leads again, in another term, and probes the others.
 	others[0].parted, others[1].parted = true, true
 	term := leader.term
 	for leader.leadership.Leads {
@@ -519,8 +519,8 @@ func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	}
 }
 
-// A voter is swapped in one change, in which quorums of both sets decide. Changes come one after the
-// other, from the leader alone.
+// One change swaps a voter, and needs a quorum of both sets. Only the leader makes changes, one
+// after the other.
 func TestMembers(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -579,8 +579,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// After a transfer another member leads within a round of messages. If it does not answer, the old
-// leader leads on.
+// After a transfer another member leads within a round of messages. If that member does not answer,
+// the old leader leads on.
 func TestTransfer(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -620,7 +620,7 @@ func TestAReturnDisturbsNobody(t *testing.T) {
 	}
 }
 
-// A leader without a quorum steps down within two elections' time, and says so.
+// A leader without a quorum steps down within two election timeouts, and reports it.
 func TestALeaderAloneStepsDown(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -703,8 +703,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// For any bytes from another member: this member refuses them, takes them, or is damaged and says
-// so. The process goes on.
+// When any bytes come from another member, this member refuses them, takes them, or becomes damaged
+// and reports it. The process goes on in each case.
 func FuzzMessage(f *testing.F) {
 	g := newGroup(f, 3)
 	leader, _ := g.elect()

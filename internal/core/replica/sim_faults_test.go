@@ -113,7 +113,7 @@ func (s *sim) fault(n *simNode, lasts int64) {
 	}
 }
 
-// part cuts links of a node: all, only those in or out, or those between it and one other node.
+// part cuts links of a node: all, all incoming, all outgoing, or the two to one other node.
 func (s *sim) part(n *simNode, lasts int64) {
 	s.covered.parts++
 	other := s.nodes[(n.n+1+s.rng.IntN(2))%3]
@@ -177,7 +177,7 @@ func (s *sim) crash(n *simNode, lasts int64, left func(*memfs.FS) *memfs.FS) {
 	}
 }
 
-// crashInWrite waits a little for a write.
+// crashInWrite waits a little for a write, and crashes the process in the middle of it.
 func (s *sim) crashInWrite(n *simNode, tries int, lasts int64, left func(*memfs.FS) *memfs.FS) {
 	switch {
 	case n.writing:
@@ -195,7 +195,7 @@ func (s *sim) crashNow(n *simNode, lasts int64, left func(*memfs.FS) *memfs.FS) 
 	stored := n.log.Last()
 	n.disk = left(n.disk)
 	for _, o := range n.pendingInOrder() {
-		s.retry(o, 1500*ms) // its client hears nothing
+		s.retry(o, 1500*ms) // its client gets no answer
 	}
 	s.at(lasts, nil, func() {
 		if n.up {
@@ -216,7 +216,8 @@ func (n *simNode) pendingInOrder() (list []*operation) {
 	return list
 }
 
-// breakOff does a part of the write that is under way: the process dies at one of its calls.
+// breakOff does a part of the write that is under way: the process dies at one of the write's
+// calls.
 func (s *sim) breakOff(n *simNode) {
 	type death struct{}
 	calls := []int{0, 1, 1, 1, 2, 4}[s.rng.IntN(6)] // most writes are a write and a sync

@@ -11,10 +11,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 )
 
-// ciSeeds and ciSeconds are the runs of CI: 4 s of one processor.
+// ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. The runs take 4 s
+// of one processor.
 const ciSeeds, ciSeconds = 40, 60
 
-// soaking has the larger numbers of `make soak`.
+// soaking reports whether `make soak` runs the tests, with larger numbers.
 var soaking = os.Getenv("FRESHET_SOAK") != ""
 
 var oneSeed = flag.Uint64("seed", 0, "TestGroup simulates this seed alone, and prints its story")
@@ -59,7 +60,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// A group of one has nobody to ask, and only its own disk.
+// A group of one keeps the same promises with only its own disk.
 func TestGroupOfOne(t *testing.T) {
 	for seed := uint64(1); seed <= ciSeeds/2; seed++ {
 		if s := simulate(seed, ciSeconds, 1); s.failed != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 // This file simulates a group on three nodes, on one thread and a virtual clock. A seed decides all
-// events: on the network, of disks that forget, kills, pauses, and of clients. sim_faults_test.go
-// has the faults, and sim_oracle_test.go the promises that must hold.
+// events: faults of the network, disks that lose data, kills, pauses, and the operations of
+// clients. sim_faults_test.go has the faults, and sim_oracle_test.go the promises that must hold.
 
 const (
 	ms     = int64(1) // the unit of virtual time
@@ -38,7 +38,7 @@ const (
 // which they were added.
 type event struct {
 	at, order int64
-	node      *simNode // if not nil, it happens only in this life of the node, and after its pause
+	node      *simNode // if not nil, the event happens only in this life of the node, and after any pause
 	life      int
 	do        func()
 }
@@ -66,7 +66,7 @@ type sim struct {
 	order  int64
 	events events
 	nodes  []*simNode
-	ids    uint64 // of the newest member
+	ids    uint64 // id of the newest member
 	cut    [3][3]bool
 	story  strings.Builder
 	digest uint64 // of every message, entry and read
@@ -74,7 +74,7 @@ type sim struct {
 
 	oracle  oracle
 	clients []*client
-	emptied bool // a disk was emptied, and its member not swapped yet
+	emptied bool // a disk was emptied, and its member is not swapped yet
 	swap    *swap
 	covered coverage
 }
@@ -213,7 +213,7 @@ func (s *sim) start(n *simNode, fresh *entrylog.Base) {
 		s.covered.restarts++
 	}
 	s.tell("node %d: member %d starts at entry %d, its log ends at %d", n.n, n.id, n.state.applied, l.Last())
-	period := s.between(95, 106) // no two clocks are the same
+	period := s.between(95, 106) // no two clocks run at the same speed
 	s.tick(n, s.between(0, period), period)
 	s.at(s.between(2*second, 6*second), n, func() { s.saveCheckpoint(n) })
 	s.drain(n)
@@ -293,7 +293,7 @@ func (s *sim) place(member uint64) *simNode {
 	return nil
 }
 
-// send puts a message on the network, which may lose it, repeat it and bring it late.
+// send puts a message on the network, which may lose, repeat or delay it.
 func (s *sim) send(from *simNode, m *Message) {
 	b, err := m.Append(nil)
 	if err != nil {
@@ -329,7 +329,7 @@ func (s *sim) deliver(b []byte, from int) {
 	if to == nil || !to.up || s.cut[from][to.n] {
 		return
 	}
-	s.at(0, to, func() { // after its pause
+	s.at(0, to, func() { // after the node's pause
 		if err := to.replica.Step(m); err != nil {
 			s.fail("%v: %v", &m, err)
 		}
@@ -465,7 +465,7 @@ func (s *sim) next(c *client) {
 	s.ask(c.doing)
 }
 
-// ask asks a node, which may be down or not lead.
+// ask sends an operation to a node, which may be down or may not lead.
 func (s *sim) ask(o *operation) {
 	c, n := o.c, o.c.target
 	if c.doing != o {
@@ -479,7 +479,7 @@ func (s *sim) ask(o *operation) {
 		}
 	})
 	if !n.up || s.now < n.pausedUntil {
-		return // it times out
+		return // the try times out
 	}
 	if c.reads {
 		number, err := n.replica.Barrier()
@@ -548,7 +548,7 @@ func (s *sim) leader() (leader *simNode) {
 	return leader
 }
 
-// swap is a member that takes the place of another on its node.
+// swap is a change under way, in which a new member takes the place of the old one on a node.
 type swap struct {
 	node   *simNode
 	old    uint64
@@ -603,7 +603,7 @@ func (s *sim) goOnSwapping() {
 // fill gives a new member the state of another one.
 func (s *sim) fill(n, from *simNode) {
 	if len(from.replica.handed) > 0 {
-		return // its list of members may be from a later entry
+		return // the list of members in its log may be newer than its state
 	}
 	term, err := from.log.Term(from.state.applied)
 	if err != nil {

@@ -85,7 +85,7 @@ func (s *Solo) Stored(number uint64) {
 	s.writing = shift(s.writing, entries)
 }
 
-// shift removes the first n, and keeps the memory.
+// shift removes the first n elements, and keeps the memory.
 func shift[T any](list []T, n int) []T {
 	kept := copy(list, list[n:])
 	clear(list[kept:])

@@ -30,7 +30,7 @@ type encoder struct {
 	symbolBytes int
 
 	bodies []Body
-	room   [][]byte // memory of bodies
+	room   [][]byte // memory for bodies
 }
 
 // Wire types of protobuf.
@@ -83,8 +83,8 @@ func (e *encoder) back(to mark) {
 func (e *encoder) size() int { return len(e.b) + e.symbolBytes + closing }
 
 // series adds a series to the body, or begins another body with it. It leaves out a series without
-// parts. It cuts a series that does not fit into a body alone. Then the parts come in the order in
-// which a store takes them: floats and histograms merged by time, and exemplars last.
+// parts. It cuts a series that is too large for one body. The parts of such a series come in the
+// order in which a store takes them: floats and histograms merged by time, and exemplars last.
 func (e *encoder) series(s *remotewrite.Series, ls labels.Labels) {
 	whole := e.mark()
 	if e.parts(s, ls, e.complete == 0) {
@@ -212,7 +212,7 @@ func (e *encoder) exemplar(x *remotewrite.Exemplar) {
 	m := e.message(4)
 	refs := e.message(1)
 	// A member checks the labels when it applies the exemplar, and refuses it if they are malformed.
-	// Here unreadable stands for malformed labels.
+	// So malformed labels are replaced by unreadable.
 	all, err := e.request.ExemplarLabels(nil, x)
 	if err != nil {
 		all = unreadable

@@ -42,7 +42,7 @@ type Body struct {
 // Rewriter rewrites requests one after the other, and reuses its memory. The zero value is ready.
 type Rewriter struct {
 	labels   []remotewrite.Label
-	resolved []labels.Labels // labels of the request's first series, up to the first that the rules change
+	resolved []labels.Labels // labels of the series before the first one that the rules change
 	bodies   []Body
 	encoder  encoder
 
@@ -60,7 +60,7 @@ type Rewriter struct {
 // version 2 refuses it. So such a series is not counted as refused for a tenant that has no room
 // for it.
 //
-// The bodies are valid until the next call, and as long as the request.
+// The bodies are valid until the next call, and only while the request is.
 func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
 	r := &in.Request
 	if w.most == 0 {
@@ -207,14 +207,14 @@ func symbolsFit(r *remotewrite.Request, rules *labelrules.Rules) bool {
 	return true
 }
 
-// keyFits reports whether the labels of version 1 surely fit, without a look into them.
+// keyFits reports whether the labels of version 1 surely fit. It does not decode them.
 func keyFits(key []byte, rules *labelrules.Rules) bool {
 	return !tooLong(key, rules) && (rules.Limits.Labels == 0 || fewLabels(key, rules.Limits.Labels)) &&
 		(rules.Replica == "" || !bytes.Contains(key, []byte(rules.Replica)))
 }
 
-// fewLabels reports whether a key surely has at most so many labels. It only counts labels of fewer
-// than 128 bytes, and reports false if there is a longer one.
+// fewLabels reports whether a key surely has no more labels than most. It can only count labels of
+// fewer than 128 bytes, and reports false if one is longer.
 func fewLabels(key []byte, most int) bool {
 	const label = 1<<3 | wireBytes
 	n, i := 0, 0

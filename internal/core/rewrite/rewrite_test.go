@@ -55,7 +55,7 @@ type exemplar struct {
 	t      int64
 }
 
-// family is the metadata of a metric of version 1, and built.
+// family is the metadata of a metric, in the forms version1 and built.
 type family struct {
 	name, help string
 	typ        remotewrite.MetricType
@@ -340,8 +340,8 @@ func (r random) rules() *labelrules.Rules {
 	return rules
 }
 
-// lines returns the parts and families that a store would see of requests under rules, one line for
-// each, in order for each kind. It also returns the parts that the store would refuse and drop.
+// lines applies rules to requests. It returns the parts and families that a store would see, by
+// kind and in order, one line each. It also returns the parts that the store would refuse and drop.
 func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[string][]string, o outcome.Outcome) {
 	found = map[string][]string{}
 	add := func(kind, format string, args ...any) {
@@ -542,8 +542,8 @@ func TestTwoBecomeOne(t *testing.T) {
 	}
 }
 
-// Bodies have the sizes that entries have room for, and a series that fits into none is cut in
-// order.
+// Each body fits into an entry. A series that is too large for one body is cut, and its parts keep
+// their order.
 func TestSizes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	long := series{labels: [][2]string{{"__name__", "up"}}}
@@ -552,7 +552,7 @@ func TestSizes(t *testing.T) {
 	}
 	short := series{labels: long.labels, samples: []remotewrite.Sample{{Value: 1, Time: base - 1}}}
 	all := []series{short, long, short}
-	for range 400 { // random, so that compression makes none smaller
+	for range 400 { // random, so that compression does not make the text smaller
 		random := make([]byte, 4000)
 		for i := range random {
 			random[i] = byte(r.IntN(128))
@@ -625,8 +625,8 @@ func TestTooLargeForTheLog(t *testing.T) {
 	}
 }
 
-// A reader refuses requests with too many small parts. It must never refuse a body for that,
-// although a body is shorter than its request: no member could apply it.
+// A reader refuses requests with too many small parts for their length. A body is shorter than its
+// request, but a reader must not refuse it for that: no member could apply it.
 func TestManySmallParts(t *testing.T) {
 	named := series{labels: [][2]string{{"__name__", "x"}, {"replica", "a"}}}
 	samples, histograms, exemplars, all := named, named, named, named

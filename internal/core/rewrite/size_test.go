@@ -6,7 +6,7 @@ import (
 	"github.com/golang/snappy"
 )
 
-// Whatever is in a body, it fits into an entry.
+// A body fits into an entry, whatever its content.
 func TestTheWorstBodyFits(t *testing.T) {
 	for _, size := range []int{100, targetBody, maxBody} {
 		if got := snappy.MaxEncodedLen(decompressed(size)); got > size || got < size-size/100-10 {

@@ -58,8 +58,8 @@ func TestTheSameStores(t *testing.T) {
 		r := random{rand.New(rand.NewPCG(seed, 4)), true}
 		limit := pick(r, 0, 0, 4)
 		// With a limit on series, the two stores may differ in these cases: see Rewrite about empty
-		// series of version 1. And after times far off, a store compacts at any moment, and then has
-		// fewer series in memory.
+		// series of version 1. And after samples far in the past or future, a store compacts at any
+		// moment, and then has fewer series in memory.
 		r.wild = limit == 0
 		terms := &write.Terms{Generation: 1, Rules: *r.rules()}
 		direct, rewritten := fmt.Sprint("direct-", seed), fmt.Sprint("rewritten-", seed)

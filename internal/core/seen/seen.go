@@ -1,7 +1,7 @@
 // Package seen remembers the requests that were applied recently. So a request that is sent again,
-// perhaps to another node, does not count twice. It is for increments of OTLP, since no store can
-// recognize repeated ones. Members fold it from the entries of their log, so it is equal on all of
-// them.
+// perhaps to another node, does not count twice. The package is for increments of OTLP, since no
+// store can recognize a repeated increment. All members remember the same requests, since they fold
+// them from the entries of their log.
 package seen
 
 import (
@@ -153,7 +153,7 @@ func (t *tenant) forget(now int64) {
 func (t *tenant) forgetFirst() {
 	delete(t.known, t.queue[t.first].hash)
 	t.first++
-	if t.first > len(t.queue)/2 { // at most half of the queue is unused, and each is moved once
+	if t.first > len(t.queue)/2 { // at most half of the queue is unused, and each request is moved once
 		t.queue = append(t.queue[:0], t.queue[t.first:]...)
 		t.first = 0
 	}
@@ -162,7 +162,7 @@ func (t *tenant) forgetFirst() {
 // version is the version of the saved form. Layout: docs/format/entry.md.
 const version = 1
 
-// maxTime bounds the log's time, as in entries.
+// maxTime bounds the log's time in Unix milliseconds, as in entries.
 const maxTime = 9_000_000_000_000
 
 var errMalformed = errors.New("requests seen: malformed")
@@ -218,7 +218,7 @@ func (s *Seen) Parse(b []byte) error {
 			ok = parsed.ParseTenant(string(name), section) == nil
 		}
 	}
-	if !ok || !bytes.Equal(parsed.Append(nil), b) { // in another order, twice, or too old
+	if !ok || !bytes.Equal(parsed.Append(nil), b) { // requests are out of order, repeated or too old
 		return errMalformed
 	}
 	*s = parsed

@@ -114,7 +114,7 @@ func TestForgotten(t *testing.T) {
 	s.Add("a", 1)
 	s.Add("b", 1)
 	s.Advance(base + Keep - 1)
-	s.Add("a", 1) // again; it is not kept longer
+	s.Add("a", 1) // a repeat; it does not extend the time
 	if !s.Has("a", 1) || !s.Has("b", 1) || s.Has("a", 2) || s.Has("c", 1) {
 		t.Error("not known for ten minutes, or mixed up")
 	}
@@ -267,7 +267,7 @@ func TestMalformed(t *testing.T) {
 	whole := golden().Append(nil)
 	for n := range whole {
 		s := golden()
-		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // the time, and tenant a with its section, end there
+		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // these are whole states: the time, with tenant a or not
 			t.Errorf("%d of %d bytes are read", n, len(whole))
 		} else if !s.Has("default", 2) && n != 7 && n != 24 {
 			t.Errorf("%d of %d bytes replace what was there", n, len(whole))
@@ -285,7 +285,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzParse: each state has one encoding.
+// FuzzParse checks that each state has one encoding.
 func FuzzParse(f *testing.F) {
 	whole := golden().Append(nil)
 	f.Add(whole)
@@ -310,7 +310,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Bound: 0 allocs/op and 300 ns, for a tenant with as many requests as there may be.
+// Bound: 0 allocs/op and 300 ns, for a tenant with MaxRequests requests.
 func BenchmarkAdd(b *testing.B) {
 	var s Seen
 	for i := range Hash(2 * MaxRequests) {

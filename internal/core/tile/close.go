@@ -37,8 +37,8 @@ func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) 
 	return samples, duplicates
 }
 
-// take absorbs the open tile that ends at end, if any, and first hands out a preceding sample if
-// one is needed. It returns how many values on the wire are in the tile.
+// take hands out a preceding sample if one is needed, and then absorbs the open tile that ends at
+// end, if any. It returns how many values on the wire are in the tile.
 func (e *entry) take(end int64, out *[NumWidths][]Sample) (samples uint64) {
 	if len(e.open) == 0 || e.open[0].end != end {
 		return 0
@@ -95,14 +95,14 @@ func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sa
 }
 
 // begin appends the sample that precedes a new or returning counter or timer, so that rate and
-// increase see its first increment. The sample is zero, or, in the finest width, the earlier total
-// if the store of another width is still owed it. Its time is the start of the tile that ends at
-// end, or just after the newest stored sample. It does nothing for a live series.
+// increase see its first increment. The sample is zero. In the finest width it is the earlier total
+// if the store of another width does not have that total yet. Its time is the start of the tile
+// that ends at end, or just after the newest stored sample. begin does nothing for a live series.
 func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	if e.live[w] || !e.combines().rises() {
 		return out
 	}
-	start := (end - 1) - (end-1)%w.Millis() // also if a query sees only the beginning of the tile
+	start := (end - 1) - (end-1)%w.Millis() // the same even if a query sees only the beginning of the tile
 	t := max(start, e.lastStored[w]+1)
 	if t >= end {
 		return out

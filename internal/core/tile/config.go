@@ -6,13 +6,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Config has the times to live of series. All shards share one.
+// Config has the times to live of series. All shards share one Config.
 type Config struct {
 	CounterTTL time.Duration // of counters, timers and sets, after their last sample
 	GaugeTTL   time.Duration
 	CheckTTL   time.Duration
 	UpDownTTL  time.Duration
-	OutOfOrder time.Duration // how far before the last boundary a |T gauge may be; changes at the next boundary
+	OutOfOrder time.Duration // how far before the last boundary a |T gauge may be; takes effect at the next one
 
 	// Full lists the tenants whose backlog of samples to be stored is full. Their tiles repeat no
 	// values: otherwise the backlog would grow at each boundary even if no increments came. Full holds

@@ -50,7 +50,7 @@ func appendSources(dst []byte, sources map[uint64]sourceValue) []byte {
 
 var errState = errors.New("state of a shard is malformed")
 
-// decoder reads b; b is what is left. After an error it yields zeros.
+// decoder reads b, which holds the unread rest of the input. After an error it returns zeros.
 type decoder struct {
 	version byte
 	b       []byte

@@ -17,8 +17,8 @@ import (
 
 // entry is the state of one series. The package comment draws its states.
 //
-// The fields that each increment touches come first. With many series, none of the fields are in a
-// cache, and loading a 64-byte line costs as much as the arithmetic.
+// The fields that each increment touches come first. With many series, no field is in a CPU cache,
+// and loading a line of 64 bytes costs as much as the arithmetic.
 type entry struct {
 	key         string // series.AppendKey; empty once the series is gone
 	next        *entry // hint: the series that followed in the last batch
@@ -106,9 +106,9 @@ func (e *entry) openTile(end int64) *openTile {
 	return &e.open[i]
 }
 
-// bears reports whether the series can take more without an overflow; of selects the sum. The total
-// must stay finite in whatever order the open tiles join it: otherwise PromQL could not subtract,
-// and a checkpoint could not be read.
+// bears reports whether the sum that of selects can take more without an overflow. The total must
+// stay finite in whatever order the open tiles join it: otherwise PromQL could not subtract, and a
+// checkpoint could not be read.
 func (e *entry) bears(more float64, of func(*amount) float64) bool {
 	sum := math.Abs(more) + math.Abs(of(&e.total))
 	for i := range e.open {
@@ -131,7 +131,7 @@ func (e *entry) addTimed(p timedPoint) {
 	e.timed = slices.Insert(e.timed, i, p)
 }
 
-// pending reports whether the store of a width lacks some of the counts.
+// pending reports whether the store of a width lacks some of the series' counts.
 func (e *entry) pending(w Width) bool { return len(e.open) > 0 || e.owes[w] }
 
 // raw returns how many values on the wire are in the open tiles of the series.
@@ -186,7 +186,7 @@ func (e *entry) held(tenant string, yield func(Held) bool) bool {
 	return true
 }
 
-// form replaces the value of a sample.
+// form says whether a zero or a stale marker replaces the value of a sample.
 type form struct{ zero, stale bool }
 
 var staleNaN = math.Float64frombits(value.StaleNaN)

@@ -61,8 +61,8 @@ func (gauge) absorb(e *entry, t *openTile) {
 	e.total.at = t.at
 }
 
-// merged returns the value of a gauge with several sources. It adds them in a fixed order: the
-// sum must have the same bits each time.
+// merged returns the value of a gauge with several sources. It adds their values in a fixed order,
+// since the sum must have the same bits each time.
 func (e *entry) merged() float64 {
 	var v float64
 	for i, id := range slices.Sorted(maps.Keys(e.total.sources)) {

@@ -31,7 +31,7 @@ func (v *view) append(samples []Sample, e *entry) []Sample {
 		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}
 	if v.past && v.stamp < v.closed {
-		return samples // the total has later counts
+		return samples // the total already has later counts
 	}
 	if v.stamp <= e.lastStored[w] || !e.pending(w) && (!e.live[w] || v.stamp-e.lastSeen >= v.config.ttl(e.kind)) {
 		return samples
@@ -54,13 +54,13 @@ func (v *view) append(samples []Sample, e *entry) []Sample {
 // never is the time to live for queries, in ms: a series expires only when a tile really closes.
 const never = math.MaxInt64
 
-// cut gives the copy c the open tiles of e up to the stamp of the view. The last of them gets its
-// content of that time. cut reports whether that content is known.
+// cut gives the copy c the open tiles of e up to the stamp of the view. The last tile gets the
+// content that it had at the stamp. cut reports whether that content is known.
 func (v *view) cut(c, e *entry) (known bool) {
 	for i := range e.open {
 		t := &e.open[i]
 		if t.end-tileMillis >= v.stamp {
-			break // ahead of the clock
+			break // starts at the stamp or later
 		}
 		c.open = append(c.open, *t)
 		last := &c.open[len(c.open)-1]
@@ -104,7 +104,7 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	return out
 }
 
-// appendWaiting adds series that have nothing left but waiting samples, because their buckets have
+// appendWaiting adds series of which only waiting samples are left, because their buckets have
 // changed. A series with the same labels may exist again.
 func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
 	if len(left) == 0 {

@@ -89,8 +89,8 @@ func TestRestartsChangeNothing(t *testing.T) {
 	}
 }
 
-// Looking at open tiles changes nothing, and the last live sample of a counter equals the next
-// tile's, if nothing more comes.
+// A query of open tiles changes nothing. The last live sample of a counter equals the sample of the
+// next tile, if no more increments come.
 func TestLookingChangesNothing(t *testing.T) {
 	for seed := range uint64(3) {
 		h := randomHistory(seed)
@@ -326,8 +326,8 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 	}
 }
 
-// Slow stores change nothing, whatever tiles close and restarts happen meanwhile: the same samples
-// are stored, and answers include all samples that are not stored yet.
+// Slow stores change nothing, even if tiles close and the process restarts meanwhile: the same
+// samples are stored, and answers include all samples that are not stored yet.
 func TestSlowStoresChangeNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		h := messyHistory(seed)
@@ -379,7 +379,7 @@ func (h history) written(t *testing.T, between func(p *player, store func(tiles 
 	return all
 }
 
-// A state of version 1 has no counts with stamped points: each counts as one.
+// A state of version 1 has no counts for stamped points: each point counts as one value.
 func TestStateOfVersion1(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -494,8 +494,8 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A batch expects the series of the batch before, in the same order. A series that has left is not
-// found by that order: it comes back like a new one.
+// The fold of a batch expects the series of the batch before, in the same order. It does not find a
+// removed series by that order: such a series comes back like a new one.
 func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -556,8 +556,8 @@ func benchmarkLines(count int) (lines []string) {
 }
 
 // Bound: 400 ns an increment on one core of the CI machine, so a second of 10,000 series costs 4
-// ms. Each window has increments for all shards, most of which are in no near cache, as in a
-// process with other work. Tiles close as time passes.
+// ms. Each window has increments for all shards. Most shards are not in a near cache of the CPU, as
+// in a process with other work. Tiles close as time passes.
 func BenchmarkFold(b *testing.B) {
 	const count = 10_000
 	var shards [series.Shards]*Shard
@@ -598,8 +598,8 @@ func BenchmarkFold(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*count), "ns/increment")
 }
 
-// Bound: 1 us a series on one core of the CI machine, where each has a sample in its tile: so
-// closing the tiles of 100,000 series every 10 s costs 1 % of a core.
+// Bound: 1 us a series on one core of the CI machine, each with a sample in its tile. So closing
+// the tiles of 100,000 series every 10 s costs 1 % of a core.
 func BenchmarkClose(b *testing.B) {
 	const count = 10_000
 	shard, p := New(testConfig(), base), &player{config: testConfig()}
@@ -631,7 +631,7 @@ func BenchmarkClose(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*count), "ns/series")
 }
 
-// Bound: 3 us a series on one core of the CI machine: so a query of 10,000 series waits 30 ms for
+// Bound: 3 us a series on one core of the CI machine. So a query of 10,000 series waits 30 ms for
 // their open tiles.
 func BenchmarkLive(b *testing.B) {
 	const count = 10_000
@@ -656,7 +656,7 @@ func BenchmarkLive(b *testing.B) {
 	}
 }
 
-// Bound: 1 us a series: so a checkpoint of 100,000 series, written every 5 min, takes 0.1 s of a
+// Bound: 1 us a series. So a checkpoint of 100,000 series, written every 5 min, takes 0.1 s of a
 // core.
 func BenchmarkAppendState(b *testing.B) {
 	const count = 10_000

@@ -44,9 +44,9 @@ const tileMillis = 10_000
 // a sender with a fast clock must not open tiles that would stay open for hours.
 const MaxAhead = 6
 
-// Series is a series as the stores know it. The tile table owns it while the series is open.
+// Series is a series as the stores know it. A shard owns it while it holds the series.
 //
-// Stores know a series by its address, see adapter/tsdb, and never change it.
+// Stores identify a Series by its address (see adapter/tsdb), and never change it.
 type Series struct {
 	Labels labels.Labels
 	Kind   series.Kind // 0 if only waiting samples of the series were left at a restart
@@ -86,5 +86,5 @@ type Held struct {
 	Source uint64
 
 	LastSeen int64 // Unix ms, end of the last window with a sample
-	Delta    bool  // its sender counts by itself: it came by OTLP
+	Delta    bool  // its increments are deltas that the sender itself counted, and came by OTLP
 }

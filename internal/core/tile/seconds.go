@@ -7,12 +7,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
-// Queries slightly in the past, as dashboards send, need the content of an open tile at the end of
-// each of its seconds. So the increments of an open tile are kept until it closes, encoded and
-// without their keys: an increment of a counter takes some 15 bytes, one of a timer some 40. They
-// are in one piece of memory for all series of the shard, without pointers. Only such queries read
-// it, and fold the increments again. A series without increments in its open tiles takes no space
-// here.
+// Queries that end slightly in the past, such as those of dashboards, need the content of an open
+// tile at the end of each of its seconds. So the increments of an open tile are kept until it
+// closes, encoded and without their keys: an increment of a counter takes some 15 bytes, one of a
+// timer some 40. They are in one piece of memory for all series of the shard, without pointers.
+// Only such queries read that memory, and fold the increments again. A series without increments in
+// its open tiles takes no space here.
 
 // seconds has the trails of a shard's open tiles.
 type seconds struct {
@@ -27,7 +27,7 @@ type trail struct {
 }
 
 // maxTrail bounds a trail, in bytes. With 1,024 shards and two open tiles it allows a million
-// increments a second; beyond that queries see open tiles only as they are now.
+// increments a second. Beyond that, queries see open tiles only as they are now.
 const maxTrail = 256 << 10
 
 // Values of openTile.newest that do not refer to a place in a trail.
@@ -55,7 +55,7 @@ func (s *seconds) note(t *openTile, inc *batch.Increment, window, begin int64) {
 	}
 	newest, last := uint32(len(l.b))+firstPlace, t.newest
 	start := t.end - tileMillis
-	// An increment that is late or ahead joins another tile than its own.
+	// An increment that is late or ahead joins a tile other than its own.
 	second := (min(max(begin, start), t.end-1) - start) / 1000
 	l.b = append(l.b, byte(last), byte(last>>8), byte(last>>16), byte(last>>24), byte(second))
 	l.b = binary.AppendVarint(l.b, window-start/1000)
@@ -78,17 +78,17 @@ func (s *seconds) close(end int64) {
 	}
 }
 
-// at folds into past, an empty tile, the increments that tile t of a series had at the time at,
-// Unix ms, which is within the tile. It uses the reader r, which must not be reading a batch. It
-// reports whether these increments are known: they are not if the tile is older than the process,
-// or if the trail was too long.
+// at fills past, an empty tile, with the increments that tile t of a series had at the time at.
+// That time is within the tile, in Unix ms. It uses the reader r, which must not be reading a
+// batch. It reports whether these increments are known: they are not if the tile is older than the
+// process, or if the trail was too long.
 func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *openTile) (known bool) {
 	if t.newest == nothing {
 		return t.samples == 0
 	}
 	l := &s.tiles[place(t.end)]
 	start := t.end - tileMillis
-	var came [][]byte // the increments until then, newest first
+	var came [][]byte // the increments until at, newest first
 	for next := t.newest; next != nothing; {
 		if next == forgotten || l.end != t.end {
 			return false
@@ -105,7 +105,7 @@ func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *ope
 		if inc == nil {
 			return false
 		}
-		inc.Exemplar = nil // belongs to the present tile
+		inc.Exemplar = nil // a past tile must not replace the exemplar of the present one
 		e.add(past, inc)
 	}
 	return true

@@ -38,7 +38,7 @@ func (t *tenant) insert(e *entry) {
 func (t *tenant) remove(e *entry) {
 	t.removeNames(e)
 	delete(t.entries, e.key)
-	e.key, e.next = "", nil // a batch that expects this series must not find it, and it must not keep others in memory
+	e.key, e.next = "", nil // no batch may find this series, and next must not keep other series in memory
 }
 
 // setPolicy applies the policy of the last increment. If the buckets change, the series gets other
@@ -84,7 +84,7 @@ func (t *tenant) byKey() []*entry {
 	return t.ordered
 }
 
-// keep replaces the ordered series by kept, which must share the start of byKey's result.
+// keep replaces the ordered series by kept, whose memory must be the start of byKey's result.
 func (t *tenant) keep(kept []*entry) {
 	clear(t.ordered[len(kept):])
 	t.ordered = kept

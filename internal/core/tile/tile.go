@@ -19,7 +19,7 @@
 //	live   the newest sample in the store is a value
 //	stale  it is a stale marker; the total is forgotten once no store is owed anything or live
 //
-// The files, from the top; each uses only names of those below it:
+// The files, from the top. Each uses only names of files below it:
 //
 //	tile.go       Shard: folds batches, closes tiles, answers queries, has a state
 //	tenant.go     the series of a tenant in a shard, and its closed tiles until they are stored
@@ -188,7 +188,7 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 		f.LateGauge += uint64(inc.Samples)
 		return
 	case late:
-		// The oldest open tile takes it, so that totals stay exact.
+		// The oldest open tile takes a late increment, so that totals stay exact.
 		end = s.closed + width
 	case ahead:
 		end = s.closed + MaxAhead*width
@@ -230,7 +230,7 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 
 // entry returns the series of an increment, created if needed, with an updated policy. expected is
 // a likely candidate, or nil: batches of a producer list their series in the same order. Trying it
-// first often avoids a lookup in the map, most of which is in no cache.
+// first often avoids a lookup in the map, which is mostly in no CPU cache.
 func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folded) (*entry, error) {
 	e := expected
 	if e == nil || e.key != string(inc.Key) {

@@ -75,8 +75,8 @@ func (e *entry) floatHistogram(f form) *prom.FloatHistogram {
 	return e.float
 }
 
-// keepExemplar keeps an exemplar, nil for none, for the tile that ends at end, if it is the tile's
-// newest. Of two with the same time, it keeps the one that came last, as a window does.
+// keepExemplar keeps x for the tile that ends at end, if x is the tile's newest exemplar. x may be
+// nil. Of two exemplars with the same time, it keeps the one that came last, as a window does.
 func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 	if x == nil {
 		return

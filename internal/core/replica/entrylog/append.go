@@ -38,7 +38,8 @@ func (l *Log) Append(w *Write) error {
 	return nil
 }
 
-// check returns the index after which the entries come.
+// check returns the index before the write's first entry, or an error if the log cannot take the
+// entries.
 func (l *Log) check(w *Write) (base uint64, err error) {
 	base = l.last
 	if len(w.Entries) == 0 {
@@ -80,7 +81,7 @@ func (l *Log) nextSegment(base uint64) error {
 	return l.beginSegment(&head{base: base, term: l.termOf(base), state: l.state, members: members})
 }
 
-// beginSegment writes header and head as a write of their own, so that their size is known.
+// beginSegment writes header and head in a write of their own, so that their size is known.
 func (l *Log) beginSegment(h *head) error {
 	payload, err := h.payload()
 	if err != nil {
@@ -173,7 +174,7 @@ func (l *Log) remember(e *Entry) {
 func cost(e *Entry) int64 { return int64(len(e.Data)) + 48 }
 
 // Compact removes the oldest segments that hold no entry above upTo, until the others take at most
-// keepBytes. The entries up to upTo that it keeps let a member that was away catch up. The member
+// keepBytes. The entries up to upTo that remain let a member that was away catch up. The member
 // must be able to restore the effects of all entries up to upTo by other means.
 func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 	if n, first := l.removable(upTo, keepBytes); n > 0 {

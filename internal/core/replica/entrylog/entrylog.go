@@ -39,12 +39,12 @@ var (
 // Entry is one place in the order of a group.
 type Entry struct {
 	Index, Term uint64
-	Change      bool   // of the members; Data is a raftpb.ConfChangeV2
+	Change      bool   // the entry changes the members; Data is a raftpb.ConfChangeV2
 	Data        []byte // never changed once it is in a Write; empty for the first entry of a leader
 }
 
-// State is the rest of Raft's memory. Term and Vote must never be forgotten. Commit may be
-// forgotten: the leader sends it again.
+// State is all that Raft stores besides the entries. Term and Vote must never be forgotten. Commit
+// may be forgotten: the leader sends it again.
 type State struct{ Term, Vote, Commit uint64 }
 
 // Write is what one Append stores: entries without a gap, and a state. Either may be missing. If
@@ -60,7 +60,7 @@ type Write struct {
 // the member's state, which came by other means. The first members of a group all begin with the
 // same base.
 type Base struct {
-	Index, Term uint64 // of the last entry that is not in the log; not 0
+	Index, Term uint64 // of the last entry before the log; never 0
 	Members     *raftpb.ConfState
 }
 
@@ -68,7 +68,7 @@ type Base struct {
 type Options struct {
 	Mark         uint32 // as in journal.Options
 	SegmentBytes int64  // 0 means 64 MiB
-	CacheBytes   int64  // of the newest entries, held in memory; 0 means 16 MiB
+	CacheBytes   int64  // size of the newest entries, which stay in memory; 0 means 16 MiB
 }
 
 const (
@@ -77,16 +77,16 @@ const (
 )
 
 // Log is an open log. One goroutine may call Append and Compact while another one calls the other
-// methods, which are those of raft.Storage.
+// methods, such as those of raft.Storage.
 type Log struct {
 	fs   segment.FS
 	opts Options
 
 	// Only Append and Compact use these.
 	tail     segment.Appender
-	synced   segment.Position // the last that is known to survive a power loss
+	synced   segment.Position // the last position that is known to survive a power loss
 	scratch  []byte
-	removed  []segment.Position // segments that are still files
+	removed  []segment.Position // removed segments whose files still exist
 	segments []*part            // by position, the oldest first; changed with mu held
 
 	mu      sync.Mutex
@@ -94,21 +94,21 @@ type Log struct {
 	base    uint64            // index before the first entry
 	last    uint64            // index of the last entry; base if there is none
 	members *raftpb.ConfState // as of base
-	changes []change          // entries above base that change them
-	terms   []run             // the first begins at base
+	changes []change          // entries above base that change the members
+	terms   []run             // the first run begins at base
 	cache   []Entry           // the newest entries, in order
 	cached  int64             // their bytes
 	start   uint64            // the index given to Start
 }
 
-// part is a segment that holds the entries after base. Each has an offset, except entries that a
-// later segment replaced.
+// part is a segment that holds the entries after base. Each entry has an offset, unless a later
+// segment replaced it.
 type part struct {
 	first   segment.Position
 	base    uint64
 	members *raftpb.ConfState // as of base
 	offsets []uint32          // of the entries in the file
-	end     int64             // of the last of them; states may stand before it
+	end     int64             // of the last entry in the file; states may stand before it
 	size    int64             // of the file
 }
 
@@ -120,7 +120,7 @@ type change struct {
 	data  []byte
 }
 
-// run is a number of entries of one term.
+// run says that entries have this term, from index from up to the next run.
 type run struct{ from, term uint64 }
 
 // Last returns the index of the last entry.
@@ -172,20 +172,20 @@ func (l *Log) truncate(base uint64) {
 	l.last = base
 }
 
-// begin adds a segment with this head. Entries of earlier segments above its base no longer count.
-// It is called with mu held, or while nothing else uses the log.
+// begin adds a segment with this head. Entries of earlier segments above the head's base no longer
+// count. It is called with mu held, or while nothing else uses the log.
 func (l *Log) begin(first segment.Position, h *head) {
 	l.truncate(h.base)
 	if len(l.segments) == 0 || h.base < l.base {
-		// The segments with the entries up to here have been removed.
+		// The segments with the entries up to the base have been removed.
 		l.base, l.members, l.terms, l.changes = h.base, h.members, []run{{h.base, h.term}}, nil
 	}
 	l.segments = append(l.segments,
 		&part{first: first, base: h.base, members: h.members, end: beginBytes, size: beginBytes})
 }
 
-// add takes an entry that is at this offset of the last segment. It is called with mu held, or
-// while nothing else uses the log.
+// add adds an entry that is at this offset of the last segment. It is called with mu held, or while
+// nothing else uses the log.
 func (l *Log) add(e *Entry, offset uint32) {
 	p := l.segments[len(l.segments)-1]
 	p.offsets = append(p.offsets, offset)

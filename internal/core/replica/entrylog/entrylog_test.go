@@ -42,7 +42,8 @@ func mustOpen(t testing.TB, fs segment.FS) *Log {
 	return l
 }
 
-// entries returns the entries from one index to another. The data of each tells its term and index.
+// entries returns the entries from one index to another. The data of an entry names its term and
+// index.
 func entries(term, from, to uint64) (list []Entry) {
 	for i := from; i <= to; i++ {
 		list = append(list, Entry{Index: i, Term: term, Data: fmt.Appendf(nil, "%d of %d", i, term)})
@@ -105,7 +106,7 @@ func check(t *testing.T, l *Log, want string) {
 	}
 }
 
-// Appended entries are there, also after a restart and a power loss.
+// Appended entries survive a restart and a power loss.
 func TestAppendAndReopen(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -126,7 +127,7 @@ func TestAppendAndReopen(t *testing.T) {
 	}
 }
 
-// powerLoss returns the directory after a power loss that keeps nothing beyond what was synced.
+// powerLoss returns the directory after a power loss that keeps only the synced bytes.
 func powerLoss(fs *memfs.FS) *memfs.FS {
 	c := memfs.New()
 	for name, f := range fs.Durable {
@@ -154,7 +155,7 @@ func TestTruncate(t *testing.T) {
 	}
 	check(t, mustOpen(t, fs.Crash()), want)
 
-	// Entries below the first one of the last segment are replaced, and then again.
+	// Two writes in turn begin before the first entry of the last segment.
 	mustAppend(t, l, entries(3, 4, 4), nil)
 	mustAppend(t, l, entries(4, 4, 5), nil)
 	check(t, l, "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/4 5/4")
@@ -197,7 +198,7 @@ func TestRefused(t *testing.T) {
 func TestTornAtEachByte(t *testing.T) {
 	for _, last := range []struct {
 		name string
-		from uint64 // of the entries of the last write
+		from uint64 // index of the first entry of the last write
 	}{{"in the same segment", 4}, {"replacing an entry", 3}} {
 		fs := memfs.New()
 		l := mustCreate(t, fs)
@@ -221,8 +222,8 @@ func TestTornAtEachByte(t *testing.T) {
 				if hole == 0 {
 					f.Data = f.Data[:cut]
 				} else if cut+hole <= len(f.Data) {
-					// A hole of zeros, and then the rest. Header and head of a new segment are synced before the
-					// rest is written, so a hole in them has nothing behind it.
+					// The disk keeps a hole of zeros and the bytes behind it. Header and head of a new segment are
+					// synced before the rest is written, so no bytes follow a hole in them.
 					clear(f.Data[cut : cut+hole])
 					if name != format.Name(1) && cut < beginBytes {
 						f.Data = f.Data[:beginBytes]
@@ -319,11 +320,11 @@ func TestStart(t *testing.T) {
 // sync.
 func TestFailedWrite(t *testing.T) {
 	for _, op := range []string{"write", "sync", "create", "syncdir", "truncate"} {
-		for _, from := range []uint64{5, 4} { // behind all, and replacing one
+		for _, from := range []uint64{5, 4} { // after all entries, and in place of the last one
 			fs := memfs.New()
 			l := mustCreate(t, fs)
 			mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 2})
-			mustAppend(t, l, nil, &State{1, 2, 3}) // not synced, and then in the way
+			mustAppend(t, l, nil, &State{1, 2, 3}) // an unsynced frame before the failed write
 			fs.Fail = func(o, _ string) error {
 				if o == op || o == "write" && op == "truncate" {
 					return memfs.ErrInjected
@@ -333,7 +334,7 @@ func TestFailedWrite(t *testing.T) {
 			w := &Write{Entries: entries(2, from, 6), State: &State{2, 3, 3}}
 			err := l.Append(w)
 			fs.Fail = nil
-			fails := from == 4 || op != "create" && op != "syncdir" // there is no new segment
+			fails := from == 4 || op != "create" && op != "syncdir" // such a write begins no segment
 			if (err != nil) != fails || err != nil && !errors.Is(err, memfs.ErrInjected) {
 				t.Errorf("%s of entry %d: %v", op, from, err)
 			}
@@ -356,8 +357,8 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
-// After a kill the new process treats as stored some entries that the old one had not synced. So
-// Open syncs them first.
+// After a kill, some entries in the files may not be synced, but the new process treats them as
+// stored. So Open syncs them first.
 func TestOpenSyncs(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -392,8 +393,8 @@ func memberChange(t testing.TB, index, term uint64, transition raftpb.ConfChange
 	return Entry{Index: index, Term: term, Change: true, Data: data}
 }
 
-// The members at any index follow from the log, or, once earlier segments are gone, from the head
-// of the first remaining one and the log after it.
+// The members at any index follow from the log. Once earlier segments are gone, they follow from
+// the head of the first remaining segment and the log after it.
 func TestMembers(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -426,7 +427,7 @@ func TestMembers(t *testing.T) {
 	at(l)
 	at(mustOpen(t, fs.Crash()))
 	l = mustOpen(t, fs)
-	mustAppend(t, l, entries(2, 41, 41), nil) // the last change never was
+	mustAppend(t, l, entries(2, 41, 41), nil) // replaces the last change
 	want[41] = want[40]
 	at(mustOpen(t, fs.Crash()))
 	at(l)
@@ -478,7 +479,8 @@ func TestCompact(t *testing.T) {
 	check(t, mustOpen(t, fs.Crash()), want)
 	check(t, mustOpen(t, powerLoss(fs)), want)
 
-	// If a segment has replaced all entries of the earlier ones, the log then begins with it.
+	// If a segment replaced all entries of the earlier segments, Compact lets the log begin with that
+	// segment.
 	fs = memfs.New()
 	l = mustCreate(t, fs)
 	mustAppend(t, l, entries(1, 2, 30), nil)
@@ -491,8 +493,8 @@ func TestCompact(t *testing.T) {
 	check(t, mustOpen(t, fs), "term 2 vote 0 commit 12, [1 2 3]: 10/2 11/2 12/2")
 }
 
-// Entries that are no longer in memory come from disk, in as many bytes as Raft asks for. An
-// entry that has changed there is not returned.
+// Entries that are no longer in memory come from disk, at most as many bytes as Raft asks for. An
+// entry that was damaged on disk is not returned.
 func TestReadBack(t *testing.T) {
 	fs := memfs.New()
 	opts := testOptions
@@ -527,7 +529,7 @@ func TestReadBack(t *testing.T) {
 		_, found = l.Entries(i, i+1, 0)
 	}
 	if found == nil {
-		// The last frame of the segment is a state: the entry before it is damaged instead.
+		// The last frame of the segment is a state, so the test damages the entry before it.
 		f.Data[l.segments[0].offsets[3]+40] ^= 1
 		_, found = l.Entries(5, 6, 0)
 	}
@@ -537,7 +539,7 @@ func TestReadBack(t *testing.T) {
 }
 
 // A write goes on while Raft reads what is stored: from memory and from disk, before and after a
-// removal. The race detector watches.
+// removal. The race detector checks both.
 func TestReadsBesideWrites(t *testing.T) {
 	fs := memfs.New()
 	opts := testOptions

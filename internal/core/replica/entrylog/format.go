@@ -13,8 +13,8 @@ import (
 
 // The layout is drawn in docs/format/entrylog.md.
 const (
-	// MaxEntry limits the data of an entry, in bytes. A greater length is damage, so it bounds what
-	// a reader allocates.
+	// MaxEntry limits the data of an entry, in bytes. A greater length is damage, so a reader never
+	// allocates more.
 	MaxEntry = 16 << 20
 
 	// beginBytes is the size of the first write of a segment: its header and its head, which is padded
@@ -31,7 +31,7 @@ const (
 
 // Types of frames.
 const (
-	headFrame   = 1 + iota // the first of each segment, and no other
+	headFrame   = 1 + iota // only the first frame of each segment
 	stateFrame             // term, vote, commit
 	entryFrame             // an entry
 	changeFrame            // an entry whose data is a change of the members
@@ -54,8 +54,8 @@ func syncedBefore(f *segment.Frame) segment.Position {
 	return f.Pos - 1 - min(f.Pos-1, segment.Position(f.Tag>>8))
 }
 
-// head is the first frame of a segment. It describes the log before the segment's first entry, so that
-// all segments before it can be removed.
+// head is the first frame of a segment. It describes the log before the segment's first entry, so
+// that all earlier segments can be removed.
 type head struct {
 	base    uint64 // index before the segment's first entry; entries above it in earlier segments do not count
 	term    uint64 // of the entry at base
@@ -141,7 +141,7 @@ func appendEntry(b []byte, e *Entry) []byte {
 	return append(order.AppendUint64(b, e.Term), e.Data...)
 }
 
-// parseEntry returns the entry of a frame. Its data is the frame's.
+// parseEntry returns the entry of a frame. The data of the entry shares the frame's memory.
 func parseEntry(f *segment.Frame) (Entry, error) {
 	if len(f.Payload) < termBytes {
 		return Entry{}, fmt.Errorf("an entry has %d bytes, fewer than its term", len(f.Payload))

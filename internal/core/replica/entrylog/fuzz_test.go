@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Whatever is in the last segment: either the log does not open, or it returns entries that are in
-// the files byte for byte and in order, and it takes further entries after them.
+// With any bytes in the last segment, the log either does not open, or it returns entries that are
+// in the files byte for byte and in order. Then it takes further entries after them.
 func FuzzOpen(f *testing.F) {
 	// The fuzzer changes the last of three segments, which replaced an entry of the second.
 	fs := memfs.New()

@@ -72,7 +72,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory of an older program opens, with all that counted in it.
+// A directory that an older program wrote opens, with all entries that counted.
 func TestGoldenOpens(t *testing.T) {
 	check(t, mustOpen(t, goldenFiles(t)), goldenContents)
 }

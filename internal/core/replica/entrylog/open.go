@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// Create begins the log of a new member. There must be none in the directory.
+// Create begins the log of a new member. The directory must not hold a log.
 func Create(fs segment.FS, opts Options, base Base) (*Log, error) {
 	names, err := fs.List()
 	if err != nil {
@@ -101,7 +101,7 @@ func (l *Log) tornBegin(f *segment.File) (bool, error) {
 	return true, nil
 }
 
-// read takes the frames of one segment.
+// read adds the frames of one segment to the log.
 func (l *Log) read(f *segment.File) error {
 	damaged := func(offset int64, reason error) error {
 		return fmt.Errorf("%w: %s, byte %d: %w", ErrDamaged, f.Name, offset, reason)
@@ -153,7 +153,7 @@ func (l *Log) read(f *segment.File) error {
 	return nil
 }
 
-// take takes one frame that is where it should be.
+// take adds a frame to the log, or returns an error if the frame cannot follow the earlier ones.
 func (l *Log) take(f *segment.Frame, first segment.Position) error {
 	if isHead := typeOf(f.Tag) == headFrame; isHead != (f.Pos == first) {
 		return fmt.Errorf("frame %d has type %d", f.Pos, typeOf(f.Tag))
@@ -207,7 +207,7 @@ func (l *Log) takeHead(f *segment.Frame) error {
 	return nil
 }
 
-// syncFound syncs the last segment, which another process wrote, and the names.
+// syncFound syncs the last segment, which an earlier process wrote, and the names of the files.
 func (l *Log) syncFound(name string) error {
 	f, _, err := l.fs.Open(name)
 	if err == nil {

@@ -41,8 +41,8 @@ func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return &raftpb.HardState{Term: new(l.state.Term), Vote: new(l.state.Vote), Commit: new(l.state.Commit)}, members, nil
 }
 
-// Snapshot implements raft.Storage. A member that lags behind the first entry is not filled by
-// Raft's messages.
+// Snapshot implements raft.Storage. Raft's messages do not fill a member that lags behind the first
+// entry.
 func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }
@@ -85,7 +85,7 @@ func (l *Log) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 // place is where an entry is on disk.
 type place struct {
 	file        segment.Position
-	offset, end int64 // the next entry, or the end of the file
+	offset, end int64 // end is where the next entry or the end of the file is
 	index       uint64
 }
 
@@ -100,7 +100,7 @@ func (l *Log) find(lo, hi, maxBytes uint64) (found []Entry, places []place, err 
 	if hi > l.last+1 || lo >= hi {
 		return nil, nil, raft.ErrUnavailable
 	}
-	cached := l.last + 1 - uint64(len(l.cache)) // the first in memory
+	cached := l.last + 1 - uint64(len(l.cache)) // index of the first entry in memory
 	if lo >= cached {
 		found = l.cache[lo-cached : hi-cached]
 		return slices.Clone(found[:fit(found, maxBytes)]), nil, nil
