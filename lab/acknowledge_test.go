@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run at either pace, the server reports two times of exactly the requests after the
-// first round: of the whole request, and in the ingester.
+// In a short run at either pace, the server reports two times for exactly the requests after the
+// first round: the time of the whole request, and the time in the ingester.
 func TestAcknowledge(t *testing.T) {
 	part := new(report.RemoteWrite)
 	w := writeWorkload{version: 1, WriteLoad: report.WriteLoad{Name: "few", Series: 500, Batch: 50, Rounds: 1 + 2*20}}
@@ -30,7 +30,7 @@ func TestAcknowledge(t *testing.T) {
 	}
 }
 
-// Only observations between the two reads count, also if the histogram has lost resolution.
+// Only observations between the two reads count, even if the histogram has lost resolution.
 func TestP99Between(t *testing.T) {
 	for maxBuckets, within := range map[uint32]float64{160: .002, 10: .1} {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{

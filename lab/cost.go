@@ -25,8 +25,8 @@ func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	return steps
 }
 
-// costStepsOf measures receivers in turns, A B C A B C, so that other work on the machine
-// affects all alike: each for whole flushes, and at least for atLeast.
+// costStepsOf measures receivers in turns, A B C A B C, so that other work on the machine affects
+// all equally. Each is measured for whole flushes, and at least for atLeast.
 func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Duration) (steps []step) {
 	for run := range max(l.runs, l.peerRuns) {
 		for _, r := range receivers {
@@ -56,7 +56,7 @@ type measurement struct {
 	rate     float64     // metrics a second, as sent
 	sent     load.Totals // sent in the whole run
 	received uint64      // metrics of the whole run, counted by the receiver
-	resident uint64      // bytes, at its end
+	resident uint64      // bytes, at the end of the run
 
 	allocations []float64 // objects a metric; none if the receiver does not report them
 }
@@ -72,9 +72,9 @@ func (m measurement) addTo(c *report.Cost) {
 
 // measure starts a receiver, sends it the load, and stops it.
 //
-// The measured time begins and ends during sending, and lasts for whole periods of the
-// receiver's flush. So wherever it begins, it has as many flushes as fit, and no start, end or
-// wait. The work in progress at its beginning balances the work in progress at its end.
+// The measured time begins and ends during sending, and lasts for whole periods of the receiver's
+// flush. So it has the same number of flushes wherever it begins, and the receiver neither starts,
+// ends nor waits in it. Work in progress at its beginning balances work in progress at its end.
 func measure(ctx context.Context, r receiver, w *workload, interval time.Duration) (m measurement, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
 		s, err := send(ctx, p, road{network: w.network, segmented: r.segmented}, w.traffic, loadgen.Pace{Rate: w.Rate})
@@ -91,7 +91,7 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 		if m.received == 0 {
 			return errors.Join(err, errors.New("received nothing"))
 		}
-		// Lost metrics cost next to nothing, and must not make the others look cheaper.
+		// Lost metrics cost next to nothing, and must not make received metrics look cheaper.
 		m.micros *= max(1, float64(m.sent.Metrics)/float64(m.received))
 		return err
 	})

@@ -121,7 +121,7 @@ type besideDashboards struct {
 	part     *report.Dashboards
 	database database
 	dir      string
-	failed   bool      // it is then left out
+	failed   bool      // its further runs are left out
 	last     time.Time // time of the last samples, from which the next run continues
 }
 
@@ -198,7 +198,7 @@ func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remo
 	return err
 }
 
-// run measures once, and again if other processes take too much.
+// run measures once, and again if other processes take too much processor time.
 func (b *besideDashboards) run(ctx context.Context, seed uint64) error {
 	if b.failed {
 		return nil
@@ -282,7 +282,8 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	return m, after.othersSince(before), b.check(ctx, p, c, w.Rounds(), first, m.alone.writes, m.beside.writes)
 }
 
-// phase sends for a while, beside some dashboards or none. Nothing is timed during the warm-up.
+// phase sends for a while, beside the dashboards in shown, if any. Nothing is timed during the
+// warm-up.
 func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loadgen.Writer, takes time.Duration,
 	shown []*dashboard) (t timedWrites, a *answered, err error) {
 	a = new(answered)
@@ -290,7 +291,8 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	begun := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		// Send a number of rounds, so that everything that is due is sent, however late.
+		// The phase ends after a number of rounds, not at a time, so that late requests are sent
+		// too.
 		rounds := int(math.Ceil(b.plan.rate * end.Seconds() / float64(b.plan.series)))
 		t.writes, err = w.Run(ctx, loadgen.WriterPace{Rate: b.plan.rate, Rounds: rounds, WarmUp: warmUp})
 		return err

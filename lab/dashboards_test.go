@@ -14,8 +14,8 @@ import (
 )
 
 // In a short run every acknowledged sample is found, including the history's, and each panel has an
-// answer. It measures Freshet, Freshet in place of a peer, and a peer that does not start. Times do
-// not matter here.
+// answer. The test measures Freshet, Freshet in place of a peer, and a peer that does not start.
+// Times do not matter here.
 func TestWritesBesideDashboards(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]
@@ -67,7 +67,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 }
 
 // The plan of the published page works: a round is a whole number of requests, takes a whole number
-// of milliseconds, and every dashboard is refreshed in the time that counts.
+// of milliseconds, and every dashboard is refreshed in the measured time.
 func TestStandardDashboards(t *testing.T) {
 	p := standardDashboards()
 	if p.series%p.batch != 0 || p.series%p.historyBatch != 0 || 1000*p.series%int(p.rate) != 0 {

@@ -38,7 +38,7 @@ const (
 type writeWorkload struct {
 	report.WriteLoad
 	version int
-	takes   time.Duration // about how long the first peer takes, which takes longest
+	takes   time.Duration // about how long the first peer takes, which is the slowest
 }
 
 // writeWorkloads returns the page's workloads. Each lasts for several garbage collections. Five runs
@@ -77,13 +77,13 @@ type database struct {
 type runningDatabase struct {
 	pid   int
 	url   string                      // of its API
-	flush func(context.Context) error // returns once queries find everything acknowledged
+	flush func(context.Context) error // returns once queries find all acknowledged samples
 	stop  func() error
 
 	probed func(context.Context) (probes, error) // results of Freshet's own probes; nil for other databases
 }
 
-// databases returns the peers, beginning with the base of comparison, and ours, with the
+// databases returns the peers, beginning with the base of comparison, and then Freshet with the
 // settings.
 func (l *lab) databases(settings ...string) (all []database) {
 	for _, p := range l.tsdbs {
@@ -139,7 +139,7 @@ func (l *lab) buildDatabases(ctx context.Context) error {
 			})
 	}
 	err := l.progress.run(ctx, steps)
-	// The order of the page, not of building.
+	// Put the peers into the order of the page: they were added as they were built.
 	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) })
 	return err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// Other work on the machine makes latencies longer. So a run in which other processes took more than
-// this share of the processors is measured again.
+// Other work on the machine makes latencies longer. So a run is measured again if other processes
+// took more than this share of the processors.
 const (
 	othersAtMost  = .05
 	repeatsAtMost = 2 // how often a run is repeated; then the least disturbed one counts
@@ -18,8 +18,9 @@ const (
 // tick is the kernel's unit of /proc/stat.
 const tick = 10 * time.Millisecond
 
-// undisturbed measures until others took no more than allowed, repeating at most repeats times. It
-// returns the least disturbed measurement, the share of others in it, and the number of repeats.
+// undisturbed measures until other processes took no more than the allowed share, and repeats at
+// most repeats times. It returns the least disturbed measurement, the share of other processes in
+// it, and the number of repeats.
 func undisturbed[T any](ctx context.Context, repeats int,
 	measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
 	for ; ; repeated++ {
@@ -42,7 +43,8 @@ type used struct {
 	ours    time.Duration // used by the measured processes and the lab
 }
 
-// usedUntilNow reads the time of the lab and of the measured processes, and of all.
+// usedUntilNow reads the processor time of the lab and the measured processes, and the time of all
+// processes.
 func usedUntilNow(pids ...int) (u used, err error) {
 	if u.machine, err = readStat(); err != nil {
 		return u, err

@@ -25,21 +25,21 @@ const (
 	fairServers = 6
 
 	oneTenant = "one"
-	oneLimit  = 10_000 // samples a second that the one tenant may send
-	oneTimes  = 20     // the multiple of its limit that it sends
+	oneLimit  = 10_000 // samples a second that the tenant "one" may send
+	oneTimes  = 20     // the tenant "one" sends this multiple of its limit
 
-	// oneBatch is the size of Prometheus' requests. A refusal takes 0.1 ms of CPU, nearly all of it
-	// for HTTP, and as much in the sender, which is usually on another machine. With a thousand
-	// smaller requests a second the sender's cost would dominate.
+	// oneBatch is the size of Prometheus' requests, in samples. A refusal takes 0.1 ms of CPU,
+	// nearly all of it for HTTP, and as much in the sender, which is usually on another machine.
+	// With a thousand smaller requests a second the sender's cost would dominate.
 	oneBatch       = 2000
-	oneConnections = 8 // most answers are immediate refusals, the others as slow as for other tenants
+	oneConnections = 8 // most answers are immediate refusals; the others take as long as for other tenants
 
-	fairSeries      = 40_000 // series of the other tenants together; the one tenant has as many
+	fairSeries      = 40_000 // series of the other tenants together; the tenant "one" has as many
 	fairBatch       = 200
 	fairConnections = 16
 
-	// fairWarmUp is the time until the one tenant has used up its burst, which is 10 s of its
-	// limit: at 20 times the limit it takes 0.53 s.
+	// fairWarmUp is the time until the tenant "one" has used up its burst. The burst is 10 s of its
+	// limit, so at 20 times the limit it lasts 0.53 s.
 	fairWarmUp = 700 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ type fairPlan struct {
 	flatOut  time.Duration
 	pairs    int
 	half     time.Duration // length of half a pair, after its warm-up
-	requests float64       // how many must be timed in it, at least
+	requests float64       // the least number of requests that must be timed in a half
 }
 
 // standardFairness has many short pairs: other work on the machine spoils some, but not the median of
@@ -76,8 +76,8 @@ func (l *lab) fairnessSteps() (steps []step) {
 	return steps
 }
 
-// fairServer measures on one server how long the others wait while one tenant sends too much,
-// and while it does not.
+// fairServer measures on one server how long the other tenants wait while the tenant "one" sends too
+// much, and while it sends nothing.
 func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPlan) error {
 	settings := filepath.Join(l.dir, "fairness.yaml")
 	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ndistributor: {tenants: "+
@@ -123,7 +123,7 @@ func newFairness(f *freshet) (p *fairness, err error) {
 
 // measure measures pairs. The order of the two halves alternates from pair to pair.
 func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fairPlan) error {
-	// The first round creates the series. The one tenant's are within its burst.
+	// The first round creates the series. The samples of the tenant "one" are within its burst.
 	first, err := p.one.Run(ctx, loadgen.WriterPace{Rounds: 1})
 	p.oneAcknowledged += first.Written
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	part.Capacity = append(part.Capacity, capacity)
 	rate := capacity / 2
 	seconds := fairWarmUp.Seconds() + max(plan.half.Seconds(), plan.requests*fairBatch/rate)
-	// Send a number of rounds, so that everything that is due is sent, however late.
+	// A half ends after a number of rounds, not at a time, so that late requests are sent too.
 	pace := loadgen.WriterPace{Rate: rate, Rounds: int(math.Ceil(rate * seconds / fairSeries)), WarmUp: fairWarmUp}
 	// Turn off the lab's own garbage collection: it would be timed, too. A half makes 16 MB of
 	// garbage.
@@ -164,7 +164,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	return p.check(ctx, part)
 }
 
-// half sends the load of the others, alone or beside the one tenant's load.
+// half sends the load of the other tenants, alone or beside the load of the tenant "one".
 func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen.WriterPace,
 	beside bool) (r loadgen.WriterResult, err error) {
 	group, ctx := errgroup.WithContext(ctx)
@@ -192,7 +192,7 @@ func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen
 	return r, err
 }
 
-// send sends the load of the others.
+// send sends the load of the other tenants.
 func (p *fairness) send(ctx context.Context, pace loadgen.WriterPace) (loadgen.WriterResult, error) {
 	r, err := p.others.Run(ctx, pace)
 	p.acknowledged += r.Written

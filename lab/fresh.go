@@ -17,8 +17,8 @@ const (
 	freshMetric = "lab_fresh"
 	freshEvery  = time.Second
 
-	// freshLimit is how long queries look for a sample. A sample that is not found counts with this
-	// time.
+	// freshLimit is how long queries look for a sample. If a sample is not found, its time counts
+	// as freshLimit.
 	freshLimit = 10 * time.Second
 
 	// These allow at most 30 queries a second, since queries are load, too.
@@ -26,11 +26,11 @@ const (
 	lastLook  = 30 * time.Millisecond
 )
 
-// freshness writes a sample each second until the end. For each sample sent after counting it returns
-// the milliseconds until an instant query returned it.
+// freshness writes a sample each second until the end. For each sample sent after the time
+// counting, it returns the milliseconds until an instant query found the sample.
 func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting,
 	end time.Duration) (all []float64, err error) {
-	// The time within the second changes, so that samples meet every phase of work that is done once
+	// The samples drift within the second, so that they meet every phase of work that is done once
 	// a second.
 	const step = freshEvery + 70*time.Millisecond
 	for due := step / 2; due < end; due = max(due+step, time.Since(begun)) {
@@ -48,10 +48,10 @@ func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counti
 	return all, nil
 }
 
-var freshProbes atomic.Uint64 // how many were sent; the value of the next one
+var freshProbes atomic.Uint64 // the number of samples sent, and the value of the next sample
 
-// fresh writes one sample and queries until it is there. A refused query counts as an empty
-// one.
+// fresh writes one sample and queries until the sample is found. A refused query counts as an empty
+// answer.
 func (p *runningDatabase) fresh(ctx context.Context) (time.Duration, error) {
 	looking, cancel := context.WithTimeout(ctx, freshLimit)
 	defer cancel()

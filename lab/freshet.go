@@ -64,7 +64,8 @@ func collectorReceiver(program string) receiver {
 	}
 }
 
-// joinedReceiver is the same with dogstatsd.gro, and with a sender whose datagrams the kernel joins.
+// joinedReceiver is collectorReceiver with dogstatsd.gro, and with a sender whose datagrams the
+// kernel joins.
 func joinedReceiver(program string) receiver {
 	return receiver{
 		name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second,
@@ -113,7 +114,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 		return nil, err
 	}
 	defer log.Close()
-	// The self features are off, since their samples would be in the load's books.
+	// The self features are off, since the books would count their samples with the load's.
 	f.cmd = exec.CommandContext(ctx, program,
 		append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen",
 			"127.0.0.1:0",

@@ -12,13 +12,13 @@ import (
 
 const (
 	idleWarmUp   = 5 * time.Second  // until all have started
-	idleInterval = 10 * time.Second // a flush of every receiver
+	idleInterval = 10 * time.Second // long enough for a flush of every receiver
 	idleRuns     = 3
 	idleAround   = 3 * time.Second // to start and stop
 )
 
-// watched returns Freshets that measure themselves: one with each of the features alone, and one
-// with all of them, as by default.
+// watched returns Freshets that measure themselves: with all three features, as by default, with
+// each feature alone, and with none.
 func watched(program string) (all []receiver) {
 	for _, of := range []struct{ what, probe, metrics, flight string }{
 		{"as by default", "true", "true", "true"},

@@ -19,7 +19,7 @@ type options struct {
 	brief    bool     // only the collector's goals, in shorter runs
 
 	noDatabases bool // leave out peers that take remote write, too
-	noisy       bool // do not repeat runs in which others took too much of the processors
+	noisy       bool // do not repeat runs in which other processes took too much processor time
 }
 
 // lab measures, and collects the results.

@@ -87,7 +87,7 @@ func TestRound(t *testing.T) {
 			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
 				t.Errorf("%s: %s sent, of which %s received %d", c.network, cost.Name, c.of[i].name, cost.Received)
 			}
-			// In 0.3 s at this rate the measured cost of a bare receiver may be 0.
+			// In 0.3 s at this rate a bare receiver's measured CPU time may be 0.
 			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
 				t.Errorf("%s: %s: no figures: %+v", c.network, cost.Name, cost)
 			}
@@ -99,7 +99,7 @@ func TestHighest(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		sends, receives float64 // at most
-		paced           float64 // most that the sender reaches at a given rate, if it is less
+		paced           float64 // the highest rate that the sender can keep, if lower than sends
 		unlucky         bool    // the first try of every rate loses
 		sender          bool
 	}{

@@ -72,7 +72,7 @@ func readProcessors(stat string) (p processors, err error) {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return p, fmt.Errorf("/proc/stat: begins with %.80q, not with the times of all processors", line)
 	}
-	for i, text := range fields[1:9] { // the fields after these, of guests, are included in the first two
+	for i, text := range fields[1:9] { // the first two fields include the later ones, which are the time of guests
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			return p, fmt.Errorf("/proc/stat: %w", err)
@@ -88,8 +88,8 @@ func readProcessors(stat string) (p processors, err error) {
 	return p, nil
 }
 
-// stolenBy returns which share of the processor time went to other machines since an earlier
-// moment.
+// stolenBy returns the share of the processor time that the hypervisor gave to other machines since
+// an earlier moment.
 func (p processors) stolenBy(before processors) float64 {
 	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may step back
 		return 0

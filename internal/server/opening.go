@@ -46,7 +46,7 @@ func (o *opening) isOpen() bool {
 }
 
 // wait returns nil once the aggregator is open. It is for callers in the middle of their work; a
-// part that needs the aggregator before it starts says so in run.Part.After.
+// part that cannot start before the aggregator is open says so in run.Part.After.
 func (o *opening) wait(ctx context.Context) error {
 	select {
 	case <-o.opened:

@@ -28,8 +28,8 @@ func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// operator reports whether r may see the whole process. With a single tenant every request may;
-// with many, only an operator's request that names no tenant.
+// operator reports whether r may see the whole process. If there is one tenant, every request may.
+// If there are several, only an operator's request that names no tenant may.
 func (s *server) operator(r *http.Request) bool {
 	if s.access.Load() == nil {
 		return true
@@ -41,8 +41,9 @@ func (s *server) operator(r *http.Request) bool {
 	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
 }
 
-// vouched reports whether a request is an operator's, wherever it comes from: it has an operator's
-// token, or came by operator.sock. A request with a tenant's token is the tenant's even there.
+// vouched reports whether a request, from any address, is an operator's: it has an operator's
+// token, or came by operator.sock. A request with a tenant's token counts as the tenant's, even by
+// operator.sock.
 func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
 	if s.operators.Load().Has(c.Token) {
 		return true
@@ -50,13 +51,13 @@ func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
 	return byOperatorSocket(r) && (c.Token == "" || s.config.HTTP.TenantsFile == "")
 }
 
-// toOperators tells an operator who was refused how to ask.
+// toOperators ends a refusal: it tells an operator how to ask instead.
 const toOperators = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with " +
 	"the token of an operator (http.operators_file)"
 
 // notOperator says why a request may not operate the process. For operator.sock, the file's
-// permission decides. A loopback address alone proves little: a proxy has one, and so has a browser
-// here that runs pages of other origins.
+// permission decides. A loopback address alone proves little: a proxy on this machine has one, and
+// so has a browser that runs pages of other origins.
 func (s *server) notOperator(r *http.Request) error {
 	if s.operators.Load().Has(bearer(r.Header.Get("Authorization"))) {
 		return nil
@@ -66,8 +67,9 @@ func (s *server) notOperator(r *http.Request) error {
 			return err
 		}
 	}
-	// The owner of a page can make its name resolve to loopback, and a tunnel may lead from there
-	// to the socket. Such a page has the same origin, and only its name gives it away.
+	// The owner of a web page can make the page's host name resolve to loopback, and a tunnel may
+	// lead from loopback to the socket. The browser then sees one origin, and only the Host header
+	// shows that the page is foreign.
 	if host := hostOf(r.Host); !isLoopback(host) && !strings.EqualFold(host, "localhost") && !s.http.named(host) {
 		return denial{reasonHost, fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, "+
 			"nor localhost, nor one that http.listen names; %s", r.Host, toOperators)}
@@ -96,7 +98,7 @@ func (s *server) notOnLoopback(r *http.Request) error {
 	return nil
 }
 
-// openOperators reads who may operate this server.
+// openOperators loads the operators of this server.
 func (s *server) openOperators() error {
 	promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_operator_loopback",
 		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came " +
@@ -113,7 +115,8 @@ func (s *server) openOperators() error {
 	return err
 }
 
-// operatorsOf returns the operators whose tokens are in the file; nil without a file.
+// operatorsOf returns the operators whose tokens are in http.operators_file, or nil if the key is
+// empty.
 func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 	if c.HTTP.OperatorsFile == "" {
 		return nil, nil
@@ -130,9 +133,10 @@ func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 	return operators, nil
 }
 
-// noteProxy ends http.operator_loopback when the first request with a proxy's header comes, at any
-// address, until the server is stopped and started; a restart in place remembers it. The first
-// header decides: the proxy's next client may be able to keep the proxy from adding one.
+// noteProxy turns http.operator_loopback off when the first request with a proxy's header comes, at
+// any address. It stays off until the server is stopped and started, even after a restart in place.
+// One header is enough: the proxy's next client may be able to keep the proxy from adding its
+// header.
 func (s *server) noteProxy(h http.Header) {
 	if !s.config.HTTP.OperatorLoopback || s.proxied.Load() != nil {
 		return

@@ -11,13 +11,13 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A user of this machine may dump its data. A user who only reaches it through a proxy, or through
-// a page in a browser here, may not.
+// A user of this machine may dump the server's data. A user who reaches the server only through a
+// proxy, or through a page in a browser on this machine, may not.
 func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 	for _, tt := range []struct {
 		why, from, host string
 		headers         string // separated by "; "
-		want            string // in the answer; "" if the request is answered
+		want            string // a part of the refusal; "" if the request is allowed
 	}{
 		{"a command", "127.0.0.1:40000", "127.0.0.1:7125", "", ""},
 		{"IPv6", "[::1]:40000", "[::1]:7125", "", ""},

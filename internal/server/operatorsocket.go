@@ -20,12 +20,12 @@ import (
 // its file system supports none. A variable for tests.
 var runDirectory = "/run/freshet"
 
-// maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108, one of them
-// for the final zero.
+// maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108 bytes, and the
+// last one is zero.
 const maxSocketPath = 107
 
 // openOperatorSocket binds the socket, unless it was open already, and begins to answer there. A
-// server without it still runs: operators have tokens, or loopback.
+// server runs even without this socket: operators can use a token, or loopback.
 func (s *server) openOperatorSocket() error {
 	paths := s.operatorSocketPaths()
 	listener, path, err := s.bindOperatorSocket(paths)
@@ -45,8 +45,9 @@ func (s *server) openOperatorSocket() error {
 	return nil
 }
 
-// operatorSocketPaths returns the paths where the socket may be, the data directory first.
-// Elsewhere its name is derived from the directory's path, whose lock one process at a time holds.
+// operatorSocketPaths returns the paths where the socket may be, the data directory first. In
+// runDirectory the socket's name is derived from the path of the data directory, so that two
+// servers never share it.
 func (s *server) operatorSocketPaths() []string {
 	dir := absolute(s.config.DataDir)
 	return []string{s.path(answer.OperatorSocket),
@@ -60,7 +61,7 @@ func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error
 		listener, err := s.inherited.listener("unix", path)
 		if listener != nil && s.unreachable(path) {
 			s.logger.Warn("the socket for operators is bound again: its file was removed", "path", path)
-			_ = listener.Close() // no client can have connected since
+			_ = listener.Close() // no client can connect to a removed file
 			listener = nil
 		}
 		if err == nil && listener == nil {
@@ -116,7 +117,7 @@ func listenPrivately(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// operatorPath returns the path of the socket, empty without one.
+// operatorPath returns the path of the socket, or "" if there is no socket.
 func (s *server) operatorPath() string {
 	if s.operatorSocket == nil {
 		return ""
@@ -124,13 +125,13 @@ func (s *server) operatorPath() string {
 	return absolute(s.operatorSocket.address)
 }
 
-// runOperatorSocket answers until ctx is done.
+// runOperatorSocket answers requests on the socket until ctx is done.
 func (s *server) runOperatorSocket(ctx context.Context) error {
 	return s.operatorSocket.run(ctx, s.config.Drain)
 }
 
-// closeOperatorSocket ends what runOperatorSocket has not ended, and removes the file unless
-// systemd holds the socket.
+// closeOperatorSocket closes the connections that runOperatorSocket has left open, and removes the
+// file unless systemd holds the socket.
 func (s *server) closeOperatorSocket() error {
 	if s.operatorSocket == nil {
 		return nil

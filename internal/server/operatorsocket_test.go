@@ -26,7 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// bySocket asks by operator.sock, with headers separated by "; ".
+// bySocket sends a request by operator.sock. Its headers are separated by "; ".
 func (s *server) bySocket(t *testing.T, method, path, headers string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, nil)
@@ -91,7 +91,7 @@ func TestWhoOperates(t *testing.T) {
 		if code, text := off.bySocket(t, method, path, ""); code == http.StatusForbidden {
 			t.Errorf("%s by operator.sock: %d: %s", pattern, code, text)
 		}
-		// A request of such a page may come through a tunnel.
+		// A request of a foreign web page may come through a tunnel.
 		for _, page := range []string{
 			"Sec-Fetch-Site: cross-site", "Origin: http://evil.example", "Host: evil.example:7125",
 		} {
@@ -137,8 +137,8 @@ func TestOperatorsSeeTenants(t *testing.T) {
 	}
 }
 
-// The first request with a proxy's header, even an empty one and at any address, ends what loopback
-// allows.
+// The first request with a proxy's header, even an empty header and at any address, turns
+// http.operator_loopback off.
 func TestAProxyEndsOperatorLoopback(t *testing.T) {
 	const path = "/debug/pprof/cmdline"
 	for why, come := range map[string]func(*server){
@@ -167,8 +167,8 @@ func TestAProxyEndsOperatorLoopback(t *testing.T) {
 	}
 }
 
-// The socket's file is this user's alone from the first moment, and replaces the file of a dead
-// process. A file that is not a socket stays.
+// Only this user may open the socket's file, from the first moment on. The socket replaces the
+// socket of a dead process, but no file of another kind.
 func TestOperatorSocketFile(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
@@ -198,7 +198,8 @@ func TestOperatorSocketFile(t *testing.T) {
 	}
 }
 
-// If the path of the data directory is too long, the socket is elsewhere, and programs learn where.
+// If the path of the data directory is too long, the socket is in runDirectory, and programs learn
+// its path.
 func TestOperatorSocketElsewhere(t *testing.T) {
 	old := runDirectory
 	runDirectory = t.TempDir()

@@ -19,7 +19,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// otlpServer is the bound address of OTLP over gRPC. OTLP over HTTP comes in with everything else.
+// otlpServer serves OTLP over gRPC at an address of its own. OTLP over HTTP has no address of its
+// own.
 type otlpServer struct {
 	listener  net.Listener
 	address   string // as in the configuration
@@ -52,7 +53,7 @@ func otlpError(address string, err error) error {
 	return listenError("OTLP", address, "--distributor-otlp-grpc-listen", err)
 }
 
-// addr is empty if nothing listens.
+// addr returns the bound address, or "" if nothing listens.
 func (o *otlpServer) addr() string {
 	if o == nil {
 		return ""
@@ -70,10 +71,10 @@ func (o *otlpServer) close() error {
 	return nil // closed at the end of runOTLP
 }
 
-// file returns a duplicate of the socket, for a successor.
+// file returns a duplicate of the socket, for the next image.
 func (o *otlpServer) file() (*os.File, error) { return fileOf(o.listener, "OTLP") }
 
-// runOTLP answers until ctx is done, then lets running requests end.
+// runOTLP answers requests until ctx is done, then waits for running requests to end.
 func (s *server) runOTLP(ctx context.Context) error {
 	g := s.otlpHTTP()
 	listener := s.bound.Serve(g, s.otlp.listener)
@@ -98,10 +99,10 @@ func (s *server) runOTLP(ctx context.Context) error {
 	return nil
 }
 
-// otlpHTTP is the gRPC server: gRPC is a way to use HTTP/2.
+// otlpHTTP returns the server for gRPC, which is a protocol on top of HTTP/2.
 func (s *server) otlpHTTP() *http.Server {
 	var protocols http.Protocols
-	protocols.SetHTTP1(true) // to answer that this is not the address of OTLP over HTTP
+	protocols.SetHTTP1(true) // to tell clients of OTLP over HTTP that this address is wrong
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{

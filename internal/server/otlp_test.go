@@ -52,7 +52,8 @@ func (s *server) export(t *testing.T, c credentials.TransportCredentials, header
 	return err
 }
 
-// Over gRPC a tenant writes into the same place as over HTTP, and no other client does.
+// A tenant's writes over gRPC are stored where its writes over HTTP are. Clients that are no
+// tenant's are refused.
 func TestTenantsByGRPC(t *testing.T) {
 	s := twoTenants(t)
 	for _, c := range []struct {
@@ -133,7 +134,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// Both names of the HTTP route accept what is sent over HTTP.
+// OTLP over HTTP has two paths, and both accept a request.
 func TestRoutesOfOTLP(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`

@@ -7,14 +7,14 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// parts returns what runs, beginning with the part that stops last: a part stops after the parts
-// below it, since they hand over to it. They start together, so that the collector reads while the
-// aggregator opens. opened is called when the server is ready.
+// parts returns the parts of the process, beginning with the part that stops last: a part stops
+// after the parts below it, since they hand their data to it. They start together, so that the
+// collector reads while the aggregator opens. opened is called when the server is ready.
 func (s *server) parts(opened func() error) []run.Part {
 	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }
 	all := []struct {
 		run.Part
-		role   string // that it belongs to; empty for every process
+		role   string // of the part; empty if every process has the part
 		absent bool   // the configuration, or the system, has nothing for it to do
 	}{
 		{Part: run.Part{Name: "traces", Run: s.tracing.Run}},

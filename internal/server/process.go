@@ -15,7 +15,7 @@ import (
 )
 
 // serveProcess says what the process costs. It answers in tens of microseconds and stops no
-// goroutine, so that a measurement can ask it.
+// goroutine, so that asking does not disturb a measurement.
 func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 	figures := answer.Process{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
 	figures.Listening = listeningOf(tenantOf(r), s.http, s.otlp.addr(), s.collector.Listening())
@@ -28,7 +28,8 @@ func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": figures}) // fails if the client is gone
 }
 
-// readRuntime asks the Go runtime without stopping the world, unlike runtime.ReadMemStats.
+// readRuntime reads figures of the Go runtime without stopping the world, unlike
+// runtime.ReadMemStats.
 func readRuntime(p *answer.Process) {
 	samples := []runtimemetrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/objects:objects"},

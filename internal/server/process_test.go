@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// The fields are found after any name, and missing numbers are an error.
+// readStat finds the fields after any name of a process, and returns an error if they are missing.
 func TestReadStat(t *testing.T) {
 	const rest = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 300 22"
 	for stat, ok := range map[string]bool{

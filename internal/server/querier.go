@@ -44,9 +44,9 @@ func (s *server) serveQuerier(mux *routes) {
 	mux.Handle("GET /api/v1/status/flags", api)
 }
 
-// serveNoQuerier answers in place of the querier, in the form of the Prometheus API, whose clients
-// ask there. So far only a process that stores nothing has no querier. The configuration is still
-// shown.
+// serveNoQuerier answers the paths of the Prometheus API in a process without a querier, in the
+// form that their clients expect. So far only a process that stores nothing has no querier. The
+// configuration is still shown.
 func (s *server) serveNoQuerier(mux *routes) {
 	respond := func(w http.ResponseWriter, status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -97,8 +97,8 @@ func (s *server) newest(ctx context.Context, expr string) (v float64, found bool
 	return vector[0].F, true, nil
 }
 
-// runtimeInfo answers as Prometheus does, with the data directory as the directory. Damage to
-// write-ahead logs is logged and not counted here.
+// runtimeInfo answers as Prometheus does, with the data directory in place of the working
+// directory. Damage to write-ahead logs is logged and not counted here.
 func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	}, nil
 }
 
-// storeStats describes the stores of a tenant that share no series: of raw samples, and of the
-// finest tiles.
+// storeStats describes two stores of a tenant, of raw samples and of the finest tiles. No series is
+// in both.
 type storeStats struct{ stores *tsdb.Stores }
 
 func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {

@@ -63,8 +63,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// An error in the question itself is a mistake on the command line; a question that the server
-// cannot answer is not. A script that repeats a command can tell them apart.
+// The exit code tells a mistake in a query from a query that the server cannot answer, so that a
+// script knows which command to repeat.
 func TestExitCodesOfQuestions(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`

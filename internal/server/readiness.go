@@ -16,8 +16,8 @@ import (
 const startRetry = 5 * time.Second
 
 // answering returns a channel that is closed once requests are answered. After a restart in place
-// that is when the journal is replayed, since clients have waited since the previous image; a
-// request then waits only for the store that it needs.
+// requests are answered as soon as the journal is replayed, since clients have waited since the
+// previous image. A request then waits only for the store that it needs.
 func (s *server) answering() <-chan struct{} {
 	if s.inherited.answered {
 		return s.opening.opened
@@ -46,7 +46,8 @@ type readyState struct {
 	BrokenStores []record.BrokenStore `json:"broken_stores,omitempty"` // for operators
 }
 
-// brokenStores returns the stores that cannot be opened; none before the journal is replayed.
+// brokenStores returns the stores that cannot be opened. It returns none before the journal is
+// replayed.
 func (s *server) brokenStores() []record.BrokenStore {
 	found := []record.BrokenStore{}
 	if s.handler.Load() == nil || s.stores == nil {
@@ -68,10 +69,10 @@ func (s *server) looked() []record.BrokenStore {
 	return s.brokenStores()
 }
 
-// serveReady says whether the server answers at its usual speed, or else what it waits for. A broken
-// store does not make the server unready: one broken file would take all tenants out of service. A
-// probe may send any Host, so every Host is answered. But only operators see the names of tenants, and
-// not a web page whose name was made to resolve to this address.
+// serveReady says whether the server answers at its usual speed, or else what it waits for. A
+// broken store does not make the server unready: one broken file would take all tenants out of
+// service. A probe may send any Host, so every Host is answered. But only operators see the names
+// of tenants. A web page whose host name was made to resolve to this address does not see them.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
 	if s.handler.Load() == nil {
@@ -106,7 +107,7 @@ func needsStores(path string) bool {
 }
 
 // refuseStarting answers a request that came too early, in the form of the Prometheus API. Senders
-// of remote write and OTLP retry it.
+// of remote write and OTLP then send the request again.
 func refuseStarting(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", strconv.Itoa(int(startRetry.Seconds())))

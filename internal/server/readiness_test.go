@@ -49,7 +49,7 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 		return w.Body.String()
 	}
 	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
-	// A page of that name could read the answer.
+	// A web page with this host name could read the answer.
 	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
 		t.Errorf("a server of one tenant, by a name that leads here: %s", got)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
-// topOfAll returns the busiest metrics and senders of each tenant of the sockets.
+// topOfAll returns the busiest metrics and senders of each tenant that has sockets.
 func (s *server) topOfAll(ctx context.Context) (any, error) {
 	all := []*top.View{}
 	for _, tenant := range s.inForce().DogStatsD.Tenants() {
@@ -30,8 +30,8 @@ func (s *server) topOfAll(ctx context.Context) (any, error) {
 	return all, nil
 }
 
-// growing returns which series are new, and what bounds them; nothing before the journal is
-// replayed.
+// growing returns the growth of each tenant's series and the limits on their number. Before the
+// journal is replayed it returns no tenants.
 func (s *server) growing() record.Growing {
 	g := record.Growing{
 		At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{},
@@ -43,7 +43,7 @@ func (s *server) growing() record.Growing {
 	for _, t := range s.stores.Growth() {
 		of := record.GrowingTenant{Tenant: t}
 		limit := func(store, setting string, series int, perMetric bool) {
-			if series > 0 { // 0 means none
+			if series > 0 { // 0 means no limit
 				of.Limits = append(of.Limits, record.SeriesLimit{
 					Store: store, Setting: setting, Series: series, PerMetric: perMetric,
 				})
@@ -62,7 +62,7 @@ func (s *server) growing() record.Growing {
 // maxCosts is how many queries a record lists.
 const maxCosts = 50
 
-// queryCosts returns what queries cost; nothing before the journal is replayed.
+// queryCosts returns the costs of queries. It returns none before the journal is replayed.
 func (s *server) queryCosts() []querycost.Row {
 	if s.handler.Load() == nil || s.engine == nil {
 		return []querycost.Row{}
@@ -70,12 +70,12 @@ func (s *server) queryCosts() []querycost.Row {
 	return s.engine.Costs(maxCosts)
 }
 
-// maxSent is how many senders of requests a record lists, at 200 bytes each: a fleet may have as
-// many senders that each send little.
+// maxSent is how many senders of requests a record lists, at 200 bytes each: a fleet may have this
+// many senders, each of which sends little.
 const maxSent = 1000
 
-// sent returns the senders of most remote-write and OTLP requests; nothing before the journal is
-// replayed. The last row sums up all others, if any.
+// sent returns the senders with the most remote-write and OTLP requests. If there are more senders
+// than maxSent, the last row sums up the rest. Before the journal is replayed it returns none.
 func (s *server) sent() []record.Sent {
 	all := []record.Sent{}
 	if s.handler.Load() == nil || s.receiver == nil {
@@ -124,7 +124,7 @@ func (s *server) serveRecord(w http.ResponseWriter, r *http.Request) {
 		reason = "somebody asked"
 	}
 	made, err := s.recorder.Record(r.Context(), reason)
-	made.Runtime, made.Spreads, made.CPUQuotas = nil, nil, nil // the record has them
+	made.Runtime, made.Spreads, made.CPUQuotas = nil, nil, nil // the file of the record has them
 	respondRecord(w, made, err)
 }
 

@@ -12,8 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// A record has each of many senders of requests, so that even a fleet whose members send little is
-// named.
+// A record names each of many senders of requests, even if each one sends little.
 func TestARecordHasEachSenderOfRequests(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -59,7 +58,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		}
 	}
 	ask()
-	if err := os.Remove(filepath.Join(data, "records")); err != nil { // a file is no directory to list
+	if err := os.Remove(filepath.Join(data, "records")); err != nil { // listing records fails on a file
 		t.Fatal(err)
 	}
 	ask("--last")

@@ -13,9 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// reload reads the configuration again and puts the changes in force that take no restart. An
-// invalid configuration changes nothing. Each change that it returns says whether it waits for a
-// restart.
+// reload reads the configuration again and applies the changes that need no restart. An invalid
+// configuration changes nothing. Each returned change says whether it waits for a restart.
 func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
 	s.reloader.mu.Lock()
 	defer s.reloader.mu.Unlock()
@@ -40,7 +39,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	if err := s.opening.wait(ctx); err != nil {
 		return nil, err
 	}
-	if s.restarter.plan != nil { // it already has the sockets
+	if s.restarter.plan != nil { // the plan already lists the sockets
 		return nil, errRestarting
 	}
 	next, err := s.reloader.source.Load()
@@ -76,7 +75,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	if err := prepared.Apply(ctx); err != nil {
 		return nil, err
 	}
-	// From here on nothing can be refused.
+	// From here on no change can be refused.
 	s.log.level.Set(next.Level())
 	s.mapper.Store(mapper)
 	s.watch.SetBudgets(next.Self.Budgets.Stages())

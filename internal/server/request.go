@@ -60,16 +60,16 @@ func hostOf(address string) string {
 
 type operatorSocketKey struct{}
 
-// byOperatorSocket reports whether a request came by operator.sock, and not through a proxy: a
-// proxy's clients would operate without having the file's permission.
+// byOperatorSocket reports whether a request came by operator.sock, and not through a proxy. The
+// file's permission admits the proxy, but says nothing about the proxy's clients.
 func byOperatorSocket(r *http.Request) bool {
 	return atOperatorSocket(r) && forwarded(r.Header) == ""
 }
 
 func atOperatorSocket(r *http.Request) bool { return r.Context().Value(operatorSocketKey{}) != nil }
 
-// forwarding are headers that proxies, load balancers and content delivery networks add, in
-// http.Header's spelling, in addition to all that begin with X-Forwarded.
+// forwarding holds headers that proxies, load balancers and content delivery networks add, in
+// http.Header's spelling. Headers that begin with X-Forwarded count as well.
 var forwarding = map[string]bool{
 	"Forwarded": true, "Via": true, "Cdn-Loop": true,
 	"X-Real-Ip": true, "X-Client-Ip": true, "Client-Ip": true, "True-Client-Ip": true, "X-Cluster-Client-Ip": true,
@@ -83,8 +83,9 @@ var forwarding = map[string]bool{
 	"Fastly-Client-Ip": true, "Fly-Client-Ip": true,
 }
 
-// forwarded returns a header that a proxy has added, empty for none. Its presence counts, not its
-// value: a client may send an empty one, and a proxy then appends its own.
+// forwarded returns the name of a header that a proxy has added, or "" if there is none. The
+// presence of the header counts, not its value: a client may send an empty header, and a proxy then
+// appends its own.
 func forwarded(h http.Header) string {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {

@@ -29,7 +29,7 @@ type restarter struct {
 	signaled context.Context         // ends when the process is asked to stop; set by begin
 	stop     context.CancelCauseFunc // ends the parts; set by begin
 	plan     *plan                   // set once the restart is decided
-	last     answer.Restart          // written by the previous image, if it has made this one
+	last     answer.Restart          // written by the previous image; empty after an ordinary start
 	begun    time.Time               // when this image began to read sockets
 	ended    atomic.Int64            // Unix ns, when this image was told to stop reading
 }
@@ -41,10 +41,10 @@ type plan struct {
 }
 
 const (
-	checkFlag  = "check" // of freshet serve
+	checkFlag  = "check" // a flag of freshet serve
 	checkTime  = 30 * time.Second
-	checkDelay = time.Second // for the rest of the output, after the program has ended
-	probeBytes = 1 << 20     // far more than an image writes before it is ready, except windows
+	checkDelay = time.Second // how long to wait for the rest of the output of a program that has ended
+	probeBytes = 1 << 20     // far more than an image writes before it is ready, not counting windows
 )
 
 var errRestart = errors.New("restart in place")
@@ -55,7 +55,8 @@ func newRestarter() *restarter {
 	return r
 }
 
-// openRestarted reads what the previous image said about the restart, if it has made this one.
+// openRestarted reads the previous image's report about the restart, if this image was started by
+// one.
 func (s *server) openRestarted() error {
 	if !s.inherited.Again() {
 		return nil
@@ -78,8 +79,8 @@ func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc
 
 func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
 
-// watchRestarts begins a restart at SIGUSR2, if it would succeed. A restart is the last thing that
-// an image does; the next image handles later requests.
+// watchRestarts begins a restart at SIGUSR2, if the restart would succeed. A restart is the last
+// thing that an image does; the next image handles later requests.
 func (s *server) watchRestarts(ctx context.Context) error {
 	for {
 		select {
@@ -139,10 +140,10 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	defer cancel()
 	args = append(args[:len(args):len(args)], "--"+checkFlag)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // systemd does not wait for it
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // systemd must not take the check for the service
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	// Its children end with it, and cannot keep this process waiting.
+	// At a timeout the program's children end with it, and cannot keep this process waiting.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = checkDelay
@@ -167,9 +168,9 @@ func (s *server) checkRoom() error {
 	return errors.Join(err, f.Sync(), f.Close(), dir.Remove(probe))
 }
 
-// checkAddresses binds the addresses that the next image will have to bind, since a reload does
-// not. If this image cannot read the configuration, it may be for a newer version: the new program
-// has checked it.
+// checkAddresses tries to bind the new addresses of the configuration, which a reload leaves
+// unbound and the next image must bind. A configuration that this image cannot read may be for a
+// newer version, and the new program has already checked it.
 func (s *server) checkAddresses() error {
 	next, err := s.reloader.source.Load()
 	if err != nil {
@@ -200,7 +201,8 @@ func (s *server) checkAddresses() error {
 	return listener.Close()
 }
 
-// leave returns the sockets as files. From now on a stop leaves them to a successor.
+// leave returns the sockets as files. From then on a stop leaves the sockets open for the next
+// image.
 func (s *server) leave() ([]handover.Socket, error) {
 	left, err := s.collector.Leave()
 	var all []handover.Socket
@@ -254,10 +256,11 @@ func (s *server) replaceImage(ctx context.Context) error {
 		state.Proxied = *header
 	}
 	s.tellRestart(state)
-	// exec resets handled signals to their default action, which is to die, but keeps ignored ones
-	// ignored. The next image reads the newest configuration anyway.
+	// exec resets a handled signal to its default action, which ends the process, but an ignored
+	// signal stays ignored. No reload is lost: the next image reads the newest configuration
+	// anyway.
 	signal.Ignore(answer.ReloadSignal, answer.RestartSignal)
-	_ = s.log.flush() // the lines of this image; what the output does not take is lost
+	_ = s.log.flush() // this image's last lines; they are lost if the output does not take them
 	return handover.Exec(s.restarter.plan.path, os.Args, s.restarter.plan.sockets)
 }
 

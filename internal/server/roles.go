@@ -17,18 +17,19 @@ import (
 //	otlp.go            OTLP over gRPC, which listens before the distributor is built
 //	collector.go       the mark of the prober's datagrams
 //
-// The recorder and the web page are in every process: self.go opens the one, handler.go the other.
+// The recorder and the web page are in every process: self.go opens the recorder, and handler.go
+// serves the page.
 type role struct {
 	name   string
 	needs  []string              // roles that must be built before it
 	later  []string              // roles that it uses once all are built; they may need it
 	build  func() error          // while the sockets are read
-	serve  func(*routes)         // what it answers over HTTP; nil for nothing
-	reload func(settings.Config) // puts another configuration in force; nil if that takes a restart
+	serve  func(*routes)         // registers its HTTP endpoints; nil if it has none
+	reload func(settings.Config) // applies another configuration; nil if that takes a restart
 }
 
-// roles returns the roles of the process but the collector, each below the roles that it needs. The
-// collector is built before them, and reads while they are built: see newServer.
+// roles returns all roles of the process except the collector, each below the roles that it needs.
+// The collector is built before them, and reads while they are built: see newServer.
 func (s *server) roles() []role {
 	all := []role{
 		{
@@ -84,7 +85,8 @@ func (s *server) buildRoles() error {
 	return nil
 }
 
-// unmet says which needs are not met if roles are built in their order, after the collector.
+// unmet returns the needs that are not met if the roles are built in this order, after the
+// collector.
 func unmet(roles []role) (missing []string) {
 	built := settings.Roles{settings.RoleCollector}
 	for _, r := range roles {
@@ -105,7 +107,7 @@ func unmet(roles []role) (missing []string) {
 	return missing
 }
 
-// serveRoles registers what the roles answer.
+// serveRoles registers the HTTP endpoints of the roles.
 func (s *server) serveRoles(mux *routes) {
 	for _, r := range s.roles() {
 		if r.serve != nil {
@@ -117,7 +119,7 @@ func (s *server) serveRoles(mux *routes) {
 	}
 }
 
-// reloadRoles puts a configuration in force that no role can refuse.
+// reloadRoles applies a checked configuration, which no role can refuse.
 func (s *server) reloadRoles(next settings.Config) {
 	for _, r := range s.roles() {
 		if r.reload != nil {

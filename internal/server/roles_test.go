@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Whatever the configuration says, a process has all roles that its roles need, and builds them
+// With every configuration a process has all roles that its roles need, and builds the needed roles
 // first.
 func TestRolesFindWhatTheyNeed(t *testing.T) {
 	c := settings.Default()
@@ -48,7 +48,8 @@ func TestRolesAreNotBuiltWithoutWhatTheyNeed(t *testing.T) {
 	_ = (&server{config: c}).buildRoles()
 }
 
-// The distributor is built before the aggregator, which needs it, and uses it from then on.
+// The distributor is built before the aggregator, which needs the distributor. The distributor uses
+// the aggregator once that is built.
 func TestRolesAreNotBuiltWithoutWhatTheyUseLater(t *testing.T) {
 	all := (&server{config: settings.Default()}).roles()
 	i := slices.IndexFunc(all, func(r role) bool { return r.name == settings.RoleAggregator })

@@ -33,16 +33,16 @@ func (s *server) openSelf() (err error) {
 	return nil
 }
 
-// stir sees each batch, and wakes the flight recorder when a client sends. Freshet's own batches,
-// and tiles of earlier samples, come to an idle server too. A batch of datagrams has no tenant yet;
-// its window has one.
+// stir is called with each batch, and wakes the flight recorder if the batch shows that a client
+// sends. Freshet's own batches, and tiles of earlier samples, come to an idle server too. A batch
+// of datagrams has no tenant yet, but its window will.
 func (s *server) stir(t *stage.Trip) {
 	if t.Input != stage.Tiles && t.Tenant != "" && t.Tenant != tenant.Own {
 		s.recorder.Stir()
 	}
 }
 
-// overBudget sees each batch that exceeded its budget in a stage.
+// overBudget is called with each batch that exceeded its budget in a stage.
 func (s *server) overBudget(t *stage.Trip) {
 	budgets := s.watch.Budgets()
 	if in, spent, over := budgets.Over(t); over { // a reload may have changed the budgets
@@ -51,8 +51,9 @@ func (s *server) overBudget(t *stage.Trip) {
 	}
 }
 
-// serveTraces answers with the slow traces in memory, newest first; with id=ID only with that one,
-// and with spans=root only with root spans, which leaves out most of a trace.
+// serveTraces answers with the slow traces in memory, newest first. With id=ID it answers with that
+// trace only. With spans=root it leaves out all but the root spans, which are a small part of a
+// trace.
 func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 	held := s.tracing.Traces()
 	if id := r.FormValue("id"); id != "" {

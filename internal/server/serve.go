@@ -49,8 +49,8 @@ the environment the file.`,
 	return cmd
 }
 
-// serve runs the server until a signal, or until one of its parts fails. from can read the
-// configuration again.
+// serve runs the server until a signal, or until one of its parts fails. from reads the
+// configuration again for a reload.
 func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout, stderr io.Writer) (err error) {
 	logger := newLog(stderr, c.Level())
 	defer func() {
@@ -80,7 +80,7 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 }
 
 // checkFiles reads the files that the configuration names, so that a server neither starts nor
-// restarts with a broken one.
+// restarts with a broken file.
 func checkFiles(c settings.Config) error {
 	var errs []error
 	for i, l := range c.HTTP.All() {

@@ -75,7 +75,7 @@ type server struct {
 	scraper     *scraper.Scraper
 	prober      *prober.Prober
 
-	// What observes the process.
+	// Parts that observe the process.
 	ledger     *ledger.Ledger
 	books      sync.Mutex  // held while the ledger is written
 	booksFinal bool        // the last write is done
@@ -95,7 +95,7 @@ type server struct {
 	operators      atomic.Pointer[tenant.Operators]
 	proxied        atomic.Pointer[string] // the first proxy header that came; nil for none
 	refused        *prometheus.CounterVec // requests, by reason
-	origins        *regexp.Regexp         // of pages that may read; nil for only our own
+	origins        *regexp.Regexp         // of pages that may read; if nil, only our own page may
 
 	// From the start to the end.
 	started       time.Time
@@ -108,9 +108,9 @@ type server struct {
 	restarter     *restarter
 }
 
-// newServer opens everything that reading the sockets takes, in order of dependency; buildRoles does
-// the rest. The data directory and the ports come first: another process may hold them, and then
-// the error comes at once. from reads the configuration again for a reload. After an error the
+// newServer opens everything that is needed to read the sockets, in order of dependency; buildRoles
+// does the rest. The data directory and the ports come first: another process may hold them, and
+// then the error comes at once. from reads the configuration again for a reload. After an error the
 // caller must still close the server.
 func newServer(
 	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,

@@ -30,17 +30,17 @@ type snapshots struct {
 	catalogueFile *cataloguefile.File
 	ready         func() error
 
-	mu sync.Mutex // held while one is being made
+	mu sync.Mutex // held while a snapshot is made
 }
 
 var errSnapshotRunning = errors.New("another snapshot is being made; try again when it is done")
 
-// take makes a snapshot in dataDir/snapshots. It is there whole or not at all.
+// take makes a snapshot in dataDir/snapshots. A snapshot that cannot be finished is removed.
 //
-// The order matters. A journal that is newer than the stores costs at most the points of tiles
-// stored in between: the journal has counted them. An older journal would count from an older
-// total, which rate() sees as a reset. Names come last, so that every name with samples is in the
-// snapshot.
+// The order matters. If the journal is newer than the stores, the snapshot lacks at most the points
+// of tiles stored in between, which the journal's totals include. An older journal would continue
+// from an older total, which rate() sees as a reset. Names come last, so that every name with
+// samples is in the snapshot.
 func (s *snapshots) take(
 	ctx context.Context, now time.Time, told func(answer.SnapshotStep),
 ) (whole answer.SnapshotStep, err error) {
@@ -56,7 +56,7 @@ func (s *snapshots) take(
 	if err := os.RemoveAll(temp); err != nil { // left by a dead process
 		return whole, err
 	}
-	defer os.RemoveAll(temp) // a no-op once it has its final name
+	defer os.RemoveAll(temp) // a no-op once the directory has its final name
 	dir, err := files.Open(temp)
 	if err != nil {
 		return whole, err
@@ -77,7 +77,7 @@ func (s *snapshots) take(
 	if err := files.SyncDirs(temp); err != nil {
 		return whole, err
 	}
-	var mark [4]byte // tells two snapshots in one second apart
+	var mark [4]byte // tells apart two snapshots of the same second
 	if _, err := rand.Read(mark[:]); err != nil {
 		return whole, err
 	}
@@ -124,8 +124,8 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.Snaps
 	return nil
 }
 
-// copySender copies the number by which aggregators know this collector: a restored copy continues
-// under it.
+// copySender copies the number by which aggregators know this collector: a restored server
+// continues under that number.
 func (s *snapshots) copySender(to string) error {
 	return files.CopyFile(filepath.Join(s.dataDir, "sender"), to)
 }

@@ -59,7 +59,7 @@ func (s stages) Collect(to chan<- prometheus.Metric) {
 var stageBuckets = []float64{1.0 / 4096, 1.0 / 1024, 1.0 / 256, 1.0 / 64, 1.0 / 16, 0.125, 0.25, 0.5, 1, 2, 4, 16}
 
 // durations returns a histogram in both forms, native and with classic buckets. The scraper chooses
-// one; Prometheus chooses the classic form by default. The exemplar names a trace.
+// a form; Prometheus chooses the classic form by default. The exemplar names a trace.
 func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero,
 		stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)

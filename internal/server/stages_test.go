@@ -52,7 +52,7 @@ func BenchmarkFlight(b *testing.B) {
 
 // byTurns writes the same requests with something on and off, and compares the processor time of
 // the whole process. The turns are so short that occasional work, such as a garbage collection,
-// hits both alike.
+// hits both equally.
 func byTurns(b *testing.B, requests int, turn func(s *server, on bool) (end func())) {
 	for _, samples := range []int{100, 500, 2000} {
 		b.Run(fmt.Sprintf("samples=%d", samples), func(b *testing.B) {
@@ -89,7 +89,7 @@ self: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}
 			slices.Sort(ratios)
 			n := len(ratios)
 			b.ReportMetric(100*(ratios[n/2]-1), "%-more")
-			// The median lies between these in 95 cases of 100.
+			// The median lies between these two figures in 95 cases of 100.
 			spread := int(math.Sqrt(float64(n)))
 			b.ReportMetric(100*(ratios[max(0, n/2-spread)]-1), "%-least")
 			b.ReportMetric(100*(ratios[min(n-1, n/2+spread)]-1), "%-most")
@@ -126,7 +126,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// The manual says how coarse the buckets are that Prometheus gets by default.
+// The manual lists the bounds of the classic buckets, which Prometheus gets by default.
 func TestTheManualHasTheClassicBuckets(t *testing.T) {
 	text, err := os.ReadFile("../../docs/stages.md")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// tapAPI streams to operators what arrives, raw or line by line.
+// tapAPI streams arriving datagrams to operators, raw or line by line.
 type tapAPI struct {
 	collector *collector.Collector
 	stored    func(tenant string) tail.Stored
@@ -27,10 +27,11 @@ type tapAPI struct {
 }
 
 const (
-	// tapStall is how long a client may read nothing before its tap is closed: taps are few.
+	// tapStall is how long a client may read nothing before its tap is closed. Few taps are allowed
+	// at a time, and a stalled client must not keep one.
 	tapStall = 10 * time.Second
 
-	// tapNotice is how often a tail learns what it was not shown.
+	// tapNotice is how often a tail is told how much it was not shown.
 	tapNotice = time.Second
 )
 
@@ -70,8 +71,8 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// follow opens a tap and calls show with what it gets, until the client or the server ends it. show
-// is called with nothing at least every tapNotice.
+// follow opens a tap and calls show with the datagrams that it gets, until the client or the server
+// ends it. If no datagram arrives for tapNotice, show is called without one.
 func (a tapAPI) follow(
 	w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string,
 	begin func(s *stream) (show func([]capture.Datagram, uint64) error),
@@ -132,7 +133,7 @@ func (s *stream) next() ([]capture.Datagram, uint64, error) {
 	return all, missed, err
 }
 
-// flush sends what was written, if the client reads it.
+// flush sends the buffered output. It fails if the client does not read it within tapStall.
 func (s *stream) flush() error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(tapStall)); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// capture streams what arrives, in the format of docs/format/capture.md.
+// capture streams arriving datagrams in the format of docs/format/capture.md.
 func (a tapAPI) capture(w http.ResponseWriter, r *http.Request) {
 	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: 1}
 	a.follow(w, r, o, "application/octet-stream", func(s *stream) func([]capture.Datagram, uint64) error {
@@ -174,7 +175,7 @@ func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// tailer writes lines, at most rate a second.
+// tailer writes at most rate lines a second.
 type tailer struct {
 	selector *tail.Selector
 	rate     int // 0 for no limit

@@ -30,7 +30,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A tail shows so many lines a second, and says what it left out.
+// A tail shows no more lines a second than its rate, and says how many it left out.
 func TestTailer(t *testing.T) {
 	var out bytes.Buffer
 	s := &tailer{selector: tail.New(tail.Filter{}, nil), rate: 2, out: json.NewEncoder(&out)}
@@ -167,8 +167,8 @@ mapping:
   - {match: noise, action: drop}
 `
 
-// A user who sees a name in PromQL, and one who knows what a client sends, find the same lines. A
-// tail that shows nothing says what it waits for.
+// A tail finds a metric by its name in PromQL as well as by the name that the client sends. A tail
+// that shows nothing says what it waits for.
 func TestTailByAName(t *testing.T) {
 	text := "data_dir: " + t.TempDir() + "\nhttp: {listen: \"127.0.0.1:0\"}\n" + mappedText
 	file := writeFile(t, strings.Replace(text, "NAME", "requests", 1))

@@ -58,7 +58,7 @@ func (s *server) requestSenders() map[string][]answer.TopRequester {
 	return all
 }
 
-// newByRequests returns the metrics of a tenant that gained series by remote write and OTLP.
+// newByRequests returns a tenant's metrics that gained series by remote write and OTLP.
 func (s *server) newByRequests(tenant string) []answer.TopGrowing {
 	all := []answer.TopGrowing{}
 	if s.stores == nil {

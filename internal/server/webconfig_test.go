@@ -33,7 +33,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		Subject:      pkix.Name{CommonName: "freshet"}, // curl refuses one without a name
+		Subject:      pkix.Name{CommonName: "freshet"}, // curl refuses a certificate without a name
 		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
@@ -76,7 +76,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		why  string
 		args []string
 		env  string // FRESHET_TOKEN
-		want string // in what is printed
+		want string // a part of the output
 	}{
 		{"both", []string{"--server", address, "--ca-file", ca, "--token-file", token}, "", "tenant team-alpha since"},
 		{"the token in the environment", []string{"--server", address, "--ca-file", ca}, beta, "tenant team-beta since"},
@@ -98,7 +98,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// Each address has its own file. The toolkit checks the password; probes need it too.
+// Each address has its own web configuration file. A password in that file is required even for
+// probes.
 func TestPasswordOfAnAddress(t *testing.T) {
 	dir := t.TempDir()
 	web := writeIn(t, dir, "web.yaml",
@@ -151,7 +152,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// Listeners that do not speak HTTP serve the same certificates, the newest, to the same clients.
+// Listeners that do not speak HTTP also serve the newest certificates, and accept the same clients.
 func TestTLSForOtherListeners(t *testing.T) {
 	if none, err := tlsConfig(""); none != nil || err != nil {
 		t.Errorf("no file: %v, %v", none, err)
@@ -173,7 +174,7 @@ func TestTLSForOtherListeners(t *testing.T) {
 		defer ours.Close()
 		go func() {
 			server := tls.Server(theirs, served)
-			_, _ = io.WriteString(server, "x") // after the handshake, whose result the client then knows
+			_, _ = io.WriteString(server, "x") // sent after the handshake, so that the client learns its result
 			server.Close()
 		}()
 		client := tls.Client(ours, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"},

@@ -85,14 +85,14 @@ type Override struct {
 	MaxSeries conf.OptionalInt `yaml:"max_series" help:"overrides distributor.max_series"`
 }
 
-// DefaultDistributor accepts what Prometheus sends with its own defaults.
+// DefaultDistributor accepts the requests of a Prometheus with default settings.
 func DefaultDistributor() Distributor {
 	return Distributor{
 		// Prometheus sends 2,000 samples at once, 0.5 MB; other senders send more.
 		MaxBody: 32 << 20,
 		// Room for eight of the largest requests, or 500 of the usual ones of 0.5 MB each.
 		MaxMemory: 256 << 20,
-		// 1,000,000 x 1.9 kB, as lab/peers-tsdb measures, are 1.9 GB.
+		// A series takes 1.9 kB, as lab/peers-tsdb measures, so 1,000,000 take 1.9 GB.
 		MaxSeries:     1_000_000,
 		MaxLabels:     100,
 		MaxLabelName:  1 << 10,

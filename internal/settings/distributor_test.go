@@ -31,7 +31,7 @@ func TestOTLP(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		change func(*OTLP)
-		want   string // in the problem
+		want   string // a part of the problem
 	}{
 		{"the default", func(*OTLP) {}, ""},
 		{"off", func(c *OTLP) { c.GRPCListen = "" }, ""},

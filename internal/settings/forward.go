@@ -71,18 +71,18 @@ func (b Backend) TakesRequests() bool { return b.WithDefaults().Requests == All 
 func (b Backend) TakesTiles(width string) bool { return b.WithDefaults().Tiles == width }
 
 const (
-	minQueue       = 1 << 20 // bytes; a smaller queue gives up requests that have just come
+	minQueue       = 1 << 20 // in bytes; a smaller queue would drop requests that have just come
 	maxConnections = 64
 )
 
-// WithDefaults fills in what is zero.
+// WithDefaults returns b with defaults in place of zero fields.
 func (b Backend) WithDefaults() Backend {
 	b.Protocol = cmp.Or(b.Protocol, ProtocolAuto)
 	b.Requests = cmp.Or(b.Requests, All)
 	b.Tiles = cmp.Or(b.Tiles, tile.Width10s.String())
-	// 100,000 series of 10 s and 1 min tiles are 11,700 samples a second, and at 20
-	// bytes each (13 to 21 in requests of 2,000 to 100 series with five labels) 230 kB:
-	// the queue lasts for more than an hour.
+	// 100,000 series in tiles of 10 s and 1 min are 11,700 samples a second. At 20 bytes a sample
+	// that is 230 kB a second, so the queue lasts for more than an hour. With five labels a sample
+	// takes 13 bytes in requests of 2,000 series, and 21 bytes in requests of 100.
 	b.Queue = cmp.Or(b.Queue, 1<<30)
 	b.Connections = cmp.Or(b.Connections, 1)
 	// These are Prometheus' values.
@@ -92,7 +92,7 @@ func (b Backend) WithDefaults() Backend {
 	return b
 }
 
-// Validate returns what is wrong with c beyond what is wrong with one backend.
+// Validate returns the problems between the backends. Backend.Validate returns the problems of one.
 func (c Forward) Validate() []conf.Problem {
 	var problems []conf.Problem
 	first := map[string]int{}
@@ -112,7 +112,7 @@ var (
 	headerPattern = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~` + "`" + `-]+$`)
 )
 
-// Validate returns what is wrong with b, keys relative to it.
+// Validate returns the problems of b, with keys relative to b.
 func (b Backend) Validate() []conf.Problem {
 	var problems []conf.Problem
 	add := func(key, text string, args ...any) {

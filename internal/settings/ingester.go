@@ -10,9 +10,9 @@ type Ingester struct {
 	Workers int `yaml:"workers" help:"goroutines that write, each for one tenant at a time; 0: two per processor, at least 4"`
 }
 
-// DefaultIngester lets a second's worth of requests wait on a machine of two cores, which writes 2
-// million samples a second at most: 1,000 requests of 2,000 samples, 0.5 GB with 250 bytes a
-// sample. distributor.max_memory bounds them as well.
+// DefaultIngester lets 1,000 requests wait. With 2,000 samples each they take a machine of two
+// cores at least a second, and 0.5 GB at 250 bytes a sample. distributor.max_memory bounds them as
+// well.
 func DefaultIngester() Ingester { return Ingester{Queue: 1000} }
 
 // Validate implements conf.Validator.

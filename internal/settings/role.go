@@ -11,7 +11,7 @@ const (
 	RoleAggregator  = "aggregator"  // journals windows and makes tiles of them
 	RoleDistributor = "distributor" // accepts remote write and OTLP, and passes tiles on
 	RoleIngester    = "ingester"    // writes into the stores
-	RoleForwarder   = "forwarder"   // sends what is written to other backends as well
+	RoleForwarder   = "forwarder"   // also sends requests and tiles to other backends
 	RoleQuerier     = "querier"     // answers PromQL
 	RoleScraper     = "scraper"     // stores the process' own metrics
 	RoleProber      = "prober"      // measures freshness

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Self is the "self" section of the configuration file: what Freshet records and measures of
+// Self is the "self" section of the configuration file: what Freshet records and measures about
 // itself.
 type Self struct {
 	Metrics  bool           `yaml:"metrics" help:"store Freshet's own metrics in the tenant freshet, for the web page" reload:"restart"`
@@ -51,8 +51,8 @@ type Budgets struct {
 	Visible    time.Duration `yaml:"visible" help:"budget for all together, until queries see the data"`
 }
 
-// defaultBudgets are at least ten times what the stages take on a laptop, so that a breach is worth
-// a look. visible includes the second that a window takes.
+// defaultBudgets are at least ten times the durations of the stages on a laptop, so that a breach
+// is worth a look. The budget of the stage visible includes the second that a window lasts.
 func defaultBudgets() Budgets {
 	const usual = 250 * time.Millisecond
 	return Budgets{

@@ -46,7 +46,7 @@ type Config struct {
 	Self        Self            `yaml:"self"`
 
 	flags   map[string]string // flags of the command line, by name, for status/flags
-	origins conf.Origins      // what set each key
+	origins conf.Origins      // the source of each key's value
 }
 
 // dataDir stands for the data directory in the path of a Unix socket.
@@ -62,7 +62,7 @@ func Default() Config {
 		DataDir:  "./data",
 		LogLevel: "info",
 		Drain:    30 * time.Second,
-		// Without OperatorLoopback a first try would end at a refusal.
+		// Without OperatorLoopback a new user's first requests would be refused.
 		HTTP:        HTTP{Listen: DefaultHTTP, Tenant: tenant.Default, OperatorLoopback: true},
 		DogStatsD:   dogstatsd,
 		Limits:      limit.DefaultConfig(),
@@ -97,8 +97,8 @@ func NewSource(flags *pflag.FlagSet) *Source {
 // Variable names the file if no flag does.
 const Variable = "FRESHET_CONFIG"
 
-// KeepBelow fixes the data directory: later loads keep what lies below it there, since a process
-// keeps its data directory until it ends.
+// KeepBelow fixes the data directory: later loads leave the paths below dir unchanged, since a
+// process keeps its data directory until it ends.
 func (s *Source) KeepBelow(dir string) { s.inUse = dir }
 
 // Settings returns all keys as they are set now. Paths below the data directory are as written in
@@ -137,7 +137,7 @@ func (s *Source) Load() (Config, error) {
 	return s.LoadText(s.file, text)
 }
 
-// LoadText is Load with text instead of the file's content; problems name it as file.
+// LoadText loads text in place of the file's content. Problems refer to the text by the name file.
 func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	c, from, err := s.schema.LoadText(file, text, os.LookupEnv)
 	if err != nil {
@@ -148,8 +148,8 @@ func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	return c.WithPaths(cmp.Or(s.inUse, c.DataDir)), nil
 }
 
-// Reloaded returns the configuration in force after a process that runs with c has read next: next,
-// except for keys that need a restart.
+// Reloaded returns the configuration in force after a process that runs with c has read next. It is
+// next, except for keys that need a restart, which keep the values of c.
 func (c Config) Reloaded(next Config) Config {
 	now := conf.Reloaded(c, next)
 	now.origins = conf.Origins{}

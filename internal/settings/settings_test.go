@@ -10,7 +10,7 @@ import (
 )
 
 // A process keeps its data directory, and the sockets in it, until it is restarted: a reload with
-// another one must not move them.
+// another data directory must not move the sockets.
 func TestAReloadMovesNoSockets(t *testing.T) {
 	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	from.KeepBelow("/old")
@@ -23,7 +23,8 @@ func TestAReloadMovesNoSockets(t *testing.T) {
 	}
 }
 
-// A key that needs a restart stays in force, and is shown so, even if the file no longer has it.
+// A key that needs a restart keeps its value, and is shown with that value, even if the file no
+// longer has the key.
 func TestReloadedConfigIsShown(t *testing.T) {
 	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	old, err := from.LoadText("old.yaml", []byte("query: {timeout: 1m}\nlog_level: warn\n"))

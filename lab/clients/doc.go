@@ -3,5 +3,5 @@
 //
 //	go test -C lab -bench . ./clients
 //
-// It is not in the client's module, which needs nothing but the standard library.
+// It is not in the client's module, which needs only the standard library.
 package clients

@@ -29,11 +29,11 @@ var techniques = []technique{
 	{"reflection", byReflection}, {"generated, with strings", byGenerated}, {"ours", byViews}, {"ours, by key", byKey},
 }
 
-// The shapes are the report's and Prometheus' own.
+// The requests have 100 series as in the report of Cortex, or 2,000 as Prometheus sends them.
 func BenchmarkReport(b *testing.B)     { benchmark(b, 100) }
 func BenchmarkPrometheus(b *testing.B) { benchmark(b, 2000) }
 
-// Bound for ours: 0 allocs/op, and by key a tenth of the time of generated code.
+// Bound for our decoder: 0 allocs/op, and by key a tenth of the time of generated code.
 func benchmark(b *testing.B, series int) {
 	body := request(b, series)
 	for _, t := range techniques {
@@ -90,7 +90,7 @@ func cpuTime() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// All techniques read the same.
+// All techniques read the same content.
 func TestTechniques(t *testing.T) {
 	body := request(t, 100)
 	want := uint64(0)
@@ -111,7 +111,7 @@ func TestTechniques(t *testing.T) {
 	}
 }
 
-// request has one sample for each series of 7 labels.
+// request returns a request of series with 7 labels, with one sample for each series.
 func request(tb testing.TB, series int) []byte {
 	tb.Helper()
 	var m prompb.WriteRequest
@@ -134,8 +134,8 @@ func request(tb testing.TB, series int) []byte {
 	return body
 }
 
-// The messages of the first generated code: each points to its inner messages, and the decoder
-// finds the fields by reflection.
+// These are the messages of the first generated code: each points to its inner messages, and the
+// decoder finds the fields by reflection.
 type (
 	writeRequest struct {
 		Timeseries []*timeSeries `protobuf:"bytes,1,rep,name=timeseries"`
@@ -244,7 +244,7 @@ func byKey() decoder {
 	}
 }
 
-// textSum costs as little as possible and needs both ends.
+// textSum reads only the length and both ends, so that it costs as little as possible.
 func textSum[T string | []byte](s T) uint64 {
 	if len(s) == 0 {
 		return 0

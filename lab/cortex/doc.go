@@ -1,9 +1,9 @@
-// Package cortex compares the ways in which Cortex has decoded remote write with Freshet's.
+// Package cortex compares Freshet's way to decode remote write with the ways of Cortex.
 //
-// Cortex' distributor spent its time decoding protobuf: first by reflection, into messages
-// that point to messages, then by generated code that copies each label's name and value into
-// a string. A request of 100 samples with 7 labels each made 1,400 small strings, and garbage
-// collection added to that: its 99th percentile fell from 80 to 25 ms when labels became views
+// Cortex' distributor spent its time decoding protobuf: first by reflection, into messages that
+// point to messages, then by generated code that copies each label's name and value into a string.
+// A request of 100 samples with 7 labels each made 1,400 small strings, and garbage collection
+// added to that: the 99th percentile of the latency fell from 80 to 25 ms when labels became views
 // of the request.
 //
 // Run it with

@@ -99,7 +99,8 @@ func ask(r *http.Request) (status int, err error) {
 	return answer.StatusCode, err
 }
 
-// dashboards queries a number of expensive panels as Grafana does, each with a pause or without.
+// dashboards queries a number of expensive panels as Grafana does, with a pause after each query of
+// a panel.
 func dashboards(panels int, pause time.Duration) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		group, ctx := errgroup.WithContext(ctx)

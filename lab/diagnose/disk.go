@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// memoryDisk is the size of a data directory that fills up: more than the load writes in some
-	// seconds. It is in memory.
+	// memoryDisk is the size, in bytes, of the file system that fills up. It is in memory, and
+	// larger than the load fills in some seconds.
 	memoryDisk = 256 << 20
 
-	// loopDisk is the size of a disk that freezes: a sparse file.
+	// loopDisk is the size, in bytes, of the sparse file in place of a disk that freezes.
 	loopDisk = 1 << 30
 )
 
@@ -70,8 +70,9 @@ func onLoop(dir string) (undo func() error, err error) {
 	return func() error { return errors.Join(unix.Unmount(dir, 0), os.Remove(image)) }, nil
 }
 
-// frozen freezes the file system until its standard input ends, on request or because the lab has
-// died. It must not die of a broken pipe before it has thawed the file system.
+// frozen is a script that freezes a file system until the script's standard input ends, on request
+// or because the lab has died. The script must not die of a broken pipe before it has thawed the
+// file system.
 const frozen = `trap '' PIPE HUP INT TERM; fsfreeze -f "$1" || exit 1; echo frozen; read -r end; fsfreeze -u "$1"`
 
 // freeze freezes the disk until ctx is done.

@@ -23,8 +23,8 @@ func TestFaultsCompile(t *testing.T) {
 	}
 }
 
-// A row is right if the fault is named first, is clear, and in time. The row without a fault is right
-// if no cause is clear.
+// A row is right if the fault is named first, clearly, and in time. The row without a fault is
+// right if no cause is clear.
 func TestRow(t *testing.T) {
 	named := func(name string, score float64) *diagnose.Diagnosis {
 		return &diagnose.Diagnosis{Causes: []diagnose.Cause{{Name: name, Score: score}, {Name: "garbage", Score: .2}}}
@@ -57,7 +57,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// A cause of a fault from outside must also contain the details.
+// The cause that is named for a fault from outside must also contain the details.
 func TestUnsaid(t *testing.T) {
 	from := outside{says: []string{"tenant b", "DIR/tsdb/b", "Raise it", "10 %"}}
 	found := &diagnose.Diagnosis{Causes: []diagnose.Cause{

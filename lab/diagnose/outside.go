@@ -33,11 +33,11 @@ type outside struct {
 // socket is the Unix datagram socket in the data directory.
 const socket = "lab.sock"
 
-// storeWait is how long it takes until the first tile is due, which opens its store.
+// storeWait is the time until the first tile is due. The tile opens its store.
 const storeWait = 20 * time.Second
 
 // outsides are the faults from outside, by the name of their row. The load takes a fifth of a
-// processor, its remote write an eighth.
+// processor, and its remote write alone takes an eighth.
 var outsides = map[string]outside{
 	"cpu_quota": {
 		cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.08 processors", "Raise the quota"},
@@ -111,7 +111,7 @@ var outsides = map[string]outside{
 		says:  []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries,
 		wait: 32 * time.Second,
 	},
-	// Growth looks like a start for two minutes, and three steps.
+	// For two minutes and three further steps, growth looks like a start.
 	"growth": {
 		cause: diagnose.Growth,
 		says: []string{
@@ -178,7 +178,7 @@ func quota(cores float64) func(string, *server) (func() error, error) {
 		group, file, limit := filepath.Join("/sys/fs/cgroup/cpu", name), "cpu.cfs_quota_us", fmt.Sprint(int(cores*period))
 		if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil { // version 2
 			group, file, limit = filepath.Join("/sys/fs/cgroup", name), "cpu.max", fmt.Sprint(int(cores*period), period)
-			// If that failed, cpu.max is missing, and writing it fails.
+			// If this write fails, cpu.max is missing, and writing cpu.max fails as well.
 			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0)
 		}
 		if err := os.Mkdir(group, 0o755); err != nil {
@@ -204,7 +204,7 @@ func fileAt(path string) func(dir string) error {
 	}
 }
 
-// blocking is fileAt while the server runs.
+// blocking is fileAt for a running server.
 func blocking(path string) func(string, *server) (func() error, error) {
 	return func(dir string, _ *server) (func() error, error) {
 		return func() error { return nil }, fileAt(path)(dir)
@@ -217,8 +217,8 @@ func tenantB(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "lab.yaml"), []byte(text), 0o600)
 }
 
-// moveRaw moves the directory of the raw store away once the store has its series. Earlier, the
-// server would open a new store with many series.
+// moveRaw moves the directory of the raw store away once the store has its series. If the directory
+// moved earlier, the server would open a new store with many series.
 func moveRaw(ctx context.Context, dir string, _ *server) error {
 	select {
 	case <-time.After(storeWait / 2):

@@ -20,7 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 )
 
-// The load leaves a healthy server four fifths of two processors. It runs on the same machine.
+// The load runs on the server's machine. It leaves a healthy server four fifths of two processors.
 const (
 	metricsPerSecond = 70_000 // DogStatsD, 5,000 datagrams a second
 	samplesPerSecond = 60_000 // remote write
@@ -31,8 +31,8 @@ const (
 	// newShare is the share of a flood's metrics that have a new tag value: 21,000 a second.
 	newShare = 0.3
 
-	// warmUp is how long it takes until series exist, and until the flight recorder, which is part
-	// of a record, has filled.
+	// warmUp is the time until the series exist and the flight recorder, which is part of a record,
+	// is full.
 	warmUp = 8 * time.Second
 
 	startTime = 30 * time.Second

@@ -21,10 +21,10 @@ var bufferings = []buffering{
 	{"a buffer a packet", byMaking}, {"sync.Pool", byPool}, {"ours", bySlots},
 }
 
-// BenchmarkBuffer measures getting memory for a packet and parsing in it, with one parser for all
-// techniques.
+// BenchmarkBuffer measures getting memory for a packet and parsing the packet there, with the same
+// parser for all techniques.
 //
-// Bound for ours: 0 allocs/op, and the time of the parser and a copy.
+// Bound for our technique: 0 allocs/op, and the time of the parser and a copy.
 func BenchmarkBuffer(b *testing.B) {
 	for _, buffers := range bufferings {
 		b.Run(buffers.name, func(b *testing.B) {
@@ -68,8 +68,8 @@ func byPool(n int) (samples int) {
 	return samples
 }
 
-// bySlots is Freshet's: a reader owns adjacent slots for one batch for ever, and parses all of them
-// before it reads again.
+// bySlots is Freshet's technique: a reader keeps adjacent slots with room for one batch, and parses
+// all of them before it reads again.
 func bySlots(n int) (samples int) {
 	const slots = 64
 	p := new(dogstatsd.Parser)

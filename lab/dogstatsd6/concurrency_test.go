@@ -19,10 +19,10 @@ var concurrencies = []concurrency{
 	{"goroutine a packet", byGoroutines}, {"pool", byWorkers}, {"ours", byReader},
 }
 
-// BenchmarkConcurrency measures the way from the reader to the counted sample, with one parser for
-// all techniques.
+// BenchmarkConcurrency measures the way from the reader to the counted sample, with the same parser
+// for all techniques.
 //
-// Bound for ours: 0 allocs/op, and the parser's own time.
+// Bound for our technique: 0 allocs/op, and the parser's own time.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, c := range concurrencies {
 		b.Run(c.name, func(b *testing.B) {
@@ -43,8 +43,8 @@ func TestConcurrencies(t *testing.T) {
 	}
 }
 
-// byGoroutines is the first version: a goroutine for each packet. Their number is bounded here. In the
-// agent the rate of packets bounded it.
+// byGoroutines is the first version: a goroutine for each packet. Here the number of goroutines is
+// bounded. In the agent only the rate of packets bounded it.
 func byGoroutines(n int) int {
 	var samples atomic.Int64
 	var all sync.WaitGroup

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// spelled is a metric in the form that the techniques get. For those that sort tags, the tags
-// are already cut apart, which is not timed. The kind is not part of their keys; a name of the
+// spelled is a metric in the form that the techniques get. For techniques that sort tags, the tags
+// are already cut apart, which is not timed. The kind is not part of a key, since each name in the
 // traffic has one kind.
 type spelled struct {
 	name, tags []byte
@@ -38,8 +38,8 @@ var spellings = func() []spelled {
 	return all
 }()
 
-// keying returns the number of a metric's context: contexts are numbered from 0 in the order
-// in which they first come.
+// keying returns the number of a metric's context. Contexts are numbered from 0 in the order of
+// their first metrics.
 type keying struct {
 	name string
 	make func() func(*spelled) int
@@ -51,7 +51,7 @@ var keyings = []keying{
 
 // BenchmarkKey measures how long it takes to find a metric's context among 1,000.
 //
-// Bound for ours: 0 allocs/op, and less than any technique that sorts.
+// Bound for our technique: 0 allocs/op, and less time than any technique that sorts.
 func BenchmarkKey(b *testing.B) {
 	for _, k := range keyings {
 		b.Run(k.name, func(b *testing.B) {
@@ -108,8 +108,8 @@ func byString() func(*spelled) int {
 }
 
 // byMurmur3 is the version of the talk: tags are sorted in place, which needs a copy here, and
-// hashed to 128 bits by a hasher that is used again. Its input is written to a buffer, because
-// the interface of the library's hasher is slower.
+// hashed to 128 bits by a hasher that is reused. The key is collected in a buffer, because writing
+// to the library's hasher through its interface is slower.
 func byMurmur3() func(*spelled) int {
 	type sum struct{ high, low uint64 }
 	contexts := map[sum]int{}
@@ -128,7 +128,7 @@ func byMurmur3() func(*spelled) int {
 	}
 }
 
-// byXXHash is a 64-bit hash. Datadog measured it, and rejected it for fear of collisions.
+// byXXHash uses a 64-bit hash. Datadog measured it, and rejected it because of possible collisions.
 func byXXHash() func(*spelled) int {
 	contexts := map[uint64]int{}
 	var tags []string
@@ -166,8 +166,9 @@ func number[K comparable](contexts map[K]int, key K) int {
 	return n
 }
 
-// bySpan is Freshet's, as in core/window: the raw bytes of name and tags, found by a seeded hash and
-// compared. A context whose tags come in two orders has two entries, which lead to one series.
+// bySpan is Freshet's technique, as in core/window: it looks up the raw bytes of name and tags by a
+// seeded hash, and compares them. A context whose tags come in two orders has two entries, which
+// lead to one series.
 func bySpan() func(*spelled) int {
 	type slot struct {
 		hash   uint32

@@ -31,11 +31,11 @@ var splitters = []struct {
 	{"ours", func() splitter { return new(inPlace) }},
 }
 
-// BenchmarkSplit measures splitting a line into its fields. Freshet does not split the tags, which
-// it does once per context and not per metric. But it looks for parts that the others leave out:
-// several values or lines, sampling rates, timestamps, origins.
+// BenchmarkSplit measures splitting a line into its fields. Freshet does not split the tags here:
+// it splits them once per context, not per metric. But it looks for parts that the other techniques
+// ignore: several values or lines, sampling rates, timestamps, origins.
 //
-// Bound for ours: 0 allocs/op.
+// Bound for our technique: 0 allocs/op.
 func BenchmarkSplit(b *testing.B) {
 	for _, technique := range splitters {
 		b.Run(technique.name, func(b *testing.B) {
@@ -65,7 +65,7 @@ func TestSplitters(t *testing.T) {
 	}
 }
 
-// atOnce is the first version: everything is split at once, each time into a slice of slices.
+// atOnce is the first version: each split makes a slice with all parts at once.
 type atOnce struct{ f fields }
 
 func (s *atOnce) fields() fields { return s.f }
@@ -124,7 +124,7 @@ func (f *fields) read(value []byte) bool {
 	return err == nil
 }
 
-// inPlace is Freshet's: it finds the fields in place, and copies nothing.
+// inPlace is Freshet's technique: it finds the fields in place, and copies nothing.
 type inPlace struct{ parser dogstatsd.Parser }
 
 func (s *inPlace) split(line []byte) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// traffic is the packets of every table; their number is a power of two.
+// traffic holds the packets for all tables; their number is a power of two.
 var traffic = func() [][]byte {
 	c := load.Standard()
 	c.MetricsPerPacket = 1
@@ -29,7 +29,7 @@ var traffic = func() [][]byte {
 	return packets
 }()
 
-// packet returns packet i of an endless traffic.
+// packet returns packet i of the traffic, which repeats without end.
 func packet(i int) []byte { return traffic[i&(len(traffic)-1)] }
 
 // measure runs f for n metrics and reports the CPU time of each in place of wall time.

@@ -1,18 +1,20 @@
-// Edge measures what it costs nginx to count a request, for several ways of counting. It repeats on
-// your machine, in one run, what Kong reported about its logger at the edge.
+// Edge measures what it costs nginx to count a request, for several ways of counting. It repeats,
+// on your machine and in one run, the measurement that Kong reported about its logger at the edge.
 //
 //	go run -C lab ./edge             takes about seven minutes
-//	go run -C lab ./edge --quick     takes about two, for a rough result
+//	go run -C lab ./edge --quick     takes about two minutes, for a rough result
 //
 // Each log handler has an nginx with one worker, and all of them run at the same time. wrk sends
-// requests to them in turns of a second, in a new random order each round, so that other work on the
-// machine affects all alike. Each handler is compared with the empty one in the same round.
-// Processor time is the worker's, user and system, from the scheduler.
+// requests to them in turns of a second, in a new random order each round, so that other work on
+// the machine affects all equally. Each handler is compared with the empty handler in the same
+// round. Processor time is the worker's, user and system, from the scheduler.
 //
 // The cost of a request in nginx and the kernel varies between rounds by more than a handler takes.
-// So the second table counts user-mode instructions, by callgrind, which repeat to within ten.
+// So the second table shows user-mode instructions counted by callgrind, which differ between runs
+// by less than ten.
 //
-// nginx, its Lua module, valgrind and wrk are Debian's. lua/bench/conf.sh has the handlers.
+// nginx, its Lua module, valgrind and wrk are Debian's packages. lua/bench/conf.sh has the
+// handlers.
 package main
 
 import (

@@ -64,8 +64,8 @@ func start(ctx context.Context, h handler, dir string) (_ *nginx, err error) {
 	return n, nil
 }
 
-// pinned returns a command that runs on one processor, if there are two, so that nginx and wrk stay
-// on theirs while they are measured.
+// pinned returns a command that runs on one processor only, if the machine has two, so that nginx
+// and wrk do not share one while they are measured.
 func pinned(ctx context.Context, processor int, name string, arg ...string) *exec.Cmd {
 	if runtime.NumCPU() < 2 {
 		return exec.CommandContext(ctx, name, arg...)
@@ -101,7 +101,7 @@ func (n *nginx) stop() {
 // measured is one turn of one handler.
 type measured struct {
 	rate float64 // requests/s
-	cpu  float64 // us of the worker a request
+	cpu  float64 // of the worker, in us a request
 }
 
 // ask makes wrk send requests for a while, on 20 connections of one thread.

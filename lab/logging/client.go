@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connections is how many connections each server has: far more than wait for an answer at a time,
-// unless the server hangs. Then requests wait for a connection, and their latency shows it.
+// connections is the number of connections to each server. Far fewer of them wait for an answer at
+// a time, unless the server hangs. Then requests wait for a connection, which shows in their
+// latency.
 const connections = 64
 
 // client has the connections to a server. It is a minimal HTTP client: the client of net/http would
@@ -132,7 +133,7 @@ type slice struct {
 	p50, p99   time.Duration
 	behind     time.Duration // 99th percentile of how late we sent requests
 	sent       int
-	unanswered int // without an answer until patience after the slice
+	unanswered int // requests without an answer when patience after the slice has passed
 }
 
 // patience is how long the client waits for answers after the end of a slice.
@@ -174,7 +175,7 @@ func (c *client) openLoop(rate float64, length time.Duration) slice {
 	// The clock has a thread of its own that sleeps in the kernel: in an idle process Go's
 	// timers are up to a millisecond late, which would be most of the measured latency.
 	runtime.LockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // nanoseconds; without it 50,000
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // 1 ns; the default is 50,000 ns
 	for i := range n {
 		due := begun.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 		for wait := time.Until(due); wait > 0; wait = time.Until(due) {

@@ -21,8 +21,8 @@ type logger interface {
 	done(status, bytes int, took time.Duration)
 }
 
-// names are the loggers, beginning with the base of comparison. Each writes its default form:
-// logrus and slog text, zap and zerolog JSON.
+// names are the loggers, beginning with the base of comparison. Each writes its default format:
+// logrus and slog write text, zap and zerolog JSON.
 var names = []string{none, again, "logrus", "logrus, no lock", "zap", "zerolog", "slog", ring, ringAll}
 
 const (

@@ -1,14 +1,14 @@
 // Logging measures what logging costs an HTTP service, by logger and by output. It repeats the
-// story of FIELD-NOTES.md 5 on your machine and in one run.
+// measurement in section 5 of FIELD-NOTES.md on your machine and in one run.
 //
 //	go run -C lab/logging .            about nine minutes
-//	go run -C lab/logging . --quick    about a minute, to look at
+//	go run -C lab/logging . --quick    about a minute, for a rough result
 //	go run -C lab/logging . --goals    only slogring and no log
 //
-// The service looks up routes in memory and logs three lines a request. It is another process
-// of this program, with GOMAXPROCS=2, one for each logger. Requests come over loopback from
-// this one, so that the measured garbage and scheduling are the service's alone. The two
-// processes share the processors, for all loggers alike.
+// The service looks up routes in memory and logs three lines a request. It is another process of
+// this program, with GOMAXPROCS=2, one for each logger. Requests come over loopback from the first
+// process, so that the measured garbage and scheduling are the service's alone. The two processes
+// share the processors; this is the same for all loggers.
 //
 // Throughput is from a closed loop. Latencies are from an open loop at half of the throughput
 // without a log: each request is sent when it is due, even if earlier ones have no answer yet, and

@@ -30,10 +30,10 @@ type plan struct {
 	goals  bool          // measure only the goals
 }
 
-// pipeRate is the rate of the slow pipe: less than the lines of half a core's requests.
+// pipeRate is the rate of the slow pipe. The requests of half a core log more than that.
 const pipeRate = 256 << 10 // bytes a second
 
-// output is where the lines go.
+// output is a destination of the lines.
 type output struct {
 	name  string
 	names []string // the loggers to measure
@@ -42,7 +42,7 @@ type output struct {
 
 // sink is an open output, and the lines that arrive there.
 type sink struct {
-	file  *os.File                      // for the server
+	file  *os.File                      // the server writes to it
 	read  func() (io.ReadCloser, error) // reads everything written, until now or the end; nil if it cannot be read
 	hurry func()                        // lets a slow pipe be read at full speed
 
@@ -116,12 +116,12 @@ type result struct {
 	throughput   []float64 // requests a second, of each closed loop
 	p50, p99     []float64 // milliseconds
 	ratio        []float64 // p99 to the p99 without a log in the same round
-	pairs        []float64 // the same, in short turns
+	pairs        []float64 // like ratio, in short turns
 	cpu          []float64 // microseconds of processor a request
 	inLog        []float64 // microseconds a request in calls of the logger
-	waited       []float64 // milliseconds that goroutines waited for a sync.Mutex, a second
+	waited       []float64 // milliseconds a second that goroutines waited for a sync.Mutex
 	behind       []float64 // milliseconds that the client itself was late, p99
-	unanswered   int       // of all requests
+	unanswered   int       // requests without an answer, of all rounds
 	sent         int
 	gc           float64 // share of the server's processor time, over its whole life
 	counts       counts  // at the end

@@ -26,8 +26,8 @@ type counts struct {
 	Requests uint64
 	InLog    time.Duration // time of all requests in calls of the logger: formatting, waiting and writing
 	CPU      time.Duration // of the process
-	GC       float64       // seconds of processor, as of the last collection
-	User     float64       // the same, for the program's own code
+	GC       float64       // seconds of processor time, as of the last collection
+	User     float64       // like GC, for the program's own code
 	Waited   float64       // seconds that goroutines waited for a sync.Mutex
 	Stats    *slogring.Stats
 }

@@ -9,13 +9,13 @@ import (
 // calls is how deep the work is.
 const calls = 33
 
-// stack detects copies of the stack that it lies on: when the stack is copied, its own address
-// changes. It must not escape to the heap, so it is never passed to a function that the compiler
-// does not know.
+// stack is a variable that detects copies of the goroutine's stack: the copy changes the variable's
+// address. It must not escape to the heap, so it is never passed to a function that the compiler
+// cannot see.
 type stack struct {
 	at      uintptr // its own address
 	growths uint64
-	bytes   uintptr // from it to the deepest call
+	bytes   uintptr // of stack between this variable and the deepest call
 }
 
 func (s *stack) look(deepest uintptr) {
@@ -27,8 +27,8 @@ func (s *stack) look(deepest uintptr) {
 	s.bytes = max(s.bytes, at-deepest)
 }
 
-// work stands for the processing of a batch. It returns a result for x, and what happened to the
-// stack.
+// work stands for the processing of a batch. It returns a result for x, and the observed growths of
+// the stack.
 type work func(x uint64) (result uint64, seen stack)
 
 // deepWork returns work like a write path: calls within calls, the last of which calls a
@@ -62,7 +62,7 @@ const (
 	outOfLine helper = true // the regression: it has its own stack frame
 )
 
-// call needs 80 bytes of stack, and makes the remaining calls. 33 calls fit into a stack of 4 KiB.
+// call takes 80 bytes of stack, and makes the remaining calls. 33 calls fit into a stack of 4 KiB.
 // The stack grows before the first line of a function, so no growth is missed.
 //
 //go:noinline
@@ -83,7 +83,8 @@ func call(s *stack, x uint64, left int, h helper) uint64 {
 	return x
 }
 
-// clone returns its argument. Its frame of 0.5 KiB is what no longer fits into 4 KiB.
+// clone returns its argument. With its frame of 0.5 KiB the calls no longer fit into a stack of 4
+// KiB.
 //
 //go:noinline
 func clone(s *stack, x uint64) uint64 {
@@ -93,9 +94,9 @@ func clone(s *stack, x uint64) uint64 {
 	return local[x>>58]
 }
 
-// stack counts growths correctly. Deep work makes a new goroutine grow its stack of 2 KiB once, and
-// twice with the regression. It does not grow the stack of a goroutine that has done such work
-// before. Shallow work fits into any stack.
+// The type stack counts growths correctly. Deep work makes a new goroutine grow its stack of 2 KiB
+// once, and twice with the regression. It does not grow the stack of a goroutine that has done such
+// work before. Shallow work fits into any stack.
 func TestStack(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // collections would shrink stacks
 	for _, c := range []struct {
