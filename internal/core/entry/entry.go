@@ -22,8 +22,9 @@ const (
 	// heartbeats and other tenants from waiting behind a large one.
 	TargetSize = 1 << 20
 
-	// MaxSize is the largest entry in bytes, a frame of the log. Only a part that cannot be cut
-	// takes more than TargetSize: a batch of one shard, of some 4 MiB, or one huge histogram.
+	// MaxSize bounds an entry, which is one frame of the log, in bytes. An entry exceeds TargetSize
+	// only if one part of it cannot be cut: a batch of one shard, of about 4 MiB, or a huge
+	// histogram.
 	MaxSize = 16 << 20
 )
 
@@ -38,9 +39,9 @@ const (
 	KindRequest                  // a request of remote write or OTLP, or a part of one
 	KindDeltas                   // a request of OTLP deltas, or a part of one
 	KindBoundary                 // the end of a tile
-	KindEvents                   // of a tenant's event log
-	KindNames                    // of a tenant's catalogue
-	KindVersion                  // the format that all members know
+	KindEvents                   // events for a tenant's event log
+	KindNames                    // names for a tenant's catalogue
+	KindVersion                  // the format and semantics that all members know
 
 	lastKind = KindVersion
 )
@@ -54,11 +55,11 @@ const (
 	maxAgent  = 255
 )
 
-// Entry is an entry of one kind; the fields of other kinds mean nothing. After Parse its strings
-// and lists point into the entry's bytes: clone those that must live longer.
+// Entry is an entry of one kind; the fields of other kinds mean nothing. After Parse, strings and
+// lists point into the parsed bytes: clone a value that must live longer.
 type Entry struct {
 	Kind  Kind
-	Shape uint32 // which shards the group has, from 1 on; an entry of another shape does nothing
+	Shape uint32 // the number of the group's shape, from 1; an entry of another shape does nothing
 	Group uint64
 
 	Windows  Windows
@@ -71,8 +72,8 @@ type Entry struct {
 // Windows are the pushes that came while the previous entry was written. Pushes are the last field
 // in the entry's bytes, so List.Append can add more to them.
 type Windows struct {
-	Clock  int64 // Unix milliseconds, the leader's
-	Pushes List  // of AppendPush
+	Clock  int64 // the leader's time, in Unix milliseconds
+	Pushes List  // each item is written by AppendPush
 }
 
 // Push is one push of a collector. A repeat is recognized by Sequence, which grows for each
@@ -80,20 +81,20 @@ type Windows struct {
 type Push struct {
 	Producer, Incarnation, Sequence uint64
 	Stream                          uint32
-	Shape                           uint32 // of the group, as the producer knows it
-	Again                           bool   // was sent before, perhaps to another leader
-	Batches                         List   // of package batch
+	Shape                           uint32 // the group's shape, as the producer knows it
+	Again                           bool   // whether the push was sent before, perhaps to another leader
+	Batches                         List   // each item is encoded by package batch
 }
 
 // Request is a request of remote write or OTLP, with the decisions made about it.
 type Request struct {
 	Tenant    string
 	Arrival   int64         // Unix milliseconds, by the clock of the node where the request came in
-	Window    int64         // milliseconds; samples older than the tenant's newest by more are refused
-	MaxSeries int           // of the tenant in memory; 0 for no limit
-	Sender    sender.Sender // its address and agent; other fields are not kept
+	Window    int64         // milliseconds; samples older than the tenant's newest by more than this are refused
+	MaxSeries int           // limit of the tenant's series in memory; 0 means no limit
+	Sender    sender.Sender // only the address and the agent are kept
 	Pair      Pair
-	Hash      uint64 // of KindDeltas: to recognize a request that is sent again
+	Hash      uint64 // set for KindDeltas, to recognize a request that is sent again
 	Form      Form
 	Body      []byte // compressed with snappy; all rules have been applied
 }
@@ -116,14 +117,14 @@ const (
 // Boundary closes a tile of some shards. Times to live and windows are those of the leader's
 // configuration.
 type Boundary struct {
-	End        int64 // Unix milliseconds, of the tile of 10 s
+	End        int64 // the end of the 10 s tile, in Unix milliseconds
 	CounterTTL int64 // milliseconds, like the times that follow
 	GaugeTTL   int64
 	CheckTTL   int64
 	UpDownTTL  int64
 	Timed      int64 // how far a gauge with its own time may lie before the last boundary
 	Shards     Shards
-	Full       List // tenants whose tiles repeat no series, since too much waits for their stores
+	Full       List // tenants whose tiles repeat no series, because store.pending is full
 }
 
 // tileMillis is the width of the tile that a boundary closes.
@@ -135,20 +136,20 @@ type Notes struct {
 	Parts  List
 }
 
-// Version says which format and semantics all members of the group know when it is proposed. From
-// here on entries may use them.
+// Version says which format and semantics all members of the group know when the entry is proposed.
+// Later entries may use them.
 type Version struct {
-	Format    uint32 // of entries and all that is in them
-	Semantics uint32 // of applying them: constants, sketches, encodings
+	Format    uint32 // the format of entries and of everything in them
+	Semantics uint32 // the rules for applying entries: constants, sketches, encodings
 }
 
 // ErrNewer means that a newer program wrote the entry. A member stops at such an entry: skipping it
 // would make its stores differ from all others.
 var ErrNewer = errors.New("written by a newer version")
 
-// Append appends the entry to b. It allocates nothing if b has room. It panics if a field is out
-// of bounds: once such an entry is committed, every member would stop at it. It does not look
-// into lists.
+// Append appends the entry to b. It allocates nothing if b has room. It panics if a field is out of
+// bounds, because every member would stop at such an entry once it is committed. It does not check
+// the items of lists.
 func (e *Entry) Append(b []byte) []byte {
 	from := len(b)
 	if e.Shape == 0 {
@@ -234,7 +235,7 @@ func (t *Boundary) append(b []byte) []byte {
 // flagAgain is the flag of a Push that was sent before.
 const flagAgain = 1
 
-// AppendPush appends a push to b, as it travels and as an entry has it.
+// AppendPush appends a push to b. The encoding is the same on the network and in an entry.
 func AppendPush(b []byte, p *Push) []byte {
 	flags := byte(0)
 	if p.Again {
@@ -249,8 +250,8 @@ func AppendPush(b []byte, p *Push) []byte {
 	return append(b, p.Batches...)
 }
 
-// Parse reads an entry, which must not change while e is in use. It allocates nothing. It refuses
-// all bytes that Append would not write.
+// Parse reads an entry from b, which must not change while e is in use. It allocates nothing. It
+// refuses bytes that Append would not write.
 func (e *Entry) Parse(b []byte) error {
 	if err := e.parse(b); err != nil {
 		return fmt.Errorf("entry: %w", err)
@@ -277,7 +278,7 @@ func (e *Entry) parse(b []byte) error {
 		return errShort
 	}
 	if e.Kind > lastKind {
-		return fmt.Errorf("its kind is %d, and this program knows those up to %d: %w", e.Kind, lastKind, ErrNewer)
+		return fmt.Errorf("its kind is %d, and this program knows kinds up to %d: %w", e.Kind, lastKind, ErrNewer)
 	}
 	var err error
 	switch e.Kind {
@@ -436,7 +437,8 @@ func (r *reader) uint64() uint64 {
 	return 0
 }
 
-// number takes a uvarint of at most most, in its shortest form: an entry has one encoding.
+// number takes a uvarint that does not exceed most. It accepts only the shortest form, so that an
+// entry has one encoding.
 func (r *reader) number(most uint64) uint64 {
 	v, n := binary.Uvarint(r.b)
 	if r.bad || n <= 0 || n > 1 && r.b[n-1] == 0 || v > most {

@@ -66,8 +66,8 @@ func examples() map[string]Entry {
 	}
 }
 
-// An entry is read as it was written, and its bytes are those in testdata/golden: every later
-// program must read these. -update writes only missing ones.
+// An entry is read as it was written, and its bytes equal its file in testdata/golden, which every
+// later program must read. -update writes only missing files.
 func TestGolden(t *testing.T) {
 	names, _ := filepath.Glob("testdata/golden/*")
 	if len(names) != len(examples()) && !*update {
@@ -96,7 +96,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// used returns an entry that was in use: its fields of the kind have other values.
+// used returns an entry that was parsed before: the fields of the kind already have values.
 func used(kind Kind) (e Entry) {
 	e.Request = examples()["write_pair"].Request
 	e.Request.Hash = 1
@@ -108,7 +108,8 @@ func used(kind Kind) (e Entry) {
 	return e
 }
 
-// clean makes empty lists equal, and forgets the fields of other kinds, which mean nothing.
+// clean prepares entries for a comparison: it makes empty lists nil, and clears the fields of other
+// kinds, which mean nothing.
 func clean(all ...*Entry) {
 	for _, e := range all {
 		if e.Kind != KindRequest && e.Kind != KindDeltas {

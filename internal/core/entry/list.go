@@ -38,7 +38,7 @@ func (l List) valid() bool {
 	return !r.bad
 }
 
-// Shards is a set of shards, a bit for each.
+// Shards is a set of shards, with one bit for each shard.
 type Shards [series.Shards / 64]uint64
 
 // Add adds a shard.

@@ -10,15 +10,15 @@ import (
 )
 
 // Types of a checkpoint's frames. The payload of a piece begins with its number within the section,
-// from 0. Pieces have a type of their own, so that a program that does not know them does not take
-// them for sections.
+// from 0. Pieces have a type of their own, so that an older program does not take them for
+// sections.
 const (
 	sectionFrame   = 1
 	endFrame       = 2
 	pieceFrame     = 3
 	lastPieceFrame = 4
 
-	pieceBytes = 4 // of the number
+	pieceBytes = 4 // the size of a piece's number
 )
 
 // pieces gathers the pieces of one section, which are consecutive frames.
@@ -26,12 +26,12 @@ type pieces struct {
 	shard  uint16
 	pos    Position
 	frames []span
-	end    int64 // of the last frame
+	end    int64 // the offset in the file at which the last frame ends
 }
 
-// add takes the next piece; before is the end of the frame before it. It returns false unless the
-// piece is the first of its section or continues the one before. So a section with a missing piece
-// is missing as a whole.
+// add takes the next piece. The parameter before is the end of the frame before the piece. add
+// returns false unless the piece is the first of its section or continues the previous piece. So a
+// section with a missing piece is missing as a whole.
 func (p *pieces) add(f *segment.Frame, before int64) bool {
 	if len(f.Payload) < pieceBytes {
 		return false
@@ -55,8 +55,8 @@ const checkpointTemp = "checkpoint.tmp"
 var errBusy = errors.New("begin checkpoint: another one is being written")
 
 // Checkpoint is the state of all shards while it is being written. Its methods are not safe for
-// concurrent use, but Appends may go on between and during them. It is an interface because a
-// replicated log writes checkpoints of its own.
+// concurrent use, but Append may be called between and during them. Checkpoint is an interface
+// because a replicated log writes checkpoints of its own.
 type Checkpoint interface {
 	// Base is the last position that was appended before BeginCheckpoint, and the lowest position
 	// of a section.
@@ -79,8 +79,8 @@ type Checkpoint interface {
 // checkpoint is a Checkpoint in a file of this journal.
 type checkpoint struct {
 	log        *Log
-	base       Position // the last frame before it began
-	sinceBytes int64    // log's value at that time
+	base       Position // the position of the last frame before the checkpoint began
+	sinceBytes int64    // the log's sinceBytes when the checkpoint began
 	file       segment.Writer
 	w          *bufio.Writer
 	written    [series.Shards]bool
@@ -155,7 +155,7 @@ func (c *checkpoint) put(tag uint32, pos Position, payload ...[]byte) error {
 }
 
 // Commit implements Checkpoint. It keeps the previous checkpoint, and the segments that a start
-// from it needs, in case this one is ever damaged. It removes all older files.
+// from the previous checkpoint needs, in case the new one is damaged. It removes all older files.
 func (c *checkpoint) Commit() error {
 	defer c.Abort()
 	if err := c.finish(); err != nil {
@@ -168,7 +168,8 @@ func (c *checkpoint) Commit() error {
 	return nil
 }
 
-// finish writes the end and renames the file, each step safe on disk before the next.
+// finish writes the end frame and renames the file. Each step is safe on disk before the next
+// begins.
 func (c *checkpoint) finish() error {
 	if err := c.put(tag(0, endFrame), c.base, order.AppendUint32(nil, c.count)); err != nil {
 		return err
@@ -202,7 +203,8 @@ func (c *checkpoint) Abort() {
 	_ = l.fs.Remove(checkpointTemp) // already renamed, or else replaced by the next checkpoint
 }
 
-// committed makes c the newest checkpoint, and returns the base of the older one to keep.
+// committed makes c the newest checkpoint, and returns the base of the older checkpoint, which is
+// kept.
 func (l *Log) committed(c *checkpoint) (keep Position) {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -229,8 +231,8 @@ func (l *Log) committed(c *checkpoint) (keep Position) {
 }
 
 // removeBelow removes the checkpoints and segments that neither the checkpoint at newest nor the
-// one at keep needs. If both are at one position, nothing was appended between them: the newer
-// has replaced the older, and the files before it stay.
+// one at keep needs. If both are at the same position, nothing was appended between the two
+// checkpoints: the newer has replaced the older, and removeBelow removes nothing.
 func removeBelow(fs segment.FS, keep, newest Position) error {
 	if keep == newest {
 		return nil

@@ -10,13 +10,13 @@ import (
 )
 
 // copyAttempts bounds how often Copy starts over because checkpoints have removed the files that it
-// was about to read. That takes two checkpoints that end during one Copy.
+// was about to read. Only two checkpoints that end during one Copy can remove a file that it needs.
 const copyAttempts = 3
 
 // Copy writes to an empty directory the files that a start at this moment would need: the newest
 // checkpoint and the segments after it. The journal may be in use. The copy has all frames that
-// were appended before the call, and the first of those appended during it. Copy returns the bytes
-// written, which survive a power loss.
+// were appended before the call, and perhaps the first few that were appended during the call. Copy
+// returns the number of bytes written. The copy survives a power loss.
 func Copy(from, to segment.FS) (sizeBytes int64, err error) {
 	for range copyAttempts {
 		sizeBytes, err = copyOnce(from, to)
@@ -38,7 +38,7 @@ func copyOnce(from, to segment.FS) (sizeBytes int64, err error) {
 	var wanted []segment.File
 	base := Position(0)
 	if checkpoints := checkpointFormat.Files(names); len(checkpoints) > 0 {
-		newest := checkpoints[len(checkpoints)-1] // whole, since only a whole file gets its name
+		newest := checkpoints[len(checkpoints)-1] // a complete file, since only a complete checkpoint gets its name
 		wanted, base = append(wanted, newest), newest.First
 	}
 	wanted = append(wanted, segment.After(segmentFormat.Files(names), base)...)

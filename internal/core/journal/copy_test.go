@@ -42,8 +42,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// The last segment grows while it is copied: the copy has the first of the frames that come
-// meanwhile.
+// The last segment grows while it is copied. The copy has every earlier frame and no gap.
 func TestCopyWhileAppending(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
@@ -80,7 +79,7 @@ func (i interrupted) Open(name string) (segment.Reader, int64, error) {
 	return i.FS.Open(name)
 }
 
-// Checkpoints remove files after the directory was listed and before they are copied.
+// Checkpoints remove files after the directory was listed and before Copy opens the files.
 func TestCopyBeginsAgain(t *testing.T) {
 	fs, s := sample(t)
 	l, _ := mustOpen(t, fs, 250)

@@ -63,8 +63,8 @@ func subsequence(got, want []uint64) bool {
 	return true
 }
 
-// The death of the process cuts a write at any byte: acknowledged frames are there, and of the
-// torn batch only whole frames, from the front.
+// The process dies at any byte of a write. The acknowledged frames are recovered, and of the torn
+// batch only the first few whole frames.
 func TestTornWriteAtEveryByte(t *testing.T) {
 	fs, acknowledged, id := memfs.New(), state{}, uint64(1)
 	l, _ := mustOpen(t, fs, 300)
@@ -114,7 +114,7 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 				if report.LostFrames != 0 {
 					t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %+v", name, cut, report)
 				}
-				// The tail is gone, and the journal continues.
+				// The first start has cut off the tail, and the journal continues.
 				if _, report := mustOpen(t, torn, 300); len(report.Damage) > 0 {
 					t.Fatalf("%s cut at %d: the second start says %+v", name, cut, report)
 				}
@@ -134,8 +134,8 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 	}
 }
 
-// A bit flips anywhere on disk: the journal opens and reports it, never returns a wrong frame
-// (fold checks), and loses no more than it must.
+// A bit flips anywhere on disk. The journal opens and reports the damage, never returns a wrong
+// frame (fold checks), and loses no more than it must.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
 	l, _ := mustOpen(t, whole.Crash(), 250)
@@ -185,8 +185,8 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 	}
 }
 
-// A checkpoint that ends at any byte, even between two sections, is not taken for a whole one
-// with other shards empty.
+// A checkpoint cut at any byte, even between two sections, is not taken for a whole one in which
+// the missing shards are empty.
 func TestShortCheckpointAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
 	size := len(whole.Files[checkpointFormat.Name(15)].Data)
@@ -215,7 +215,7 @@ func TestReport(t *testing.T) {
 		name   string
 		damage func(fs *memfs.FS)
 		lost   uint64
-		want   []string // of each damage, in order
+		want   []string // the text of each damage, in order
 	}{
 		{"a whole journal has nothing to say", func(*memfs.FS) {}, 0, nil},
 		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[1]) }, 3,
@@ -309,8 +309,8 @@ func TestDamagedSection(t *testing.T) {
 	}
 }
 
-// A second checkpoint at the same position replaces the first, and must not remove the one
-// before.
+// A second checkpoint at the same position replaces the first, and must not remove the checkpoint
+// before both.
 func TestCheckpointTwiceInARow(t *testing.T) {
 	fs, want := sample(t)
 	l, _ := mustOpen(t, fs, 250)
@@ -323,8 +323,8 @@ func TestCheckpointTwiceInARow(t *testing.T) {
 	}
 }
 
-// A disk that writes a block to the wrong place can misplace good frames of this very process:
-// their position reveals it.
+// A disk that writes a block to the wrong place can misplace good frames of this very process. The
+// position of such a frame shows that it is misplaced.
 func TestMisplacedFrames(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
@@ -349,8 +349,8 @@ func TestMisplacedFrames(t *testing.T) {
 }
 
 // A sender may wrap a frame in its payload, with every field as the journal would write it except
-// the mark. It is neither read nor replayed when the frame around it is damaged. With the mark it
-// would be read, which is why the mark is secret.
+// the mark. The forged frame is neither read nor replayed when the frame around it is damaged. With
+// the mark it would be read, which is why the mark is secret.
 func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
@@ -376,8 +376,8 @@ func TestForgedFrame(t *testing.T) {
 	}
 }
 
-// A whole frame that the journal cannot have written is damage: with an unknown shard, an unknown
-// section type, or its last byte set.
+// A whole frame that the journal cannot have written counts as damage: its shard or its section
+// type is unknown, or the last byte of its tag, which is always 0, is set.
 func TestForeignFrames(t *testing.T) {
 	for what, tag := range map[string]uint32{"shard": tag(series.Shards, sectionFrame), "type": tag(1, 9),
 		"byte 15": 1<<24 | tag(1, sectionFrame)} {
@@ -403,8 +403,8 @@ func TestForeignFrames(t *testing.T) {
 	}
 }
 
-// A section as of a position before the checkpoint began would lack frames whose segments are
-// gone.
+// A section may not have a position from before its checkpoint began: the segments with the frames
+// after that position are gone.
 func TestSectionBeforeItsCheckpoint(t *testing.T) {
 	fs, _ := sample(t)
 	newest := fs.Files[checkpointFormat.Name(15)]
@@ -446,7 +446,7 @@ func TestUnreadableSector(t *testing.T) {
 	if _, err := l.Append([]Frame{{Shard: 9}}); err != nil {
 		t.Fatal(err)
 	}
-	// The disk works again: all frames are there, appended before and after.
+	// The disk works again. All frames are there, from before and after the fault.
 	l, report = mustOpen(t, broken, 8<<20)
 	var shards []uint16
 	if err := l.Replay(func(_ Position, r Frame) error { shards = append(shards, r.Shard); return nil }); err != nil {
@@ -457,8 +457,8 @@ func TestUnreadableSector(t *testing.T) {
 	}
 }
 
-// A start fails on a fault that an operator can fix, and on a file that a newer program wrote, and
-// overwrites nothing.
+// A start fails and overwrites nothing if an operator can fix the fault, or if a newer program
+// wrote a file.
 func TestOpenRefuses(t *testing.T) {
 	newer := func(magic string, pos Position) *memfs.File {
 		b := segment.AppendHeader(nil, magic, testMark, pos)
@@ -507,7 +507,7 @@ func failing(op string) func(*memfs.FS) {
 	}
 }
 
-// A file that is damaged all over does not make the report as large.
+// The report on a file that is damaged all over stays small.
 func TestReportIsBounded(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)

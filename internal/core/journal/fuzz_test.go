@@ -8,10 +8,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-const markBytes = 4 // at the beginning of a frame
+const markBytes = 4 // the size of the mark at the beginning of a frame
 
-// Whatever is in a segment: a start works, each frame that it returns is in the file byte for
-// byte, in order, and the journal continues after it.
+// Whatever bytes a segment has, a start works. Each frame that it returns is in the file, byte for
+// byte and in order, and the journal takes further frames.
 func FuzzSegment(f *testing.F) {
 	fs, _ := sample(f)
 	for name, file := range fs.Files {
@@ -29,7 +29,7 @@ func FuzzSegment(f *testing.F) {
 		fs.Files[segmentFormat.Name(first)] = &memfs.File{Data: bytes.Clone(data)}
 		l, _, err := Open(fs, Options{Mark: testMark})
 		if err != nil {
-			return // another version; nothing else is an error
+			return // only another version is an error
 		}
 		frames := replayed(t, l, data)
 		if _, err := l.Append([]Frame{{Shard: 3, Payload: []byte("more")}}); err != nil {
@@ -52,7 +52,7 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 		}
 		last = pos
 		n++
-		// The file has its own mark.
+		// The file may have another mark, so the mark is not compared.
 		if whole := frame(0, r.Shard, r.Type, pos, r.Payload); !bytes.Contains(data, whole[markBytes:]) {
 			t.Fatalf("frame %d of %d bytes was invented", pos, len(r.Payload))
 		}
@@ -64,8 +64,8 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 	return n
 }
 
-// Whatever is in a checkpoint: a start works, and each section that it loads is in the file byte
-// for byte, in one frame or in pieces.
+// Whatever bytes a checkpoint has, a start works, and each section that it loads is in the file
+// byte for byte, in one frame or in pieces.
 func FuzzCheckpoint(f *testing.F) {
 	fs, _ := sample(f)
 	for name, file := range fs.Files {

@@ -14,7 +14,7 @@ import (
 )
 
 // goldenStory repeats how testdata/golden was written. The directory must not change: every later
-// program must open it, and a program that does the same writes the same bytes. It has
+// program must open it, and a program that does the same writes the same bytes. The directory has
 // checkpoints at 6 and 15, whose longer sections are cut; a write after frame 18 that failed and
 // could not be cut back; a flipped bit in frame 17; and a kill in the middle of frame 27.
 func goldenStory(t *testing.T) *memfs.FS {
@@ -76,8 +76,8 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory of an older program opens, with all its frames except the damaged one, and with the
-// report of that time.
+// A directory that an older program wrote opens with all its frames except the damaged one, and
+// with the same report as then.
 func TestGoldenOpens(t *testing.T) {
 	for _, without := range []string{"", checkpointFormat.Name(15)} {
 		fs := goldenFiles(t)

@@ -56,8 +56,8 @@ type Options struct {
 
 	SegmentBytes int64 // 0 means 64 MiB
 
-	// SectionBytes bounds a section that is one frame; longer sections are cut into pieces. 0
-	// means MaxSection, which is also the maximum.
+	// SectionBytes is the largest section that is written as one frame; longer sections are cut
+	// into pieces. 0 means MaxSection, which is also the maximum.
 	SectionBytes int
 }
 
@@ -73,30 +73,31 @@ type Log struct {
 	mu         sync.Mutex
 	tail       segment.Appender
 	found      []segment.File // segments found by Open, which may not be synced
-	sealed     []sealed       // segments that ended since, and are not synced
+	sealed     []sealed       // segments that ended since Open and are not synced
 	newNames   bool           // a segment may have been created since the last SyncDir
-	sinceBytes atomic.Int64   // of frames since the last checkpoint; changed under mu
-	base       Position       // of the newest whole checkpoint
+	sinceBytes atomic.Int64   // bytes of frames since the last checkpoint; changed under mu
+	base       Position       // position of the newest whole checkpoint
 	checkpoint *checkpoint
 
 	notes notes
 }
 
-// sealed is a segment that is complete but not synced. Its descriptor stays open, since the
-// kernel reports a failed write-back only to descriptors that were open.
+// sealed is a segment that is complete but not synced. Its descriptor stays open, since the kernel
+// reports a failed write-back only to descriptors that were open when it failed.
 type sealed struct {
 	segment.Writer
 	first Position
 }
 
-// Append writes frames after all earlier ones, in one write, and returns the position of the
-// last. The positions of the others precede it without a gap. When it returns nil, they survive
-// the death of the process.
+// Append writes frames after all earlier ones, in one write, and returns the position of the last.
+// The positions of the others precede it without a gap. Once Append has returned nil, the frames
+// survive the death of the process.
 //
-// On an error none of them counts, and the next Append continues as if this one had not been: the
-// file is cut back, or else abandoned for a new segment. Replay may return the first few frames
-// of an abandoned segment only if the process dies before that next Append, or the machine before
-// the next Sync. A payload beyond MaxPayload is refused before anything is written.
+// On an error none of the frames counts, and the next Append continues as if this one had not
+// happened: the segment is cut back or, if that fails, abandoned for a new one. Replay may return
+// the first few of the failed frames only if the process dies before the next Append succeeds, or
+// the machine dies before the next Sync. A payload beyond MaxPayload is refused before anything is
+// written.
 func (l *Log) Append(frames []Frame) (Position, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,10 +139,10 @@ func (l *Log) seal() {
 	}
 }
 
-// Sync makes all earlier frames survive a power loss, including those of an earlier process.
-// After an error the frames since the last Sync may be lost, whatever a later Sync returns, since
-// the kernel reports a lost page only once: only a checkpoint replaces them. The journal
-// continues in a new segment.
+// Sync makes all earlier frames survive a power loss, including those of an earlier process. The
+// kernel reports a lost page only once. So after an error the frames since the previous Sync may be
+// lost, whatever a later Sync returns, until a checkpoint replaces them. The journal continues in a
+// new segment.
 func (l *Log) Sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -201,8 +202,8 @@ func (l *Log) giveUp(w segment.Writer) {
 }
 
 // Size returns the bytes of frames since the last checkpoint began, which a restart would replay.
-// It does not wait for the disk, because it is one of the process' metrics, and those must show a
-// disk that hangs.
+// It does not wait for the disk, because it is a metric of the process, and metrics must be
+// available when a disk hangs.
 func (l *Log) Size() int64 {
 	return l.sinceBytes.Load()
 }

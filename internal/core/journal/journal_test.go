@@ -61,8 +61,8 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// Positions continue after the last process, and nothing is appended to its last segment, which
-// may have been given up.
+// Positions continue where the previous process ended. Nothing is appended to the last segment of
+// that process, which may have given it up.
 func TestPositionsGoOn(t *testing.T) {
 	fs := memfs.New()
 	for process := range 3 {
@@ -80,7 +80,7 @@ func TestPositionsGoOn(t *testing.T) {
 	}
 }
 
-// All frames of an Append are one write, the header of a new segment included.
+// Append writes all its frames, and the header of a new segment, in one write.
 func TestOneWrite(t *testing.T) {
 	fs := memfs.New()
 	writes := 0
@@ -119,7 +119,7 @@ func TestNoSpaceAndSpaceAgain(t *testing.T) {
 			if truncateFails {
 				failing("truncate")(fs)
 			}
-			for _, space := range []int{segment.FrameBytes + 70, 1, 0} { // the first lets one whole frame through
+			for _, space := range []int{segment.FrameBytes + 70, 1, 0} { // the first has room for one whole frame
 				fs.Space = space
 				if err := appendOne(100); !errors.Is(err, memfs.ErrNoSpace) {
 					t.Fatalf("with %d bytes left: %v", space, err)
@@ -264,7 +264,7 @@ func TestDiskIsBounded(t *testing.T) {
 		s.fold(t, entry(id))
 		if id%10 == 0 {
 			checkpointAll(t, l, s)
-			checkpointAll(t, l, s) // nothing in between: the older one must stay
+			checkpointAll(t, l, s) // no frame came in between, so the older one must stay
 		}
 		if len(fs.Files) > 16 {
 			t.Fatalf("%d files after %d frames", len(fs.Files), id)
@@ -275,7 +275,7 @@ func TestDiskIsBounded(t *testing.T) {
 	}
 }
 
-// Only one checkpoint at a time; an aborted one makes room.
+// Only one checkpoint can be under way. After an Abort the next can begin.
 func TestCheckpointBusy(t *testing.T) {
 	l, _ := mustOpen(t, memfs.New(), 0)
 	c, err := l.BeginCheckpoint()
@@ -287,7 +287,7 @@ func TestCheckpointBusy(t *testing.T) {
 	}
 	c.Abort()
 	checkpointAll(t, l, state{})
-	c.Abort() // no effect any more
+	c.Abort() // has no effect any more
 }
 
 // A call that breaks a promise of the aggregator panics, and writes nothing.
@@ -340,7 +340,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// An error of the restoring callback stops the start, and names the place.
+// An error from the callback of Load or Replay stops the start, and the message names the place.
 func TestCallbackErrors(t *testing.T) {
 	fs, _ := sample(t)
 	l, _ := mustOpen(t, fs, 0)
@@ -355,7 +355,7 @@ func TestCallbackErrors(t *testing.T) {
 	}
 }
 
-// Append, Sync and a checkpoint on three goroutines; run with -race.
+// Append, Sync and a checkpoint run on three goroutines, for the race detector.
 func TestConcurrently(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 500)
@@ -432,8 +432,8 @@ func (f hangingFile) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The size is one of the process' metrics. When Size waited for an Append that hung on a frozen
-// disk, no metrics and no diagnosis were available.
+// The size is a metric of the process. Size once waited for an Append that hung on a frozen disk,
+// so neither metrics nor a diagnosis were available.
 func TestSizeWaitsForNoDisk(t *testing.T) {
 	fs := hangingFS{hangs: make(chan struct{}), goesOn: make(chan struct{})}
 	l, _ := mustOpen(t, fs, 1<<40)
@@ -449,7 +449,7 @@ func TestSizeWaitsForNoDisk(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%d bytes, of which none is written", n)
 		}
-	case <-time.After(20 * time.Second): // only if it does wait
+	case <-time.After(20 * time.Second): // reached only if Size waits
 		t.Error("Size waits for the disk")
 	}
 	close(fs.goesOn)
@@ -478,8 +478,8 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 100 ns a frame of 100 bytes, without the disk:
-// one window of all shards is then a tenth of a millisecond.
+// Bound: 0 allocs/op and at most 100 ns for a frame of 100 bytes, without the disk. One window of
+// all shards then takes a tenth of a millisecond.
 func BenchmarkEncode(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -497,8 +497,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// Bound: 250 ns a frame of 100 bytes in the page cache, so that a restart reads a minute of
-// windows of all shards, 61,440 frames, in 15 ms. It holds one read-ahead in memory.
+// Bound: 250 ns for a frame of 100 bytes in the page cache, so that a restart reads a minute of
+// windows of all shards, 61,440 frames, in 15 ms. Replay holds one read-ahead in memory.
 func BenchmarkReplay(b *testing.B) {
 	fs := memfs.New()
 	l, _ := mustOpen(b, fs, 0)

@@ -39,7 +39,7 @@ func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
 	for range rng.IntN(60) {
-		payload = append(payload, byte(rng.IntN(4))) // few values: many false beginnings
+		payload = append(payload, byte(rng.IntN(4))) // few values, so that many places look like the start of a frame
 	}
 	return Frame{Shard: testShards[rng.IntN(len(testShards))], Type: uint8(rng.IntN(256)), Payload: payload}
 }
@@ -111,8 +111,8 @@ func checkpointAll(t testing.TB, l *Log, s state) {
 	}
 }
 
-// model runs a journal through one random story, and computes in the simplest way what must come
-// out of it.
+// model runs a journal through one random story, and computes in the simplest way which frames must
+// be recovered.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -123,16 +123,16 @@ type model struct {
 	in  state    // the state in cp
 
 	state  state           // acknowledged
-	maybe  []uint64        // of failed Appends since the last success: may come back after a crash
+	maybe  []uint64        // frames of failed Appends since the last success: may come back after a crash
 	maybe2 []uint64        // the same since the last successful Sync: may come back after a power loss
-	safe   map[uint64]bool // must survive a power loss
-	doubt  map[uint64]bool // a Sync that should have saved them failed
-	lossy  bool            // there was a power loss: reported gaps are true
+	safe   map[uint64]bool // frames that must survive a power loss
+	doubt  map[uint64]bool // frames that a failed Sync should have saved
+	lossy  bool            // there was a power loss, so the report may list gaps
 	nextID uint64
 }
 
-// Whatever the order of appends, checkpoints, faults, crashes and power losses: acknowledged
-// frames are there, in order, and none is invented.
+// In any order of appends, checkpoints, faults, crashes and power losses, acknowledged frames are
+// recovered in order, and none is invented.
 func TestModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -214,7 +214,7 @@ func (m *model) sync() {
 	promise := m.safe
 	if m.log.Sync() != nil {
 		promise = m.doubt
-		for _, id := range m.maybe2 { // frames that come back come from one file
+		for _, id := range m.maybe2 { // they may come back after a crash, from a file whose Sync failed
 			m.doubt[id] = true
 		}
 	} else {

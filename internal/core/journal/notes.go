@@ -22,15 +22,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// notes is a file of small records beside the frames: facts about them that the caller can do
-// without. It survives the death of the process. It is not synced, so after a power loss it may be
-// gone, or an older version is there.
+// notes is a file beside the segments. It holds small facts about the frames, which the caller can
+// do without. It survives the death of the process. It is not synced, so after a power loss it may
+// be missing or out of date.
 type notes struct {
 	file segment.Writer // nil before BeginNotes, and after a write that failed
 	buf  []byte         // scratch
 }
 
-var errNoNotes = errors.New("an earlier write of the journal's notes failed, and they have not begun anew since")
+var errNoNotes = errors.New("an earlier write of the journal's notes failed; the next checkpoint rewrites them")
 
 // Notes returns the notes of an earlier process, in order, up to the first that is not whole. Call
 // it before BeginNotes.
@@ -93,7 +93,7 @@ func (l *Log) Note(note []byte) error {
 	}
 	n.buf = appendNote(n.buf[:0], note)
 	if _, err := n.file.Write(n.buf); err != nil {
-		n.close() // part of the note may be in the file, and nothing behind it would be read
+		n.close() // part of the note may be in the file, and no note behind that part would be read
 		return fmt.Errorf("write the journal's notes: %w", err)
 	}
 	return nil
@@ -101,7 +101,7 @@ func (l *Log) Note(note []byte) error {
 
 func (n *notes) close() {
 	if n.file != nil {
-		_ = n.file.Close() // nothing is lost by it: each note is written at once
+		_ = n.file.Close() // an error loses nothing: each note was written at once
 		n.file = nil
 	}
 }

@@ -28,7 +28,7 @@ func notesIn(t testing.TB, fs *memfs.FS) string {
 	return string(bytes.Join(all, []byte(" ")))
 }
 
-// begin replaces the notes by words.
+// begin replaces all notes by the given words.
 func begin(t testing.TB, l *Log, words string) {
 	t.Helper()
 	var all [][]byte
@@ -67,7 +67,8 @@ func TestNotesSurviveTheProcess(t *testing.T) {
 	}
 }
 
-// A copy has no notes: a backup has the stores of another moment, of which the notes are not true.
+// A copy has no notes: the stores in a backup are from another moment, and the notes would be wrong
+// about them.
 func TestACopyHasNoNotes(t *testing.T) {
 	from, to := memfs.New(), memfs.New()
 	l := openIn(t, from)

@@ -17,15 +17,15 @@ type plan struct {
 
 // section is one shard's state in a checkpoint.
 type section struct {
-	file   string // "" if there is none
+	file   string // "" if the shard has no section
 	pos    Position
-	frames []span // one, or its pieces in order
+	frames []span // the section as one frame, or its pieces in order
 }
 
 // span is the place of a frame.
 type span struct {
 	offset int64
-	length int // of the payload
+	length int // of the payload, in bytes
 }
 
 func spanOf(f *segment.Frame) span { return span{f.Offset, len(f.Payload)} }
@@ -226,7 +226,7 @@ func (l *Log) endTail(name string, r *segment.Scanner, report *Report) Position 
 	}
 	damage.Reason = "torn tail, cut off; it was never acknowledged, unless power was lost"
 	if err := l.fs.Truncate(name, r.End); err != nil {
-		// The next segment's name says where this one ends.
+		// The tail does no harm: the next segment's name says where this one ends.
 		damage.Reason = because("torn tail, passed over because it cannot be cut off", err)
 	}
 	report.add(damage)
@@ -285,7 +285,7 @@ func readSection(r segment.Reader, shard uint16, s *section, buf []byte) (payloa
 		}
 		f, ok := checkpointFormat.ParseFrame(buf)
 		if !ok || shardOf(f.Tag) != shard || f.Pos != s.pos {
-			return nil, buf, fmt.Errorf("byte %d: it has changed since the start", at.offset)
+			return nil, buf, fmt.Errorf("byte %d: the section has changed since the journal was opened", at.offset)
 		}
 		if len(s.frames) == 1 && typeOf(f.Tag) == sectionFrame {
 			return f.Payload, buf, nil
@@ -298,7 +298,7 @@ func readSection(r segment.Reader, shard uint16, s *section, buf []byte) (payloa
 // Replay calls fn for every frame that is not in its shard's section, in the order of appending.
 // The journal owns the frame's payload, which is valid until fn returns.
 func (l *Log) Replay(fn func(pos Position, f Frame) error) error {
-	var known Report // Open has reported it
+	var known Report // not used: Open has reported the damage
 	for _, s := range l.plan.segments {
 		_, frames, err := readSegment(l.fs, s.File, &known, func(pos Position, f Frame) error {
 			if pos <= l.plan.sections[f.Shard].pos {
@@ -313,7 +313,8 @@ func (l *Log) Replay(fn func(pos Position, f Frame) error) error {
 			return err
 		}
 		if frames != s.frames {
-			return fmt.Errorf("replay %s: %d frames can be read, but at the start it was %d", s.Name, frames, s.frames)
+			return fmt.Errorf("replay %s: %d frames can be read now, but %d when the journal was opened",
+				s.Name, frames, s.frames)
 		}
 	}
 	return nil

@@ -4,18 +4,18 @@ import "github.com/freshet-io/freshet/internal/core/segment"
 
 // Report is what Open found.
 type Report struct {
-	Checkpoint string   // file of the whole checkpoint, "" for none
+	Checkpoint string   // file of the whole checkpoint; "" if there is none
 	Sections   int      // to load
 	Segments   int      // to replay
-	Frames     uint64   // readable frames in them
-	Last       Position // of all frames so far; the next frame's is one higher
+	Frames     uint64   // readable frames in these segments
+	Last       Position // position of the last frame; the next frame's is one higher
 
-	// Damage has the first maxDamage places, checkpoints before segments. Damage to a checkpoint
-	// loses no frame while the one before it is whole.
+	// Damage lists the first maxDamage damaged places, in checkpoints before segments. Damage to a
+	// checkpoint loses no frame if the checkpoint before it is whole.
 	Damage     []segment.Damage
-	MoreDamage int    // further places
-	LostFrames uint64 // at most; the sum over all places
-	LostBytes  int64  // of segments: skipped or cut off
+	MoreDamage int    // number of damaged places beyond Damage
+	LostFrames uint64 // an upper bound, summed over all damaged places
+	LostBytes  int64  // bytes of segments that were skipped or cut off
 }
 
 // maxDamage bounds the report of a file that is damaged all over.
