@@ -59,10 +59,10 @@ const raw = "raw" // the store of remote write and OTLP
 // grown describes how the series of a tenant grow.
 type grown struct {
 	*record.GrowingTenant
-	steps  int     // of growth.Step, during which they have grown like this
-	rate   float64 // new ones a second
+	steps  int     // of growth.Step, during which the series have grown like this
+	rate   float64 // new series a second
 	metric *growth.Metric
-	names  bool // ever new names of metrics
+	names  bool // most new series are metrics with new names
 }
 
 // seconds returns how long the series have grown like this.
@@ -84,8 +84,8 @@ func grows(t *record.GrowingTenant, windows, each int) (g grown, does bool) {
 	return newGrown(t, steps), true
 }
 
-// growsInBursts reports whether new series came in each window of the whole time that is kept,
-// however they are spread within a window. Windows overlap.
+// growsInBursts reports whether new series came in each window of the time that the tracker keeps.
+// Their distribution within a window does not matter. Windows overlap.
 func growsInBursts(t *record.GrowingTenant) (g grown, does bool) {
 	last := recent(t.New, growth.Steps)
 	if len(last) < growth.Steps || !(mean(last)/growth.Step > steadyUsual) {
@@ -100,7 +100,8 @@ func growsInBursts(t *record.GrowingTenant) (g grown, does bool) {
 	return newGrown(t, growth.Steps), true
 }
 
-// newGrown finds out whether the new series of a tenant are one metric's, or new names.
+// newGrown finds out whether the new series of a tenant belong to one metric, or are metrics with
+// new names.
 func newGrown(t *record.GrowingTenant, steps int) grown {
 	all := mean(recent(t.New, steps))
 	g := grown{GrowingTenant: t, steps: steps, rate: all / growth.Step}
@@ -111,9 +112,9 @@ func newGrown(t *record.GrowingTenant, steps int) grown {
 	return g
 }
 
-// countedNew returns the number of new series in the time over which values are counted. For an
-// older record it is estimated by the rate of the last steps, since its last minute may hold no
-// burst.
+// countedNew returns the number of new series in the time over which values are counted. A record
+// of an older version lacks this number, so countedNew estimates it from the rate of the last
+// steps, since the last minute alone may hold no burst.
 func countedNew(counted uint64, counts []uint64, steps int) float64 {
 	if counted > 0 {
 		return float64(counted)
@@ -121,8 +122,8 @@ func countedNew(counted uint64, counts []uint64, steps int) float64 {
 	return mean(recent(counts, steps)) * float64(min(steps, minuteSteps))
 }
 
-// ownValues reports whether each new series of the metric has a label value that no other has. In
-// a deploy none has: a pod or an instance has many series.
+// ownValues reports whether each new series of the metric has a label value that no other has.
+// After a deploy none has, since each pod or instance has many series.
 func ownValues(of *growth.Metric, steps int) bool {
 	return of != nil && len(of.Labels) > 0 &&
 		float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.Counted, of.New, steps)
@@ -142,7 +143,7 @@ func mean(counts []uint64) float64 {
 	return sum / float64(max(1, len(counts)))
 }
 
-// growingTenants returns the tenants whose series grow, without those that are starting.
+// growingTenants returns the tenants whose series grow, without tenants that have just started.
 func (m *moment) growingTenants() (all []grown) {
 	for i := range m.growing.Tenants {
 		t := &m.growing.Tenants[i]
@@ -295,9 +296,9 @@ func (m *moment) culprit(g *grown) string {
 	return text
 }
 
-// GrowingLabel returns the label of a metric that has the most new values, if these explain the
-// new series of the last steps. Otherwise it returns a label without a name. Series that a
-// limit refuses come again and again, so they explain nothing.
+// GrowingLabel returns the label of the metric that has the most new values, if the values explain
+// the new series of the last steps. Otherwise it returns a label without a name. Refused series do
+// not count, since the same series are refused again and again.
 func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	if len(of.Labels) == 0 ||
 		float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {
@@ -306,8 +307,8 @@ func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	return of.Labels[0]
 }
 
-// busiest returns the metric with most new series in the last steps, including refused ones, or
-// nil.
+// busiest returns the metric with the most new series in the last steps, including refused series.
+// It returns nil if there are none.
 func busiest(t *record.GrowingTenant, steps int) (most *growth.Metric) {
 	highest := 0.0
 	for i := range t.Metrics {
@@ -319,8 +320,8 @@ func busiest(t *record.GrowingTenant, steps int) (most *growth.Metric) {
 	return most
 }
 
-// sentBy names the sender of most new series of a metric. For DogStatsD that is the sender of the
-// newest series.
+// sentBy names the sender of most new series of a metric, or for DogStatsD the sender of the newest
+// series.
 func (m *moment) sentBy(tenant string, of *growth.Metric) string {
 	if len(of.Senders) > 0 {
 		return clip(of.Senders[0])
@@ -335,7 +336,7 @@ func (m *moment) sentBy(tenant string, of *growth.Metric) string {
 	return ""
 }
 
-// growthEvidence describes the metrics of a tenant with most new series in the last steps.
+// growthEvidence describes the metrics with the most new series of a tenant in the last steps.
 func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 	both := func(new, refused []uint64) (float64, float64) {
 		return mean(recent(new, steps)) / growth.Step, mean(recent(refused, steps)) / growth.Step

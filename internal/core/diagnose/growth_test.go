@@ -21,13 +21,13 @@ type newSeries struct {
 	store, metric, label string
 	refused              bool
 	few                  bool // the label has few values; several labels tell the series apart
-	each                 int  // series per value, which differ in bucket and path; 0 is 1
+	each                 int  // series per value, which differ in the labels le and path; 0 means 1
 }
 
-const process = 1_700_000_000 // Unix seconds of its start
+const process = 1_700_000_000 // start of the process, in Unix seconds
 
-// grownUntil feeds a tracker the series that begin in each second of a process, and reads it at the
-// end.
+// grownUntil feeds a tracker the series that begin in each second of a process, and reads the
+// tracker in the second end.
 func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) (m *moment) {
 	t.Helper()
 	grow(t, end, begins, func(second int64, read func() *moment) {
@@ -38,8 +38,8 @@ func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) 
 	return m
 }
 
-// grow feeds a tracker the series that begin in each second. Before each second, look may read the
-// tracker.
+// grow feeds a tracker the series that begin in each second. Before each second it calls look,
+// which may read the tracker.
 func grow(t *testing.T, end int64, begins func(second int64) []newSeries,
 	look func(second int64, read func() *moment)) {
 	t.Helper()
@@ -69,7 +69,7 @@ func grow(t *testing.T, end int64, begins func(second int64) []newSeries,
 	}
 }
 
-// reported returns a healthy server, with the tracker as it is in that second.
+// reported returns the record of a healthy server with what the tracker reports in that second.
 func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	m := healthy()
 	m.growing = record.Growing{
@@ -116,8 +116,8 @@ func deploy(began int64) func(second int64) []newSeries {
 	}
 }
 
-// Series from scrapes come in bursts. Their growth is found at any usual scrape interval and any
-// time of the record, also if every second scrape is late and falls into the next step.
+// Series from scrapes come in bursts. Their growth is found at any usual scrape interval and
+// whenever the record is taken, even if every second scrape is late and falls into the next step.
 func TestGrowthInBursts(t *testing.T) {
 	const rate = 12 // new series a second, on average
 	for _, every := range []int64{1, 5, 10, 15, 20, 30, 60} {
@@ -187,7 +187,7 @@ func TestGrowth(t *testing.T) {
 	requests := newSeries{n: 300, store: raw, metric: "requests_total", label: "request"}
 	for _, c := range []struct {
 		name   string
-		end    int64 // second of the record
+		end    int64 // the second in which the record is taken
 		begins func(int64) []newSeries
 		change func(*moment)
 		want   int
@@ -301,8 +301,8 @@ func TestFloodOfRequests(t *testing.T) {
 	}
 }
 
-// inputs are the ways by which series come in: how often, to which store, and how soon a flood must
-// be found, which takes two scrapes.
+// inputs are the ways by which series come in: how often, to which store, and within how many
+// seconds a flood must be found. Finding a flood takes two scrapes.
 var inputs = []struct {
 	name   string
 	store  string
@@ -316,10 +316,11 @@ var inputs = []struct {
 	{"scrapes each 60 s", raw, 60, 150},
 }
 
-// A flood is found within two scrapes, and then at any moment while it lasts, whether a metric
-// with few labels, a histogram or new names flood. Every second scrape is late.
+// A flood is found within two scrapes, and then at any moment while it lasts, whether its series
+// are of a metric with few labels, of a histogram or of metrics with new names. Every second scrape
+// is late.
 func TestFlood(t *testing.T) {
-	const rate, began, over = 2500, 200, 90 // series a second; seconds
+	const rate, began, over = 2500, 200, 90 // in series a second, seconds and seconds
 	for _, in := range inputs {
 		ended := began + in.within + in.every + 15
 		for name, of := range map[string]newSeries{
@@ -328,7 +329,7 @@ func TestFlood(t *testing.T) {
 			"names":       {metric: "request_", label: "__name__"},
 		} {
 			if name != "a label" && in.every != 1 && in.every != 60 {
-				continue // these floods differ only in the values counted
+				continue // these floods differ from the first only in which values are counted
 			}
 			begins := func(second int64) []newSeries {
 				at := second - began - in.every - second/in.every%2*min(3, in.every-1)
@@ -356,9 +357,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A deploy makes as many series a second as a flood, in one metric, and never counts as a flood:
-// each pod has many series with one value of a label. That holds for all scrape intervals and
-// lengths of a deploy.
+// A deploy makes as many new series of one metric a second as a flood. It never counts as a flood,
+// since all series of a pod share one label value. This holds for all scrape intervals and lengths
+// of a deploy.
 func TestDeployIsNoFlood(t *testing.T) {
 	const began, series = 200, 60_000
 	for _, in := range inputs {

@@ -11,13 +11,14 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Kernel drops: datagrams arrive and the socket's buffer is full, because the reader is too slow
-// or stopped for longer than the buffer lasts. A Unix datagram socket has a queue of some
-// datagrams instead of a buffer of bytes: when it is full, the sender gets an error, and most
-// clients drop. Only clients know those drops, and some report them in their telemetry.
+// Kernel drops: the kernel drops datagrams that arrive while the socket's buffer is full. The
+// reader is too slow, or it stopped for longer than the buffer lasts. A Unix datagram socket has a
+// queue of some datagrams instead of a buffer of bytes. When the queue is full, the sender gets an
+// error, and most clients drop the datagram. Only clients know of such drops, and some report them
+// in their telemetry.
 const (
 	dropsUsual = 1     // datagrams a second: a few are no cause
-	shareUsual = 0.001 // of the datagrams that came
+	shareUsual = 0.001 // dropped, of all datagrams that arrived
 	shareBad   = 0.02
 
 	dropsListed = 3 // listeners
@@ -25,8 +26,8 @@ const (
 	// usualBuffer is the default of dogstatsd.receive_buffer, in bytes.
 	usualBuffer = 4 << 20
 
-	// datagramCharge is the number of bytes that the kernel charges for a short datagram, against
-	// twice the requested buffer.
+	// datagramCharge is the number of bytes that a short datagram takes in the kernel's buffer,
+	// which is twice as large as requested.
 	datagramCharge = 832
 )
 
@@ -46,7 +47,7 @@ const (
 type dropping struct {
 	listener        string
 	kernel, clients float64 // datagrams that the kernel dropped, and that clients report as dropped
-	granted, wanted float64 // receive buffer in bytes; 0 for none, or in a record older than the metric
+	granted, wanted float64 // receive buffer in bytes; 0 if there is none, or if the record is older than the metric
 	shortQueue      bool
 }
 
@@ -96,7 +97,7 @@ func (m *moment) dropping() (all []dropping) {
 	for _, l := range m.grown(dropsMetric) {
 		name := l.labels["listener"]
 		d := dropping{listener: name, kernel: l.value, granted: granted[name].value, wanted: wanted[name].value}
-		if strings.HasPrefix(name, "unixgram:") { // over UDP, a client only sees that no server listened
+		if strings.HasPrefix(name, "unixgram:") { // over UDP, a client counts drops only while no server listens
 			d.clients = clients[name].value
 			_, d.shortQueue = short[name]
 		}

@@ -8,12 +8,13 @@ import (
 )
 
 // A contended lock: goroutines wait for each other instead of working. The sum of their waits, in
-// seconds a second, is how many wait on average.
+// seconds per second, is the average number of waiting goroutines.
 const (
-	waitUsual = 0.3 // goroutines that wait at any time; many short waits
-	waitBad   = 3   // several goroutines that do nothing but wait
+	waitUsual = 0.3 // goroutines that wait on average; many short waits
+	waitBad   = 3   // several goroutines wait all the time
 
-	// A few waiters in a single snapshot are chance. From this number on, the snapshot counts half.
+	// A few waiters in a single snapshot are chance. From this number on, half of the waiters in
+	// the snapshot count.
 	manyStanding = 6
 
 	// runtime.lock2 is the runtime's own lock. Its waiters spin, which takes processor time.
@@ -22,9 +23,9 @@ const (
 )
 
 func lock(m *moment) finding {
-	// Three sources: block.pprof has waits that ended during the record, trace.out those of the
-	// seconds before, and goroutine.pprof the goroutines that waited at its start, perhaps for
-	// ever.
+	// Three sources: block.pprof has the waits that ended during the record, trace.out has the
+	// waits of the seconds before, and goroutine.pprof has the goroutines that waited at the
+	// record's start, perhaps for ever.
 	waited := m.block.sum(isLock) / 1e9 / m.seconds
 	before := 0.0
 	if m.trace.seconds > 0 {

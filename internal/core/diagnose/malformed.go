@@ -39,8 +39,8 @@ func malformed(m *moment) finding {
 	if len(all) == 0 {
 		return f
 	}
-	// A sender of many lines may have more malformed ones than a sender with only malformed
-	// lines.
+	// The score decides first: a sender of many lines may have more malformed lines than a sender
+	// that sends only malformed lines.
 	slices.SortStableFunc(all, func(a, b malformedLines) int {
 		return cmp.Or(cmp.Compare(b.score(), a.score()), cmp.Compare(b.perSecond, a.perSecond))
 	})
@@ -72,8 +72,8 @@ func (m *moment) malformedBySender() (all []malformedLines) {
 	return all
 }
 
-// malformedSinceStart describes the malformed lines since the process started. They are no cause,
-// since the client may have been fixed.
+// malformedSinceStart describes the malformed lines since the process started. These lines are no
+// cause, since the client may have been fixed.
 func (m *moment) malformedSinceStart() string {
 	lines, worst := 0.0, labelled{}
 	for _, l := range m.end.of(malformedMetric) {
@@ -89,8 +89,8 @@ func (m *moment) malformedSinceStart() string {
 		count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
 }
 
-// malformedByListener returns the malformed lines of listeners, for senders that sent before the
-// table of senders was on. It covers the last 15 s, which include a flush of a client that
+// malformedByListener returns the malformed lines by listener, for senders that sent before the
+// table of senders was switched on. It covers the last 15 s, which include a flush of a client that
 // flushes every 10 s. For an older record it covers the record's 5 s, from /metrics.
 func (m *moment) malformedByListener() (all []malformedLines) {
 	for i := range m.tops {

@@ -11,16 +11,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Bounds of decoded files, in bytes. Decoded, a malicious file takes up to a hundred times as
-// much.
+// Bounds of decoded files, in bytes. In memory a malicious file may take a hundred times its size.
 const (
-	maxText  = 16 << 20 // of /metrics or top.json; 1 MB is much
-	maxTrace = 24 << 20 // the flight recorder keeps 8 MB, and a bit more
+	maxText  = 16 << 20 // /metrics or top.json; even 1 MB is unusually large
+	maxTrace = 24 << 20 // the flight recorder keeps little more than 8 MB
 
-	maxSeconds = 24 * 3600 // of a record, which usually takes five
+	maxSeconds = 24 * 3600 // length of a record, which usually takes 5 seconds
 )
 
-// moment is a decoded record. A part that could not be read is empty, and missing has the reason.
+// moment is a decoded record. A part that could not be read is empty, and the field missing has the
+// reason.
 type moment struct {
 	*record.File
 	seconds                               float64
@@ -93,7 +93,7 @@ func (m *moment) cores() float64 {
 	return min(used/m.seconds, most)
 }
 
-// full returns how much of its processors the process used.
+// full returns the part of its processors that the process used, 0 to 1.
 func (m *moment) full() float64 { return m.cores() / float64(max(1, m.GOMAXPROCS)) }
 
 // perSecond returns the increase of a runtime/metrics value, per second.
@@ -102,7 +102,7 @@ func (m *moment) perSecond(name string) float64 { return m.Runtime[name].Grown()
 // describe names the sender of datagrams.
 func describe(s top.ViewSender) string {
 	switch {
-	case s.Process != nil && s.Process.Command == "": // it has exited
+	case s.Process != nil && s.Process.Command == "": // the process has exited
 		return fmt.Sprintf("process %d", s.Process.PID)
 	case s.Process != nil:
 		return fmt.Sprintf("process %d (%s)", s.Process.PID, s.Process.Command)

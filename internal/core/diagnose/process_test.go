@@ -35,14 +35,14 @@ func processTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stackGrowth relies on this: the profiler continues the stack through runtime.morestack to the
-// function that had no room. A Go release without that would fail here.
+// stackGrowth relies on the profiler: it continues the stack through runtime.morestack to the
+// function that had no room. The test fails if a Go release no longer does so.
 func TestProfilerSeesWhoGrows(t *testing.T) {
 	var text bytes.Buffer
 	if err := pprof.StartCPUProfile(&text); err != nil {
 		t.Skip(err) // go test -cpuprofile uses the profiler
 	}
-	// The profiler counts processor time. A busy machine gives less than the clock says.
+	// The profiler counts processor time. On a busy machine less processor time passes than time.
 	for begun := processTime(t); processTime(t)-begun < 400*time.Millisecond; {
 		done := make(chan int)
 		go func() { done <- recurse(400) }()
@@ -70,7 +70,7 @@ func (g *guarded) hold(held chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(held)
-	for range 2000 { // meanwhile the other goroutine comes and waits
+	for range 2000 { // meanwhile the other goroutine begins to wait for the lock
 		g.sum = sha256.Sum256(g.sum[:])
 		runtime.Gosched()
 	}
@@ -141,7 +141,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// writeToSlowPipe writes to a file that takes its time, inside a system call.
+// writeToSlowPipe writes to a file whose system calls take long.
 func writeToSlowPipe(t *testing.T) time.Duration {
 	t.Helper()
 	var ends [2]int

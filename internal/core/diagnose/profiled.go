@@ -13,7 +13,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// maxProfile bounds a decompressed profile, in bytes; a busy server's has 1 MB.
+// maxProfile bounds a decompressed profile, in bytes; the profile of a busy server has 1 MB.
 const maxProfile = 8 << 20
 
 // profiled is a profile: stacks and their counts. The zero value is empty.
@@ -22,8 +22,8 @@ type profiled []sampled
 type sampled struct {
 	stack stack
 	count float64 // of events, or of goroutines
-	value float64 // nanoseconds or bytes; the count if there is no other
-	query string  // the query that the goroutine worked for: a querycost.Row's ID; empty for none
+	value float64 // nanoseconds or bytes; the count if the profile has no other value
+	query string  // ID of the querycost.Row of the query that the goroutine worked for, or empty
 }
 
 // stack has the names of functions, innermost first.
@@ -56,7 +56,7 @@ func readProfile(text []byte) (profiled, error) {
 	if last < 0 {
 		return nil, fmt.Errorf("no sample types")
 	}
-	// allocs has four columns: the first two are what was allocated, the last two what is in use.
+	// The profile allocs has four columns: two for allocated memory, then two for memory in use.
 	if p.SampleType[last].Type == "inuse_space" {
 		last = 1
 	}
@@ -72,10 +72,10 @@ func readProfile(text []byte) (profiled, error) {
 }
 
 const (
-	// maxStack bounds the calls of a stack that are read. Ours have up to 60.
+	// maxStack bounds how many calls of a stack are read. Our stacks have up to 60 calls.
 	maxStack = 256
 
-	// maxStacks bounds the stacks of a profile. Ours have some thousands.
+	// maxStacks bounds the stacks of a profile. Our profiles have some thousands.
 	maxStacks = 50_000
 )
 
@@ -120,12 +120,12 @@ func (p profiled) counted(match func(stack) bool) (sum float64) {
 type group struct {
 	name         string
 	value, count float64
-	stack        stack   // the one with the largest value
+	stack        stack   // the stack with the largest value
 	most         float64 // its value
 }
 
-// groups adds up stacks by the key that by returns, and leaves out stacks with an empty key. The
-// largest group comes first.
+// groups adds up the stacks with the same key. The function by returns the key of a stack; stacks
+// with an empty key are left out. The largest group comes first.
 func (p profiled) groups(by func(stack) string) []*group {
 	named := map[string]*group{}
 	for _, s := range p {
@@ -153,7 +153,7 @@ func (g *group) add(s sampled) {
 	}
 }
 
-// shownShare is the smallest part of the total that a shown group has.
+// shownShare is the part of the total, 0 to 1, below which a group is not shown.
 const shownShare = 0.05
 
 // largest returns up to n groups that are worth showing, given the total.
@@ -184,14 +184,14 @@ func hasPrefix(name string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// Functions of ours, of the TSDB that we use, and of Go's runtime.
+// Modules of functions: our own, and the TSDB that we use.
 const (
 	ourModule   = "github.com/freshet-io/freshet/"
 	storeModule = "github.com/prometheus/prometheus/"
 )
 
-// own returns the innermost function of ours or of the TSDB, which is where a reader of the code
-// begins, or else the innermost outside the runtime.
+// own returns the innermost of our functions or of the TSDB's, where a person begins to read the
+// code. If there is none, it returns the innermost function outside the runtime.
 func (s stack) own() string {
 	if i := s.index(func(name string) bool { return hasPrefix(name, ourModule, storeModule, "main.") }); i >= 0 {
 		return s[i]
@@ -209,8 +209,8 @@ const (
 	shownName   = 160 // bytes
 )
 
-// shown formats the stack for people: a dozen calls, without our module's path. Recursive calls
-// are one line.
+// shown formats the stack for people: a dozen calls, without our module's path. It shows recursive
+// calls as one line.
 func (s stack) shown() (lines []string) {
 	for i := 0; i < len(s); {
 		if len(lines) == shownFrames {

@@ -11,34 +11,35 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// Queries take the processors, or more queries come than may run at once, and wait for each other.
-// Usually dashboards send them.
+// Queries take the processors, or wait for each other because more queries come than may run at
+// once. Usually dashboards send them.
 const (
-	// The part of the processors that queries take. It does not matter while processors are free.
+	// The part of the processors that queries take. This part does not matter while processors are
+	// free.
 	queriesUsual = 0.20
 	queriesBad   = 0.50
 
-	// How full the processors are when other work suffers.
+	// The part of the processors in use at which other work suffers.
 	fullUsual = 0.70
 	fullBad   = 0.90
 
-	// The queries' part of the processor time that the process gets. It counts if goroutines
-	// wait for a processor: other processes may have most of the machine.
+	// The queries' part of the processor time that the process gets. This part counts if goroutines
+	// wait for a processor, since other processes may use most of the machine.
 	queriesOfOwn    = 0.40
 	queriesOfOwnBad = 0.70
 
-	// Queries that wait for their turn at any time. A dashboard that is opened sends 40 at once,
-	// which are answered within a second.
+	// The average number of queries that wait for their turn. A dashboard that is opened sends 40
+	// queries at once, which are answered within a second.
 	waitingUsual = 2
 	waitingBad   = 8
 
 	queriesListed = 5
 )
 
-// askedQuery is a query, whatever values are in it, and its cost.
+// askedQuery is a query and its cost. Queries that differ only in values count as one.
 type askedQuery struct {
 	querycost.Row
-	cores float64 // processors that it keeps busy, from cpu.pprof
+	cores float64 // processors that the query keeps busy, from cpu.pprof
 }
 
 func queries(m *moment) finding {
@@ -87,8 +88,8 @@ func queries(m *moment) finding {
 	return f
 }
 
-// askedQueries returns the queries of the last minute. Those that keep most processors busy come
-// first, or those that ran longest if the profile has none.
+// askedQueries returns the queries of the last minute. The queries that keep the most processors
+// busy come first. If the profile has no queries, those that ran longest come first.
 func (m *moment) askedQueries() (all []askedQuery) {
 	cores := map[string]float64{}
 	for _, s := range m.cpu {
@@ -100,7 +101,7 @@ func (m *moment) askedQueries() (all []askedQuery) {
 		all = append(all, askedQuery{r, cores[r.ID]})
 		delete(cores, r.ID)
 	}
-	for _, id := range slices.Sorted(maps.Keys(cores)) { // queries that the table has forgotten, or had no room for
+	for _, id := range slices.Sorted(maps.Keys(cores)) { // queries that the table has forgotten or had no room for
 		all = append(all, askedQuery{querycost.Row{ID: id, Query: "queries that are not listed"}, cores[id]})
 	}
 	slices.SortStableFunc(all, func(a, b askedQuery) int {
@@ -109,8 +110,7 @@ func (m *moment) askedQueries() (all []askedQuery) {
 	return all
 }
 
-// waitingQueries returns how many queries wait for their turn at any time, in total and by
-// tenant.
+// waitingQueries returns how many queries wait for their turn on average, in total and by tenant.
 func (m *moment) waitingQueries() (all float64, tenants map[string]float64) {
 	tenants = map[string]float64{}
 	for _, moment := range []samples{m.begin, m.end} {
@@ -121,13 +121,14 @@ func (m *moment) waitingQueries() (all float64, tenants map[string]float64) {
 			}
 		}
 	}
-	// Waiting that ended, in seconds a second, is how many waited on average.
+	// The sum of the waits that ended, in seconds per second, is the average number of waiting
+	// queries.
 	return math.Max(all, m.grownBy("freshet_query_wait_seconds")/m.seconds), tenants
 }
 
 // title describes a query in one line: its tenant, its text, its sender and its cost.
 func (q *askedQuery) title() string {
-	const most = 120 // bytes of the query
+	const most = 120 // bytes of the query's text
 	text := q.Query
 	if len(text) > most {
 		text = clip(text[:most]) + "..."

@@ -24,7 +24,7 @@ func asked(t *testing.T) (rows []querycost.Row) {
 	return rows
 }
 
-// ofQuery returns a stack with so many seconds of processor time for a query.
+// ofQuery returns a stack with the given seconds of processor time for a query.
 func ofQuery(id string, seconds float64) sampled {
 	s := cpu(seconds, storeModule+"promql.(*evaluator).eval", "main.serve")
 	s.query = id
@@ -126,7 +126,8 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// Queries that take the processors cause starvation and garbage, not the other way round.
+// Queries that take the processors cause starvation and garbage, so the diagnosis names the
+// queries.
 func TestQueriesAreTheCause(t *testing.T) {
 	causes := parseCauses(t, "starvation 1 garbage 0.9 queries 0.7")
 	rank(causes)

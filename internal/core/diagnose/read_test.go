@@ -25,9 +25,10 @@ import (
 // their small parts to testdata: go test ./internal/core/diagnose -trim DIR
 var trim = flag.String("trim", "", "write testdata from the records in this directory")
 
-// realRecords lists the records in testdata, by the row of the lab that made them, with the cause
-// that must come first and what it must say: the function, or the metric, the label and the
-// sender. An empty cause means that no cause may be clear: nothing is wrong, or it has no effect.
+// realRecords lists the records in testdata, by the row of the lab that made them. Each has the
+// cause that must come first and the words that the cause must contain: the function, or the
+// metric, the label and the sender. An empty cause means that no cause may be clear, since nothing
+// is wrong or the fault has no effect.
 var realRecords = []struct{ row, cause, says string }{
 	{StackGrowth, StackGrowth, "fault.deep"},
 	{Garbage, Garbage, "fault.waste"},
@@ -60,8 +61,8 @@ var realRecords = []struct{ row, cause, says string }{
 	{"small_requests_few", "", ""},
 }
 
-// Records of the real server, each with one fault, which must come first. A slow disk is missing:
-// only its trace shows it, which is too large to keep. TestTrace makes one.
+// Records of the real server, each with one fault, which must come first. No record has a slow
+// disk: only a trace shows it, and a trace is too large to keep. TestTrace makes such a trace.
 func TestRealRecords(t *testing.T) {
 	for _, r := range realRecords {
 		t.Run(r.row, func(t *testing.T) {
@@ -210,8 +211,8 @@ func zipOf(t testing.TB, files map[string][]byte) []byte {
 const summary = `{"format":1,"id":"x","began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2,` +
 	`"missing":{"trace.out":"the flight recorder is not running"}}`
 
-// A record in which most files are missing is read as far as possible, and the diagnosis lists
-// what is missing.
+// A record in which most files are missing is read as far as possible, and the diagnosis lists the
+// missing files.
 func TestMissing(t *testing.T) {
 	d := read(t,
 		zipOf(t,
@@ -232,8 +233,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A gigabyte of zeros is a megabyte in a zip, and a kilobyte in a profile in a zip. Such a file is
-// not unpacked.
+// A gigabyte of zeros takes a megabyte in a zip, and a kilobyte in a compressed profile in a zip.
+// Such a file is not unpacked.
 func TestBombs(t *testing.T) {
 	zeros := make([]byte, maxText+1)
 	var packed bytes.Buffer
@@ -284,8 +285,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// FuzzRead reads made-up records. Laws: no panic, scores from 0 to 1 in order, and the result
-// encodes as JSON.
+// FuzzRead reads made-up records. Laws: no panic, scores from 0 to 1 in descending order, and the
+// result encodes as JSON.
 func FuzzRead(f *testing.F) {
 	plain := smallProfile(f)
 	f.Add([]byte(summary), []byte("process_cpu_seconds_total +Inf\nfreshet_limit_samples_total NaN\n"),

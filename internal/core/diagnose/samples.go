@@ -26,7 +26,7 @@ func readSamples(text []byte) (samples, error) {
 type labelled struct {
 	labels map[string]string
 	value  float64
-	count  float64 // of a histogram, whose value is the sum
+	count  float64 // number of observations of a histogram, whose value is their sum
 }
 
 // of returns the values of a metric.

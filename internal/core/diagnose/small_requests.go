@@ -9,21 +9,23 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Small requests: a request costs some 100 us plus the cost of its samples, so senders that put
-// ten samples into each waste the processors.
+// Small requests: a request costs about 100 us plus the cost of its samples. So senders that put
+// ten samples into each request waste the processors.
 const (
 	// fewSamples is the average number of samples in a request below which requests are small.
 	// Prometheus sends up to 2,000.
 	fewSamples = 100
 
-	// fewRequests a second of a fleet of equal senders cost next to nothing.
+	// fewRequests is the number of requests a second that cost next to nothing, from all equal
+	// senders together.
 	fewRequests = 20
 
-	// The saving by larger requests, as a part of all processors.
+	// What larger requests would save, as a part of all processors.
 	savedUsual = 0.10
 	savedBad   = 0.30
 
-	// The same, as a part of the processors that the process gets, if goroutines wait for one.
+	// The same saving, as a part of the processors that the process gets, if goroutines wait for a
+	// processor.
 	savedOfOwn    = 0.20
 	savedOfOwnBad = 0.40
 
@@ -33,13 +35,13 @@ const (
 	otelBatch       = 8192
 )
 
-// smallSenders are the senders of small requests of one tenant, input and user agent, and the
-// saving by larger requests. They are summed: in a large fleet each sender may send few requests.
+// smallSenders are the senders of small requests with the same tenant, input and user agent. Their
+// requests are summed, since in a large fleet each sender may send few requests.
 type smallSenders struct {
-	record.Sent     // of all; From is the sender with most requests
+	record.Sent     // sums of all senders; From is the sender with the most requests
 	number      int // of senders
 	most        float64
-	larger      float64 // requests a second that would suffice
+	larger      float64 // larger requests a second that would suffice
 }
 
 // batch returns how many samples a request may have, and the setting for it.
@@ -52,7 +54,7 @@ func (s *smallSenders) batch() (samples float64, setting string) {
 
 func smallRequests(m *moment) finding {
 	small, all := m.smallSenders()
-	requests := 0.0 // that would be saved
+	requests := 0.0 // requests a second that would be saved
 	for i := range small {
 		requests += small[i].saved()
 	}
@@ -99,8 +101,8 @@ func smallRequests(m *moment) finding {
 	return f
 }
 
-// smallSenders returns the senders of small requests, the largest possible saving first, and how
-// many requests a second all senders send.
+// smallSenders returns the senders of small requests, with the largest possible saving first. It
+// also returns how many requests a second all senders send.
 func (m *moment) smallSenders() (small []smallSenders, all float64) {
 	type fleet struct{ tenant, input, agent string }
 	at := map[fleet]int{} // in small
@@ -111,7 +113,7 @@ func (m *moment) smallSenders() (small []smallSenders, all float64) {
 		}
 		all += s.Requests
 		if s.Input == "" || s.Samples >= fewSamples*s.Requests {
-			continue // the row of all others, or large requests
+			continue // the row of all other senders, or a sender of large requests
 		}
 		of := fleet{s.Tenant, s.Input, s.Agent}
 		if _, ok := at[of]; !ok {
@@ -125,8 +127,8 @@ func (m *moment) smallSenders() (small []smallSenders, all float64) {
 	return small, all
 }
 
-// add adds a sender. One request a second is enough for any sender: fewer would make samples
-// late.
+// add adds a sender. Each sender needs at least one request a second, since fewer would make
+// samples late.
 func (s *smallSenders) add(one *record.Sent) {
 	s.number++
 	s.Requests += one.Requests
@@ -138,7 +140,7 @@ func (s *smallSenders) add(one *record.Sent) {
 	}
 }
 
-// saved returns how many requests a second larger ones would save.
+// saved returns how many requests a second larger requests would save.
 func (s *smallSenders) saved() float64 { return s.Requests - s.larger }
 
 // from names the senders: 150 senders such as 10.0.0.1 (shop/1).
@@ -149,8 +151,8 @@ func (s *smallSenders) from() string {
 	return fmt.Sprintf("%d senders such as %s", s.number, clip(s.From))
 }
 
-// requestCost returns how many processors the requests of remote write and OTLP keep busy,
-// without their samples: HTTP, commits, and handing over.
+// requestCost returns how many processors the requests of remote write and OTLP keep busy, without
+// the work for their samples: HTTP, commits and handovers.
 func (m *moment) requestCost() (cores float64) {
 	for _, s := range m.cpu {
 		if s.query == "" && s.stack.ofRequest() {
@@ -160,7 +162,7 @@ func (m *moment) requestCost() (cores float64) {
 	return cores
 }
 
-// ofRequest reports whether the stack is work per request, whatever is in it.
+// ofRequest reports whether the stack is work for a request that does not depend on its samples.
 func (s stack) ofRequest() bool {
 	if s.in(ourModule+"internal/core/remotewrite.", ourModule+"internal/core/otlp.", ourModule+"internal/core/labelrules.",
 		ourModule+"internal/adapter/tsdb.(*rawWrite).") {
@@ -169,7 +171,7 @@ func (s stack) ofRequest() bool {
 	switch {
 	case s.in(ourModule+"internal/adapter/receive.", ourModule+"internal/role/ingester."):
 		return true
-	case s.has("net/http.serverHandler.ServeHTTP"): // of another handler
+	case s.has("net/http.serverHandler.ServeHTTP"): // a request to another handler
 		return false
 	}
 	return s.in("net/http.(*conn).", "net/http.(*http2serverConn).") // reading requests and answering

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// ofRequests returns five seconds of a server whose requests, apart from their samples, take so
-// many seconds of processor time.
+// ofRequests returns a record of five seconds. The server's requests take overhead seconds of
+// processor time, apart from their samples.
 func ofRequests(overhead float64, sent ...record.Sent) *moment {
 	return changed(func(m *moment) {
 		serve := []string{"internal/poll.(*FD).Write", "net/http.(*conn).serve"}

@@ -2,12 +2,12 @@ package diagnose
 
 import "fmt"
 
-// Stack growth: a goroutine begins with a small stack, and copies it to one of twice the size
-// each time it is too small. In the profile that is runtime.copystack. Go's profiler continues
-// the stack through runtime.morestack to the call that had no room.
+// Stack growth: a goroutine begins with a small stack, and copies it to a stack of twice the size
+// each time it is too small. The profile shows the copying as runtime.copystack. Go's profiler
+// continues the stack through runtime.morestack to the call that had no room.
 const (
-	// A pool of long-lived workers has below 1 %. At some 8 % the latency of the field notes'
-	// pipeline doubled.
+	// Parts of the processor time. A pool of long-lived workers needs below 1 %. At about 8 % the
+	// latency of a real pipeline doubled.
 	growthUsual = 0.02
 	growthBad   = 0.12
 )
@@ -46,7 +46,7 @@ func stackGrowth(m *moment) finding {
 	return f
 }
 
-// grower returns the part of a stack that had no room: the calls beyond runtime.morestack.
+// grower returns the calls that had no room on the stack: the calls beyond runtime.morestack.
 func grower(s stack) stack {
 	for i := len(s) - 1; i >= 0; i-- {
 		if hasPrefix(s[i], "runtime.morestack", "runtime.newstack") {

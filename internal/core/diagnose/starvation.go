@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// Starvation: runnable goroutines wait for a processor, because other goroutines or other
-// processes have them.
+// Starvation: runnable goroutines wait for a processor, because other goroutines or other processes
+// have all processors.
 const (
-	// How long 99 of 100 goroutines wait at most before they run. With processors to spare it is
-	// below a millisecond; Go preempts a goroutine after 10 ms.
+	// The 99th percentile of how long goroutines wait before they run. With processors to spare it
+	// is below a millisecond; Go preempts a goroutine after 10 ms.
 	latencyUsual = 0.005 // seconds
 	latencyBad   = 0.050
 
@@ -21,8 +21,8 @@ const (
 	// not get them.
 	ownPart = 0.70
 
-	// The highest score if other processes have the processors: they may be gone in a moment, and
-	// are not ours to fix.
+	// The highest score if other processes have the processors: these may end in a moment, and
+	// Freshet cannot be changed to fix them.
 	othersMost = 0.70
 )
 
@@ -40,8 +40,8 @@ func starvation(m *moment) finding {
 		"%.2g queued per processor; %s of %d processors was used",
 		seconds(latency.P99), seconds(latencyUsual), queue, percent(used), m.GOMAXPROCS)}
 	f.Name = Starvation
-	// Both are needed: long waits of a few goroutines mean that the machine paused for a moment,
-	// and a long queue with short waits is a load that fits.
+	// Starvation needs both: long waits of a few goroutines mean that the machine paused for a
+	// moment, and a long queue with short waits is a load that the machine can bear.
 	f.Score = math.Sqrt(ramp(latency.P99, latencyUsual, latencyBad) * ramp(queue, queueUsual, queueBad))
 	f.Because = fmt.Sprintf("one goroutine in 100 waited %s for a processor (score 0 up to %s, 1 from %s), "+
 		"and %.2g queued per processor (%.2g to %.2g); both are needed",

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Stores cannot be opened, or lost data. Whatever else is wrong, a person must fix this.
+// Stores cannot be opened, or lost data. A person must fix this, whatever else is wrong.
 const (
 	brokenMetric  = "freshet_store_broken"
 	cutMetric     = "freshet_store_wal_cut_bytes_total"
 	missingMetric = "freshet_aggregator_journal_missing"
 
-	// lostScore is the score of a loss in the past. It is reported until the process ends, and is
-	// not urgent.
+	// lostScore is the score of a loss in the past. Such a loss is reported until the process ends,
+	// and is not urgent.
 	lostScore = 0.5
 
 	storesListed = 5
 
-	// pendingMetric is the age of each tenant's oldest tile that is not stored. Half a minute is
-	// usual with the largest aggregator.lateness, 30 s.
+	// pendingMetric is the age of the oldest tile of each tenant that is not stored, in seconds.
+	// Half a minute is usual with the largest aggregator.lateness, 30 s.
 	pendingMetric  = "freshet_aggregator_pending_seconds"
 	pendingSeconds = 60
 )
@@ -36,7 +36,7 @@ func stores(m *moment) finding {
 			Figures: []string{"way out: " + b.WayOut},
 		})
 	}
-	if len(m.broken) == 0 { // a record older than stores.json
+	if len(m.broken) == 0 { // an older record has no stores.json
 		for _, l := range broken[:min(len(broken), storesListed)] {
 			f.Evidence = append(f.Evidence,
 				Evidence{What: fmt.Sprintf("tenant %s, store %s: see the server's log for the cause and the way out",

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/exp/trace"
 )
 
-// maxEvents bounds the events that are read of a trace. A busy server has a million in 8 MB.
+// maxEvents bounds the events that are read from a trace. The trace of a busy server has a million
+// events in 8 MB.
 const maxEvents = 8_000_000
 
 // traced is the content of an execution trace. The zero value is empty.
@@ -25,7 +26,7 @@ type traced struct {
 	longest  float64  // the longest of these waits, in seconds
 }
 
-// readTrace reads an execution trace up to where it is damaged.
+// readTrace decodes an execution trace. It fails if the trace is damaged.
 func readTrace(text []byte) (traced, error) {
 	r, err := trace.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -58,15 +59,15 @@ func readTrace(text []byte) (traced, error) {
 type tracing struct {
 	first, last       trace.Time
 	goroutines        map[trace.GoID]goroutine
-	places            map[trace.Stack]*place // by their numbers in a generation of the trace
-	same              map[string]*place      // of all generations, by their functions
+	places            map[trace.Stack]*place // by the stack's number in this generation of the trace
+	same              map[string]*place      // of all generations, by the functions of the stack
 	runnable, longest float64                // nanoseconds
 }
 
 // place is a stack, and what happened there.
 type place struct {
 	stack                           stack
-	lock                            bool // it waits for a lock
+	lock                            bool // the stack waits for a lock
 	syscalls, waits, holds, creates tally
 }
 
@@ -84,11 +85,11 @@ func (t tally) addTo(p *profiled, s stack) {
 	}
 }
 
-// goroutine is what a goroutine does now, and since when.
+// goroutine has the present state of a goroutine, and since when.
 type goroutine struct {
 	state trace.GoState
 	since trace.Time
-	place *place // where it waits or makes a system call; else nil
+	place *place // where the goroutine waits or makes a system call; else nil
 }
 
 func (t *tracing) see(e *trace.Event) {
@@ -140,7 +141,7 @@ func (t *tracing) see(e *trace.Event) {
 	t.goroutines[id] = next
 }
 
-// end counts the waits and runs that have not ended when the trace does.
+// end counts the waits and runs that last until the end of the trace.
 func (t *tracing) end() {
 	for _, g := range t.goroutines {
 		spent := float64(t.last - g.since)

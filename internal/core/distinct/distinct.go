@@ -1,6 +1,6 @@
 // Package distinct counts distinct values: exactly up to a limit, then by a HyperLogLog sketch.
-// Both can be merged, so the answer does not depend on the order of values, where they were
-// counted, or how often they came.
+// Both can be merged, so the answer does not depend on the order of the values, on where they were
+// counted, or on how often they came.
 package distinct
 
 import (
@@ -22,7 +22,7 @@ const precision = 14
 // Set counts the distinct values added to it. The zero value is empty. Reset keeps its memory.
 type Set struct {
 	hashes []uint64            // not sorted, may repeat until compacted
-	sketch *hyperloglog.Sketch // in place of hashes once there are more than exact
+	sketch *hyperloglog.Sketch // in place of hashes once there are more than exact values
 }
 
 // Hash returns the hash by which a value is counted; it is the same in every process.
@@ -37,7 +37,7 @@ func (s *Set) Add(hash uint64) {
 		s.sketch.InsertHash(hash)
 		return
 	}
-	// The most frequent repeat is the last value again.
+	// Most repeats repeat the last value.
 	if n := len(s.hashes); n > 0 && s.hashes[n-1] == hash {
 		return
 	}
@@ -47,15 +47,14 @@ func (s *Set) Add(hash uint64) {
 	}
 }
 
-// compact removes repeats, and switches to a sketch if too many values remain. Only the number
-// of distinct values decides.
+// compact removes repeats, and switches to a sketch if more than exact distinct values remain.
 func (s *Set) compact() {
 	slices.Sort(s.hashes)
 	s.hashes = slices.Compact(s.hashes)
 	if len(s.hashes) <= exact {
 		return
 	}
-	s.sketch, _ = hyperloglog.NewSketch(precision, false) // its only error is a bad precision
+	s.sketch, _ = hyperloglog.NewSketch(precision, false) // the only possible error is a bad precision
 	for _, h := range s.hashes {
 		s.sketch.InsertHash(h)
 	}
@@ -77,7 +76,7 @@ func (s *Set) Merge(other *Set) {
 		}
 		s.hashes = s.hashes[:0]
 	}
-	// Merge fails only if precisions differ, and there is only one.
+	// Merge fails only if precisions differ, and all sketches have the same.
 	_ = s.sketch.Merge(other.sketch)
 }
 
@@ -97,8 +96,8 @@ func (s *Set) Reset() { s.hashes, s.sketch = s.hashes[:0], nil }
 
 var errEncoding = errors.New("set is malformed")
 
-// Append appends s to dst: the number of hashes and the hashes, or 0, the sketch's length and
-// the sketch. Layout: docs/format/batch.md.
+// Append appends s to dst: either the number of hashes and the hashes, or 0, the sketch's length
+// and the sketch. Layout: docs/format/batch.md.
 func (s *Set) Append(dst []byte) []byte {
 	if s.sketch == nil {
 		s.compact()

@@ -83,8 +83,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A Sketch is off by less than a quarter, whatever the number of values and the order of
-// merges.
+// The error of a Sketch is below 25 %, whatever the number of values and the order of merges.
 func TestSketch(t *testing.T) {
 	for _, n := range []int{0, 1, 7, 100, 1000, 100_000} {
 		var all, even Sketch

@@ -6,7 +6,7 @@ import (
 )
 
 // Sketch is a small HyperLogLog: 6.5 % standard error in 256 bytes. It finds the label with the
-// most values; no figure is summed from it. The zero value is empty.
+// most values; users see no number from it. The zero value is empty.
 type Sketch [256]uint8
 
 // Add counts the value with this hash.
