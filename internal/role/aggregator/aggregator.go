@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Aggregator is the role's state. The shards belong to Run; others only read their open tiles,
-// briefly.
+// Aggregator is the role's state. Only Run changes the shards. Other goroutines only read open
+// tiles, and briefly.
 type Aggregator struct {
 	config     settings.Aggregator
 	maxPending int64
@@ -41,14 +41,14 @@ type Aggregator struct {
 	halts   chan struct{}
 	ended   chan struct{} // closed when Run returns
 	stored  *stored
-	last    journal.Position // of all frames
+	last    journal.Position // of the newest frame
 	writes  context.Context  // the context of all writes, until Run returns
 
 	backlogs map[string]*backlog // by tenant; only tenants that wait for a store
-	full     int                 // backlogs without room for more
+	full     int                 // number of backlogs without room for more
 
 	mu      sync.Mutex
-	pending map[string]Pending // of backlogs, for other goroutines
+	pending map[string]Pending // summaries of the backlogs, for other goroutines
 
 	frames     []journal.Frame // scratch of one Append
 	boundaries []byte          // scratch, payloads of frames
@@ -63,8 +63,8 @@ type Options struct {
 	Log        Journal
 	Writer     Writer
 	Ledger     Ledger
-	Watch      *stage.Watch // nil for none
-	Boot       string       // names the present boot of the machine; if it is empty, nothing is noted as stored
+	Watch      *stage.Watch // may be nil
+	Boot       string       // names the present boot of the machine; if empty, nothing is noted as stored
 	Now        func() time.Time
 	Registry   prometheus.Registerer
 	Logger     *slog.Logger
@@ -109,9 +109,9 @@ func New(o Options) (*Aggregator, error) {
 	return a, nil
 }
 
-// Run counts what is pushed and closes tiles that are due until ctx is done. Then it
-// checkpoints the open tiles: each tile is written once, whole, by the next process. Pushes
-// must have stopped before. A write that hangs in a store may still run when Run returns.
+// Run counts pushed windows and closes due tiles until ctx is done. Then it checkpoints the open
+// tiles. The next process completes them, so that each tile is written once. The caller must stop
+// pushes before ctx is done. A write that hangs in a store may still run when Run returns.
 func (a *Aggregator) Run(ctx context.Context) error {
 	defer close(a.ended)
 	var stopWrites func()
@@ -149,8 +149,8 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// Halt stops everything that Run does, until its context ends. A process that takes over finds
-// what is journalled by then, and the ledger agrees with it.
+// Halt stops all work of Run until Run's context ends. A process that takes over finds everything
+// that is journalled by then, and the ledger agrees with the journal.
 func (a *Aggregator) Halt() {
 	select {
 	case a.halts <- struct{}{}:

@@ -31,7 +31,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// store keeps the written samples, as a TSDB would, and refuses to change it.
+// store keeps the written samples, as a TSDB would, and refuses to change them.
 type store struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ type store struct {
 	synced map[string]map[int64]float64 // survives a power loss
 	broken bool
 	writes int
-	again  int // samples that were there with the same value
+	again  int // samples that were written again with the same value
 }
 
 func newStore(t *testing.T) *store {
@@ -85,7 +85,7 @@ func (s *store) Sync(context.Context) error {
 	return nil
 }
 
-// repeats returns how many samples were written that were there with the same value.
+// repeats returns how many samples were written again with the same value.
 func (s *store) repeats() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *store) valuesOf(tenant, name string) (times []int64, values []float64) 
 
 var discard = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// process is one life of an aggregator on a directory.
+// process is one run of an aggregator on a directory.
 type process struct {
 	*Aggregator
 	t    *testing.T
@@ -193,7 +193,7 @@ func (p *process) countIn(second time.Time, name string, n float64) error {
 	return p.Push(p.t.Context(), []batch.Batch{p.batch(second, name, n)})
 }
 
-// batch returns an increment of a counter by n, in the window of a second.
+// batch returns a batch that increments a counter by n, in the window of a second.
 func (p *process) batch(second time.Time, name string, n float64) batch.Batch {
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
 	return p.batchOf(second, batch.Increment{Key: key, Samples: 1, Value: n})
@@ -257,7 +257,7 @@ func TestTilesReachTheStore(t *testing.T) {
 	})
 }
 
-// SIGTERM and a new start, every few seconds: every tile is whole, none is written with two
+// After an end and a new start every few seconds, every tile is whole, none is written with two
 // values, and the total is exact.
 func TestRestartsKeepTotals(t *testing.T) {
 	for _, kill := range []bool{false, true} {
@@ -287,8 +287,8 @@ func TestRestartsKeepTotals(t *testing.T) {
 	}
 }
 
-// kill ends the process as kill -9 would, and returns a directory with what it had written by
-// then. Its goroutines that still run reach neither that directory nor the store.
+// kill ends the process as kill -9 would, and returns a copy of its directory. Goroutines of the
+// process that still run reach neither the copy nor the store.
 func (p *process) kill(dir string) (image string) {
 	p.t.Helper()
 	synctest.Wait()
@@ -301,7 +301,7 @@ func (p *process) kill(dir string) (image string) {
 	return image
 }
 
-// mortal is a process' way to the store, closed when it is killed.
+// mortal is the store as one process reaches it: after a kill, its writes fail.
 type mortal struct {
 	Writer
 	dead atomic.Bool
@@ -398,8 +398,8 @@ func TestCheckpointsAndQueriesOfSets(t *testing.T) {
 	})
 }
 
-// A gauge with its sender's timestamp is written once and not repeated. kill -9 before it is
-// stored must not lose it.
+// A gauge with its sender's timestamp is written once and not repeated. A kill -9 before the gauge
+// is stored must not lose it.
 func TestAStampedGaugeSurvivesKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -411,7 +411,7 @@ func TestAStampedGaugeSurvivesKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.setBroken(true)
-		time.Sleep(20 * time.Second) // its tile is closed, and the store refuses it
+		time.Sleep(20 * time.Second) // the gauge's tile is closed, and the store refuses the samples
 		dir = p.kill(dir)
 		s.setBroken(false)
 		p = start(t, dir, s, time.Now)
@@ -432,7 +432,7 @@ func TestReplayKeepsTheTimesToLive(t *testing.T) {
 		p.mustCount("other", 1) // so that the journal is not empty
 		time.Sleep(time.Second)
 		p.mustCount("a", 100)
-		time.Sleep(380 * time.Second) // a has expired, in both widths
+		time.Sleep(380 * time.Second) // counter a has expired, in both widths
 		p.mustCount("a", 1)
 		time.Sleep(12 * time.Second)
 		dir = p.kill(dir)
@@ -447,7 +447,7 @@ func TestReplayKeepsTheTimesToLive(t *testing.T) {
 }
 
 // A replay judges gauges with their own time by the window that was in force when they came.
-// Otherwise it would lose an acknowledged one, or store a dropped one.
+// Otherwise it would lose an acknowledged gauge, or store a dropped gauge.
 func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	for _, c := range []struct {
 		was, is time.Duration
@@ -631,8 +631,8 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 	})
 }
 
-// The stamp of answers moves only when windows are counted or reported as empty. A stall shows
-// as their age. A leaping clock does not move the stamp.
+// The stamp of answers moves only when windows are counted or reported as empty, so during a stall
+// the answers age. A leaping clock does not move the stamp.
 func TestAStallIsSeenAsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -681,8 +681,8 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 	})
 }
 
-// The first queries after a start see the open tiles of the process before. For up to a minute
-// a series may exist only in these.
+// The first queries after a start see the open tiles of the process before. For up to a minute a
+// series may exist only in these tiles.
 func TestRestoredTilesAnswerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, s := t.TempDir(), newStore(t)
@@ -774,7 +774,7 @@ func TestHalt(t *testing.T) {
 			t.Errorf("%d writes after the halt", s.writes-before)
 		}
 		p.terminate()
-		p.Halt() // Halt after the end
+		p.Halt() // a Halt after the end must return
 		p = start(t, dir, s, time.Now)
 		time.Sleep(30 * time.Second)
 		checkCounter(t, s, "a", 5)

@@ -11,13 +11,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// clockSlack is how far a window may end ahead of Run's last clock reading, which is a tick
-// and its work old.
+// clockSlack is how far a window may end ahead of Run's last clock reading, which may be as old as
+// a tick and the work of that tick.
 const clockSlack = time.Second
 
-// Through notes that all windows that end at or before t, Unix milliseconds, are counted. Open
-// tiles answer up to then. So if the collector, a push or Run stalls, the answers age; they
-// never show old values at a fresh time. An untouched gauge is answered up to the present,
+// Through notes that all windows that end at or before t, Unix milliseconds, are counted. Queries
+// of open tiles are answered up to t. So if the collector, a push or Run stalls, the answers age;
+// they never show old values at a fresh time. An untouched gauge is answered up to the present,
 // since empty windows are reported, too.
 //
 // Only one collector pushes windows. With several, each would have a stamp, and the oldest
@@ -35,9 +35,9 @@ func (a *Aggregator) raiseStamp(ms int64) {
 	}
 }
 
-// FoldedThrough returns the time, Unix milliseconds, up to which all pushed windows of a
-// tenant are counted. Live's answers for later times are incomplete. While windows of the
-// tenant are refused, it stays at the last one that was counted.
+// FoldedThrough returns the time, Unix milliseconds, up to which all pushed windows of a tenant are
+// counted. Live's answers for later times are incomplete. While windows of the tenant are refused,
+// the time stays at the end of the last counted window.
 func (a *Aggregator) FoldedThrough(tenant string) (ms int64) {
 	ms = a.stamp.Load()
 	a.mu.Lock()
@@ -61,8 +61,8 @@ func (a *Aggregator) Series() iter.Seq[tile.Held] {
 	}
 }
 
-// Kinds returns, for each key of series.AppendKey, the kind of the total that has its labels: the
-// key's own kind or another one, 0 if there is no such total.
+// Kinds returns, for each key of series.AppendKey, the kind of the total with the key's labels.
+// That may be another kind than the key's. The kind is 0 if no total has these labels.
 func (a *Aggregator) Kinds(tenant string, keys [][]byte) []series.Kind {
 	kinds := make([]series.Kind, len(keys))
 	for i, key := range keys {
@@ -75,7 +75,7 @@ func (a *Aggregator) kind(tenant string, key []byte) series.Kind {
 	if a.holds(tenant, key) {
 		return series.Kind(key[0])
 	}
-	other := slices.Clone(key) // after its kind a key has the labels
+	other := slices.Clone(key) // a key is a kind, then the labels
 	for kind := series.Counter; kind <= series.LastKind; kind++ {
 		if other[0] = byte(kind); other[0] != key[0] && a.holds(tenant, other) {
 			return kind
@@ -102,8 +102,8 @@ func (a *Aggregator) TenantSeries(tenant string) (n int) {
 	return n
 }
 
-// Live returns the open tiles' points of a tenant's matching series, between mint and maxt,
-// Unix milliseconds, both included.
+// Live returns the points of a tenant's matching series in open tiles, from mint to maxt inclusive,
+// Unix milliseconds.
 func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64,
 	matchers []*labels.Matcher) ([]tile.Live, error) {
 	var out []tile.Live
@@ -126,8 +126,8 @@ func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64,
 	return out, nil
 }
 
-// reach returns how far, in milliseconds, open points may lie before the boundary: the zero of
-// a new series at the start of its minute, and gauges with a sender's time.
+// reach returns how far before the boundary points of open tiles may lie, in milliseconds: a new
+// series has a zero at the start of its minute, and a gauge may have its sender's time.
 func (a *Aggregator) reach() int64 {
 	return a.config.TimedWindow.Milliseconds() + 2*tile.Width1m.Millis()
 }

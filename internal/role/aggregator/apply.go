@@ -51,10 +51,10 @@ type applied struct {
 	closed []tile.Closed // by a boundary, in order
 }
 
-// apply changes a shard as a frame of the journal says, whether this process has just appended it
-// or an earlier one did. It asks no clock and no store, and uses the configuration only for values
-// that frames of older programs lack. So the same frames give the same tiles. It fails only for a
-// frame of a newer program.
+// apply changes a shard as a frame of the journal says, whether this process has just appended the
+// frame or an earlier process did. apply reads no clock and no store, and uses the configuration
+// only for values that frames of older programs lack. So the same frames give the same tiles. It
+// fails only for a frame of a newer program.
 func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
 	s := &a.shards[f.Shard]
 	s.mu.Lock()
@@ -110,7 +110,7 @@ func (a *Aggregator) applyBoundary(s *shard, f journal.Frame) (closed []tile.Clo
 			return closed
 		}
 		next := s.tiles.Closed() + tileMillis
-		if s.tiles.Rests() { // its tiles would repeat the last one
+		if s.tiles.Rests() { // one tile is enough, since all would repeat the last one
 			next = boundary
 		}
 		closed = append(closed, s.tiles.Close(next, &config))

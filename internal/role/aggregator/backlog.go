@@ -9,24 +9,24 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// stalled is how long a write may take before nothing waits for it any more: neither the tiles
-// of a catch-up, nor the end of the process.
+// stalled is the duration of a write after which neither the tiles of a catch-up nor the end of the
+// process waits for it any more.
 const stalled = 5 * time.Second
 
-// backlog holds the closed tiles that wait for the stores of one tenant, in the order of
-// closing. A tenant has one write at a time, in its own goroutine, so that a store that fails
-// or hangs delays only its own samples. It belongs to Run.
+// backlog holds the closed tiles that wait for the stores of one tenant, in the order of closing. A
+// tenant has one write at a time, in its own goroutine, so that a store that fails or hangs delays
+// only its own samples. Only Run uses a backlog.
 type backlog struct {
 	tenant  string
 	tiles   []closedTile
-	bytes   int64  // of them
-	samples uint64 // values on the wire in them
+	bytes   int64  // of tiles
+	samples uint64 // values on the wire in tiles
 
-	write    *write // under way, or to be retried at retryAt; nil for none
+	write    *write // under way, or to be retried at retryAt; may be nil
 	onItsWay bool
-	begun    time.Time // the last try of write
+	begun    time.Time // when the last try of write began
 	retryAt  time.Time
-	err      error     // of the last try; nil if it went well
+	err      error     // of the last try; nil if it succeeded
 	since    time.Time // the time up to which everything was stored
 	saidAt   time.Time // time of the last log line; zero if none since the last success
 
@@ -42,8 +42,8 @@ type closedTile struct {
 	*tile.Waiting
 }
 
-// write is the first tiles of a backlog on their way to the stores. While it is under way it
-// belongs to its goroutine.
+// write holds the first tiles of a backlog, on their way to the stores. While a try runs, the write
+// belongs to the goroutine of that try.
 type write struct {
 	backlog *backlog
 	tenant  string
@@ -86,9 +86,9 @@ var errStalled = fmt.Errorf("a write has been running for more than %v", stalled
 // Pending is the summary of a tenant's backlog.
 type Pending struct {
 	Samples uint64 // values on the wire
-	Bytes   int64  // of memory, about
+	Bytes   int64  // about how much memory they take
 	Since   int64  // Unix ms, end of the oldest tile that waits
-	Err     error  // why the stores did not take it; nil if a write is in progress
+	Err     error  // why the tiles are not stored; nil if a write is in progress
 	Refused bool   // no room for more: windows are refused
 
 	refusedFrom int64
@@ -132,7 +132,7 @@ func (a *Aggregator) publish(b *backlog) {
 	a.pending[b.tenant] = p
 }
 
-// fullTenants returns the tenants without room for more, sorted; nil for none.
+// fullTenants returns the tenants without room for more, sorted; nil if there are none.
 func (a *Aggregator) fullTenants() (names []string) {
 	if a.full == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 const (
 	reasonLateGauge = "late_gauge"     // for a closed tile: the value is no longer of use
 	reasonTile      = "tile_refused"   // the sum would overflow, or the value does not fit the series
-	reasonPolicy    = "policy_changed" // in open tiles of a timer whose buckets have changed
+	reasonPolicy    = "policy_changed" // lost from open tiles when the buckets of their timer changed
 	reasonRepeated  = "repeated"       // a sender's delta for a time that is already counted
 	reasonDuplicate = "duplicate"      // stamped by its sender with a time that already has another value
 )
@@ -37,7 +37,8 @@ func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {
 	}
 }
 
-// postDuplicates moves stamped gauges that a tile replaced out of the state tiles.
+// postDuplicates moves stamped gauges out of the ledger's state Tile if a tile replaced their
+// value.
 func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
 	for tenant, n := range byTenant {
 		a.metrics.duplicates.Add(float64(n))
@@ -45,8 +46,8 @@ func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
 	}
 }
 
-// postWritten moves stored samples out of the state tiles. It waits until a whole write is
-// stored, since after a restart all of the write is in tiles again.
+// postWritten moves stored samples out of the ledger's state Tile. It is called only after the
+// whole write is stored, since a restart before that puts all of the write in tiles again.
 func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
 	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored.Raw + w.Repeated.Raw}}
 	for reason, n := range w.Refused {
@@ -56,8 +57,8 @@ func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
 	a.ledger.Post(tenant, transfers...)
 }
 
-// postRestored opens the books with the samples in tiles after a restart. The process that
-// wrote the journal has posted the samples that the replay passed.
+// postRestored opens the books with the samples in tiles after a restart. The process that wrote
+// the journal has already posted the other samples of the replay.
 func (a *Aggregator) postRestored() {
 	held := map[string]uint64{}
 	for i := range a.shards {

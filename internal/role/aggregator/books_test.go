@@ -22,8 +22,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Samples of a window that could not be synced are in tiles, whether or not the collector has
-// time to push it again. They are posted once.
+// The samples of a window are in tiles even if the journal could not be synced. However often the
+// collector pushes the window again, the samples are posted once.
 func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, err := files.Open(t.TempDir())
@@ -130,7 +130,7 @@ func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 		name, inc.Value = "old", 1
 	case 1:
 		kind, name, inc.Value = series.Gauge, "g", 5
-		if rng.IntN(2) == 0 { // the end of a tile, which may have one
+		if rng.IntN(2) == 0 { // the end of a tile, where the tile may have a sample, too
 			inc.Time = second/10*10 + 10
 		}
 	case 2:
@@ -151,7 +151,7 @@ func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 }
 
 // However a process ends and whatever the store does, no sample leaves the books, and the next
-// process opens them with the samples that the last one had in tiles.
+// process opens the books with the samples that the last process had in tiles.
 func TestBooksCloseThroughRestarts(t *testing.T) {
 	for _, how := range []string{"terminate", "kill"} {
 		for seed := range uint64(3) {
@@ -167,7 +167,7 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 	tenants := []string{"default", "other"}
 	disk := choosy{newStore(t)}
 	dir := t.TempDir()
-	ended := map[string]uint64{} // in all lives: stored, or not by reason
+	ended := map[string]uint64{} // samples by their fate in all processes: stored, or the reason why not
 	sent := uint64(0)
 	p := start(t, dir, disk, time.Now)
 	check := func() {

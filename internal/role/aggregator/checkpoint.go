@@ -7,22 +7,23 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 )
 
-// checkpoint is a checkpoint in progress: the state of all shards, written some at each tick.
+// checkpoint is a checkpoint in progress: it holds the state of all shards, and each tick writes
+// some of them.
 type checkpoint struct {
 	journal.Checkpoint
-	left   []uint16 // shards that are not in it yet
+	left   []uint16 // shards that are not yet written
 	buf    []byte
 	begun  time.Time
-	commit chan error // nil until all shards are in
+	commit chan error // nil until all shards are written
 }
 
-// A checkpoint is due when the journal has grown, or some time after the last.
+// A checkpoint is due when the journal has grown enough, or checkpointInterval after the last.
 const (
 	checkpointInterval = 5 * time.Minute
-	sectionsPerTick    = 80 // all 1,024 in 3.2 s
+	sectionsPerTick    = 80 // all 1,024 shards take 3.2 s
 
-	// syncTime bounds the wait for the stores' disks. A store that hangs must keep neither the
-	// others from a checkpoint nor the process from its end.
+	// syncTime bounds the wait for the stores' disks. A store that hangs must stop neither the
+	// checkpoint of the others nor the end of the process.
 	syncTime = 30 * time.Second
 )
 
@@ -87,8 +88,8 @@ func (a *Aggregator) continueCheckpoint(n int) {
 	go func() { c.commit <- a.commitCheckpoint(c) }()
 }
 
-// commitCheckpoint commits a checkpoint that has all sections. Samples that the sections no longer
-// have are in the stores, which are synced first: after a power loss nothing else has them.
+// commitCheckpoint commits a checkpoint that has all sections. It first syncs the stores: samples
+// that the sections no longer hold are only there, and must survive a power loss.
 func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
@@ -110,7 +111,7 @@ func (a *Aggregator) endCheckpoint(err error) {
 	a.checkpoint = nil
 }
 
-// rewriteNotes begins the notes anew, without those for frames before a position.
+// rewriteNotes writes the notes anew and leaves out the notes for frames before a position.
 func (a *Aggregator) rewriteNotes(before journal.Position) {
 	if err := a.stored.rewrite(before); err != nil {
 		a.metrics.journalErrors.Inc()

@@ -9,22 +9,24 @@ import (
 // and each flush costs a commit of the stores.
 const tick = 250 * time.Millisecond
 
-// A wall clock that leaps ahead by more than maxLeap is not believed until it has stayed there
-// for patience. Tiles of the future would make the stores refuse the present, for as long as
-// the leap was wide. Meanwhile nothing is lost, since windows wait and grow.
+// A wall clock that leaps ahead by more than maxLeap is not believed until it has stayed there for
+// patience. If tiles of the future were stored, the stores would refuse samples of the present for
+// as long as the leap. While the clock is not believed, nothing is lost, since windows wait and
+// grow.
 const (
 	maxLeap  = time.Minute
 	patience = 30 * time.Second
 )
 
-// clock tells a wall clock that was set from one that leapt by mistake, by comparing it with
-// the monotonic clock. A machine that was asleep looks the same, and has to wait, too.
+// clock compares the wall clock with the monotonic clock, to distinguish a wall clock that was set
+// from one that leapt by mistake. After a machine was asleep, its clock looks the same and has to
+// wait, too.
 type clock struct {
 	now     func() time.Time
 	begun   time.Time // when it was made, on the monotonic clock
 	logger  *slog.Logger
 	offset  time.Duration // wall clock minus monotonic time, when last believed
-	suspect time.Duration // monotonic time of the leap; 0 for none
+	suspect time.Duration // monotonic time of a leap that is not believed yet; else 0
 }
 
 func newClock(now func() time.Time, logger *slog.Logger) *clock {

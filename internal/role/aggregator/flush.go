@@ -6,9 +6,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// flushDue closes the tiles that are due by a believed clock, one of each shard, and appends
-// their samples to the backlogs of their tenants. A shard does not wait for a store that takes
-// nothing. The boundary is journalled first: replaying it gives the same samples again.
+// flushDue closes one tile of each shard that has a due tile, and appends the samples to the
+// backlogs of their tenants. It does nothing while the clock is not believed. A shard does not wait
+// for a store that takes nothing. The boundary is journalled first, so that a replay gives the same
+// samples again.
 func (a *Aggregator) flushDue() {
 	now, believed := a.look()
 	if !believed {
@@ -46,20 +47,21 @@ func (a *Aggregator) flushDue() {
 // flush of many series is not a burst.
 const spread = 4 * time.Second
 
-// dueBoundary returns the end of the last tile that a shard must have closed at a time.
+// dueBoundary returns the end of the last tile that a shard must have closed by the time now.
 func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 	offset := spread * time.Duration(shardNumber) / time.Duration(len(a.shards))
 	t := now.Add(-a.config.Lateness - offset).UnixMilli()
 	return t - t%tileMillis
 }
 
-// leapMillis is how far shards must be behind to leap. Until then they repeat their totals as
-// usual: PromQL looks back equally far.
+// leapMillis is how far shards must be behind to leap; PromQL looks back equally far. Shards that
+// are less behind repeat their totals as usual.
 const leapMillis = 5 * 60_000
 
-// leaps reports whether the shards skip the tiles of a downtime and go on at the present: some
-// are far behind, and all of them rest. While one does not rest, it has samples of that time
-// for the stores, which would refuse them after samples of the present.
+// leaps reports whether the shards skip the tiles of a downtime and go on at the present. They do
+// if some shard is far behind and all shards rest: see tile.Shard.Rests. A shard that does not rest
+// still has samples of the downtime, and the stores would refuse these after samples of the
+// present.
 func (a *Aggregator) leaps(now time.Time) bool {
 	far := false
 	for i := range a.shards {
@@ -72,8 +74,8 @@ func (a *Aggregator) leaps(now time.Time) bool {
 	return far
 }
 
-// behind reports whether a shard has so many tiles to close that a window of now might lie
-// ahead of all open ones.
+// behind reports whether a shard has so many tiles to close that a window of now might lie ahead of
+// all its open tiles.
 func (a *Aggregator) behind(now time.Time) bool {
 	oldest := now.UnixMilli() - (tile.MaxAhead-1)*tileMillis
 	for i := range a.shards {

@@ -16,12 +16,12 @@ const (
 	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
 )
 
-// boundaryFrame returns the frame that closes the tile up to boundary. It holds the times to live
-// that apply, how old a gauge with its own time may be from then on, and the full tenants: a replay
-// must do the same under another configuration, and whatever its stores do. The payload, varints of
-// Unix ms and ms and then names, lies in a.boundaries until its next use. Only shards with up/down
-// counters have a frame with a time to live for these. Programs older than up/down counters cannot
-// replay it.
+// boundaryFrame returns the frame that closes the tile up to boundary. It also holds the times to
+// live in force, the largest age of timed gauges from then on, and the full tenants, so that a
+// replay does the same under another configuration and whatever the stores do. The payload lies in
+// a.boundaries until the next use of a.boundaries: a varint of Unix ms, varints of ms, then names.
+// Only the frame of a shard with up/down counters holds a time to live for these counters. Programs
+// older than up/down counters cannot replay such a frame.
 func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
@@ -42,7 +42,7 @@ func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []st
 }
 
 // parseBoundary reads the payload of a boundary frame. Frames of older programs end before the
-// timed window, which then came from the configuration, and name no tenant.
+// timed window, so they name no tenant, and the timed window is taken from the configuration.
 func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
 	payload := f.Payload

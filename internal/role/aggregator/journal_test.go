@@ -114,8 +114,8 @@ func (c *memoryCheckpoint) Commit() error {
 
 func (c *memoryCheckpoint) Abort() {}
 
-// The aggregator needs only what Journal promises: with one that is not a file it keeps every
-// total through regular restarts and kills.
+// The aggregator needs only what Journal promises: with a journal that is not a file, it keeps
+// every total through regular restarts and kills.
 func TestAnotherJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := newStore(t), &memory{}

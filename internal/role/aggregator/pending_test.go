@@ -159,9 +159,9 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// At the limit of waiting samples the tenant's new windows are refused, by name, and other
-// tenants of the same push count. Repeats count already. Nothing that was acknowledged is
-// lost.
+// At the limit of waiting samples the tenant's new windows are refused, by name, and other tenants
+// of the same push count. A repeat is let in, since it is already counted. Nothing that was
+// acknowledged is lost.
 func TestAtItsBoundATenantIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{store: newStore(t), tenant: "b", widths: bothWidths}
@@ -199,7 +199,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 		if acknowledged < 60 || refused < 60 || !p.Pending()["b"].Refused || p.Pending()["b"].Err == nil {
 			t.Fatalf("%d acknowledged, %d refused: %+v", acknowledged, refused, p.Pending())
 		}
-		// Its first window is pushed again: it counts already, and is not lost.
+		// The tenant's first window is already counted, so pushing it again is no loss and must
+		// succeed.
 		if err := p.Push(t.Context(), first); err != nil {
 			t.Errorf("a window that counts already was refused: %v", err)
 		}
@@ -221,8 +222,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 	})
 }
 
-// At the limit a backlog does not grow, though the tenant's gauges live for a day, and a
-// replay does the same. After the repair the gauges are repeated again.
+// At the limit a backlog does not grow, even if the tenant's counters live for a day. A replay
+// gives the same backlog. After the repair the counters are repeated again.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
@@ -235,7 +236,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		waits := func() int64 {
 			t.Helper()
 			bytes := p.Pending()["b"].Bytes
-			if bytes < 2000 || bytes > 2200 { // at most a tile's samples more
+			if bytes < 2000 || bytes > 2200 { // over the limit by at most the samples of one tile
 				t.Fatalf("%d bytes wait", bytes)
 			}
 			return bytes
@@ -263,9 +264,9 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	})
 }
 
-// However and however often the process ends while a tenant's store is broken, acknowledged
-// increments are stored once after the repair. Checkpoints succeed meanwhile, so the journal
-// does not grow without end.
+// The process ends several times, regularly or by kill -9, while a tenant's store is broken. After
+// the repair, each acknowledged increment is stored once. Checkpoints succeed while the store is
+// broken, so the journal does not grow without end.
 func TestWhatWaitsSurvives(t *testing.T) {
 	for _, how := range []string{"terminate", "kill", "kill after a checkpoint"} {
 		t.Run(how, func(t *testing.T) {
@@ -338,7 +339,7 @@ func checkSum(t *testing.T, s *store, tenant string, want float64) {
 	}
 }
 
-// The end of a process does not wait for a write that hangs. Its samples are in the
+// The end of a process does not wait for a write that hangs. The samples of that write are in the
 // checkpoint.
 func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -365,8 +366,8 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 	})
 }
 
-// A slow store never catches up, though each write succeeds. Tiles of a downtime do not wait
-// for it: it would get new samples meanwhile, and every tenant would wait for ever.
+// A slow store never catches up, though each write succeeds. The tiles of a downtime must not wait
+// for it: it would get new samples meanwhile, so every tenant would wait for ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: newMetrics(prometheus.NewRegistry())}
@@ -383,8 +384,8 @@ func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	})
 }
 
-// A journal of an older program marks samples as stored without a tenant. That means the samples of
-// all tenants.
+// In the journal of an older program, a mark that samples are stored names no tenant. It holds for
+// the samples of all tenants.
 func TestJournalsOfOlderProgramsAreReplayed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		t.Run(fmt.Sprint("stored=", stored), func(t *testing.T) {

@@ -35,8 +35,9 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	return <-p.done
 }
 
-// line returns the channel of the next push, and, while one is held, the channel that tells
-// when its caller gives up. One push is held at a time; those behind it wait in Push.
+// line returns the channels on which Run waits for pushes. While no push is held, it is the channel
+// of the next push. While one is held, it is the channel that tells when the caller of the held
+// push gives up; later pushes then wait in Push.
 func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	if a.held != nil {
 		return nil, a.held.ctx.Done()
@@ -165,7 +166,8 @@ func (a *Aggregator) answer(pushes []*push) {
 	var unsynced error
 	if a.config.Fsync == settings.FsyncCommit {
 		if err := a.log.Sync(); err != nil {
-			// It counts, but is not acknowledged: pushed again, it is a repeat.
+			// The windows are counted, but not acknowledged. If they are pushed again, they are
+			// repeats.
 			a.metrics.journalErrors.Inc()
 			unsynced = fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
 		} else {
@@ -197,8 +199,8 @@ type refusal struct {
 	cause   error
 }
 
-// admit returns the batches without those of tenants whose backlog is full. Repeats count
-// already, and are let in.
+// admit returns the batches without those of tenants whose backlog is full. Repeats are let in,
+// since they are already counted.
 func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r refusal) {
 	if a.full == 0 {
 		return batches, r

@@ -269,9 +269,9 @@ func playPushes(t *testing.T, seed uint64,
 	return seen, fates
 }
 
-// Concurrent producers each push the next window once the last one is safe. If each
-// acknowledgement waits for the disk, they share fsyncs; if none does, one append for many
-// costs nothing. Bound: at most half an append a push, with 64 producers and fsync: commit.
+// Concurrent producers each push the next window once the last one is safe. If each acknowledgement
+// waits for the disk, the producers share fsyncs. If none waits, sharing an append must not cost
+// time. Bound with 64 producers and fsync=commit: at most 0.5 appends per push.
 func BenchmarkPush(b *testing.B) {
 	for _, fsync := range []string{settings.FsyncInterval, settings.FsyncCommit} {
 		for _, producers := range []int{1, 8, 64} {

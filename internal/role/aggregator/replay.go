@@ -12,8 +12,8 @@ func (a *Aggregator) restore() error {
 	err := a.log.Load(func(number uint16, pos journal.Position, payload []byte) error {
 		s, err := tile.ParseState(&a.tiles, payload)
 		if err != nil {
-			// Its checksum is right, so it was written like this: a bug. Refusing to start
-			// would cost the other shards, too.
+			// The checksum is right, so a bug wrote the state like this. A refusal to start would
+			// cost the other shards, too.
 			a.metrics.damaged.Inc()
 			a.logger.Error("BUG: the state of a shard cannot be read; the shard starts empty", "shard", number, "error", err)
 			return nil
@@ -43,9 +43,9 @@ func (a *Aggregator) restore() error {
 	return nil
 }
 
-// replay applies a frame of an earlier process. Samples of closed tiles wait unless it is noted
-// that they are stored; Run then writes them again. If frames are missing because the disk was
-// damaged, it makes the best of the rest: a start must never fail for it.
+// replay applies a frame of an earlier process. Samples of closed tiles wait, and Run writes them
+// again, unless they are noted as stored. If frames are missing because the disk was damaged,
+// replay goes on with the rest: damage must never make a start fail.
 func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	s := &a.shards[f.Shard]
 	s.position, a.last = pos, max(a.last, pos)

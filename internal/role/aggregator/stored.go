@@ -8,21 +8,20 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 )
 
-// stored tells which samples need not be written to the stores again after a restart: for each
-// tenant the position of a frame in the journal. The tenant's stores have all samples of the tiles
-// that were closed up to there.
+// stored holds, for each tenant, the position of a frame in the journal. The tenant's stores have
+// all samples of tiles that were closed up to that frame, so a restart need not write these again.
 //
-// It is kept as notes of the journal: first the boot of the machine, then one for each change. It
-// holds for that boot only. Stores sync what they take only now and then, at the latest for a
-// checkpoint. So after a power loss they may lack samples that they took since the last checkpoint,
-// and these are written again.
+// The positions are kept in the notes of the journal: the first note names the boot of the machine,
+// and one note follows for each change. The notes hold for that boot only. Stores sync only now and
+// then, at the latest for a checkpoint. So after a power loss they may lack samples that they took
+// since the last checkpoint, and the aggregator writes these again.
 type stored struct {
 	log  Journal
-	boot string // if it is empty, nothing is noted
+	boot string // if empty, nothing is noted
 	upTo map[string]journal.Position
 }
 
-// readStored reads the notes of the last process. It ignores notes that do not hold.
+// readStored reads the notes of the last process. It ignores notes of another boot.
 func readStored(log Journal, boot string) (*stored, error) {
 	s := &stored{log: log, boot: boot, upTo: map[string]journal.Position{}}
 	all, err := log.Notes()
@@ -52,8 +51,8 @@ func (s *stored) raise(tenant string, to journal.Position) error {
 	return s.log.Note(appendStored(nil, tenant, to))
 }
 
-// rewrite begins the notes anew, without those for frames before a position, where no replay begins
-// any more.
+// rewrite writes the notes anew. It leaves out the notes for frames before a position, since no
+// replay begins there any more.
 func (s *stored) rewrite(before journal.Position) error {
 	maps.DeleteFunc(s.upTo, func(_ string, at journal.Position) bool { return at < before })
 	if s.boot == "" {

@@ -12,7 +12,8 @@ import (
 )
 
 // Samples that are acknowledged after a sync of the journal survive a power loss, even if the
-// stores had taken them before without a sync. A checkpoint no longer has stored samples.
+// stores had taken them before without a sync, and although a checkpoint no longer has stored
+// samples.
 func TestAPowerLossLosesNothing(t *testing.T) {
 	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second,
 		checkpointInterval + 2*time.Minute} {
@@ -73,8 +74,8 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
-// A process that is killed while a tenant's store is broken has noted nothing for it, and the next
-// one notes something only once it has written all that waited.
+// A process that is killed while a tenant's store is broken has noted nothing for that tenant. The
+// next process notes nothing for it either until it has written all waiting samples.
 func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
@@ -109,7 +110,7 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 	})
 }
 
-// Notes of another boot, or of an unknown one, do not count.
+// Notes of another boot are ignored. If the present boot is unknown, all notes are.
 func TestNotesHoldForOneBoot(t *testing.T) {
 	log := &memory{}
 	s, err := readStored(log, "first")

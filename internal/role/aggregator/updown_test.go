@@ -134,7 +134,7 @@ func TestALongSilenceIsNoWork(t *testing.T) {
 				p.mustCount("a", 1)
 				time.Sleep(4 * time.Second)
 				if kill {
-					dir = p.kill(dir) // its tile is open
+					dir = p.kill(dir) // the counters' tile is open
 				} else {
 					p.terminate()
 				}

@@ -18,7 +18,7 @@ const (
 	// A try fails each second, and many tenants may have stores on one broken disk.
 	complaint = time.Minute
 
-	// portionSamples bounds a write: a long backlog goes in several, of 7 MB each.
+	// portionSamples bounds a write: a long backlog takes several writes, of 7 MB each.
 	portionSamples = 128 << 10
 )
 
@@ -75,8 +75,8 @@ func (b *backlog) portion() []closedTile {
 	return b.tiles[:n:n]
 }
 
-// storing reports whether a write is in progress in a store that neither fails, hangs, nor
-// lags behind its input: a store that never catches up would hold up the tiles of all tenants.
+// storing reports whether a write is in progress in a healthy store: one that does not fail, hang,
+// or lag behind its input. A store that never catches up would hold up the tiles of all tenants.
 func (a *Aggregator) storing() bool {
 	for _, b := range a.backlogs {
 		if b.onItsWay && b.err == nil && time.Since(b.since) < stalled {
@@ -160,7 +160,7 @@ func (a *Aggregator) settle(w *write) {
 		b.bytes -= t.Bytes
 		b.samples -= t.Raw
 	}
-	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // and frees the stored tiles
+	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // a clone, so that the stored tiles are freed
 	a.noteStored(b)
 	a.postWritten(b.tenant, &w.written)
 	if len(b.tiles) == 0 {
@@ -169,8 +169,8 @@ func (a *Aggregator) settle(w *write) {
 	a.publish(b)
 }
 
-// noteStored notes which samples of a tenant its stores have: all that were closed before the first
-// that waits. If that fails nothing is lost: after a restart the same samples are written again.
+// noteStored notes that a tenant's stores have all tiles that were closed before the first waiting
+// one. If the note fails, nothing is lost: a restart writes the same samples again.
 func (a *Aggregator) noteStored(b *backlog) {
 	to := a.last
 	if len(b.tiles) > 0 {

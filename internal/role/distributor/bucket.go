@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// burst is the time whose samples may come at once.
+// burst is the time whose allowance of samples may come at once.
 const burst = 10 * time.Second
 
-// bucket bounds a rate. While it is not empty, requests are let in, and may take it below
-// zero: a request's size is known only once it is read, and reading costs as much as writing
-// it.
+// bucket bounds a rate. While it is not empty, it lets requests in, and a request may take it below
+// zero. The size of a request is known only once the request is read, and reading it costs as much
+// as writing it.
 type bucket struct {
 	mu      sync.Mutex
 	samples float64

@@ -27,17 +27,17 @@ import (
 type Aggregator interface {
 	// Push counts the batches of a request: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
-	// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has its
-	// labels: the key's own kind or another one, 0 if there is no such total. It is called once for
-	// a request.
+	// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total with the
+	// key's labels. That may be another kind than the key's. The kind is 0 if no total has these
+	// labels. Kinds is called once for a request.
 	Kinds(ctx context.Context, tenant string, keys [][]byte) ([]series.Kind, error)
 	// TenantSeries returns how many series of a tenant have totals.
 	TenantSeries(ctx context.Context, tenant string) (int, error)
 }
 
 const (
-	// deltaPatience bounds how long a request waits to be journalled. That takes longer than
-	// usual while the stores do not keep up.
+	// deltaPatience bounds how long a request waits to be journalled. The wait is longer than usual
+	// while the stores do not keep up.
 	deltaPatience = 10 * time.Second
 
 	// recount is the interval at which a tenant's series are counted for
@@ -45,15 +45,15 @@ const (
 	recount = time.Second
 )
 
-// deltas is a tenant's side of totals: one producer to the aggregator. The aggregator takes
-// batches in the order of their sequence, so the tenant's requests are counted one after the
+// deltas makes a tenant one producer to the aggregator. The aggregator takes the batches of a
+// producer in the order of their sequence, so the tenant's requests are counted one after the
 // other.
 type deltas struct {
 	mu          sync.Mutex
 	incarnation uint64
 	sequence    uint64
-	series      int       // of the tenant at the time counted, plus those added since
-	counted     time.Time // zero for never
+	series      int       // of the tenant when last counted, plus the series added since
+	counted     time.Time // when series was last counted; zero before the first time
 }
 
 // increment is a value to be added to a total.
@@ -62,7 +62,7 @@ type increment struct {
 	shard uint16
 }
 
-// PushDeltas is Push for values that are added to totals, each with the time up to which its
+// PushDeltas is Push for values that are added to totals. Each value has the time up to which its
 // sender counted: see otlp.Convert.
 func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	t := d.terms.Load()
@@ -115,16 +115,16 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 	return of.(*deltas)
 }
 
-// pushIncrements hands increments to the aggregator. It first puts the samples that they stand for
-// into the books.
+// pushIncrements hands increments to the aggregator. It first puts the samples that the increments
+// stand for into the books.
 func (d *Distributor) pushIncrements(
 	ctx context.Context, tenant string, of *deltas, all []increment, stood uint64, now time.Time,
 ) error {
 	if len(all) == 0 {
 		return nil
 	}
-	// A series' earlier interval must go before a later one, or it would be taken for a
-	// repeat.
+	// The intervals of a series must go in order of time: the aggregator would take an earlier
+	// interval after a later one for a repeat.
 	slices.SortStableFunc(all, func(a, b increment) int { return cmp.Compare(a.Delta, b.Delta) })
 	w := d.writers.Get().(*batch.Writer)
 	defer d.writers.Put(w)
@@ -161,11 +161,11 @@ type collecting struct {
 	increments  []increment
 }
 
-// keyed is a series of the request by the labels that it has here.
+// keyed is a series of the request with its labels after relabelling.
 type keyed struct {
 	sent    *remotewrite.Series
-	labels  labels.Labels // empty if a rule drops it
-	key     []byte        // of its total; nil if it is dropped or refused
+	labels  labels.Labels // empty if a rule drops the series
+	key     []byte        // of its total; nil if the series is dropped or refused
 	refusal *outcome.Refusal
 }
 
@@ -215,7 +215,7 @@ func (c *collecting) collect(ctx context.Context) error {
 
 // resolve finds the key of a series.
 func (c *collecting) resolve(sent *remotewrite.Series) keyed {
-	ls, refusal := c.terms.write.Rules.Resolve(c.request.Request, sent) // its metadata came with its family
+	ls, refusal := c.terms.write.Rules.Resolve(c.request.Request, sent) // PushDeltas notes the metadata, by family
 	s := keyed{sent: sent, labels: ls, refusal: refusal}
 	if refusal != nil || ls.IsEmpty() {
 		return s
@@ -269,13 +269,14 @@ func (c *collecting) refuse(s *keyed, reason outcome.Reason, parts outcome.Count
 	c.request.Refuse(s.sent, reason, parts, cause)
 }
 
-// admit refuses a new series if another kind has its labels already, or if the tenant has as
-// many series as it may. held is the kind of the total that has its labels, 0 for none.
+// admit refuses a new series if a total of another kind has its labels, or if the tenant already
+// has as many series as allowed. held is the kind of the total that has these labels, 0 if there is
+// none.
 func (c *collecting) admit(s *keyed, held series.Kind) *outcome.Refusal {
 	if byte(held) == s.key[0] {
 		return nil
 	}
-	// After its kind a key has the labels, which are all that stores see.
+	// A key is a kind, then the labels. Stores see only the labels.
 	if kind, added := c.added[string(s.key[1:])]; added && kind == s.key[0] {
 		return nil
 	} else if added {
@@ -307,7 +308,7 @@ func kindConflict(kind byte) *outcome.Refusal {
 }
 
 // merge adds up increments of one series at one time: from two scopes, or from two series that
-// relabelling made one. Otherwise all but the first would be taken for repeats.
+// relabelling merged. Otherwise all but the first would be taken for repeats.
 func merge(all []increment) []increment {
 	type at struct {
 		key   string

@@ -36,8 +36,8 @@ import (
 // aggregator counts in shards of tiles, as the role does, and posts the fates of samples.
 type aggregator struct {
 	ledger *ledger.Ledger
-	err    error // of Push, which then counts nothing, unless it is batch.ErrUnsynced
-	away   error // of Kinds
+	err    error // returned by Push, which then counts nothing, except for batch.ErrUnsynced
+	away   error // returned by Kinds
 	asked  int   // how often Kinds was called
 
 	pushing  atomic.Int32
@@ -464,8 +464,8 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	}
 }
 
-// A flood of deltas has a sender. A new series is reported, and so is each refusal by a limit;
-// a known series is not.
+// The sender of a flood of deltas must be known. So a new series is reported with its sender, and
+// so is each refusal by a limit; a known series is not.
 func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.MaxSeries = 1 })
 	for range 2 {

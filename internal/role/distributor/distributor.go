@@ -36,15 +36,15 @@ type Ingester interface {
 }
 
 // errWritten is the cause of a RetryError if the request was written, but must come again for
-// another reason. Its samples are then repeats.
+// another reason. The samples that come again are repeats.
 var errWritten = errors.New("it was written")
 
 // RetryError asks for the same request again: nothing of it was written, or another step
 // failed.
 type RetryError struct {
 	Cause  error
-	Reason string        // in the spelling of metrics
-	After  time.Duration // the earliest time; has jitter, so that senders do not come back together
+	Reason string        // as the label "reason" of metrics
+	After  time.Duration // the shortest wait, with jitter, so that senders do not come back together
 }
 
 func (e *RetryError) Error() string {
@@ -89,7 +89,7 @@ type Options struct {
 	Metadata   *metadata.Store
 	Ledger     *ledger.Ledger
 	Lookback   time.Duration // of queries
-	OutOfOrder time.Duration // how much older than a tenant's newest sample another may be: store.out_of_order
+	OutOfOrder time.Duration // how much older than its tenant's newest sample a sample may be: store.out_of_order
 	Now        func() time.Time
 	Registry   prometheus.Registerer
 	Logger     *slog.Logger
@@ -254,16 +254,16 @@ func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *wri
 	return w.Outcome, nil
 }
 
-// elected reports whether the request's samples are taken: its sender is in no HA pair, or is the
-// elected server of its pair. The labels of the first series tell, since a server gives all series
-// the same.
+// elected reports whether the request's samples are taken. They are if the sender is in no HA pair,
+// or is the elected server of its pair. It is enough to look at the first series, since a server
+// gives all its series the same cluster and replica.
 func (d *Distributor) elected(t *terms, tenant string, r *write.Incoming) bool {
 	if len(r.Series) == 0 {
 		return true
 	}
 	all, err := r.Labels(nil, &r.Series[0])
 	if err != nil {
-		return true // it is refused for its labels
+		return true // the series is refused later because of its labels
 	}
 	var cluster, replica string
 	for _, l := range all {
@@ -285,7 +285,7 @@ func (d *Distributor) elected(t *terms, tenant string, r *write.Incoming) bool {
 	return taken
 }
 
-// notElected drops a request of the server of a pair that is not elected.
+// notElected drops a request of an HA pair's other server.
 func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Outcome {
 	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(samples(parts)))
 	d.Ledger.Post(tenant, received(parts), ledger.Transfer{

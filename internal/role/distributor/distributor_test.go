@@ -204,7 +204,8 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A new tenant beyond store.max_tenants used to be told to send again, for ever, by status 503.
+// A new tenant beyond store.max_tenants used to get status 503, and so sent its request again for
+// ever.
 func TestTooManyTenants(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	config := tsdb.DefaultConfig()
@@ -281,7 +282,7 @@ func TestRate(t *testing.T) {
 		!strings.Contains(err.Error(), "more than 10 samples a second, which distributor.rate allows") {
 		t.Fatalf("%v", err)
 	}
-	// 31 samples are missing: 3.1 s, and at most as much jitter.
+	// 31 samples are missing, at 10 a second: 3.1 s, plus jitter of at most as much.
 	if again.After < 3*time.Second || again.After > 7*time.Second {
 		t.Errorf("to be sent again in %v", again.After)
 	}

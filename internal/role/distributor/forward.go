@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Backend is another place for the samples that are written here. It keeps what it accepts
-// until the other side has it, or gives it up and counts it.
+// Backend is another place for the samples that are written here. It keeps an accepted request
+// until the other side has it, or gives the request up and counts its samples.
 type Backend interface {
 	// Push hands over a remote-write request, compressed with snappy. version is 1 or 2.
 	Push(tenant string, version int, parts outcome.Counts, body []byte) error
@@ -26,8 +26,7 @@ type Backend interface {
 	TakesTiles(width tile.Width) bool
 }
 
-// forwardedSamples is how many samples of tiles are sent in one request; the same as
-// Prometheus.
+// forwardedSamples is how many samples of tiles go into one request: as many as Prometheus sends.
 const forwardedSamples = 2000
 
 // forwarded is a request for backends.
@@ -56,8 +55,8 @@ func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode fu
 	return errors.Join(errs...)
 }
 
-// forwardRequest forwards a request as it came, before any relabelling: encoding it again
-// would cost as much as everything else that is done with it.
+// forwardRequest forwards a request as it came, before any relabelling: encoding it again would
+// cost as much as all other work on it.
 func (d *Distributor) forwardRequest(tenant string, r *write.Incoming) error {
 	return d.forward(tenant, Backend.TakesRequests, func() (forwarded, error) {
 		if r.Compressed == nil {
@@ -94,7 +93,7 @@ func (e *encoder) series(refs []uint32) *writev2.TimeSeries {
 	return &e.message.Timeseries[len(e.message.Timeseries)-1]
 }
 
-// typeOf returns the type of a kind of series in remote write's metadata.
+// typeOf returns the metric type that remote write's metadata have for a kind of series.
 func typeOf(kind series.Kind) writev2.Metadata_MetricType {
 	switch kind {
 	case 0:
@@ -187,8 +186,8 @@ func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 	return e.end()
 }
 
-// said returns the family's metadata for a series: found under its name, or under the name of
-// the classic histogram or summary that it is part of.
+// said returns the metadata of a series' family. The family has the name of the series, or the name
+// of the classic histogram or summary that the series is part of.
 func said(families map[string]writev2.Metadata, of []remotewrite.Label) writev2.Metadata {
 	for _, l := range of {
 		if string(l.Name) != model.MetricNameLabel {

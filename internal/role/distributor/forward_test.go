@@ -134,14 +134,14 @@ func TestRequestsAreForwarded(t *testing.T) {
 		t.Errorf("%q, %q", takes.bodies, not.bodies)
 	}
 	takes.got = nil
-	w.mustPush("team", "up{job=a}", "down") // built here: written anew
+	w.mustPush("team", "up{job=a}", "down") // not from the wire, so it is encoded anew
 	if len(takes.got) != 2 || !strings.HasPrefix(takes.got[0], "team __name__=up job=a ") {
 		t.Errorf("%q", takes.got)
 	}
 }
 
-// A request that the backends' queue does not take is not acknowledged, and comes again. But
-// it is written here, and both the answer and the books say so.
+// A request that the backends' queue does not take is not acknowledged, so its sender sends it
+// again. But it is written here, and both the answer and the books say so.
 func TestABackendWithoutDisk(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	b := &backend{requests: true, err: errors.New("no space left on device")}
@@ -231,8 +231,8 @@ func TestTilesAreForwarded(t *testing.T) {
 	}
 }
 
-// Freshet's probes measure the way to its own store. Backends do not get them; an
-// application's gauge is forwarded, whatever its name.
+// Freshet's probes measure the way to its own store, so backends do not get them. An application's
+// gauge is forwarded, whatever its name.
 func TestProbesAreNotForwarded(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	ten := &backend{t: t, width: tile.Width10s}

@@ -1,6 +1,6 @@
-// Package ingester writes requests into the stores. Requests wait in a bounded queue, a fixed
-// pool of goroutines writes them, and the waiting requests of one tenant are written in one
-// commit. The distributor decides which requests come in, and what their series are called.
+// Package ingester writes requests into the stores. Requests wait in a bounded queue, a fixed pool
+// of goroutines writes them, and the waiting requests of one tenant are written in one commit. The
+// distributor decides which requests come in, and which labels their series have.
 package ingester
 
 import (
@@ -29,7 +29,7 @@ var ErrFull = errors.New("too many requests wait to be written: the disk or the 
 // Store is where samples go: see tsdb.Stores.
 type Store interface {
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
-	// State returns the state that a tenant's store has.
+	// State returns the state of a tenant's store.
 	State(ctx context.Context, tenant string) (write.State, error)
 }
 
@@ -38,8 +38,7 @@ const (
 	// for the last.
 	maxGroup = 64
 
-	// share is the part of the queue that one tenant may fill, as a divisor, so that others
-	// still find room.
+	// One tenant may fill 1/share of the queue, so that others still find room.
 	share = 4
 )
 
@@ -58,7 +57,7 @@ type Ingester struct {
 type push struct {
 	tenant  *tenant
 	request *write.Request // owned by the caller again once the push is given up
-	trip    *stage.Trip    // likewise; nil if it is not watched
+	trip    *stage.Trip    // owned like request; nil if the request is not watched
 	begun   time.Time
 	fate    atomic.Int32
 	done    chan error
@@ -73,7 +72,7 @@ const (
 )
 
 // tenant holds the pushes that wait for one database. At most one worker writes for a tenant, and
-// takes along the pushes that came meanwhile.
+// that worker also writes the pushes that came meanwhile.
 type tenant struct {
 	name    string
 	waiting atomic.Int64
@@ -135,8 +134,8 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	return err
 }
 
-// forget removes a tenant's pushes that were given up, so that senders that come and leave while
-// a store hangs do not add up. A push that is still in the pool's queue is freed by its worker.
+// forget removes a tenant's pushes that were given up. Otherwise they would pile up if senders come
+// and leave while a store hangs. A push that is still in the pool's queue is freed by its worker.
 func (g *Ingester) forget(t *tenant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// store takes a second for each commit and remembers them.
+// store takes a second for each commit and remembers the commits.
 type store struct {
 	mu      sync.Mutex
 	commits []string // tenant and number of requests
 	busy    map[string]bool
 	err     error
-	stuck   chan struct{} // of tenant "stuck"
+	stuck   chan struct{} // commits of tenant "stuck" wait until it is closed
 	quick   bool          // a commit takes no time
 }
 
@@ -135,7 +135,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	})
 }
 
-// A request's time is its own wait and the commit of its group.
+// The time of a request consists of its own wait and the commit of its group.
 func TestPushSeconds(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		wait(pushAll(g, "a", 1+maxGroup+3), 1+maxGroup+3)
@@ -143,7 +143,7 @@ func TestPushSeconds(t *testing.T) {
 		if err := g.metrics.pushed.Write(&m); err != nil {
 			t.Fatal(err)
 		}
-		// The first takes a second. 64 wait for it, three wait also for those.
+		// The first request takes 1 s, the next 64 take 2 s each, and the last three 3 s each.
 		if n, sum := m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum(); n != 68 || sum != 1+2*maxGroup+3*3 ||
 			len(m.Histogram.GetPositiveDelta()) == 0 {
 			t.Errorf("%d requests took %v s together, want 68 and 138, in native buckets", n, sum)
@@ -151,8 +151,8 @@ func TestPushSeconds(t *testing.T) {
 	})
 }
 
-// The trip of a request, which is in the context of its push, has the time that it waited and the
-// time of its commit.
+// The context of a push holds the trip of its request. The trip gets the time that the request
+// waited and the time of its commit.
 func TestATripHasTheStagesOfAPush(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		trips := []*stage.Trip{{Born: time.Now()}, {Born: time.Now()}}
