@@ -12,8 +12,8 @@ type BrokenError struct {
 	Tenant, Store string
 	Since         time.Time // of the first failed try
 	Cause         error
-	WayOut        string // what to do, and which data that loses
-	Open          bool   // it broke after it was opened: see look
+	WayOut        string // what to do, and which data is then lost
+	Open          bool   // the store broke after it was opened: see look
 }
 
 // Error does not name the tenant and the store, because the errors that wrap it do.

@@ -35,26 +35,25 @@ type Retention struct {
 }
 
 // DefaultConfig keeps samples for a little more than a month, so that a dashboard of "this month"
-// is complete. It keeps the finest tiles for two days, to compare today with yesterday. A series of
-// 10 s tiles then costs 17,280 samples, at 1.5 bytes each 26 kB, and a series of 1 min tiles 57,600
-// samples or 86 kB.
+// is complete. It keeps the finest tiles for two days, to compare today with yesterday. At 1.5
+// bytes a sample, a series then takes 26 kB for 17,280 tiles of 10 s, and 86 kB for 57,600 tiles of
+// 1 min.
 //
-// 100 tenants are 300 databases, of 0.5 MB each when nearly empty: see
-// BenchmarkSmallDatabase.
+// 100 tenants have 300 databases. A nearly empty database takes 0.5 MB: see BenchmarkSmallDatabase.
 func DefaultConfig() Config {
 	return Config{
 		Retention:  Retention{Raw: 40 * day, Tile10s: 2 * day, Tile1m: 40 * day},
 		OutOfOrder: 30 * time.Minute,
 		Exemplars:  10_000,
 		MaxTenants: 100,
-		// A sample takes 56 bytes, and a series has seven of them a minute: 10,000 series fill this
-		// in an hour, 100,000 in 6 minutes, a million in 40 seconds. Only a store that falls behind
-		// for that long fills it.
+		// A sample takes 56 bytes, and a series has seven samples a minute. So 10,000 series fill this
+		// memory in an hour, 100,000 series in 6 minutes, and a million series in 40 seconds. Only a
+		// store that falls behind for that long fills it.
 		Pending: 256 << 20,
 		// A tenant that is queried once a day should not take memory all day. Opening a store
 		// again takes as long as reading its WAL: a second for a million samples.
 		Idle: time.Hour,
-		// All three stores of 100 tenants. Further stores open when they are first used.
+		// 300 are all three stores of 100 tenants. Further stores open when they are first used.
 		MaxOpen:        300,
 		WALCompression: compression.Snappy,
 	}
@@ -121,23 +120,23 @@ const (
 	// sample, if the out-of-order window is shorter. Prometheus has the same bound.
 	slowSeries = int64(time.Hour / time.Millisecond)
 
-	// spareWindow is how much wider tsdb's out-of-order window is than ours, so that tsdb refuses
-	// no sample for its time. Its refusals depend on when it opened, compacted and committed, so
-	// they differ between servers that write the same requests. After a head was cut, tsdb takes
-	// the end of its last block for its newest time.
+	// spareWindow is how much wider tsdb's out-of-order window is than ours, so that tsdb refuses no
+	// sample for its time. tsdb's refusals depend on when it opened, compacted and committed, so they
+	// differ between servers that write the same requests. After a head was cut, tsdb takes the end of
+	// the last block as the time of the newest sample.
 	spareWindow = slowSeries + int64(blockDuration/time.Millisecond)
 )
 
-// Stripes of tsdb's table of series, each with its own map. 16,384 take 4 MB, too much for hundreds
-// of small databases. With 512, the maps of 100,000 series are so large that finding a series takes
-// a fifth of the cost of a sample.
+// Stripes of tsdb's table of series, each with its own map. 16,384 stripes take 4 MB, too much for
+// hundreds of small databases. With 512 stripes, the maps of 100,000 series are so large that
+// finding a series takes a fifth of the cost of a sample.
 const (
 	fewStripes  = 512
 	manyStripes = 16_384
 
-	// manySeries is the number of series at which a database with few stripes is closed and opened
-	// again with many, once. With fewer series the maps are small enough. With more series, reopening
-	// costs more: each series must be found again, which costs as much as a new series.
+	// A database with few stripes that grows to manySeries series is closed, and opened again with
+	// many stripes. With fewer series the maps are small enough. With more series, reopening costs
+	// more: each series must be found again, which costs as much as a new series.
 	manySeries = 5000
 )
 
@@ -169,7 +168,7 @@ func (c Config) options(store string) *tsdb.Options {
 	o.FloatChunkEncoding = chunkenc.EncXOR
 	o.StripeSize = fewStripes
 	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
-	// Tiles of 1 min carry no exemplars: those of the 10 s tiles are enough.
+	// Tiles of 1 min carry no exemplars: the exemplars of the 10 s tiles are enough.
 	o.EnableExemplarStorage = store != tile.Width1m.String() && c.Exemplars > 0
 	o.MaxExemplars = int64(c.Exemplars)
 	return o

@@ -66,7 +66,7 @@ func (before logs) cutOff(after logs) (n int64) {
 		switch {
 		case !there && deleted(path):
 			n += was.written
-		case !there: // it cannot be read now, or the store was moved away
+		case !there: // the segment cannot be read now, or the store was moved away
 		case is.written < was.written: // even if the new file has the inode of the old one
 			n += was.written - is.written
 		case !os.SameFile(was.FileInfo, is.FileInfo):
@@ -86,7 +86,7 @@ func deleted(path string) bool {
 // pageBytes is the page size to which tsdb pads a log.
 const pageBytes = 32 << 10
 
-// written returns the size of a segment without the zeros at its end, at most a page of them.
+// written returns the size of a segment in bytes, without the zeros in its last page.
 func written(path string, size int64) int64 {
 	f, err := os.Open(path)
 	if err != nil {
@@ -101,8 +101,8 @@ func written(path string, size int64) int64 {
 	return from + int64(len(bytes.TrimRight(tail, "\x00")))
 }
 
-// examine looks for obstacles to opening a store that show in the names and types of its files.
-// That costs some system calls for each store. It returns nil for a store that does not exist.
+// examine looks at the names and types of a store's files for obstacles to opening the store. That
+// costs some system calls for each store. It returns nil for a store that does not exist.
 func examine(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +176,7 @@ func missingSegments(log string) (paths []string, all int) {
 		return nil, 0
 	}
 	if len(numbers) == 0 {
-		numbers = []int{next + 1} // a new log would begin at 0, which a start skips after a checkpoint
+		numbers = []int{next + 1} // a new log would begin at segment 0, and a start would skip that after a checkpoint
 	}
 	if checkpoint < 0 || numbers[0] < next {
 		next = numbers[0]
@@ -198,9 +198,9 @@ const maxMissing = 8
 // blockName is the length of a block's name: a ULID.
 const blockName = 26
 
-// wayOut says how to repair a store that cannot be opened, and which data that loses.
+// wayOut says how to repair a store that cannot be opened, and which data the repair loses.
 func wayOut(dir string, cause error) string {
-	for _, path := range []string{dir, filepath.Dir(dir)} { // the store's, the tenant's
+	for _, path := range []string{dir, filepath.Dir(dir)} { // the directories of the store and the tenant
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			return fmt.Sprintf("move the file %s away: a directory belongs there, and no sample is lost", path)
 		}

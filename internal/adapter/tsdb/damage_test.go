@@ -69,7 +69,8 @@ func TestCutOffWhereAnInodeIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAFileInPlaceOfATenant: the way out differs from that of other damage.
+// TestAFileInPlaceOfATenant: a file stands where a tenant's directory belongs. The error must say
+// so.
 func TestAFileInPlaceOfATenant(t *testing.T) {
 	w := newWorld(t)
 	tenant := filepath.Dir(w.store10s("b"))

@@ -19,15 +19,15 @@ import (
 type database struct {
 	*tsdb.DB
 	reg        *registrations
-	openMaxT   int64       // Unix milliseconds; no sample was newer when it opened
-	raw        *rawCache   // nil if it keeps tiles
+	openMaxT   int64       // Unix milliseconds; no sample was newer when the database opened
+	raw        *rawCache   // nil if the database keeps tiles
 	references *references // to the series of tiles
 
 	exemplars exemplarRoom
 }
 
-// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. It reports
-// new series to tells, unless tells is nil.
+// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. If tells is
+// not nil, openDatabase reports new series to it.
 func openDatabase(
 	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger,
 ) (*database, error) {
@@ -126,7 +126,8 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *t
 	return at, err
 }
 
-// last returns the time of the newest stored sample of one series at from or later, if any.
+// last returns the time of the newest stored sample of one series. Samples before the time from do
+// not count.
 func (d *database) last(ctx context.Context, series labels.Labels, from int64) (t int64, found bool, err error) {
 	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) {
 		t, found = it.AtT(), true
@@ -148,7 +149,7 @@ func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt in
 	})
 	set := q.Select(ctx, false, nil, matchers...)
 	for set.Next() {
-		if !labels.Equal(set.At().Labels(), series) { // it has more labels
+		if !labels.Equal(set.At().Labels(), series) { // the found series has more labels
 			continue
 		}
 		it := set.At().Iterator(nil)

@@ -1,33 +1,33 @@
 // Package tsdb keeps samples on disk. Each tenant has one Prometheus TSDB for raw samples, which
-// came as samples, and one for each width of tiles. They are under tsdb/<tenant>/<store> in the
-// data directory.
+// came by remote write or OTLP, and one for each width of tiles. They are under
+// tsdb/<tenant>/<store> in the data directory.
 //
 // It makes writes idempotent, which a TSDB alone does not: repeating a stored sample succeeds,
 // another value at its time is refused and counted, and every sample of a write has exactly one
-// fate. The querier decides which store answers a query, and adds open tiles. The ways in for
-// requests decide which tenants exist.
+// fate. The querier decides which store answers a query, and adds open tiles. The packages that
+// receive requests decide which tenants exist.
 //
 // The files, from the top; each uses only names of files below it:
 //
 //	tsdb.go         Stores: opens and closes all stores
 //	used.go         stores in use, which open before the server is ready
-//	retention.go    how long they keep their samples
+//	retention.go    how long stores keep their samples
 //	snapshot.go     copies and their check
 //	rawstate.go     State
-//	sync.go         what is written survives a power loss
+//	sync.go         makes written data survive a power loss
 //	read.go         queriers
 //	tiles.go        WriteTiles
 //	raw.go          WriteRequests, whose phases are in the files that begin with raw
 //	rawcommit.go    samples of requests that wait for the commit
-//	rawbounds.go    the times that they may have
+//	rawbounds.go    the times that samples may have
 //	tenants.go      the stores of each tenant
-//	opening.go      a store's way to be open, or broken
-//	store.go        the place of one database, its users and its commits
+//	opening.go      opens stores, and notes broken ones
+//	store.go        one database, its users and its commits
 //	damage.go       what can be wrong with a store's files
 //	database.go     an open TSDB
-//	rawcache.go     what is known of the series of requests
-//	rawlookup.go    how they are found by the labels as sent
-//	raworder.go     where a sample lies among those of its series
+//	rawcache.go     known series of requests
+//	rawlookup.go    finds known series by the labels as sent
+//	raworder.go     where a sample lies among the samples of its series
 //	rawexemplar.go  how exemplars are read
 //	rawsent.go      a series of a request, and a sample of it
 //	references.go   known series of tiles
@@ -38,5 +38,5 @@
 //	broken.go       why a store is broken
 //	metrics.go
 //	config.go
-//	kinds.go        the stores of a tenant, and errors and bounds of all
+//	kinds.go        the kinds of stores, and errors of all stores
 package tsdb

@@ -124,8 +124,8 @@ func (w *world) room() (n float64) {
 	return n
 }
 
-// The first exemplar takes the memory for exemplars. A database that has some when it opens
-// keeps it.
+// The first exemplar takes the memory for all exemplars. A database that has exemplars when it
+// opens keeps this memory.
 func TestRoomForExemplars(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Exemplars = 3
@@ -205,10 +205,10 @@ func TestExemplarsOfAllStores(t *testing.T) {
 	}
 }
 
-// An exemplar must not begin an empty head, which begins at the first time that it gets. The sender
-// chooses an exemplar's time: 1970 would make tsdb write the blocks of half a century. Here the
-// only block has out-of-order samples, because the end of any other block decides where a head
-// begins.
+// An exemplar must not begin an empty head, because a head begins at the first time that it gets.
+// The sender chooses an exemplar's time: a time in 1970 would make tsdb write the blocks of half a
+// century. Here the only block has out-of-order samples, because the end of any other block decides
+// where a head begins.
 func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@1800=1")

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// nativeHistogram has integer or float counts: at most one of the fields is not nil.
+// nativeHistogram has integer or float counts: at least one of the fields is nil.
 type nativeHistogram struct {
 	integer *prom.Histogram
 	float   *prom.FloatHistogram

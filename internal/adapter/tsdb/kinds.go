@@ -13,8 +13,8 @@ const Raw = "raw"
 var kinds = []string{Raw, tile.Width10s.String(), tile.Width1m.String()}
 
 var (
-	// ErrClosed means that the store takes no reads or writes: never again or, after a failed
-	// write, not for a moment. Nothing was written.
+	// ErrClosed means that the store takes no reads or writes: for a moment after a failed write, and
+	// for good after Close. Nothing was written.
 	ErrClosed = errors.New("store is closed")
 
 	// ErrTooManyTenants means that a write would need stores for one more tenant than the

@@ -8,8 +8,8 @@ import (
 
 // A snapshot writes out-of-order samples into blocks, including samples of a time that is still in
 // the head. tsdb merges such a block with older ones when they fill 6 h. At the next start it would
-// take the merged block for the head's, and drop up to 2 h of the log. A nightly backup a few
-// minutes after midnight UTC is enough to cause this.
+// take the merged block for one made from the head, and drop up to 2 h of the log. A nightly backup
+// a few minutes after midnight UTC is enough to cause this.
 func TestASnapshotLosesNothingAtTheNextStart(t *testing.T) {
 	w := newWorld(t)
 	const hour, step = 3600, 300

@@ -18,7 +18,7 @@ import (
 func (s *Stores) Growth() []growth.Tenant { return s.growth.Report(s.now().Unix()) }
 
 // NewTotal notes a series of OTLP deltas that is new to the aggregator, or that a limit refuses.
-// The series' tiles do not know the sender, so the store cannot note it.
+// Tiles do not name the sender, so the store cannot note the series with its sender.
 func (s *Stores) NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool) {
 	store := tile.Width10s.String()
 	if refused {
@@ -34,7 +34,7 @@ type newcomers struct {
 	tenant  string
 	store   string
 	now     func() time.Time
-	open    atomic.Bool   // set once the database is open; series that come earlier existed before it closed
+	open    atomic.Bool   // set once the database is open; series that come earlier were read from disk and are not new
 	sender  sender.Sender // of the request being written; zero for tiles
 }
 

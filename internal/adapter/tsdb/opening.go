@@ -60,7 +60,7 @@ func (s *store) use(ctx context.Context) (*database, error) {
 				return nil, broken
 			}
 			s.opening = make(chan struct{})
-			s.users++ // to keep the store from being closed meanwhile
+			s.users++ // so that the store is not closed meanwhile
 			go s.open()
 		}
 		opened := s.opening
@@ -84,9 +84,9 @@ func (s *store) use(ctx context.Context) (*database, error) {
 	return s.db, nil
 }
 
-// open opens the database for the waiters in use. It runs on its own goroutine. So a request that
-// gives up does not end an opening that others wait for, and a hanging file system holds up only
-// the waiters.
+// open opens the database for the goroutines that wait in the method use. It runs on its own
+// goroutine. So a request that gives up does not end an opening that others wait for, and a hanging
+// file system holds up only the waiters.
 func (s *store) open() {
 	s.mu.Lock()
 	options, large := s.options, s.large
@@ -112,7 +112,7 @@ func (s *store) open() {
 	took := s.now().Sub(begun)
 	s.tellCut(before.cutOff(listLogs(s.dir))) // even if the repair failed half-way
 	if err == nil {
-		s.note(s.name()) // while the opening counts as a user, so a stop waits for it
+		s.note(s.name()) // the opening still counts as a user, so a stop waits for the note
 	}
 
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *store) open() {
 	}
 	s.used = s.now()
 	s.db = db
-	s.log, _ = os.Stat(filepath.Join(s.dir, "wal")) // it was just opened
+	s.log, _ = os.Stat(filepath.Join(s.dir, "wal")) // no error: the log was just opened
 	s.opened.Inc()
 	s.mends()
 	if s.options != options { // the options changed meanwhile
@@ -233,8 +233,8 @@ func (s *store) look() {
 	}
 }
 
-// ails returns the fault of an open store, or nil. log is the directory that its log had at the
-// opening.
+// ails returns the fault of an open store, or nil. log is the directory of its log, as it was at
+// the opening.
 func (s *store) ails(log os.FileInfo) *BrokenError {
 	broken := BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Open: true}
 	if now, err := os.Stat(filepath.Join(s.dir, "wal")); log != nil && (err != nil || !os.SameFile(now, log)) {

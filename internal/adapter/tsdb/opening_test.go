@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// store10s returns the directory of the tests' tiles.
+// store10s returns the directory of a tenant's 10 s tiles.
 func (w *world) store10s(tenant string) string { return filepath.Join(w.dir, "tsdb", tenant, "10s") }
 
 // writeTo is write for a tenant.
@@ -297,7 +297,7 @@ func (w *world) openNames() (names []string) {
 }
 
 // TestOpenUsed: a start opens the stores that were written to or queried in the last hour of the
-// previous process, at most max_open of them. It does so after a stop as after a crash.
+// previous process, at most max_open of them. It does so after a stop and after a crash.
 func TestOpenUsed(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Idle = 24 * time.Hour // so that unused stores stay open
@@ -369,7 +369,7 @@ func TestOpenUsed(t *testing.T) {
 }
 
 // TestAnOpeningThatHangs: a hanging opening holds up only requests that need the store, and only
-// while they wait. A pipe in place of a segment hangs like a file system.
+// while they wait. In the test a segment is a pipe: reading it hangs, as on a broken file system.
 func TestAnOpeningThatHangs(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1")
@@ -443,7 +443,7 @@ func (s *store) openNow() bool {
 func TestWhatARepairCutsOff(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		segment string // of three segments, the damaged one
+		segment string // the damaged one of three segments
 		at      func(size int) int
 		cut     []string // the missing segments
 		left    string
@@ -535,7 +535,7 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 }
 
 // TestWhatARepairCutsOffThatFails: tsdb's repair first deletes the segments behind the damage, and
-// a later step may fail. The next try cannot tell that they existed.
+// a later step may fail. The next try cannot tell that those segments existed.
 func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")

@@ -25,7 +25,7 @@ import (
 // on how requests are grouped, nor on when the database was opened, compacted or killed. state
 // tells about earlier requests what the store does not know.
 //
-// It does not look at the labels of a known series: see core/seriescache.
+// WriteRequests does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(
 	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
 ) error {
@@ -86,10 +86,10 @@ func (s *Stores) writeRequests(
 // phases that do not know each other:
 //
 //	look up   rawLookup: the labels as sent become a rawFound, once for all samples of a series
-//	order     rawOrder: where a sample lies among those of its series; if it is not the newest,
-//	          the store says what it has at its time
+//	order     rawOrder: where a sample lies among the samples of its series; if it is not the newest,
+//	          the store is asked for its sample at this time
 //	bounds    rawBounds: whether the tenant may have a sample of this time
-//	append    rawCommit: it waits for the commit
+//	append    rawCommit: the sample waits for the commit
 //
 // An appended sample counts in the Outcome at once. If the commit fails, no Outcome counts.
 type rawWrite struct {
@@ -124,8 +124,8 @@ func (w *rawWrite) writeRequest(r *write.Request) error {
 }
 
 func (w *rawWrite) writeSeries(sent rawSent) error {
-	// Prometheus refuses a series that has only exemplars, too. But as a sender it writes each
-	// exemplar into a series of its own, so all of them would be lost if we refused them.
+	// Prometheus also refuses a series that has only exemplars. We take such a series, because
+	// Prometheus as a sender puts each exemplar into a series of its own.
 	if sent.request.Version2() && sent.parts() == (outcome.Counts{}) {
 		sent.refuse(outcome.NoSamples, outcome.Counts{}, errors.New("it has no sample, no histogram and no exemplar"))
 		return nil
@@ -142,8 +142,8 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 	samples, histograms := sent.request.Samples(sent.series), sent.request.Histograms(sent.series)
 	for i := range samples {
 		s := &samples[i]
-		// A series may change from floats to histograms or back within a request. In the order of
-		// their times no sample is late.
+		// A series may change from floats to histograms or back within a request. If its samples are
+		// added in the order of their times, none is late.
 		for len(histograms) > 0 && histograms[0].Time < s.Time {
 			if err := w.addHistogram(&f, &o, &histograms[0]); err != nil {
 				return err
@@ -225,8 +225,8 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 		zero = !counted
 	}
 	if f.entry == nil || zero {
-		// If tsdb refused the histogram, it would leave something behind: a series in the head,
-		// which would take the place of one with samples, or a zero.
+		// If tsdb refused the histogram, it would leave something behind: a series in the head, which
+		// would take the place of a series with samples, or a zero.
 		if err := x.h.validate(); err != nil {
 			w.refuse(f, x, err)
 			return nil
@@ -245,9 +245,9 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 	return nil
 }
 
-// has reports whether the series has a sample at from or later. If the newest sample of the series
-// is not known, as after an opening, it looks into the store: the result must not depend on what
-// the cache and the head happen to hold.
+// has reports whether the series has a sample at or after the time from. If the newest sample of
+// the series is not known, as after an opening, it reads the store: the result must not depend on
+// what the cache and the head happen to hold.
 func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 	if has, certain := o.known(from); certain {
 		return has, nil
@@ -277,7 +277,7 @@ func (w *rawWrite) commitWaiting(o *rawOrder) error {
 }
 
 // settle decides about a sample that is not newer than all others of its series. If the series has
-// no sample at that time, it decides nothing, and the caller appends the sample. tsdb would
+// no sample at that time, settle decides nothing, and the caller appends the sample. tsdb would
 // silently lose a repeat of a sample that waits for the commit, and would let an out-of-order
 // sample replace a stored one.
 func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, err error) {

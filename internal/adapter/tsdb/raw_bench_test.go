@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// bodies returns requests of size series each that together cover all series, as from a sender with
-// 7 labels a series. t is the time of their samples.
+// bodies returns requests that together have all series, size series in each request. A series has
+// 7 labels. t is the time of their samples.
 func bodies(b *testing.B, v2 bool, series, size int, t int64) (all [][]byte) {
 	for from := 0; from < series; from += size {
 		var one prompb.WriteRequest
@@ -49,8 +49,8 @@ func bodies(b *testing.B, v2 bool, series, size int, t int64) (all [][]byte) {
 	return all
 }
 
-// Bound: 600 ns a sample of a known series, decoding and the WAL included. prometheus/tsdb
-// alone takes 150 to 200 with a known reference.
+// Bound: 600 ns a sample of a known series, decoding and the WAL included. prometheus/tsdb alone
+// takes 150 to 200 ns with a known reference.
 func BenchmarkWriteRequests(b *testing.B) {
 	for _, c := range []struct {
 		v2           bool

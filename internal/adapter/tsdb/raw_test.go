@@ -105,8 +105,8 @@ func newRequest(terms *write.Terms) *write.Request {
 	}
 }
 
-// requestOf makes a request of samples. Neighbours of one spelling share a message, floats and
-// histograms alike.
+// requestOf makes a request of samples. Consecutive samples of one spelling share a message, even
+// floats and histograms.
 func requestOf(t testing.TB, v2 bool, terms *write.Terms, samples []rawSample) *write.Request {
 	t.Helper()
 	var one prompb.WriteRequest
@@ -161,7 +161,7 @@ func requestOf(t testing.TB, v2 bool, terms *write.Terms, samples []rawSample) *
 	return r
 }
 
-// writeRaw writes requests, one for each text, in one commit, in version 2.
+// writeRaw writes requests, one for each text, in one commit, in version 2 of remote write.
 func (w *world) writeRaw(terms *write.Terms, texts ...string) []outcome.Outcome {
 	w.t.Helper()
 	var requests []*write.Request
@@ -524,8 +524,8 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 	}
 }
 
-// Whether a sample is too old depends on the tenant's newest sample. In no state of the head does
-// tsdb refuse a sample that we accept.
+// Whether a sample is too old depends on the tenant's newest sample. tsdb never refuses a sample
+// that we accept, whatever state its head is in.
 func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 	const hour = 3600
 	compact := func(w *world, end int64) {
@@ -613,8 +613,8 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 	}
 }
 
-// A write that failed before its commit must leave no traces: the same samples come again, and
-// would be taken for repeats.
+// A write that failed before its commit must leave no traces: when the same samples come again,
+// they would be taken for repeats.
 func TestAFailedWriteIsForgotten(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@10=1 a@30=3")
@@ -793,7 +793,7 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 			t.Errorf("heard: %v: %v", heard, got)
 		}
 		w.writeRaw(&plain, "a@10030=5")
-		if n := w.resolved(); n != 5 { // once for each series, once when a returned, and once for its repeat
+		if n := w.resolved(); n != 5 { // once for each series, once when series a returned, and once for its repeat
 			t.Errorf("heard: %v: labels were looked at %d times", heard, n)
 		}
 		for _, ref := range dropped {

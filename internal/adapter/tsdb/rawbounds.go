@@ -14,9 +14,9 @@ import (
 // rawBounds are the times that samples may have. They depend on the request and on the samples
 // before it. They never depend on the state of the database or the time of the write.
 type rawBounds struct {
-	newest int64 // Unix milliseconds, of all samples of the tenant
-	window int64 // milliseconds, of the request
-	latest int64 // Unix milliseconds, of the request
+	newest int64 // time of the tenant's newest sample in Unix milliseconds
+	window int64 // the request's out-of-order window in milliseconds
+	latest int64 // Unix milliseconds; newer samples of the request are refused
 }
 
 func (b *rawBounds) begin(r *write.Request) {
@@ -38,8 +38,8 @@ func (b *rawBounds) errTooOld(t int64) error {
 }
 
 // startsAt reports whether to put a zero before a sample, at the time start when its series began
-// to count, so that rate() sees the first increment. There is none if the series began longer ago
-// than the window. start is 0 if it is unknown.
+// to count, so that rate() sees the first increment. There is no zero if the series began longer
+// ago than the window. start is 0 if it is unknown.
 func (b *rawBounds) startsAt(start, t int64) bool {
 	return start != 0 && start < t && start >= t-b.window && !b.tooOld(start)
 }

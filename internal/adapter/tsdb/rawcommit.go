@@ -21,8 +21,8 @@ type rawCommit struct {
 // begin begins the commit with this number.
 func (c *rawCommit) begin(number uint32) { c.number, c.app = number, c.db.Appender(c.ctx) }
 
-// add adds a sample by the reference of its series, or by the series' labels if ref is 0; otherwise
-// tsdb ignores the labels. It returns the reference.
+// add adds a sample to the series with this reference, and returns the reference. If ref is 0, it
+// uses the series with these labels; otherwise tsdb ignores the labels.
 func (c *rawCommit) add(ref uint64, ls labels.Labels, x rawValue) (uint64, error) {
 	if x.isFloat() {
 		got, err := c.app.Append(storage.SeriesRef(ref), ls, x.t, x.v)
@@ -41,7 +41,7 @@ func (c *rawCommit) addExemplar(ref uint64, e exemplar.Exemplar) (kept bool, err
 	case err != nil:
 		return false, err
 	}
-	return true, nil // or it is already stored
+	return true, nil // kept now, or already stored
 }
 
 // refOf returns the reference of a series, 0 if the head does not have it.

@@ -23,7 +23,7 @@ const (
 	rawRepeat                      // equal to the newest
 	rawConflict                    // at the time of the newest, with another value
 	rawLate                        // older: the store knows whether there is a sample at its time
-	rawLateWaiting                 // likewise, but only after all waiting samples are committed
+	rawLateWaiting                 // older, too, but the store knows only after all waiting samples are committed
 )
 
 // rawOrderOf begins the order of a series. If the head does not have the series, entry is nil, and
@@ -36,7 +36,7 @@ func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder
 }
 
 // place decides where a sample lies. The store does not know a sample that waits for the commit.
-// Late samples that come in the order of their times, like a backlog, never have the same time.
+// Late samples that come in the order of their times, as in a backlog, never have the same time.
 func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	switch {
 	case x.t > o.last:
@@ -44,7 +44,7 @@ func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	case entry == nil:
 		return rawLate
 	case x.t == o.last && entry.Float && x.isFloat():
-		if math.Float64bits(x.v) == entry.Bits { // as for all markers of staleness
+		if math.Float64bits(x.v) == entry.Bits { // true for two stale markers, too
 			return rawRepeat
 		}
 		return rawConflict
@@ -54,8 +54,8 @@ func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	return rawLate
 }
 
-// known reports whether the series has a sample at from or later, and whether that is certain
-// without reading the store.
+// known reports whether the series has a sample at or after the time from, and whether that is
+// certain without reading the store.
 func (o *rawOrder) known(from int64) (has, certain bool) {
 	if from > o.last {
 		return false, true
@@ -63,8 +63,8 @@ func (o *rawOrder) known(from int64) (has, certain bool) {
 	return true, o.exact
 }
 
-// learned notes the newest sample that the store has at from or later: its time is last, unless
-// found is false.
+// learned notes the answer of the store about samples at or after the time from. If found is true,
+// the newest of them is at last; otherwise there are none.
 func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bool) {
 	if o.last, o.exact = from-1, found; found {
 		o.last = last

@@ -40,7 +40,7 @@ func (s rawSent) refuse(reason outcome.Reason, parts outcome.Counts, cause error
 	s.request.Refuse(s.series, reason, parts, cause)
 }
 
-// rawValue is a sample of a request, or a histogram if h has one.
+// rawValue is a sample of a request: a histogram if h has one, otherwise a float.
 //
 // Shape: 4 words, which the compiler keeps in registers.
 type rawValue struct {

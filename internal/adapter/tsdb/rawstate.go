@@ -8,8 +8,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// State returns the state that WriteRequests left in a tenant's raw store, or none if there is no
-// store. If the head has no sample, the next sample decides anew which samples are too old.
+// State returns the state that WriteRequests left in a tenant's raw store, or the zero state if
+// there is no store. If the head has no sample, the next sample decides anew which samples are too
+// old.
 func (s *Stores) State(ctx context.Context, tenant string) (write.State, error) {
 	st, err := s.forRead(tenant, Raw)
 	if st == nil || err != nil {

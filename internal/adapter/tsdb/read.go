@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Querier reads the samples of a store from mint to maxt, in Unix milliseconds and both
-// included. An unknown tenant or store is empty.
+// Querier reads the samples of a store from mint to maxt inclusive, in Unix milliseconds. An
+// unknown tenant or store has no samples.
 func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querier, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {

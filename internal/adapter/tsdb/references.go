@@ -24,7 +24,7 @@ type references struct {
 }
 
 const (
-	// fewReferences are never swept.
+	// A sweep needs more than fewReferences references.
 	fewReferences = 1024
 
 	// quietMillis is how long a series must have had no writes before a sweep forgets it. A live

@@ -48,9 +48,9 @@ func (e *entry) String() string {
 	return strings.Join(words, " ")
 }
 
-// logOf makes a log by seed. Its requests come in the order of time, late, far ahead, repeated and
-// with other values. They have new series with start times, floats, histograms and stale markers.
-// There are two tenants, and rules that change.
+// logOf makes a log from a seed. Its requests come in the order of time, late, far ahead, repeated
+// and with other values. They have new series with start times, floats, histograms and stale
+// markers. There are two tenants, and rules that change.
 func logOf(seed uint64, entries int) (all []*entry) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	generations := []*write.Terms{{Generation: 1, Rules: plain.Rules}, {Generation: 2, Rules: plain.Rules}}
@@ -75,14 +75,14 @@ func logOf(seed uint64, entries int) (all []*entry) {
 		for range 1 + rnd.IntN(6) {
 			e.samples = append(e.samples, sampleAt(rnd, now, all))
 		}
-		// Neighbours of one name share a message.
+		// Consecutive samples of one name share a message.
 		slices.SortStableFunc(e.samples, func(x, y rawSample) int { return strings.Compare(x.series, y.series) })
 		all = append(all, e)
 	}
 	return all
 }
 
-// sampleAt makes one sample of a request that comes at now, after the samples before.
+// sampleAt makes one sample of a request that comes at the time now, after the entries in before.
 func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 	if len(before) > 0 && rnd.IntN(8) == 0 { // a repeat, or another value for a time that may be stored
 		e := before[max(0, len(before)-1-rnd.IntN(60))]
@@ -128,8 +128,8 @@ type life struct {
 	did      map[string]int
 }
 
-// live applies the whole log. Seed 0 commits each entry alone, and does nothing between them. Other
-// seeds include replays, which begin in a state of the reference.
+// live applies the whole log. Seed 0 commits each entry alone, and does nothing between commits.
+// Other seeds include replays, which begin in a state that reference went through.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{},
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string]write.State, len(log)+1),

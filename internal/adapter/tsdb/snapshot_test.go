@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// snapshot takes a snapshot into its own data directory. It returns the arguments of the calls of
+// snapshot takes a snapshot into a new data directory. It returns the arguments of the calls of
 // done.
 func (w *world) snapshot() (dir string, told []string) {
 	w.t.Helper()

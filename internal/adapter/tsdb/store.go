@@ -79,7 +79,7 @@ func (s *store) widen() {
 	}
 }
 
-// applyOptions changes the options of an open database that can change. The caller holds s.mu.
+// applyOptions applies the options that an open database can change. The caller holds s.mu.
 func (s *store) applyOptions() error {
 	room := &s.db.exemplars
 	room.mu.Lock()
@@ -114,8 +114,8 @@ func (s *store) let() {
 
 var errDamaged = errors.New("a write at the same time failed")
 
-// commit writes the samples in app, if any. Commits run one at a time, so that none succeeds after
-// one that failed: a replay might not reach it.
+// commit writes the samples in app, if any. Commits run one at a time. So no commit succeeds after
+// a failed one: a replay might not reach its samples.
 func (s *store) commit(app storage.Appender) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -140,7 +140,7 @@ const repairWait = 5 * time.Second
 // record makes the replay drop everything behind it.
 //
 // If the disk still accepts no file, the new database could not be opened. So the old one stays,
-// and answers queries, until the disk does.
+// and answers queries, until the disk accepts files again.
 //
 // The caller holds s.mu; repair releases it while it waits.
 func (s *store) repair(ctx context.Context) error {
@@ -215,7 +215,7 @@ func (s *store) close(ctx context.Context) error {
 	return s.shut()
 }
 
-// probe writes as much as the opening of a database needs, and removes it again.
+// probe writes a file of the size that the opening of a database needs, and removes it.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, "probe-*")
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 )
 
 // unsyncedDirs have the files of a store that tsdb does not sync when it writes them. These are the
-// logs, where it syncs a segment only when the next one begins, and the chunks to which it moves
-// out-of-order samples from their log.
+// logs, in which tsdb syncs a segment only when the next one begins, and the chunk files into which
+// it moves out-of-order samples.
 var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
 // syncsAtOnce bounds how many stores are synced at a time.
 const syncsAtOnce = 8
 
-// syncTime is how long a store may take to sync. Then its disk hangs.
+// syncTime is how long a store may take to sync. After that its disk counts as hanging.
 const syncTime = 10 * time.Second
 
 // Sync makes everything that was written before the call survive a power loss. After an error, only
 // data synced by earlier calls is certain to survive. Sync leaves out stores that are broken, and
 // stores whose disk hangs: they report their faults themselves.
 func (s *Stores) Sync(ctx context.Context) error {
-	// One Sync at a time: another would take the stores of one under way for synced.
+	// Only one Sync runs at a time: a second one would skip stores that the first is still syncing.
 	select {
 	case s.syncTurn <- struct{}{}:
 		defer func() { <-s.syncTurn }()

@@ -121,8 +121,8 @@ func TestSyncingFiles(t *testing.T) {
 	}
 }
 
-// Samples of requests are in no journal, so no checkpoint may ever ask for their sync; Tend syncs
-// them.
+// Samples of requests are in no journal, so perhaps no checkpoint ever asks for their sync. Tend
+// syncs them.
 func TestTendSyncs(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@20=1")
@@ -134,8 +134,8 @@ func TestTendSyncs(t *testing.T) {
 	}
 }
 
-// Two may ask for a sync at once: a checkpoint and the minute's work. Neither may take a store that
-// the other is syncing for synced.
+// A checkpoint and Tend may call Sync at the same time. Neither call may return while the other is
+// still syncing a store.
 func TestASyncWaitsForTheOneUnderWay(t *testing.T) {
 	w := newWorld(t)
 	w.write("b@10=1")

@@ -15,8 +15,8 @@ import (
 )
 
 // WriteTiles stores the samples of tiles of one width, all in one commit. Samples of one series
-// come in the order of time, with one tile.Series. A series that ended and returns may have another
-// tile.Series; then the first one gets no more samples. The store keeps the labels and the
+// come in the order of time, and share one tile.Series. A series that ended and returns may have
+// another tile.Series; then the first one gets no more samples. The store keeps the labels and the
 // histograms' buckets, and never changes its input.
 //
 // A sample that cannot be stored affects no other: Written has the fate of each. After an error,
@@ -103,8 +103,8 @@ type tileWrite struct {
 	written  tile.Written
 	before   *reference // reference of the previous sample, nil at the first
 
-	// pending has the indexes in appended by the series' reference in tsdb. It is nil until a
-	// sample needs it, which is rare.
+	// pending has indexes of samples, by their series' reference in tsdb. It is nil until a sample
+	// needs it, which is rare.
 	pending map[uint64][]int32
 }
 
@@ -158,8 +158,8 @@ func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 	if x == nil {
 		return
 	}
-	// A repeat of a sample that is only in a block has no reference. Without such samples the head
-	// may be empty, and would begin at the exemplar's time.
+	// If the sample is a repeat and is only in a block, its series has no reference. The head may then
+	// be empty, and would begin at the exemplar's time.
 	if w.db.exemplars.most == 0 || ref == 0 || x.Time > w.latest {
 		w.written.ExemplarsNotKept++
 		return
@@ -188,11 +188,11 @@ func (w *tileWrite) resolve(series *tile.Series) *reference {
 		// block before it takes the series from the head, so the head must be read first.
 		ref.lastT = w.db.blocksMaxT()
 	case !w.db.references.isTouched(ref.ref):
-		// The series is in the head since the opening, as all series are after a restart.
+		// The series has been in the head since the opening, as all series are after a restart.
 		ref.lastT = w.db.openMaxT
 		w.db.references.touch(ref.ref)
 	default:
-		// Another tile.Series wrote the series before this one: it ended and returned.
+		// The series was written with another tile.Series before, so it ended and returned.
 		ref.lastT = max(w.db.Head().MaxTime(), w.db.Head().MaxOOOTime(), w.newest)
 	}
 	return ref
@@ -258,8 +258,8 @@ func (w *tileWrite) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) 
 	return at, newer
 }
 
-// conflict keeps the first value. Tiles are computed so that this cannot happen, but senders
-// may choose the same time twice.
+// conflict refuses a second value for a time. Computed tiles never have one, but senders that set
+// timestamps may.
 func (w *tileWrite) conflict(sample *tile.Sample, cause error) {
 	if sample.Timed {
 		w.refuse(sample, tile.Duplicate)

@@ -186,8 +186,8 @@ func TestWriteAfterCompaction(t *testing.T) {
 	}
 }
 
-// WriteTiles keeps the promise of tile.Sample, although tsdb adds the empty buckets of its chunk to
-// the histograms that it keeps.
+// WriteTiles does not change its input, as tile.Sample promises, although tsdb adds the empty
+// buckets of its chunk to the histograms that it keeps.
 func TestWriteLeavesHistogramsAlone(t *testing.T) {
 	w := newWorld(t)
 	samples := w.samples("a@10=h1,0,4 a@20=h1,0,4")
@@ -231,8 +231,8 @@ func TestWriteIsCounted(t *testing.T) {
 // record on disk, or a half-written record ends the replay. Both would lose samples that were
 // acknowledged later.
 //
-// The limit would also hit the process' other files, such as the log that go test keeps. So the
-// test runs in a process of its own.
+// The limit on file sizes also applies to the process' other files, such as the log that go test
+// keeps. So the test runs in a process of its own.
 func TestWriteFails(t *testing.T) {
 	const child = "FRESHET_TEST_WRITE_FAILS"
 	if os.Getenv(child) == "" {
@@ -306,7 +306,7 @@ func TestWriteFails(t *testing.T) {
 	}
 	w.write("series_with_a_long_name_7@30=8")
 
-	// This is the data that a process finds after this one is killed now.
+	// A process that starts after this one is killed now finds these files.
 	later := t.TempDir()
 	if err := os.CopyFS(later, os.DirFS(w.dir)); err != nil {
 		t.Fatal(err)
@@ -365,8 +365,8 @@ func BenchmarkWriteRepeat(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
 }
 
-// Bound: 0.6 MB and 3 goroutines for a database with one sample, so the three databases of each of
-// 100 tenants take 180 MB.
+// Bound: 0.6 MB and 3 goroutines for a database with one sample, so 100 tenants with three
+// databases each take 180 MB.
 func BenchmarkSmallDatabase(b *testing.B) {
 	measure := func() (heap uint64, goroutines int) {
 		runtime.GC()

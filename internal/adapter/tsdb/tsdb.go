@@ -113,7 +113,7 @@ func (s *Stores) closeIdle() error {
 	return errors.Join(errs...)
 }
 
-// Close closes all databases. It waits until ctx is done for queries that read them. A database
+// Close closes all databases. It waits for queries that read them, until ctx is done. A database
 // that still has readers then stays open, because they use its memory. Nothing is lost, because
 // everything written is in its WAL.
 func (s *Stores) Close(ctx context.Context) error {

@@ -402,7 +402,8 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// Each open database has tsdb's metrics under its own labels, and they go when it closes.
+// Each open database has tsdb's metrics under its own labels. They disappear when the database
+// closes.
 func TestMetricsOfEachDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1")

@@ -21,8 +21,8 @@ const (
 	// usedFile lists the stores that were in use: docs/format/databases.md.
 	usedFile = "stores.json"
 
-	// inUse: the next process opens a store before it is ready if the store's last write or
-	// query was at most this long before the last process ended.
+	// Before a process is ready, it opens the stores that were used at most inUse before the end of
+	// the previous process.
 	inUse = time.Hour
 )
 
@@ -39,14 +39,14 @@ type Progress struct {
 	Now   []string `json:"now"` // being opened, as TENANT/STORE
 }
 
-// noted is the contents of the file. A store that was opened waits here while another one is
-// written, so opening many at once costs few writes.
+// noted has the contents of the file. While the file is written, all stores that open wait for its
+// lock, and the next write has all of them. So opening many stores at once costs few writes.
 type noted struct {
 	sync.Mutex
 	names map[string]int64 // used_ms as last written
 }
 
-// progress is the progress of a Stores.
+// progress is how far OpenUsed has come, under a lock.
 type progress struct {
 	mu    sync.Mutex
 	begun bool
@@ -96,7 +96,7 @@ func (s *Stores) OpenUsed(ctx context.Context) {
 		group.Go(func() error {
 			s.warming.opening(st.name())
 			defer s.warming.opened(st.name())
-			if db, err := st.read(ctx); err == nil && db != nil { // Broken has any error
+			if db, err := st.read(ctx); err == nil && db != nil { // Broken returns any error
 				st.release()
 			}
 			return nil
@@ -182,9 +182,9 @@ func (s *Stores) noteUsed() error {
 	return s.writeUsed()
 }
 
-// writeUsed writes the file once OpenUsed has read the file of the last process. The file is
-// complete at any time but not synced: after a power loss the times of the logs replace it. The
-// caller holds s.noted.
+// writeUsed writes the file. It does nothing until OpenUsed has read the file of the last process.
+// The file is complete at any time but not synced: after a power loss the times of the logs replace
+// it. The caller holds s.noted.
 func (s *Stores) writeUsed() error {
 	s.warming.mu.Lock()
 	begun := s.warming.begun
