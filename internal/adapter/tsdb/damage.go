@@ -207,8 +207,9 @@ func wayOut(dir string, cause error) string {
 	}
 	for _, log := range logDirs {
 		if missing, all := missingSegments(filepath.Join(dir, log)); all > 0 {
-			return fmt.Sprintf("restore %s from a copy (%d missing), or create empty files with these names: that loses their "+
-				"samples which are in no block, and later samples of series that began there", strings.Join(missing, ", "), all)
+			return fmt.Sprintf("restore %s from a copy (%d missing), or create empty files with these names. Then the "+
+				"samples of these files that are in no block are lost, and later samples of series that began in them",
+				strings.Join(missing, ", "), all)
 		}
 	}
 	switch {
@@ -220,17 +221,17 @@ func wayOut(dir string, cause error) string {
 	case errors.Is(cause, syscall.EMFILE), errors.Is(cause, syscall.ENFILE):
 		return "raise the limit of open files (LimitNOFILE, ulimit -n): nothing is lost"
 	case strings.Contains(cause.Error(), checkpointPrefix), strings.Contains(cause.Error(), "backfill checkpoint"):
-		return fmt.Sprintf("restore the checkpoint from a copy, or move %s away: that loses its samples which are in no "+
-			"block yet, three hours at most", filepath.Join(dir, "wal"))
+		return fmt.Sprintf("restore the checkpoint from a copy, or move %s away. Then its samples that are in no block "+
+			"are lost, three hours at most", filepath.Join(dir, "wal"))
 	}
 	if entries, err := os.ReadDir(dir); err == nil {
 		for _, e := range entries {
 			if e.IsDir() && len(e.Name()) == blockName && strings.Contains(cause.Error(), e.Name()) {
-				return fmt.Sprintf("restore the block %s from a snapshot, or move it away: that loses the hours of this block",
+				return fmt.Sprintf("restore the block %s from a snapshot, or move it away. Then its samples are lost",
 					filepath.Join(dir, e.Name()))
 			}
 		}
 	}
-	return fmt.Sprintf("move the file that the cause names out of %s; moving all of %s away loses the samples which are "+
-		"in no block yet, three hours at most", dir, filepath.Join(dir, "wal"))
+	return fmt.Sprintf("move the file that the cause names out of %s. Or move all of %s away: then samples that are "+
+		"in no block are lost, three hours at most", dir, filepath.Join(dir, "wal"))
 }

@@ -159,7 +159,7 @@ func (c *Content) readBlock(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	if has := block.Meta().Stats; has.NumSeries != series || has.NumSamples != samples {
-		return fmt.Errorf("has %d series and %d samples, and should have %d and %d",
+		return fmt.Errorf("has %d series and %d samples, and should have %d series and %d samples",
 			series, samples, has.NumSeries, has.NumSamples)
 	}
 	c.Series += int(series)

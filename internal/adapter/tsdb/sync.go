@@ -53,7 +53,7 @@ func (s *Stores) Sync(ctx context.Context) error {
 			}
 			st.unsynced.Store(true)
 			if st.broken.Load() != nil || st.ill.Load() != nil || errors.Is(err, errSyncHangs) {
-				s.logger.Warn("a store is not synced: what it took last would not survive a power loss",
+				s.logger.Warn("a store is not synced: its newest samples would not survive a power loss",
 					"tenant", st.tenant, "store", st.kind, "err", err)
 				return nil
 			}
@@ -67,7 +67,7 @@ func (s *Stores) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-var errSyncHangs = errors.New("its disk does not end a sync")
+var errSyncHangs = errors.New("its disk hangs in a sync")
 
 // syncStore syncs the files of a store, open or not. A sync cannot be ended. If it hangs, it keeps
 // its goroutine, and the store begins no other sync.
