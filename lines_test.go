@@ -13,14 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// widest is how many columns a line of Go has at most. A tab is one.
+// widest is the largest number of columns in a line of Go. A tab counts as one column.
 const widest = 120
 
 // unwrapped are the directories that still have wider lines. The list only gets shorter.
 var unwrapped = []string{"internal/core/replica"}
 
-// Two files stand beside each other on a screen. The tag of a field and a text between backquotes
-// cannot be broken, so these lines may be wider.
+// Lines are narrow enough to show two files beside each other on a screen. The tag of a field and a
+// text between backquotes cannot be broken, so these lines may be wider.
 func TestCodeIsWrapped(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard",
 		"*.go").Output()

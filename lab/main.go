@@ -1,5 +1,5 @@
-// Lab measures the cost of receiving metrics, on this machine and in one run. It compares bare
-// receivers, which only count and so show the kernel's price, Freshet, and other servers.
+// Lab measures the cost of receiving metrics, on this machine and in one run. It compares Freshet
+// with other servers, and with bare receivers, which only count and so show the kernel's cost.
 // docs/performance.md has the method and the results.
 //
 // The files, from the top; each uses only what is declared below it:
@@ -70,7 +70,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends the lab at once
 	err := repository.Enter()
 	if err == nil {
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)

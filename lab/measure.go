@@ -11,14 +11,14 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// standAlone reports whether the wanted parts are compared with no others. Then they may be measured
-// on another day than the rest of the page.
+// standAlone reports whether the wanted parts are compared with no other parts. Then they may be
+// measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
-// receivers returns bare receivers, beginning with the base of comparison, and ours.
+// receivers returns the bare receivers, beginning with the base of comparison, and then ours.
 func (l *lab) receivers(w *workload) (all []receiver) {
 	for i, method := range w.bare {
 		r := bareReceiver(l.bare, method)
@@ -114,8 +114,8 @@ func (l *lab) versions(ctx context.Context) error {
 	return nil
 }
 
-// measure measures all wanted parts, those with goals first. The rates for a million contexts
-// and the storm depend on the highest rate.
+// measure measures all wanted parts, beginning with the parts that have goals. The rates for a
+// million contexts and the storm depend on the highest rate.
 func (l *lab) measure(ctx context.Context) error {
 	steps := l.costSteps(l.receivers)
 	if l.wants("rates") || l.wants("scale") {

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 )
 
-// metrics calls look with each of the server's metrics, in the one format with native
+// metrics calls look with each of the server's metrics, in the only format that has native
 // histograms.
 func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.Metric)) error {
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
@@ -54,7 +54,8 @@ func (f *freshet) probed(ctx context.Context) (probes, error) {
 	return found, err
 }
 
-// native returns the part of a histogram that quantiles need. Durations are above zero.
+// native returns the part of a histogram that quantiles need. Durations are never negative, so
+// negative buckets are left out.
 func native(h *dto.Histogram) *histogram.FloatHistogram {
 	n := &histogram.Histogram{Schema: h.GetSchema(), Count: h.GetSampleCount(), Sum: h.GetSampleSum(),
 		ZeroThreshold: h.GetZeroThreshold(), ZeroCount: h.GetZeroCount(), PositiveBuckets: h.PositiveDelta}

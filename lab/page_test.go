@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// The committed page and plots match the committed results: `go run -C lab . -render`.
+// The committed page and plots match the committed results. `go run -C lab . -render` renders them.
 func TestCommittedPage(t *testing.T) {
 	t.Chdir("..")
 	results, err := report.Read(resultsFile)

@@ -21,15 +21,15 @@ type panel struct {
 	step  time.Duration
 }
 
-// Grafana's limits for a panel of 700 pixels: no more points than that, and no step below the
-// interval of the samples.
+// These follow Grafana's limits for a panel of 700 pixels: at most 700 points, and no step below
+// the interval of the samples.
 const (
 	shortSpan, shortStep = time.Hour, 15 * time.Second
 	longSpan, longStep   = 6 * time.Hour, 30 * time.Second
 )
 
-// panels returns the panels of a dashboard about one handler of a service. remoteload makes
-// its series.
+// panels returns the panels of a dashboard about one handler of a service. remoteload makes the
+// series.
 func panels(job, handler string) []panel {
 	all, one := fmt.Sprintf("{job=%q}", job), fmt.Sprintf("{job=%q,handler=%q}", job, handler)
 	return []panel{
@@ -94,8 +94,8 @@ type answered struct {
 	why     string    // why the first query was refused, failed or was empty
 }
 
-// refresh refreshes a dashboard from begun until the end. It counts refreshes that are due at
-// counting or later. It returns when all queries are answered.
+// refresh refreshes a dashboard from begun until the end. It counts refreshes that are due at the
+// time counting or later. It returns when all queries are answered.
 func (d *dashboard) refresh(ctx context.Context, begun time.Time, every, counting, end time.Duration,
 	to *answered) error {
 	defer d.client.CloseIdleConnections()

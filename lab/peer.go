@@ -15,7 +15,7 @@ import (
 const peersDir = ".cache/peers"
 
 // buildPeers returns the peers as receivers. It builds missing ones, which takes minutes each, and
-// leaves out those that cannot be built.
+// leaves out peers that cannot be built.
 func (l *lab) buildPeers(ctx context.Context) error {
 	var steps []step
 	for _, p := range peers.All() {

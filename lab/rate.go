@@ -14,7 +14,7 @@ import (
 
 const (
 	rateRuns  = 3           // searches for each receiver
-	tryTime   = time.Second // at each rate; a full receive buffer is only a small part of that
+	tryTime   = time.Second // at each rate; a receive buffer holds only a small part of the metrics of that time
 	searching = 15 * time.Second
 
 	ratePrecision = 0.05 // as a part of the rate
@@ -29,10 +29,10 @@ type tried struct {
 }
 
 // highest searches for the highest rate without loss. It first sends as fast as possible, which is
-// rate 0, and then halves the interval between a rate without loss and one with it. sender reports
-// that the sender was the limit: nothing was lost at any rate. Since other processes cost packets
-// and time, too, a rate fails only after two losses, or after four tries in which the sender did
-// not reach it. In that case the sender was the limit.
+// rate 0, and then halves the interval between a rate without loss and a rate with loss. Since
+// other processes cost packets and time, too, a rate fails only after two losses, or after four
+// tries in which the sender did not reach the rate. sender reports that the sender was the limit:
+// it did not reach a rate, or nothing was lost at any rate.
 func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
 	flatOut, err := try(0)
 	if err != nil || !flatOut.lost {
@@ -64,7 +64,8 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 	return rate, false, nil
 }
 
-// rateSteps searches with packed datagrams. Receivers have one core, the sender the others.
+// rateSteps searches with packed datagrams. The receiver has one core, and the sender has all
+// others.
 func (l *lab) rateSteps() (steps []step) {
 	receivers := []receiver{bareReceiver(l.bare, recvfrom), collectorReceiver(l.freshet)}
 	runs := rateRuns

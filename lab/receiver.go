@@ -25,7 +25,7 @@ const (
 type receiver struct {
 	name      string
 	group     report.Group
-	flush     time.Duration // its period; whole periods are measured
+	flush     time.Duration // the period of its flushes; whole periods are measured
 	segmented bool          // the sender hands the kernel many datagrams as one
 	unixgram  bool          // it also listens on a Unix datagram socket
 	aside     bool          // whether it is measured only for information, not for a goal
@@ -37,9 +37,9 @@ type receiver struct {
 // interval returns how long to measure a receiver: whole flushes, and at least for atLeast.
 func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atLeast, r.flush) }
 
-// warmUp returns how long the load runs before measuring: every context has been sent and has
-// got its name at the first flush of a window, and tables have grown to their size. A bare
-// receiver has nothing that grows.
+// warmUp returns how long the load runs before the measurement. By then every context has been sent
+// and has got its name at the first flush of a window, and the tables have grown to their final
+// size. A bare receiver has nothing that grows.
 func (r receiver) warmUp() time.Duration {
 	if r.stores {
 		return firstTile
@@ -47,7 +47,8 @@ func (r receiver) warmUp() time.Duration {
 	return time.Second + min(r.flush, time.Second)
 }
 
-// firstTile is when the first tiles of 10 s have been stored: they close 2 s after their end.
+// firstTile is the time from the start until the first tiles of 10 s are stored: they close 2 s
+// after their end.
 const firstTile = 13 * time.Second
 
 // with runs a receiver in its own directory until do returns.
@@ -92,8 +93,8 @@ func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 	return uint64(float64(sent.Metrics) * float64(datagrams) / float64(sent.Packets))
 }
 
-// settle asks a receiver until it has counted everything sent since before, or has counted
-// nothing more for as long as patience. It returns the number of counted metrics.
+// settle asks a receiver until it has counted all metrics sent since the counts in before, or has
+// counted nothing more for as long as patience. It returns the number of counted metrics.
 func (p *running) settle(ctx context.Context, before counted, sent load.Totals,
 	patience time.Duration) (metrics uint64, err error) {
 	const pause = 50 * time.Millisecond
@@ -128,8 +129,8 @@ func wait(ctx context.Context, d time.Duration) error {
 // cpus are the cores that a process may use; nil means all.
 type cpus []int
 
-// start starts a command on its cores. A child inherits the cores of the thread that starts
-// it, so a Go program sees only these from its first line on.
+// start starts a command on its cores. A child inherits the cores of the thread that starts it, so
+// a Go program sees only these cores from its first line on.
 func (on cpus) start(cmd *exec.Cmd) error {
 	cmd.Env = on.environment()
 	restore, err := on.pin()

@@ -15,8 +15,8 @@ import (
 // remoteWritePart is the name of this part in -only.
 const remoteWritePart = "remotewrite"
 
-// remoteWriteSteps measures the databases in turns, so that other work on the machine affects
-// all alike.
+// remoteWriteSteps measures the databases in turns, so that other work on the machine affects all
+// equally.
 func (l *lab) remoteWriteSteps() (steps []step) {
 	part := &report.RemoteWrite{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion()}
 	for _, p := range l.tsdbs {
@@ -38,7 +38,7 @@ func (l *lab) remoteWriteSteps() (steps []step) {
 	return steps
 }
 
-// writeSteps returns one run of each database under a load.
+// writeSteps returns the steps for one run of each database under a load.
 func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, databases []database) (steps []step) {
 	var base float64 // cost of the first peer in this run; 0 if it failed
 	for i, d := range databases {
@@ -78,7 +78,7 @@ func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, dat
 
 // writeMeasurement is the result of one run of a database under a load.
 type writeMeasurement struct {
-	seconds, newMicros  float64 // CPU time of a million samples of known series; of a new series without its sample
+	seconds, newMicros  float64 // CPU s for a million samples of known series; CPU us for a new series, without its sample
 	p50, p99            time.Duration
 	resident            []float64 // bytes a series, beyond the empty database; none for few series
 	perSecond           float64   // samples

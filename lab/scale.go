@@ -15,7 +15,7 @@ const (
 	manyTime     = 10 * time.Second // at that rate, until tables no longer grow
 	flushTime    = 10 * time.Second
 
-	stormContexts = 100e3 // new ones a second
+	stormContexts = 100e3 // new contexts a second
 	stormTime     = time.Minute
 	briefStorm    = 10 * time.Second
 )
@@ -76,8 +76,7 @@ func (l *lab) storm(ctx context.Context) error {
 	})
 }
 
-// memory returns the server's memory: resident at the moment, and the heap in use after a
-// collection.
+// memory returns the server's resident memory, and then its heap in use after a collection.
 func (f *freshet) memory(ctx context.Context) (residentBytes, heap float64, err error) {
 	now, err := resident(f.cmd.Process.Pid)
 	if err != nil {
@@ -90,7 +89,7 @@ func (f *freshet) memory(ctx context.Context) (residentBytes, heap float64, err 
 	return float64(now), float64(figures.HeapLiveBytes), err
 }
 
-// withstand sends a load and reads its fate in the ledger.
+// withstand sends a load, and reads in the ledger what became of its samples.
 func (f *freshet) withstand(ctx context.Context, traffic *load.Load, rate float64,
 	d time.Duration) (*report.Storm, error) {
 	before, err := f.books(ctx)

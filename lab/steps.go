@@ -24,8 +24,8 @@ type progress struct {
 	line *terminal.Line // nil if out is no terminal
 }
 
-// run does the steps in order. Before each it shows the step and the remaining time. It stops at the
-// first step that fails or is interrupted.
+// run does the steps in order. Before each step it shows the step and the remaining time. It stops
+// at the first step that fails or is interrupted.
 func (p progress) run(ctx context.Context, steps []step) error {
 	all, begun := total(steps), time.Now()
 	for i, s := range steps {

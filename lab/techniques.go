@@ -44,7 +44,7 @@ func (l *lab) techniqueSteps() []step {
 
 // benchmarkStep runs the matching Go benchmarks of a package below lab. each is the time of one
 // benchmark; the work around it about doubles that. In each round every benchmark has one turn, so
-// that other work on the machine affects all alike.
+// that other work on the machine affects all equally.
 func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration,
 	rounds int, results *report.Benchmarks) step {
 	return step{
@@ -75,8 +75,8 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, ben
 	}
 }
 
-// benchmarkRound runs each benchmark once. It also returns the share of the processors that
-// others took meanwhile.
+// benchmarkRound runs each benchmark once. It also returns the share of the processor time that
+// other processes took meanwhile.
 func benchmarkRound(ctx context.Context, program, pattern string,
 	each time.Duration) (round []report.Technique, others float64, err error) {
 	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem",

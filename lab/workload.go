@@ -63,7 +63,7 @@ func (w *workload) render() (err error) {
 	if w.network == unixgram {
 		c.PacketSize = local
 	}
-	w.Bytes = w.Packed*(c.LineBytes()+1) - 1 // a newline between two
+	w.Bytes = w.Packed*(c.LineBytes()+1) - 1 // a newline between two lines
 	w.traffic, err = load.New(c)
 	return err
 }

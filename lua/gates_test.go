@@ -33,7 +33,7 @@ func TestLuacheck(t *testing.T) { run(t, "luacheck", "--quiet", ".") }
 func TestNoTraceIsAborted(t *testing.T) { run(t, "bench/aborts.sh") }
 
 // handlers are the handlers of bench/instructions.sh. Each number is how many more instructions the
-// handler may take than the empty handler. 0 means no bound: documents only state its price.
+// handler may take than the empty handler. 0 means no bound: documents only state the cost.
 var handlers = map[string]int{
 	"noop": 0, "read": 0, "handle": bound, "chosen": bound, "route": bound, "classic": bound, "http": bound, "api": bound,
 	"variable": 0, "block": 0, "loop": 0, "ipairs": 0,
@@ -47,7 +47,7 @@ const (
 )
 
 // Counting a request by route, method and status, in a counter and in a histogram, stays within its
-// bound, also in the nginx.conf of README.md. The figures in documents agree with the count.
+// bound, even in the nginx.conf of README.md. The figures in documents agree with the count.
 // Handlers without a bound are counted only in `make soak`.
 func TestInstructions(t *testing.T) {
 	names, want := []string{"example"}, 0

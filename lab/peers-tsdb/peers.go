@@ -1,6 +1,6 @@
-// Package peerstsdb builds and runs other databases that take Prometheus remote write, so that
-// the lab can measure them beside Freshet with the same requests. They come from Go's module
-// proxy, in versions pinned here. PromQL queries find what a peer stored.
+// Package peerstsdb builds and runs other databases that take Prometheus remote write, so that the
+// lab can measure them beside Freshet with the same requests. They come from Go's module proxy, in
+// versions pinned here. PromQL queries find the samples that a peer stored.
 //
 // Each peer has a file here with all of its settings, and a folder with the Go module that
 // pins it, so that Freshet's module depends on none of them.
@@ -34,7 +34,7 @@ type Peer struct {
 	flags   []string // flags of go build
 	cgo     bool     // whether its releases have C code
 	command func(place) ([]string, error)
-	flush   string // path of a request that makes everything acknowledged visible to queries; empty if it is at once
+	flush   string // path of a request after which queries find all acknowledged samples; empty if none is needed
 }
 
 // All returns every peer, beginning with the base of comparison.
@@ -174,7 +174,7 @@ func (r *Running) ready(ctx context.Context) error {
 	}
 }
 
-// Flush returns once queries find everything acknowledged.
+// Flush returns once queries find all acknowledged samples.
 func (r *Running) Flush(ctx context.Context) error {
 	if r.peer.flush == "" {
 		return nil

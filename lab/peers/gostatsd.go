@@ -15,8 +15,8 @@ var gostatsd = Peer{
 	plan:    planGostatsd,
 }
 
-// planGostatsd runs it on UDP only, since it can have just one address. It never asks for a receive
-// buffer.
+// planGostatsd runs gostatsd on UDP only, since it can have just one address. gostatsd never asks
+// for a receive buffer.
 func planGostatsd(at place) (plan, error) {
 	return plan{
 		command: []string{
@@ -24,8 +24,8 @@ func planGostatsd(at place) (plan, error) {
 			"--metrics-addr=" + at.udp,
 			"--backends=null",
 			"--flush-interval=" + Flush.String(), // its default is 1s
-			// Send its counters to the log, for us to read. By default they go to the backend,
-			// which discards them.
+			// Send gostatsd's counters to the log, for the lab to read. By default they go to the
+			// backend, which discards them.
 			"--statser-type=logging",
 			"--json",
 		},
@@ -39,8 +39,8 @@ func planGostatsd(at place) (plan, error) {
 	}, nil
 }
 
-// gostatsdReceived reads the log's report of each flush: the lines parsed since the flush
-// before, and the bad lines since the start. It does not know distributions, so they are bad
+// gostatsdReceived reads the log's report of each flush: the lines parsed since the flush before,
+// and the bad lines since the start. gostatsd does not know distributions, so it counts them as bad
 // lines.
 func gostatsdReceived(log []byte) (Received, error) {
 	var good, bad uint64

@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// otelcol is the OpenTelemetry Collector with the StatsD receiver of its contributions; the
-// version is theirs.
+// otelcol is the OpenTelemetry Collector with the StatsD receiver of its contrib repository, whose
+// version this is.
 var otelcol = Peer{
 	Name: "otelcol", Version: "v0.160.0", Language: "Go", Tags: true, Unixgram: true,
 	program: "otelcol",
@@ -15,8 +15,8 @@ var otelcol = Peer{
 	plan:    planOtelcol,
 }
 
-// Its default for timers passes on every value. A histogram aggregates them, like other peers. The
-// receive buffer can be set only for Unix sockets.
+// By default otelcol passes on every value of a timer. A histogram aggregates the values, as other
+// peers do. The receive buffer can be set only for Unix sockets.
 const otelcolConfig = `
 receivers:
   statsd: &statsd
@@ -65,9 +65,9 @@ func planOtelcol(at place) (plan, error) {
 	}, err
 }
 
-// otelcolReceived is exact to 99 lines of either kind, good and bad: it counts good lines by
-// the hundred, and one bad line for each hundred. It does not know sets, so they are bad
-// lines.
+// otelcolReceived may miss 99 good lines and 99 bad lines: otelcol counts good lines by the
+// hundred, and adds one to the counter of bad lines for each hundred. It does not know sets, so it
+// counts them as bad lines.
 func otelcolReceived(page []byte) (Received, error) {
 	const name = "otelcol_receiver_received_statsd_metrics"
 	good, err := counter(page, name, `parse_success="true"`)

@@ -1,11 +1,11 @@
 // Package peers builds and runs other StatsD servers, so that the lab can measure them beside
-// Freshet under the same load. They come from a package registry, in versions pinned here,
-// each with a backend that discards and a flush every 10 seconds. A peer's own counters say
+// Freshet under the same load. They come from a package registry, in versions pinned here, each
+// with a backend that discards its data and a flush every 10 seconds. A peer's own counters say
 // what it received.
 //
-// Each peer has a file here with all of its settings, and a folder that pins it: a Go module
-// of its own, so that Freshet's depends on none of them, or a package.json. The lab decides
-// how often to send, and reads the figures.
+// Each peer has a file here with all of its settings, and a folder that pins it: a Go module of its
+// own, so that Freshet's module depends on none of them, or a package.json. The lab decides how
+// often to send, and reads the figures.
 package peers
 
 import (
@@ -22,8 +22,8 @@ import (
 // Flush is the interval at which each peer flushes to its backend.
 const Flush = 10 * time.Second
 
-// receiveBuffer is the socket's receive buffer that each peer asks for, in bytes, if it has a
-// setting: as much as Freshet. The kernel grants at most net.core.rmem_max, and
+// receiveBuffer is the receive buffer, in bytes, that each peer asks for if it has a setting for
+// it. Freshet asks for as much. The kernel grants at most net.core.rmem_max, and
 // net.core.rmem_default to peers that do not ask.
 const receiveBuffer = 4 << 20
 

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// A peer can be built, run, asked and stopped. Statsd is small enough: two packages, no compiler.
+// A peer can be built, run, asked and stopped. The test takes statsd, which is small: two packages,
+// no compiler.
 func TestReceivedEqualsSent(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	p := statsd
@@ -114,7 +115,7 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The function beside a peer ends with the peer, here at once.
+			// The function that runs beside a peer ends with the peer. Here it ends at once.
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			if plan.beside != nil {
@@ -203,7 +204,7 @@ func TestCounters(t *testing.T) {
 
 func TestAnswersOfStatsd(t *testing.T) {
 	answers := bufio.NewScanner(bytes.NewReader(sample(t, "statsd-0.9.0.txt")))
-	for _, want := range []uint64{2333, 0} { // in earlier flushes, since the last flush
+	for _, want := range []uint64{2333, 0} { // counted in earlier flushes, and since the last flush
 		answer, err := statsdAnswer(answers)
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +218,7 @@ func TestAnswersOfStatsd(t *testing.T) {
 	}
 }
 
-// Telegraf's counters are read correctly also while Telegraf writes them.
+// Telegraf's counters are read correctly even while Telegraf writes them.
 func TestUnfinishedLineOfTelegraf(t *testing.T) {
 	whole := "internal_statsd udp_packets_dropped=2i,udp_packets_received=12i 1\n"
 	for text, want := range map[string]Received{

@@ -56,7 +56,7 @@ func run(ctx context.Context, at place, plan plan) (*Running, error) {
 		defer close(r.ended)
 		_ = cmd.Wait() // an early end is noticed at the next request
 	}()
-	// The function beside the peer lives until Stop, whatever happens to ctx.
+	// The function beside the peer runs until Stop, even if ctx ends earlier.
 	var alive context.Context
 	alive, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {

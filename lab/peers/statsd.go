@@ -78,9 +78,9 @@ func planStatsd(at place) (plan, error) {
 	}, err
 }
 
-// askStatsd asks at the management port. Its counters cover the current flush, and our backend
-// keeps the sum of the earlier ones. In this order, a flush between the two answers makes the sum
-// too small once, never too large.
+// askStatsd asks for the counters at the management port. statsd's counters cover the current
+// flush, and our backend keeps the sum of earlier flushes. Because of the order of the two
+// requests, a flush between their answers makes the sum too small once, never too large.
 func askStatsd(ctx context.Context, address string) (Received, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {

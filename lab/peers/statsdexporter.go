@@ -13,8 +13,8 @@ var statsdExporter = Peer{
 	plan:    planStatsdExporter,
 }
 
-// Timers become histograms, as Prometheus advises. Its default, a summary for each series,
-// costs more.
+// Timers become histograms, as Prometheus advises. The exporter's default, a summary for each
+// series, costs more.
 const statsdExporterMapping = `
 defaults:
   observer_type: histogram
@@ -47,7 +47,7 @@ func planStatsdExporter(at place) (plan, error) {
 	}, err
 }
 
-// scrapeEvery scrapes a peer in place of Prometheus, at the interval at which others flush.
+// scrapeEvery scrapes a peer in place of Prometheus, at the interval at which other peers flush.
 func scrapeEvery(ctx context.Context, period time.Duration, page string) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

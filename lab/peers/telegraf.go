@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// telegraf is built with only the plugins that it needs here, by its own build tags. All 300 would
-// take many minutes and a gigabyte of modules.
+// telegraf is built with only the plugins that it needs here, by its own build tags. All 300
+// plugins would take many minutes and a gigabyte of modules.
 var telegraf = Peer{
 	Name: "telegraf", Version: "v1.37.2", Language: "Go", Tags: true,
 	program: "telegraf",
@@ -66,7 +66,7 @@ var (
 	telegrafDropped = regexp.MustCompile(`[ ,]udp_packets_dropped=(\d+)i`)
 )
 
-// telegrafReceived reads the last complete line. Telegraf counts datagrams, and those that it
+// telegrafReceived reads the last complete line. Telegraf counts received datagrams, and datagrams
 // dropped for lack of room, but not their lines.
 func telegrafReceived(lines []byte) (Received, error) {
 	lines = lines[:bytes.LastIndexByte(lines, '\n')+1]

@@ -16,8 +16,8 @@ var veneur = Peer{
 	plan:    planVeneur,
 }
 
-// Without sinks, it computes flushed values and discards them. The settings are its example's,
-// except its 96 workers, which are for many cores.
+// Without sinks, veneur computes flushed values and discards them. The settings are taken from
+// veneur's example, except the 96 workers, which are for many cores.
 const veneurConfig = `
 statsd_listen_addresses:
   - udp://%[1]s
@@ -32,7 +32,7 @@ stats_address: %[6]s
 `
 
 func planVeneur(at place) (plan, error) {
-	// It sends its own counters to a StatsD server, which is the lab.
+	// Veneur sends its own counters to a StatsD server. Here the lab receives them.
 	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		return plan{}, err
@@ -60,7 +60,7 @@ func planVeneur(at place) (plan, error) {
 	}, err
 }
 
-// veneurReceived sums the processed metrics that a packet of its counters reports for one
+// veneurReceived sums the processed metrics that a packet of veneur's counters reports for one
 // flush.
 func veneurReceived(packet []byte) (sum uint64) {
 	for line := range bytes.SplitSeq(packet, []byte("\n")) {

@@ -8,8 +8,8 @@ import (
 )
 
 // CPUTime returns the CPU time of a process since its start, user and system, of all threads,
-// including ended ones. It reads the kernel's clock and not /proc: the clock counts
-// nanoseconds, and costs the process nothing. Every receiver is measured by it.
+// including ended ones. It reads the kernel's clock and not /proc: the clock counts nanoseconds,
+// and costs the process nothing. Every receiver is measured with this clock.
 func CPUTime(pid int) (time.Duration, error) {
 	const scheduler = 2 // CPUCLOCK_SCHED of linux/posix-timers.h
 	var t unix.Timespec

@@ -21,7 +21,7 @@ type Dashboards struct {
 	Rate       float64 `json:"samples_a_second"`
 	Batch      int     `json:"samples_a_request"`
 
-	OthersAtMost  float64 `json:"others_at_most"`  // part of the processors, in a run that is not repeated
+	OthersAtMost  float64 `json:"others_at_most"`  // share of other processes in the processor time; above it a run is repeated
 	RepeatsAtMost int     `json:"repeats_at_most"` // how often a run is repeated
 
 	Databases []DashboardCost `json:"databases"`
@@ -34,7 +34,7 @@ type DashboardCost struct {
 
 	// These cover all runs, including the repeated ones.
 	Acknowledged uint64 `json:"acknowledged"` // samples, the history's among them
-	Found        uint64 `json:"found"`        // how many of them queries found afterwards
+	Found        uint64 `json:"found"`        // how many of these samples queries found afterwards
 	Repeated     int    `json:"repeated"`
 
 	// These cover the runs that count.
@@ -50,7 +50,7 @@ type DashboardCost struct {
 	Beside   WritesBeside `json:"beside"`
 	QueryP50 []float64    `json:"query_p50_ms"`
 	QueryP99 []float64    `json:"query_p99_ms"`
-	Others   []float64    `json:"others"` // part of the processors that others took
+	Others   []float64    `json:"others"` // share of the processor time that other processes took
 }
 
 // WritesBeside are the writes of one phase, alone or beside the dashboards, of each run.
@@ -60,7 +60,7 @@ type WritesBeside struct {
 	Longest []float64 `json:"longest_ms"`
 	CPU     []float64 `json:"percent_of_a_core"`
 
-	Fresh        []float64            `json:"fresh_p50_ms"` // from sending a sample until an instant query has it
+	Fresh        []float64            `json:"fresh_p50_ms"` // from sending a sample until an instant query finds it
 	FreshLongest []float64            `json:"fresh_longest_ms"`
 	Own          map[string][]float64 `json:"freshness_p99_ms,omitempty"` // by path, as Freshet itself measures it
 }
@@ -86,8 +86,8 @@ func (d *Dashboards) Cost(name string, group Group) *DashboardCost {
 // Lost returns how many acknowledged samples were not found.
 func (c DashboardCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
-// others returns the share of the processors that others took in each run that counts, and how
-// many runs were repeated.
+// others returns the share of the processor time that other processes took in each run that counts,
+// and how many runs were repeated.
 func (d *Dashboards) others() (all []float64, repeated int) {
 	if d == nil {
 		return nil, 0
@@ -99,7 +99,7 @@ func (d *Dashboards) others() (all []float64, repeated int) {
 	return all, repeated
 }
 
-// disturbed returns in how many runs others took more than allowed.
+// disturbed returns the number of runs in which other processes took more than the allowed share.
 func disturbed(others []float64, atMost float64) (n int) {
 	for _, o := range others {
 		if o > atMost {
@@ -115,7 +115,8 @@ func disturbedRule(run string, atMost float64, repeats int) string {
 		run, 100*atMost, repeats)
 }
 
-// repeatedRuns says how many runs were repeated, and how many of those that count break the rule.
+// repeatedRuns says how many runs were repeated, and how many of the runs that count break the
+// rule.
 func repeatedRuns(run string, others []float64, repeated int, atMost float64) string {
 	text := fmt.Sprintf("%d of %d %ss were repeated.", repeated, len(others), run)
 	if n := disturbed(others, atMost); n > 0 {

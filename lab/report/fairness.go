@@ -5,36 +5,36 @@ import (
 	"math"
 )
 
-// Fairness is how long other tenants wait for their acknowledgements while one sends far more than
-// its limit. The two halves of a pair, with that tenant and without it, have the same server and the
-// same load of the others.
+// Fairness is how long other tenants wait for their acknowledgements while the tenant "one" sends
+// far more than its limit. Of the two halves of a pair, one is without the tenant "one". Both have
+// the same server and the same load of the other tenants.
 type Fairness struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
 
 	Tenants  int     `json:"tenants"`           // the others
-	Batch    int     `json:"samples_a_request"` // samples of each of their requests
+	Batch    int     `json:"samples_a_request"` // samples in each request of the other tenants
 	OneBatch int     `json:"its_samples_a_request"`
-	Limit    float64 `json:"limit"`           // limit of the one tenant, in samples a second
-	Times    float64 `json:"times_the_limit"` // how many times its limit it should send
+	Limit    float64 `json:"limit"`           // limit of the tenant "one", in samples a second
+	Times    float64 `json:"times_the_limit"` // rate at which the tenant "one" should send, as a multiple of its limit
 
 	// These have one value for each pair.
-	Capacity []float64 `json:"capacity"` // samples a second of the others, flat out; they send half of it
+	Capacity []float64 `json:"capacity"` // samples a second of the other tenants, flat out; in the pairs they send half as many
 	Alone    []float64 `json:"alone_p99_ms"`
-	Beside   []float64 `json:"beside_p99_ms"` // while it sends
-	Rate     []float64 `json:"rate"`          // rate at which it sent, in samples a second
+	Beside   []float64 `json:"beside_p99_ms"` // while the tenant "one" sends
+	Rate     []float64 `json:"rate"`          // rate at which the tenant "one" sent, in samples a second
 
 	// These cover all pairs.
-	Requests     uint64 `json:"requests"`     // timed requests of the others
-	SentAgain    uint64 `json:"sent_again"`   // how many of them an answer asked to send again
-	Acknowledged uint64 `json:"acknowledged"` // samples of the others
-	Stored       uint64 `json:"stored"`       // how many of them the ledger has as stored
-	Sent         uint64 `json:"sent"`         // requests of the one
-	Refused      uint64 `json:"refused"`      // how many of them were refused
+	Requests     uint64 `json:"requests"`     // timed requests of the other tenants
+	SentAgain    uint64 `json:"sent_again"`   // answers that asked to send the request again
+	Acknowledged uint64 `json:"acknowledged"` // samples of the other tenants
+	Stored       uint64 `json:"stored"`       // how many of these samples the ledger has as stored
+	Sent         uint64 `json:"sent"`         // requests of the tenant "one"
+	Refused      uint64 `json:"refused"`      // how many of these requests were refused
 }
 
-// goalFairness is how many times as long the others may wait at most.
+// goalFairness is the factor by which the wait of the other tenants may grow at most.
 const goalFairness = 1.10
 
 // ratios returns the ratio of each pair.
@@ -50,7 +50,7 @@ func (f *Fairness) ratio() string {
 	return fmt.Sprintf("%.2f (95 %%: %.2f-%.2f)", median, low, high)
 }
 
-// Lost returns how many acknowledged samples of the others are not in the ledger.
+// Lost returns how many acknowledged samples of the other tenants are not in the ledger.
 func (f *Fairness) Lost() int64 { return int64(f.Acknowledged) - int64(f.Stored) }
 
 func (r *Results) fairness() string {

@@ -11,7 +11,7 @@ const (
 	goalResident    = 40e6  // must be below so many bytes with these contexts
 	goalAllocations = 0.005 // must be below so many objects a metric, which rounds to 0.00
 	goalContext     = 400.0 // at most so many bytes a context
-	goalNewContexts = 100e3 // at least so many a second, in a storm of them
+	goalNewContexts = 100e3 // at least so many new contexts a second, in a storm
 )
 
 // goals compares all goals with the results.

@@ -112,7 +112,7 @@ func (r *Results) costs() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reached returns the rate that was reached, since a figure holds only for its rate.
+// reached returns the rate that the sender reached: a cost holds only for its rate.
 func (l *Load) reached(c Cost) string { return thousands(math.Round(Median(c.Rate)/100) * 100) }
 
 func (r *Results) idle() string {

@@ -20,7 +20,7 @@ func (r *Results) Plots() map[string]string {
 const (
 	plotWidth  = 760
 	plotTop    = 62  // above the first bar: title and legend
-	plotBottom = 34  // below the last: what the axis means
+	plotBottom = 34  // below the last bar: the meaning of the axis
 	plotLeft   = 236 // where the bars begin, right of their names
 	plotGap    = 8   // between a bar and its value
 	plotRight  = 150 // room for the text behind the longest bar: "12.34, lost under 0.01 %"
@@ -28,8 +28,8 @@ const (
 	barHeight  = 14
 )
 
-// plotStyle is readable on light and dark pages. Grey bars are bare receivers, which show the kernel's
-// cost, blue ones Freshet, pale ones other servers.
+// plotStyle is readable on light and dark pages. Grey bars are bare receivers, which show the
+// kernel's cost. Blue bars are Freshet, and pale bars are other servers.
 const plotStyle = `<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .t { font-weight: 600 }
@@ -62,8 +62,8 @@ var legend = []struct {
 	{Peer, "other servers"},
 }
 
-// plot draws a bar for each receiver, in rising order. A line across its end shows the spread of the
-// runs.
+// plot draws a bar for each receiver, in rising order. A line across the end of a bar shows the
+// spread of the runs.
 func (l *Load) plot() string {
 	costs := l.sorted()
 	largest := 0.0
@@ -127,7 +127,7 @@ func (c Cost) drawBar(b *strings.Builder, top int, x func(float64) float64) {
 
 // drawLegend names the groups in the plot.
 func (l *Load) drawLegend(b *strings.Builder) {
-	const letter = 6 // about, of the legend's type
+	const letter = 6 // about the width of a letter of the legend
 	at := 16.0
 	for _, entry := range legend {
 		if len(l.of(entry.group)) == 0 {
@@ -149,7 +149,7 @@ func (l *Load) description() string {
 	return fmt.Sprintf("Microseconds of CPU a metric, %s: %s.", l.Name, strings.Join(all, "; "))
 }
 
-// gridStep returns 1, 2 or 5 times a power of ten, so that 3 to 8 of them fit below largest.
+// gridStep returns 1, 2 or 5 times a power of ten, so that 3 to 8 steps fit below largest.
 func gridStep(largest float64) float64 {
 	for step := 0.001; ; step *= 10 {
 		for _, s := range []float64{step, 2 * step, 5 * step} {

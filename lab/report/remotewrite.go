@@ -58,7 +58,7 @@ type WriteLoad struct {
 	Costs  []WriteCost `json:"costs"`
 }
 
-// WriteGoals are Freshet's goals under a load; 0 means none.
+// WriteGoals are Freshet's goals under a load; 0 means no goal.
 type WriteGoals struct {
 	Seconds  float64 `json:"cpu_seconds_a_million_samples"` // at most
 	Ratio    float64 `json:"ratio"`                         // to the first peer in the same run, at most
@@ -73,7 +73,7 @@ type WriteCost struct {
 	Not   string `json:"not_measured,omitempty"` // why it was not measured
 
 	Acknowledged uint64 `json:"acknowledged"` // samples, of all runs
-	Found        uint64 `json:"found"`        // how many of them queries found afterwards
+	Found        uint64 `json:"found"`        // how many of these samples queries found afterwards
 
 	// These have one value for each run.
 	Seconds   []float64 `json:"cpu_seconds_a_million_samples,omitempty"`
@@ -105,7 +105,7 @@ func (w *RemoteWrite) Cost(load WriteLoad, name string, group Group) *WriteCost 
 // Lost returns how many acknowledged samples were not found.
 func (c WriteCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
-// row returns a row of the table of its load.
+// row returns the database's row in the table of its load.
 func (c WriteCost) row() []string {
 	if c.Not != "" {
 		return []string{c.Name, c.Not, "", "", "", "", "", ""}

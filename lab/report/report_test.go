@@ -35,8 +35,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// MedianInterval has the ranks of published tables of the sign test for at least 95 %: 2 and 8 of 9,
-// 3 and 10 of 12, 3 and 12 of 14 (4 and 11 have 94 %), 6 and 15 of 20, 10 and 21 of 30.
+// MedianInterval uses the ranks of published tables of the sign test for at least 95 %: 2 and 8 of
+// 9, 3 and 10 of 12, 3 and 12 of 14 (4 and 11 have 94 %), 6 and 15 of 20, 10 and 21 of 30.
 func TestMedianInterval(t *testing.T) {
 	for n, want := range map[int][2]float64{
 		0: {math.Inf(-1), math.Inf(1)}, 5: {math.Inf(-1), math.Inf(1)},
@@ -56,7 +56,7 @@ func TestMedianInterval(t *testing.T) {
 	}
 }
 
-// sample has one of everything.
+// sample returns results with an entry of each kind.
 func sample() *Results {
 	return &Results{
 		Date:     "2026-11-21",
@@ -476,7 +476,7 @@ func TestPlots(t *testing.T) {
 			}
 		}
 	}
-	// One in the legend, one bar.
+	// A group has one rectangle in the legend, and one for each bar.
 	if want := map[string]int{"page": 1, "bare": 2, "ours": 3, "peer": 2}; !reflect.DeepEqual(bars, want) {
 		t.Errorf("rectangles %v, want %v", bars, want)
 	}

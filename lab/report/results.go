@@ -15,7 +15,7 @@ type Machine struct {
 	Kernel      string `json:"kernel"`
 
 	LoadAverage float64 `json:"load_average"` // over the minute before the run; 0 on a quiet machine
-	// Part of its processors' time that the hypervisor gave to others meanwhile.
+	// Share of the processor time that the hypervisor gave to other machines during the run.
 	Stolen *float64 `json:"stolen,omitempty"`
 }
 
@@ -28,7 +28,7 @@ type Version struct {
 // Group is the purpose of a receiver.
 type Group string
 
-// A receiver is a bare one that only counts, Freshet, or a server of others.
+// A receiver is a bare receiver, which only counts, or Freshet, or another project's server.
 const (
 	Bare Group = "bare"
 	Ours Group = "ours"
@@ -119,7 +119,7 @@ type Rate struct {
 type Scale struct {
 	Million *Million `json:"million,omitempty"`
 	Storm   *Storm   `json:"storm,omitempty"`
-	Flush   *Storm   `json:"flush,omitempty"` // the million again, at half of the highest rate
+	Flush   *Storm   `json:"flush,omitempty"` // the same million contexts, at half of the highest rate
 }
 
 // Million is the memory of live contexts.
@@ -139,7 +139,7 @@ func (m Million) ResidentEntry() float64 {
 // HeapEntry returns the heap memory of one context, in bytes.
 func (m Million) HeapEntry() float64 { return (m.HeapAfter - m.HeapBefore) / float64(m.Contexts) }
 
-// Storm is traffic over many contexts, and its fate by the ledger.
+// Storm is traffic over many contexts, and the ledger's account of its samples.
 type Storm struct {
 	Seconds       float64 `json:"seconds"`
 	Asked         float64 `json:"asked_metrics_a_second"`

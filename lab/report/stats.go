@@ -15,8 +15,8 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Quantile returns the least value that the share q of the values, from 0 to 1, does not
-// exceed; 0 if there are none.
+// Quantile returns the least value that at least the share q of the values, from 0 to 1, does not
+// exceed. Without values it returns 0.
 func Quantile(values []float64, q float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -26,10 +26,10 @@ func Quantile(values []float64, q float64) float64 {
 	return slices.Sorted(slices.Values(values))[max(1, rank)-1]
 }
 
-// MedianInterval returns where the median of all such values lies with a confidence of 95 % or
-// more, by order statistics: n values lie on either side of it like the tosses of a coin,
-// whatever their distribution. With fewer than six values nothing is known, and the interval
-// is all numbers.
+// MedianInterval returns the interval in which the median of all such values lies with a confidence
+// of 95 % or more. It uses order statistics: with any distribution, a value lies below or above the
+// median like the toss of a coin. With fewer than six values nothing is known, and the interval is
+// all numbers.
 func MedianInterval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
 	n, k := len(sorted), 0 // k values may be left out at either end
@@ -64,7 +64,7 @@ func allRatios(values, bases []float64) (all []float64) {
 	return all
 }
 
-// spread returns the least and the largest of values, of which there must be some.
+// spread returns the least and the largest of values. There must be at least one value.
 func spread(values []float64) (least, largest float64) {
 	return slices.Min(values), slices.Max(values)
 }

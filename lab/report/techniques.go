@@ -13,7 +13,7 @@ type Techniques struct {
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
 
-	OthersAtMost  float64 `json:"others_at_most"` // part of the processors' time, or a round is measured again
+	OthersAtMost  float64 `json:"others_at_most"` // share of other processes in the processor time; above it a round is repeated
 	RepeatsAtMost int     `json:"repeats_at_most"`
 
 	Parsing  Benchmarks `json:"parsing"`  // lab/dogstatsd6
@@ -22,10 +22,10 @@ type Techniques struct {
 	Clients  Benchmarks `json:"clients"`  // client
 }
 
-// Benchmarks are the benchmarks of one package. In each round every technique has one turn, so
-// that figure i of two techniques are seconds apart.
+// Benchmarks are the benchmarks of one package. In each round every technique has one turn, so that
+// the figures i of two techniques are taken seconds apart.
 type Benchmarks struct {
-	Others   []float64   `json:"others"`   // part of the processors' time that others had, of each round
+	Others   []float64   `json:"others"`   // share of the processor time that other processes took, in each round
 	Repeated int         `json:"repeated"` // rounds that were measured again
 	All      []Technique `json:"all"`
 }
@@ -43,7 +43,7 @@ type Technique struct {
 	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // share of the samples of a CPU profile, in each round
 }
 
-// comparedWith is the technique that the others of its group are compared with.
+// comparedWith is the technique with which the other techniques of its group are compared.
 const comparedWith = "ours"
 
 // Add adds a round.
@@ -78,7 +78,8 @@ func (b Benchmarks) ratio(t Technique) string {
 	return two(Median(all)) + " of too few rounds"
 }
 
-// load says which share of the processors others took, and how many rounds were repeated.
+// load says what share of the processor time other processes took, and how many rounds were
+// repeated.
 func (t *Techniques) load(b Benchmarks) string {
 	others := withSpread(percents(b.Others), significant)
 	return fmt.Sprintf("Others took %s %% of the processors. ", others) +
@@ -93,7 +94,7 @@ func percents(parts []float64) []float64 {
 	return all
 }
 
-// section returns the table of some benchmarks, after their load.
+// section returns the text of load and the table of some benchmarks.
 func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []string) string {
 	if len(b.Others) == 0 {
 		return notMeasured

@@ -13,7 +13,7 @@ const (
 	NotShown Verdict = "not shown"
 )
 
-// verdict judges a figure without noise: a count, or one that was measured once.
+// verdict judges a figure without noise: a count, or a figure that was measured once.
 func verdict(reached bool) Verdict {
 	if reached {
 		return Reached
@@ -80,5 +80,6 @@ func verdictRow(what, how, is, bound string, v Verdict) []string {
 	return []string{what, how, is, bound}
 }
 
-// RateReached is which part of a requested rate must be sent. Below that the sender was the limit.
+// RateReached is the part of a requested rate that must be sent. Below that the sender was the
+// limit.
 const RateReached = 0.97

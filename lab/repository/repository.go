@@ -1,5 +1,5 @@
-// Package repository finds the directory of Freshet's repository. The lab runs there, from
-// wherever below it is started: `go run -C lab .` starts it in lab.
+// Package repository finds the directory of Freshet's repository. The lab changes to it from any
+// directory below: `go run -C lab .` starts the lab in lab.
 package repository
 
 import (

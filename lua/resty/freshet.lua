@@ -2,7 +2,7 @@
 -- its own arrays, and a timer sends the changes to Freshet or another DogStatsD server.
 -- docs/edge.md is the manual.
 --
--- This file has the metrics and labels.lua their label sets. template.lua writes the functions
+-- This file has the metrics, and labels.lua has their label sets. template.lua writes the functions
 -- that requests call, buckets.lua finds the bucket of a value, and flush.lua sends.
 local bit = require "bit"
 local ffi = require "ffi"
@@ -183,7 +183,7 @@ function _M.new(options, parts)
     list = {}, -- metrics
     names = {}, -- the same metrics by name
     spaces = {}, -- the spaces of label sets, see labels.lua
-    series = 0, -- how many have a place
+    series = 0, -- how many series have a place
     telemetry = o.telemetry,
     counts = {
       packets = 0, bytes = 0, dropped_packets = 0, dropped_bytes = 0, failed_sends = 0, sent_series = 0,
@@ -426,8 +426,8 @@ function Metrics:counter(name, labels, options)
   return add(self, "counter", name, labels, options)
 end
 
---- A gauge: a number that goes up and down. Each worker has its own. Unless a label tells workers
--- apart, the server keeps the value that came last.
+--- A gauge: a number that goes up and down. Each worker has its own value. Unless a label tells
+-- workers apart, the server keeps the value that came last.
 ---@param name string
 ---@param labels? string[]
 ---@param options? { max_series?: integer }
@@ -482,8 +482,8 @@ local function prepare_classic(m, options)
 end
 
 --- A histogram: the distribution of values that are not negative. By default it is a native
--- one, whose buckets grow by the factor 2^(2^-schema) between 2^from and 2^to; with `buckets`
--- it is a classic one.
+-- histogram, whose buckets grow by the factor 2^(2^-schema) between 2^from and 2^to. With `buckets`
+-- it is a classic histogram.
 ---@param name string
 ---@param labels? string[]
 ---@param options? { schema?: integer, from?: integer, to?: integer, buckets?: number[], max_series?: integer }
@@ -494,8 +494,8 @@ function Metrics:histogram(name, labels, options)
   return add(self, "histogram", name, labels, options, classic and prepare_classic or prepare_native)
 end
 
---- A handle for one label set. It is fast, because it need not find the set. It may be kept for
--- ever.
+--- A handle for one label set. It is fast, because it need not look up the label set. It may be
+-- kept for ever.
 ---@param ... string|number|nil  values of the labels
 ---@return freshet.Handle
 function Metric:with(...)

@@ -50,7 +50,7 @@ function _M.lines(socket)
   return lines
 end
 
---- The counts of a line of buckets, by index; its schema, sum and zero.
+--- Returns the counts of a line of buckets, by index, and the line's schema, sum and zero count.
 function _M.parse(line)
   local schema, sum, zero, runs = line:match ":h(%-?%d+),([^,|;]+),([^,|;]+)([^|]*)|nh"
   local h = { schema = tonumber(schema), sum = tonumber(sum), zero = tonumber(zero), total = tonumber(zero) }

@@ -1,7 +1,7 @@
 local helper = require "spec.helper"
 
--- The place of an idle label set is given to another. Handles and caches of its id must then look
--- up their own set again, and never count into the other.
+-- The place of an idle label set is given to another set. Handles and caches of its id must then
+-- look up their own set again, and never count into the other.
 describe("a place that was given to another label set", function()
   it("is forgotten by every handle that had it", function()
     local m, socket, time = helper.new { idle = 10 }

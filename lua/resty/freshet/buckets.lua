@@ -25,7 +25,7 @@ local function high_word(v)
 end
 
 --- 2^x, rounded like Go's math.Exp2, so that a value has the same bucket here as in the collector.
--- In 30 of 256 cases that is not the nearest double.
+-- In 30 of 256 cases this result is not the nearest double.
 local function exp2(x)
   local k = math.floor(x + 0.5)
   local t = x - k

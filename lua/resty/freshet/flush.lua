@@ -14,19 +14,19 @@ local put, put_number, LONGEST = text.put, text.put_number, text.LONGEST
 local band, huge, fill = bit.band, math.huge, ffi.fill
 local _M = {}
 
--- Seconds. A packet takes about 0.1 ms, and longer before the loops are compiled, so a tick
--- stays below 2 ms.
+-- A tick ends with the first packet after TICK seconds. A packet takes about 0.1 ms, and longer
+-- before the loops are compiled, so a tick stays below 2 ms.
 _M.TICK = 0.001
 local ENTRY = LONGEST + 10 -- bytes of a bucket: ';', index, ',', count
 local TELEMETRY_GAP = 10 -- seconds, as in other clients
 local TELEMETRY = "datadog.dogstatsd.client."
 
--- How many series were left out because their sum is infinite, which no server accepts.
+-- The number of series left out because their sum is infinite, which no server accepts.
 local infinite = ffi.new "double[1]"
 
 -- The following functions write the series between two places of a ring, as many as fit. They
--- return the end of the packet, the next place in the ring, and where to continue within the
--- series at that place, 0 for its start.
+-- return the end of the packet, the next place in the ring, and where to continue within the series
+-- at that place (0 is its start).
 
 local function plain_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, labels, head, kind = ...
@@ -335,7 +335,7 @@ function _M.new(metrics, socket, clock, packet)
     memory = memory,
     buffer = ffi.cast("uint8_t *", memory),
     filled = 0, -- bytes of the packet
-    inside = {}, -- metrics with series in the packet: up to next_at, and of that one up to next_from
+    inside = {}, -- metrics with series in the packet: whole ones before next_at, and the one there up to next_from
     told = {}, -- our own counts that were reported
     reported = clock(),
   }, Flusher)
@@ -414,8 +414,8 @@ function Flusher:spell_traces(m, stop)
   return true
 end
 
---- run sends for at most `seconds` the changes from before the round began. It returns "done",
--- "more" if the time is over, or "failed" and the reason.
+--- run sends changes from before the round began, for at most `seconds`. It returns "done", "more"
+-- if the time is over, or "failed" and the reason.
 function Flusher:run(seconds)
   local clock, list, counts = self.clock, self.metrics.list, self.metrics.counts
   local started = clock()

@@ -9,7 +9,7 @@ local type, tonumber = type, tonumber
 local _M = {}
 
 -- Known methods. All others are number 0, "other": a client could send any text as its method, and
--- each would become a label value.
+-- each text would become a label value.
 local METHODS = { [0] = "other", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE" }
 local METHOD = {}
 for i, name in pairs(METHODS) do
@@ -30,7 +30,7 @@ local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1
 ---@field route? string|fun(): string?  a variable, "$freshet_route" by default, or a function; never the raw URI
 ---@field prefix? string                of the names; default "http."
 ---@field schema? integer               of the latencies; default 3
----@field buckets? number[]             of the latencies: classic ones
+---@field buckets? number[]             of the latencies, for classic histograms
 ---@field upstream? boolean             http.upstream.duration, the time of all upstreams together
 ---@field bytes? boolean                http.response.bytes and http.request.bytes
 ---@field cache? boolean                http.cache by route and status of nginx's cache

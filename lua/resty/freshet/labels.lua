@@ -104,7 +104,7 @@ local function in_use(space, id)
   return false
 end
 
---- sweep checks some label sets, and releases those that are idle.
+--- sweep checks some label sets, and releases the idle sets.
 function _M.sweep(metrics)
   local idle = metrics.options.idle
   if idle == 0 then

@@ -28,7 +28,7 @@ char *freshet_strerror(int) __asm__("strerror");
 int freshet_clock_gettime(int, struct freshet_timespec *) __asm__("clock_gettime");
 ]]
 
--- The same on every Linux that LuaJIT runs on, except MIPS.
+-- These values are the same on every Linux that LuaJIT runs on, except MIPS.
 local AF_UNIX, AF_INET = 1, 2
 local SOCK_DGRAM, SOCK_CLOEXEC = 2, 0x80000
 local MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000
@@ -82,7 +82,8 @@ function _M.parse(server)
   local a = { kind = "udp", family = info.family, addr = to, len = info.addrlen, transport = "udp", packet = 1432 }
   C.freshet_freeaddrinfo(info)
   local bytes = ffi.cast("uint8_t *", to.data)
-  -- Loopback is 127.0.0.0/8, which follows the port, or ::1, which follows port and flow label.
+  -- A loopback address is in 127.0.0.0/8, right after the port, or it is ::1, after the port and
+  -- the flow label.
   a.loopback = a.family == AF_INET and bytes[2] == 127 or a.family ~= AF_INET and ffi.string(bytes + 6, 16) == ("\0"):rep(15) .. "\1"
   return a
 end
@@ -161,8 +162,8 @@ function Socket:send(packet, bytes)
     elseif errno == EMSGSIZE then
       return nil, "size"
     elseif errno ~= EINTR then
-      -- After its restart the server has another socket at the same address, so connect again.
-      -- An error over UDP is about an earlier packet, which is lost.
+      -- After a restart the server has another socket at the same address, so connect again. An
+      -- error over UDP is about an earlier packet, which is lost.
       self:close()
       if self.address.kind == "udp" then
         return nil, "down"
@@ -178,7 +179,7 @@ function Socket:wait(ms)
   C.freshet_poll(p, 1, ms)
 end
 
--- Called once per packet, by functions that are not compiled either: see flush.lua.
+-- These are called once per packet, by functions that are not compiled either: see flush.lua.
 for _, f in ipairs { _M.parse, _M.new, _M.clock, Socket.connect, Socket.failed, Socket.close, Socket.begin, Socket.ask, Socket.send, Socket.wait } do
   jit.off(f)
 end

@@ -63,8 +63,8 @@ cells[at] = cells[at] + v
 at = at + 1 + first[cell] + tonumber(rshift(limit[cell] - word.q, 63))
 cells[at] = cells[at] + 1]]
 
--- A text that is empty or too long for a trace id does not replace an earlier one. The digits are
--- checked when it is sent, because LuaJIT could not compile a pattern match here.
+-- A text that is empty or too long for a trace id does not replace an earlier trace id. The digits
+-- are checked when the id is sent, because LuaJIT could not compile a pattern match here.
 local TRACE = [[
 if id > 0 and type(trace) == "string" and #trace > 0 and #trace <= 32 then
   trace_ids[id], trace_values[id], trace_times[id] = trace, v, now()
@@ -90,7 +90,7 @@ local function labels(arity)
 end
 
 --- method returns the sources of three functions: one that takes label values, one for handles,
--- which know their id, and one that takes the id. `before` lists parameters that precede them.
+-- which know their id, and one that takes the id. `before` lists parameters that precede these.
 local function method(check, find_id, what, mark, before, arity)
   local params = arity > 0 and ", LABELS" or ""
   local by_labels = table.concat({ "function(_, n" .. before .. params .. ")", check, find_id, what, mark, "end" }, "\n")

@@ -148,7 +148,7 @@ local function number(v)
       return format("%.0f", v)
     end
   elseif v >= 1e-6 and v < 1e9 then
-    -- Both are exact integers, so their quotient is rounded as the text will be.
+    -- millionths and 1e6 are exact integers, so their quotient is rounded as the text will be.
     local millionths = floor(v * 1e6 + 0.5)
     if millionths / 1e6 == v then
       return format("%.6f", v)
