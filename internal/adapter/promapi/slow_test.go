@@ -91,8 +91,8 @@ func remoteRead(t *testing.T) *http.Request {
 	return r
 }
 
-// TestSlowClients has clients that do not read their answers. Five slow readers once held
-// 666 MiB for as long as they liked, and ten held all of remote read.
+// TestSlowClients has clients that do not read their answers. Five such clients once held 666 MiB
+// for as long as they liked, and ten kept all other clients out of remote read.
 func TestSlowClients(t *testing.T) {
 	requests := map[string]func() *http.Request{
 		"remote read": func() *http.Request { return remoteRead(t) },

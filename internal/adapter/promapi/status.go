@@ -23,7 +23,8 @@ type MetadataSource interface {
 	Metadata(tenant string) []catalogue.Metric
 }
 
-// FamilySource knows what senders say about a tenant's metrics, and yields that by metric name.
+// FamilySource has the metadata that senders give for a tenant's metrics, and yields it by metric
+// name.
 type FamilySource interface {
 	All(tenant string, yield func(name string, m metadata.Metadata) bool)
 }
@@ -34,8 +35,8 @@ type StatsSource interface {
 	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
 }
 
-// metadata answers with the type, unit and help of each metric name. Prometheus takes these from
-// its scrape targets. Ours come from the kind of each series, or from the sender. As in Prometheus,
+// metadata answers with the type, unit and help of each metric name. Prometheus takes them from its
+// scrape targets. We take them from the kind of each series, or from the sender. As in Prometheus,
 // limit=0 returns no metrics, and limit_per_metric=0 means no limit.
 func (a *api) metadata(r *http.Request) (any, error) {
 	limit, err := number(r, "limit", -1)

@@ -15,26 +15,26 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// turn is one piece of work in its lane, with the slot and the memory that it holds. It belongs to
-// the goroutine of its request.
+// turn is one piece of work in its lane, with the slot and the memory that the turn holds. It
+// belongs to the goroutine of its request.
 type turn struct {
 	all     *lanes
-	lane    *lane // the lane of the slot that it holds or waits for
+	lane    *lane // the lane of the slot that the turn holds or waits for
 	tenant  string
-	running bool        // whether it has a slot
-	since   time.Time   // when it got the slot
+	running bool        // whether the turn has a slot
+	since   time.Time   // when the turn got its slot
 	late    *time.Timer // tells the lane that the turn is overdue; nil where turns do not end
 	yielded time.Time
 	ran     time.Duration // total time with a slot, before since
 	waited  time.Duration // total time spent waiting for memory and slots
 
 	memory *turns.Shares
-	bytes  int64 // memory that it holds
-	series int64 // the part of bytes that series took
-	begun  *lane // the lane of its memory, which it holds until settle at the latest
+	bytes  int64 // bytes of memory that the turn holds
+	series int64 // how many of these bytes series took
+	begun  *lane // the lane whose memory the turn holds, until settle at the latest
 
-	again context.CancelFunc // ends a query that must begin again in another lane; nil for none
-	moved atomic.Bool        // whether it has memory of the lane where it goes on
+	again context.CancelFunc // ends a query that must begin again in another lane; nil if the turn never must
+	moved atomic.Bool        // whether the turn has memory of the lane where it goes on
 	read  atomic.Int64       // series that were read; also read by the heap guard
 }
 
@@ -97,7 +97,7 @@ func (t *turn) close() {
 const yieldTime = 200 * time.Microsecond
 
 // pass is called between two series. It lets other goroutines run. Once the turn is over, it gives
-// the slot to a waiting tenant, if any, and returns when it has a slot again. It returns only
+// the slot to a waiting tenant, if any, and returns when it has a slot again. All its errors are
 // errors of the context.
 func (t *turn) pass(ctx context.Context) error {
 	if !t.running {
@@ -141,8 +141,8 @@ func (t *turn) move() {
 }
 
 // outstay handles a query whose turn is over and that still has memory of its first lane. A few
-// tenants could hold all memory of that lane. So the query begins again elsewhere as soon as
-// another tenant waits for the memory; its results so far are lost.
+// tenants could hold all memory of that lane. So as soon as another tenant waits for the memory,
+// the query begins again in the next lane, and its results so far are lost.
 func (t *turn) outstay(ctx context.Context, first *lane) {
 	switch {
 	case ctx.Err() != nil || t.moved.Load():
@@ -163,9 +163,9 @@ func (t *turn) take(bytes int64) error {
 	return nil
 }
 
-// settle ends the evaluation: only the answer is still held, and the rest of the memory is
-// free. The answer's memory is accounted separately if there is room, so that a client that
-// reads slowly does not keep the next query from running.
+// settle ends the evaluation: only the answer is still held, and the rest of the memory is free. If
+// there is room, the answer's memory is counted apart, so that a client that reads slowly does not
+// keep the next query from running.
 func (t *turn) settle(answer int64) error {
 	if answer > t.bytes {
 		return t.all.tooLarge(t.begun, "the answer takes")
@@ -177,7 +177,7 @@ func (t *turn) settle(answer int64) error {
 	return nil
 }
 
-// Memory of an answer: samples and labels as values, and all of it as JSON.
+// Memory of an answer, in bytes: samples and labels as values, and the JSON of all of them.
 const (
 	pointJSON  = 44 // [1700000000.123,"-1.2345678901234567e-300"],
 	bucketJSON = 80 // [0,"-1.234567890123456","1.234567890123456","1.5"], and one more number
@@ -223,7 +223,7 @@ func turnOf(ctx context.Context) *turn {
 	return t
 }
 
-// needsMore reports whether err comes from work whose share is too small.
+// needsMore reports whether err means that the query needs more memory than its share.
 func needsMore(err error) bool {
 	_, samples := errors.AsType[promql.ErrTooManySamples](err)
 	_, memory := errors.AsType[*memoryError](err)

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// readTime is the longest time for a whole request.
+	// readTime is how long a sender may take for a whole request.
 	readTime = time.Minute
 
-	// stallTime is how long a sender may take for the next stallBytes of a request, or for its end.
-	// TCP resends a lost packet after 0.2, 0.4, 0.8, 1.6 and 3.2 s, so a packet that is lost five
-	// times in a row is not a stall.
+	// stallTime is how long a sender may take for the next stallBytes of a request, or for the rest of
+	// a request if that is shorter. TCP resends a lost packet after 0.2, 0.4, 0.8, 1.6 and 3.2 s, so a
+	// packet that is lost five times in a row is not a stall.
 	stallTime  = 10 * time.Second
 	stallBytes = 16 << 10
 )
@@ -71,7 +71,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, errStalled
 	case err != nil:
-		p.deadline(time.Time{}) // the next request on the connection has its own time
+		p.deadline(time.Time{}) // the next request on the connection has its own deadline
 	case n >= p.left:
 		p.allow()
 	default:
@@ -86,7 +86,7 @@ const firstRead = 16 << 10
 // readBody reads a body of about expected bytes, and at most limit, to its end. It takes memory
 // only as bytes come, because a sender may announce a length and send nothing.
 func readBody(body *buf.Buf, from io.Reader, expected, limit int, held *holding) error {
-	// One byte more, so that the read that fills the body also finds its end.
+	// The buffer has room for one byte more, so that the read that fills the body also finds its end.
 	for room := min(expected, firstRead, limit) + 1; ; room = min(2*room, limit+1) {
 		if err := held.grow(room); err != nil {
 			return err

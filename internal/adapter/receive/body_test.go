@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// pipes listens without a network, on a virtual clock.
+// pipes is a listener without a network, whose deadlines follow the test's virtual clock.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -40,7 +40,7 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		why   string
 		every time.Duration // between two bytes
-		until int           // how many of 5000 bytes are sent
+		until int           // how many of the 5000 bytes are sent
 		cut   time.Duration // when it is cut off, 0 for never
 	}{
 		{"nothing comes", time.Hour, 0, stallTime},
@@ -161,7 +161,8 @@ func (d *deadlines) Read(b []byte) (int, error) {
 	return min(d.each, len(b)), nil
 }
 
-// A sender that keeps sending has a minute for the whole request. A sender that stalls has less.
+// A sender that keeps sending has a minute for the whole request. A sender that stalls is cut off
+// earlier.
 func TestWhatGoesOnIsRead(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -206,7 +207,7 @@ func TestMemoryIsTakenAsBytesCome(t *testing.T) {
 	} {
 		came, looked := []byte(nil), false
 		if path == exportPath {
-			came = []byte{0, 0, 0x0f, 0xff, 0xff} // the prefix of a message
+			came = []byte{0, 0, 0x0f, 0xff, 0xff} // the prefix of a gRPC message
 		}
 		request := httptest.NewRequest(http.MethodPost, path, readerFunc(func(b []byte) (int, error) {
 			n := copy(b, came)

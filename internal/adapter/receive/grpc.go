@@ -49,13 +49,14 @@ func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 	AnswerGRPC(w, answer, p.encode(otlp.Protobuf))
 }
 
-// SpeaksGRPC reports whether a request is a gRPC call. It answers any other request.
+// SpeaksGRPC reports whether a request is a gRPC call. If not, it answers the request with an
+// error.
 func SpeaksGRPC(w http.ResponseWriter, request *http.Request) bool {
 	kind := request.Header.Get("Content-Type")
 	if request.ProtoMajor == 2 && request.Method == http.MethodPost && strings.HasPrefix(kind, "application/grpc") {
 		return true
 	}
-	// net/http reads the body before it answers, and without a deadline waits for it forever.
+	// net/http reads the body before it answers, and without a deadline it waits for the body forever.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTime)) // fails on a connection without deadlines
 	http.Error(w, "this address speaks only gRPC over HTTP/2; "+
 		"send OTLP over HTTP to the address of http.listen, POST /v1/metrics", http.StatusUnsupportedMediaType)
@@ -126,7 +127,7 @@ func AnswerGRPC(w http.ResponseWriter, s *status.Status, message []byte) {
 		framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 		_, _ = w.Write(append(framed, message...)) // an error means that the client has gone
 	}
-	_ = http.NewResponseController(w).Flush() // otherwise the answer would have a Content-Length, which gRPC does not
+	_ = http.NewResponseController(w).Flush() // otherwise net/http would add a Content-Length, which gRPC does not use
 	header.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(s.Code())))
 	if s.Message() != "" {
 		header.Set(http.TrailerPrefix+"Grpc-Message", percentEncoded(s.Message()))

@@ -29,7 +29,7 @@ type holding struct {
 	tripRoom stage.Trip  // memory for trip; saves an allocation
 }
 
-// hold makes a request's holding. release must end it.
+// hold makes a request's holding. The caller must call release at the end.
 func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	shared, known := r.tenants.Load(tenant)
 	if !known {
@@ -51,8 +51,8 @@ func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header)
 	h.trip.Enter(stage.Read, begun)
 }
 
-// context returns the context for the distributor. It ends when the sender disconnects, and has the
-// trip.
+// context returns the context for the distributor. The context carries the trip, and ends when the
+// sender disconnects.
 func (h *holding) context(request *http.Request) context.Context {
 	if h.trip == nil {
 		return request.Context()
@@ -75,7 +75,7 @@ func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incomi
 	h.trip.Pass(stage.Parse, stage.Distribute, time.Now())
 }
 
-// end ends the trip. On an error, the trip ends in its present stage.
+// end ends the trip. After an error, the trip ends in the stage that it has reached.
 func (h *holding) end(err error) {
 	if err != nil {
 		h.trip.Fail(time.Now())
@@ -114,7 +114,7 @@ func (h *holding) request() *write.Incoming {
 }
 
 // share divides the memory: the requests of one tenant together get at most 1/share of it, so that
-// other tenants find some. A single request of a tenant may take all.
+// some is left for other tenants. A tenant's only request may take all memory.
 const share = 2
 
 // take takes memory, and reports whether there was enough.
@@ -134,7 +134,7 @@ func (h *holding) take(bytes int64) bool {
 // growStep is the smallest step by which a holding grows, in bytes.
 const growStep = 16 << 10
 
-// grow takes memory until the request has to bytes.
+// grow takes memory until the request holds the number of bytes in to.
 func (h *holding) grow(to int) error {
 	if int64(to) <= h.bytes {
 		return nil

@@ -51,7 +51,7 @@ func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
 		body = encodeStatus(s, form)
 	}
 	r.metrics.answer(code, time.Since(begun))
-	if !known { // a sender that uses another media type can still read this one
+	if !known { // a sender of an unknown media type gets plain text
 		http.Error(w, err.Error(), code)
 		return
 	}
@@ -131,14 +131,14 @@ func (r *Receiver) readOTLP(body *buf.Buf, from io.Reader, zipped bool, expected
 	return nil
 }
 
-// partial is the rejected part of a request. The zero value means none.
+// partial is the rejected part of a request. The zero value means that nothing was rejected.
 type partial struct {
 	points int64
 	text   string
 }
 
-// export converts a request, from HTTP or gRPC, to series and writes them. Their labels take the
-// place of the body in its memory, and held accounts for the memory that they need beyond that.
+// export converts a request, from HTTP or gRPC, to series and writes them. The series' labels
+// overwrite the body in its memory. held accounts for further memory that they need.
 func (r *Receiver) export(
 	ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding,
 ) (p partial, err error) {
@@ -159,7 +159,7 @@ func (r *Receiver) export(
 	request, increments := held.request(), held.request()
 	var builder, deltas remotewrite.Builder
 	builder.Begin(&request.Request, body.B[:0])
-	deltas.Begin(&increments.Request, nil) // most requests have none
+	deltas.Begin(&increments.Request, nil) // most requests have no deltas
 	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, &deltas,
 		func(more int) error { return held.grow(size + more) })
 	body.B = builder.Body
@@ -170,7 +170,7 @@ func (r *Receiver) export(
 		return p, err
 	}
 	held.parsed(stage.OTLP, bytes, request, increments)
-	// Cumulative points come first: if the sender must send the rest again, they are stored again
+	// Cumulative points come first: if the sender must send the request again, they are stored again
 	// with the same values.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
@@ -188,8 +188,8 @@ func (r *Receiver) export(
 		o.Add(&added)
 	}
 	held.end(nil)
-	// Refusals are counted only after the rest is written: a request that is sent again would be
-	// counted twice.
+	// Refusals are counted only after the rest is written. If counted before, they would count twice
+	// in a request that must be sent again.
 	all := converted.Refused
 	if all.AnyRefused() || all.NotKept > 0 {
 		r.Distributor.Refused(tenant, &all)
@@ -226,8 +226,8 @@ func (p partial) encode(form otlp.Form) (body []byte) {
 	return body
 }
 
-// statusOf returns the google.rpc.Status of an error, and after which time the sender may retry; 0
-// means never.
+// statusOf returns the google.rpc.Status of an error, and how long the sender must wait before it
+// retries; 0 means that it must not retry.
 func statusOf(err error) (s *status.Status, again time.Duration) {
 	var retry interface{ RetryAfter() time.Duration }
 	var refused *refusal

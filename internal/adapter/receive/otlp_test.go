@@ -22,7 +22,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/encoding/gzip" // the compression of clients
+	_ "google.golang.org/grpc/encoding/gzip" // registers the compression that clients use
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -111,7 +111,7 @@ func told(t *testing.T, kind string, code int, body []byte) (rejected int64, tex
 	return answer.PartialSuccess().RejectedDataPoints(), answer.PartialSuccess().ErrorMessage()
 }
 
-// The answer to each request of OTLP.
+// Each kind of OTLP request has a known answer.
 func TestOTLPAnswers(t *testing.T) {
 	const js = "application/json; charset=utf-8"
 	good, mixed, empty := otlpRequest(2), otlpRequest(2, pmetric.AggregationTemporalityUnspecified), otlpRequest(0)
@@ -123,7 +123,7 @@ func TestOTLPAnswers(t *testing.T) {
 	partly.Written.Samples = 1
 	partly.Refuse(outcome.Duplicate, outcome.Counts{Samples: 1})
 	partly.Tell("sum{}", errors.New("the cause"))
-	full := partly // some refusals that the sender need not know about
+	full := partly // all samples are refused
 	full.Refused[outcome.Duplicate].Samples = 2
 
 	const written = "team v2=false {Samples:2 Histograms:0 Exemplars:0}"

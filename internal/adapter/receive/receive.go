@@ -44,7 +44,7 @@ type Distributor interface {
 	Refused(tenant string, o *outcome.Outcome)
 }
 
-// Options configure a Receiver. All fields are needed but Watch.
+// Options configure a Receiver. All fields except Watch are required.
 type Options struct {
 	Distributor Distributor
 	Tenant      func(*http.Request) string // returns a request's tenant
@@ -53,12 +53,12 @@ type Options struct {
 	Registry    prometheus.Registerer
 }
 
-// Receiver has the handlers.
+// Receiver has the HTTP and gRPC handlers of all protocols.
 type Receiver struct {
 	Options
 	memory  *semaphore.Weighted
 	metrics *metrics
-	tenants sync.Map // bytes of memory, by tenant: *atomic.Int64
+	tenants sync.Map // bytes of memory in use, by tenant: *atomic.Int64
 	sent    *top.Requests
 	decoded sync.Pool // of *write.Incoming
 }
@@ -88,8 +88,8 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.cause.Error() }
 
-// isPost reports whether the request is a POST. If not, it answers the request, and a browser or a
-// probe learns that the address is right.
+// isPost reports whether the request is a POST. If not, it answers the request. The answer tells a
+// person or a probe that the address is right.
 func isPost(w http.ResponseWriter, request *http.Request, protocol string) bool {
 	if request.Method == http.MethodPost {
 		return true

@@ -31,7 +31,7 @@ import (
 // distributor gives preset answers and remembers the requests.
 type distributor struct {
 	admit, push, pushDeltas error
-	outcome, added          outcome.Outcome // of Push, of PushDeltas
+	outcome, added          outcome.Outcome // what Push and PushDeltas return
 	got                     []string        // tenant, version and counts
 	senders                 []string
 	malformed               []string
@@ -152,7 +152,7 @@ func TestTheContextHasTheTrip(t *testing.T) {
 	}
 }
 
-// When a sender disconnects, the wait of its request ends, over each protocol that uses HTTP/1.
+// When a sender disconnects, its request stops waiting, in each protocol that uses HTTP/1.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	for path, body := range map[string][]byte{
 		"/api/v1/write": snappy.Encode(nil, v1Body(t)), "/v1/metrics": must(t, otlpRequest(2).MarshalProto),
@@ -192,8 +192,8 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	}
 }
 
-// Writers know the sender of a request over each protocol. The table of senders has it, with its
-// samples and bytes. An unreadable request is in neither place.
+// In each protocol the distributor gets the sender of a request, and the table of senders lists the
+// sender with its samples and bytes. An unreadable request reaches neither.
 func TestSenders(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)
@@ -231,7 +231,7 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// The answer to each request, with its headers.
+// Each kind of request has a known answer, with known headers.
 func TestAnswers(t *testing.T) {
 	v1, v2 := v1Body(t), v2Body(t)
 	pack := func(b []byte) []byte { return snappy.Encode(nil, b) }
@@ -345,9 +345,9 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("cut off") }
 
-// The memory of requests under way is bounded, and one tenant gets at most half of it. A request
-// that gets none is retried later. A sender that only begins requests does not hurt other tenants.
-// All memory is given back.
+// The memory of requests under way is bounded, and one tenant gets at most half of it. The sender
+// retries a request for which no memory is left. A sender that only begins requests does not hurt
+// other tenants. All memory is given back.
 func TestMemoryIsBounded(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
-// The media type of remote write, and the messages that it may name.
+// The media type of remote write, and the message names that it may have as a parameter.
 const (
 	protobuf  = "application/x-protobuf"
 	messageV1 = "prometheus.WriteRequest"
@@ -30,8 +30,8 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	o, err := r.remoteWrite(newPaced(w, request), request, begun)
 	header := w.Header()
 	// Each answer has these headers. Without them a sender assumes that the receiver understood
-	// nothing. It counts samples as lost that the headers leave out. Samples that the configuration
-	// drops on purpose are not lost.
+	// nothing. Samples that the headers leave out count as lost at the sender. So the headers include
+	// samples that the configuration drops on purpose.
 	taken := o.Written
 	taken.Add(o.Dropped)
 	header.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(taken.Samples))
@@ -107,7 +107,7 @@ func version(header http.Header) (v2 bool, err error) {
 	}
 	text := header.Get("Content-Type")
 	if text == "" {
-		return false, nil // like the first senders of version 1
+		return false, nil // the first senders of version 1 sent no Content-Type
 	}
 	kind, parameters, err := mime.ParseMediaType(text)
 	message, given := parameters["proto"]

@@ -17,8 +17,8 @@ type alarm struct {
 
 var longAgo = time.Unix(1, 0)
 
-// newAlarm returns an alarm that sets the deadline by set. stop ends its watch of ctx and returns
-// when nothing runs any more.
+// newAlarm returns an alarm that calls set to change the deadline. stop ends the watch of ctx, and
+// returns when nothing runs any more.
 func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop func()) {
 	a = &alarm{ctx: ctx, set: set}
 	done := make(chan struct{})
@@ -34,7 +34,7 @@ func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop fu
 }
 
 // arm sets the deadline to next. now is the current time; both are Unix nanoseconds. A call with an
-// unchanged next is cheap, as between the ends of two windows.
+// unchanged next is cheap. Most calls are like that, because next changes only once a window.
 func (a *alarm) arm(now time.Time, next int64) {
 	if next == a.armed {
 		return
@@ -50,9 +50,8 @@ func (a *alarm) nap(now time.Time, d time.Duration, next int64) {
 	a.after(now, min(d, time.Duration(next-now.UnixNano())))
 }
 
-// after sets the deadline by the monotonic clock reading in now. If it used the wall clock, and
-// that was set back before the kernel gets the deadline, a napping reader would sleep longer by as
-// much.
+// after sets the deadline by the monotonic clock reading in now. With the wall clock, a napping
+// reader would sleep too long if the clock was set back before the kernel gets the deadline.
 func (a *alarm) after(now time.Time, d time.Duration) {
 	_ = a.set(now.Add(d))
 	// ctx may have ended just before set moved the deadline away from longAgo.
@@ -61,8 +60,8 @@ func (a *alarm) after(now time.Time, d time.Duration) {
 	}
 }
 
-// passed notes that the deadline has ended a read. The next arm then sets the deadline even if the
-// time is the same, because the time is in the future again if the wall clock was set back.
+// passed notes that the deadline has ended a read. The next arm then sets the deadline even if next
+// is unchanged: if the wall clock was set back, next is in the future again.
 func (a *alarm) passed() { a.armed = 0 }
 
 // pause waits a moment after a failed system call, or until ctx is done.

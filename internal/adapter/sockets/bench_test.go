@@ -16,9 +16,9 @@ import (
 // they are read and handed over. Look at ns/packet; ns/op includes the sender.
 //
 // Bound: 0 allocs/op. With 64 packets queued, 500 ns a packet and at most three quarters of
-// net.UDPConn.Read, so that 500k packets/s cost a quarter of a core. With one packet queued, two
-// and a half times net.UDPConn.Read, which copies no list of messages and does not ask how full the
-// buffer is. BenchmarkRate measures the cost of waiting.
+// net.UDPConn.Read, so that 500k packets/s cost a quarter of a core. With one packet queued, the
+// bound is two and a half times net.UDPConn.Read, because that copies no list of messages and does
+// not ask how full the buffer is. BenchmarkRate measures the cost of waiting.
 func BenchmarkUDP(b *testing.B) {
 	for _, size := range []int{64, 1432} {
 		for _, queued := range []int{1, batchSize} {
@@ -68,7 +68,7 @@ func BenchmarkSender(b *testing.B) {
 				}
 				d := l.socket.(*datagrams)
 				var h Handler = asking{l}
-				benchmarkRead(b, dial(b, l), 64, 8, func() int { // 8: unixgram's default queue holds 10
+				benchmarkRead(b, dial(b, l), 64, 8, func() int { // 8 packets, because unixgram's default queue holds 10
 					if err := d.wait.await(d.try); err != nil {
 						b.Fatal(err)
 					}

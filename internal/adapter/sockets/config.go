@@ -11,22 +11,23 @@ import (
 
 // Handler consumes the packets of one listener. A listener never calls its methods concurrently.
 type Handler interface {
-	// Packet handles one datagram, or one frame of a stream. The listener owns p, also the
-	// memory between its length and its capacity, whose bytes mean nothing. p is valid until the
-	// next Tick. now is the wall clock in Unix nanoseconds, read once for each batch; like any
-	// wall clock it may step.
+	// Packet handles one datagram, or one frame of a stream. The listener owns p. The bytes between
+	// the length and the capacity of p belong to the listener, too, and mean nothing. p is valid until
+	// the next Tick. now is the wall clock in Unix nanoseconds, read once for each batch. Like any
+	// wall clock it may jump forward or back.
 	Packet(p []byte, now int64)
 
-	// Tick promises that no packet from before now is still to come. The listener calls it when Run
-	// starts, after every batch and, when nothing arrives, at the time that the last Tick returned.
-	// next is when the handler wants its next call, in Unix nanoseconds. The call may come earlier.
+	// A call of Tick means that all packets from before the time now were handed over. The listener
+	// calls it when Run starts, after every batch and, when nothing arrives, at the time that the last
+	// Tick returned. next is when the handler wants its next call, in Unix nanoseconds. The call may
+	// come earlier.
 	Tick(now int64) (next int64)
 }
 
 // Config describes one address to listen on.
 type Config struct {
 	Network string // "udp", "unixgram" or "unix" (stream)
-	Address string // HOST:PORT for udp, where port 0 lets the kernel choose; else the path of the socket file
+	Address string // HOST:PORT for udp, where port 0 lets the kernel choose; otherwise the path of the socket file
 
 	// Listeners is the number of UDP sockets that share the address, each with its own reader; 0
 	// means 1. The kernel spreads packets by a hash of the sender's address, so several sockets
@@ -49,7 +50,7 @@ type Config struct {
 	GRO bool
 
 	Mode        fs.FileMode // of a Unix socket's file; 0 means DefaultMode
-	Connections int         // open at once on a Unix stream socket; 0 means DefaultConnections
+	Connections int         // most connections open at once on a Unix stream socket; 0 means DefaultConnections
 
 	// Timed, if not nil, gets the timing of one batch in TimedEvery. It is called after the batch's
 	// Tick, on the goroutine that read the batch.
@@ -68,8 +69,8 @@ type Timing struct {
 	Handling time.Duration // until Tick returned
 }
 
-// TimedEvery: one batch in TimedEvery is timed. Reading the clock for each would cost a tenth of
-// the time of a batch of one datagram.
+// One batch in TimedEvery is timed. To read the clock for each batch would lengthen a batch of one
+// datagram by a tenth.
 const TimedEvery = 16
 
 const (
@@ -81,8 +82,8 @@ const (
 	DefaultMaxPacket = 64 << 10
 
 	// DefaultReceiveBuffer holds about 10,000 short datagrams, or 3,600 of 1,432 bytes. The kernel
-	// counts them as 832 and 2,304 bytes each, and allows twice the requested size. So a reader may
-	// pause for 20 ms at 500,000 short datagrams per second.
+	// counts a short one as 832 bytes and a long one as 2,304 bytes, and allows twice the requested
+	// size. So a reader may pause for 20 ms at 500,000 short datagrams per second.
 	DefaultReceiveBuffer = 4 << 20
 
 	// DefaultMode lets all users send, because connecting to a Unix socket takes write
@@ -102,8 +103,8 @@ type Inherited struct {
 	// successor. The listener then treats it as if Leave had been called.
 	Shared bool
 
-	// Drops is the part of the kernel's count of drops that has already been counted in metrics.
-	// The kernel counts from the creation of the socket.
+	// Drops is the part of the kernel's count of drops that has already been counted in metrics. The
+	// kernel has counted since the creation of the socket.
 	Drops uint32
 }
 

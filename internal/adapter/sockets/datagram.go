@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
-// stagger is added to the distance between two slots, in bytes: a datagram of the usual 1,432
+// stagger is added to the distance between two slots. It is the usual size of a datagram, 1,432
 // bytes, rounded up. If the distance were a power of two, all slots would begin in the same few
 // sets of the CPU's caches, and a batch would evict its own beginning before it is read.
 const stagger = 1536
@@ -36,24 +36,24 @@ type datagrams struct {
 	slots   []byte // batchSize slots; allocated once, for the socket's life
 	slot    int    // bytes
 	stride  int    // bytes from one slot to the next: see stagger
-	longest int    // bytes of a packet, MaxPacket
+	longest int    // length of the longest packet in bytes: Config.MaxPacket
 	iovs    [batchSize]unix.Iovec
 	msgs    [batchSize]unix.Mmsghdr
 
 	senders    senders
-	coalesced  *coalesced // nil: each message is one datagram
+	coalesced  *coalesced // nil means that each message is one datagram
 	groRefused error      // why coalesced is nil although it is wanted
 
 	timed   func(Timing)
-	batches uint   // how many were received
-	timing  Timing // of the last batch, if it was timed
+	batches uint   // how many batches were received
+	timing  Timing // timing of the last batch, if that was timed
 	isTimed bool
 
 	n     int                // messages read by the last receive
 	errno syscall.Errno      // or the reason why it read none
-	try   func(uintptr) bool // tryReceive as a value, made once to save allocations
+	try   func(uintptr) bool // the method tryReceive as a value; made once to save allocations
 
-	// How fast datagrams come decides how long to let them gather.
+	// The reader computes from the rate of datagrams how long to let them gather.
 	nap    func(elapsed time.Duration, packets int, used, size uint32) time.Duration
 	empty  time.Time // when the socket was last found empty
 	since  int       // messages read since empty
@@ -140,7 +140,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 
 // block waits for a datagram, or for the alarm, and reads a batch.
 func (d *datagrams) block(a *alarm) error {
-	d.n, d.errno = 0, 0 // in case await tries nothing
+	d.n, d.errno = 0, 0 // in case await does not call d.try
 	err := d.wait.await(d.try)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		a.passed()
@@ -233,7 +233,7 @@ func (d *datagrams) hand(h Handler, now int64) {
 		}
 		size, ok := d.coalesced.segment(m)
 		if !ok {
-			truncated++ // and the datagrams behind it in the buffer: their beginnings are unknown
+			truncated++ // with all datagrams behind it in the buffer, because their beginnings are unknown
 			continue
 		}
 		d.senders.message = &m.Hdr
@@ -303,13 +303,15 @@ func (d *datagrams) drops() uint64 {
 	return d.kernel.read(d.socket)
 }
 
-// close keeps the last count of drops.
+// close reads the count of drops for the last time and keeps it.
 func (d *datagrams) close() error {
 	if d.release != nil && !d.left.Load() {
 		d.release()
 	}
 	d.drops()
-	err := d.socket.close() // first: a reader that the waiter wakes checks whether it is closed
+	// The socket closes before the waiter, because a reader that the waiter wakes checks whether the
+	// socket is closed.
+	err := d.socket.close()
 	d.wait.close()
 	return err
 }

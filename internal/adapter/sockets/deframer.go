@@ -29,8 +29,8 @@ func newDeframer(maxPacket int) *deframer {
 }
 
 // room returns the space for the next bytes, which is never empty. The buffer grows with the bytes
-// that a client has sent, not with the length that it announced, and never beyond one frame of the
-// greatest length.
+// that a client has sent, not with the length that the client announced, and never beyond the
+// longest allowed frame.
 func (d *deframer) room() []byte {
 	d.end = copy(d.buf, d.buf[d.start:d.end])
 	d.start = 0

@@ -19,7 +19,7 @@ import (
 // Its system calls bypass the scheduler, because telling the scheduler of a call costs more
 // than the call. So a garbage collection may wait, for one batch at most.
 type descriptor struct {
-	mu sync.RWMutex // held for writing to close it
+	mu sync.RWMutex // close locks it for writing, system calls for reading
 	fd int          // -1 once closed
 }
 
@@ -78,7 +78,7 @@ func (d *descriptor) receive(msgs *[batchSize]unix.Mmsghdr) (n int, errno syscal
 	}
 }
 
-// memory is the kernel's figures of a socket's memory, indexed by SK_MEMINFO constants.
+// memory has the kernel's figures about a socket's memory, indexed by SK_MEMINFO constants.
 type memory [unix.SK_MEMINFO_VARS]uint32
 
 func (d *descriptor) memory(m *memory) (ok bool) {
@@ -130,6 +130,6 @@ func cause(err error) error {
 	return err
 }
 
-// batchSize is the most datagrams that one system call reads. At 64 the call itself no longer shows
-// in the cost of a datagram (BenchmarkUDP).
+// batchSize is the most datagrams that one system call reads. With 64 datagrams, the cost of the
+// call itself is negligible for each datagram (BenchmarkUDP).
 const batchSize = 64

@@ -13,19 +13,19 @@ import (
 const groSlot = 64 << 10
 
 // segmentSpace is room for all control messages of a received message. The datagrams' size takes 24
-// bytes. An inherited socket may also have been set to give timestamps, addresses or counts of
-// drops, of 24 to 64 bytes each.
+// bytes. An inherited socket may also be set to give timestamps, addresses or counts of drops,
+// which take 24 to 64 bytes each.
 const segmentSpace = 256
 
-// coalesced has room for the datagrams' size in each message. With UDP_GRO the kernel may hand over
-// several datagrams of one sender in one buffer. All have one size, except the last, which may be
-// shorter.
+// coalesced has room in each message for the size of its datagrams. With UDP_GRO the kernel may
+// hand over several datagrams of one sender in one buffer. All have one size, except the last,
+// which may be shorter.
 type coalesced struct {
 	control [batchSize][segmentSpace]byte
 }
 
 // coalesce turns UDP_GRO on if wanted, and returns nil if it is off. A socket that was opened with
-// UDP_GRO keeps it, because datagrams may already wait there in one buffer.
+// UDP_GRO keeps the option, because several datagrams may already wait in one buffer.
 func coalesce(fd int, wanted bool) (*coalesced, error) {
 	var err error
 	if wanted {

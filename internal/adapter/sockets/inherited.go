@@ -109,8 +109,8 @@ func adoptUnix(c Config, in Inherited) (*Listener, error) {
 }
 
 // Leave prepares for a successor. It returns the socket as a file that the caller owns and hands
-// over. From then on, the end of Run leaves these to the file's next reader: the data that the
-// kernel holds, the address, and a Unix socket's file. For a stream socket the kernel holds the
+// over. From then on, Run at its end leaves three things to the file's next reader: the data that
+// the kernel holds, the address, and a Unix socket's file. For a stream socket the kernel holds the
 // backlog; Run reads what connected clients have written, and then ends their connections.
 func (l *Listener) Leave() (*os.File, error) {
 	fd, err := duplicate(l.raw)

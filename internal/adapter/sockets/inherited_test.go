@@ -113,7 +113,7 @@ func TestWhoeverStopsLastRemovesTheFile(t *testing.T) {
 }
 
 // The kernel counts drops from a socket's creation. A listener does not report drops that its
-// predecessor reported. It does report drops that came between the two.
+// predecessor reported. It does report drops that happened between the two listeners.
 func TestDropsAreToldOnceAcrossSuccessors(t *testing.T) {
 	config := Config{Network: "udp", Address: "127.0.0.1:0", ReceiveBuffer: 4096}
 	l := listen(t, config)

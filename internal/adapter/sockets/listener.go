@@ -39,7 +39,7 @@ type Listener struct {
 	wanted   int        // receive buffer in bytes, 0 where it does not apply
 	granted  int
 	buffer   []string // warnings about the receive buffer
-	queue    []string // about the queue length of a Unix datagram socket
+	queue    []string // warnings about the queue length of a Unix datagram socket
 	warnings []string // all others
 }
 
@@ -62,10 +62,10 @@ func newListener(s socket, raw controller, addr net.Addr, counters *counters) (*
 	return l, err
 }
 
-// Run reads in the caller's goroutine until ctx is done. Then it hands over what the kernel had
-// accepted by then, closes the socket and removes its file. After Leave it stops at the end of a
-// batch, and leaves the rest to the successor. When it returns, nothing that it started still runs.
-// It fails only if the socket can no longer be read. Call it once.
+// Run reads in the caller's goroutine until ctx is done. Then it hands over the packets that the
+// kernel has accepted by that time, closes the socket and removes its file. After Leave it stops at
+// the end of a batch, and leaves the rest to the successor. When it returns, nothing that it
+// started still runs. It fails only if the socket can no longer be read. Call it once.
 func (l *Listener) Run(ctx context.Context, h Handler) error {
 	err := l.run(ctx, h)
 	if closeErr := l.close(); err == nil {
@@ -113,10 +113,10 @@ func (l *Listener) Watch(on bool) error {
 // It returns the zero value while the listener is not watched.
 func (l *Listener) Sender() sender.Sender { return l.sender() }
 
-// Drops returns the number of datagrams that the kernel dropped at this UDP socket. It includes
-// drops that no packet has followed yet. It is 0 for Unix sockets, where the sender gets an error
-// and drops on its own side. The kernel counts in 32 bits: call Drops at least once in four billion
-// drops. After the socket is closed, Drops returns the last value.
+// Drops returns the number of datagrams that the kernel dropped at this UDP socket. The number
+// includes drops that no packet has followed yet. It is 0 for Unix sockets, because there the
+// sender gets an error and drops the datagram itself. The kernel counts in 32 bits: call Drops at
+// least once in four billion drops. After the socket is closed, Drops returns the last value.
 func (l *Listener) Drops() uint64 { return l.drops() }
 
 // ReceiveBuffer returns the size of the receive buffer as requested and as granted by the kernel,
@@ -165,14 +165,15 @@ func (l *Listener) Warnings() []string {
 	return slices.Concat(l.buffer, l.queue, l.warnings)
 }
 
-// Kernel settings that bound how much waits in a socket.
+// Kernel settings that limit how much data waits in a socket.
 const (
 	MaxReceiveBuffer = "net.core.rmem_max"       // of UDP sockets, in bytes
 	MaxQueueLength   = "net.unix.max_dgram_qlen" // of Unix datagram sockets, in datagrams
 )
 
-// Setting returns the kernel setting that bounds how much waits in the socket, or an empty name if
-// none does. tooSmall reports whether it is so small that packets will be lost.
+// Setting returns the kernel setting that limits how much data waits in the socket, or an empty
+// name if there is none. tooSmall reports whether the setting is so small that packets will be
+// lost.
 func (l *Listener) Setting() (name string, tooSmall bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

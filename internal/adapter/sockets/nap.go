@@ -13,8 +13,8 @@ const (
 	// shortestNap is the resolution of the runtime's poller.
 	shortestNap = time.Millisecond
 
-	// napGathers is how many datagrams are worth waiting for: with this many the cost of the nap is
-	// almost nothing for each, and they still fit the CPU's cache.
+	// napGathers is how many datagrams a nap aims to gather: their share of the nap's cost is then
+	// almost nothing, and they still fit into the CPU's cache.
 	napGathers = 512
 
 	// napWorth is the least number of datagrams for which one nap costs less than a wake-up for
@@ -31,8 +31,8 @@ const (
 )
 
 // napAfter returns how long to let datagrams gather before the next read, or 0 to wait for the
-// first one. The socket was last empty elapsed ago. Since then it received packets datagrams,
-// which filled used of the size bytes of its buffer.
+// first one. elapsed is the time since the socket was last empty, and packets is the number of
+// datagrams since then. They filled used of the size bytes of the buffer.
 func napAfter(elapsed time.Duration, packets int, used, size uint32) time.Duration {
 	if packets == 0 || used == 0 {
 		return 0

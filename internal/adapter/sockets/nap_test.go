@@ -82,7 +82,7 @@ func TestAStopEndsANapAndHandsOverWhatGathered(t *testing.T) {
 	for _, p := range want[1:] {
 		write(t, c, []byte(p))
 	}
-	runtime.GC() // the collection need not wait for the reader either
+	runtime.GC() // a collection does not wait for the napping reader
 	if got := r.got(); len(got) != 1 {
 		t.Errorf("%d packets were handed over during a nap", len(got)-1)
 	}
@@ -202,8 +202,8 @@ func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	}
 }
 
-// Each packet is sent when the previous one has arrived, so a wake-up lost between two states of
-// the reader would stop it for good.
+// Each packet is sent when the previous one has arrived, so if the reader lost one wake-up between
+// two of its states, the test would stop for good.
 func TestNoWakingIsLostBetweenNaps(t *testing.T) {
 	l, r := listen(t, loopback), newRecorder()
 	turn := 0

@@ -45,8 +45,8 @@ const (
 	queueSmall      = 100 // shorter queues get a warning; the kernel's default is 10
 )
 
-// queueWarning warns of a Unix datagram socket's short queue. The kernel offers no other bound:
-// SO_RCVBUF does not apply to these sockets.
+// queueWarning warns of a Unix datagram socket's short queue. The queue length is the only limit of
+// these sockets, because SO_RCVBUF does not apply to them.
 func queueWarning(path, setting string) []string {
 	n, err := strconv.Atoi(strings.TrimSpace(setting))
 	if err != nil || n >= queueSmall {
@@ -86,6 +86,6 @@ func (d *dropCounter) seen() uint32 {
 }
 
 func (d *dropCounter) add(kernel uint32) {
-	d.total += uint64(kernel - d.last) // wraps with the kernel's count
+	d.total += uint64(kernel - d.last) // right even if the kernel's count has wrapped around
 	d.last = kernel
 }

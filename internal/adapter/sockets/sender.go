@@ -15,21 +15,21 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// senders asks for the sender of each datagram while it is watched. The reading goroutine owns
-// everything except wanted.
+// senders asks the kernel for the sender of each datagram while the socket is watched. The reading
+// goroutine owns everything except wanted.
 type senders struct {
 	credentials bool // find a Unix socket's senders by SCM_CREDENTIALS instead of by address
 	wanted      atomic.Bool
 
-	names   *[batchSize]unix.RawSockaddrInet6 // where the kernel writes; nil until first watched
+	names   *[batchSize]unix.RawSockaddrInet6 // the kernel writes addresses here; nil until first watched
 	control *[batchSize][credentialSpace]byte
 	asking  bool         // the messages point to names
 	used    int          // messages that the last receive filled
-	message *unix.Msghdr // of the packet being handled
+	message *unix.Msghdr // message of the packet being handled
 }
 
-// credentialSpace is the length of one SCM_CREDENTIALS: a header of 16 bytes, 12 of
-// credentials, padding to a multiple of 8.
+// credentialSpace is the length of one SCM_CREDENTIALS message in bytes: a header of 16,
+// credentials of 12, and padding to a multiple of 8.
 const credentialSpace = 32
 
 // watch may be called from any goroutine. Credentials come only with datagrams that were sent

@@ -135,8 +135,8 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The kernel replaces the length of the room for a sender's address by the length that it used. It
-// would read that as the room for the next message, whose address may be longer.
+// The kernel replaces the length of the room for a sender's address by the length that it used.
+// Left there, this length would limit the address of the next message, which may be longer.
 func TestEachMessageHasRoomForItsSender(t *testing.T) {
 	var s senders
 	var msgs [batchSize]unix.Mmsghdr

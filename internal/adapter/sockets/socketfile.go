@@ -34,8 +34,8 @@ func boundFile(path string) socketFile {
 	return f
 }
 
-// remove removes the file unless a successor has put its own there. It also compares the time,
-// because file systems give a freed inode to the next file.
+// remove removes the file unless a successor has put its own there. It compares the inode and also
+// the time, because file systems give a freed inode to the next file.
 func (f socketFile) remove() {
 	info, err := os.Lstat(f.path)
 	if err == nil && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) {

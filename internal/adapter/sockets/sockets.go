@@ -5,9 +5,9 @@
 // the kernel's drops. core/dogstatsd knows what the bytes mean, and the consumer decides what to do
 // with them.
 //
-// Reading a datagram costs little, waking up for it much. A reader of UDP lets datagrams gather
-// for some milliseconds while enough of them come (nap.go), and meanwhile the runtime's poller
-// learns of none (waiter.go).
+// Reading a datagram costs little, but waking up for it costs much. A reader of UDP lets datagrams
+// gather for some milliseconds while enough of them come (nap.go), and meanwhile the runtime's
+// poller does not learn of them (waiter.go).
 //
 // It runs on Linux only. It needs recvmmsg, SO_MEMINFO and epoll, and it needs to empty a socket
 // after shutting it down, which Linux allows.

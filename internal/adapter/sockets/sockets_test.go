@@ -23,7 +23,7 @@ const patience = 20 * time.Second
 
 // recorder is a Handler that keeps its packets.
 type recorder struct {
-	window time.Duration // between the ticks it asks for
+	window time.Duration // time between the ticks that it asks for
 
 	mu      sync.Mutex
 	packets []string
@@ -280,8 +280,8 @@ func TestTicksWhenIdle(t *testing.T) {
 	}
 }
 
-// A handler may always want to be called at once, here at a time long past. That must not keep the
-// listener from reading.
+// A handler may always want its next tick at once, here at a time long past. The listener must
+// still read.
 func TestTickInThePastDoesNotStarveReading(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -303,8 +303,8 @@ func (o overdue) Tick(now int64) int64 {
 	return 1
 }
 
-// Many windows pass while packets come: the deadline moves while one read waits, and passes while
-// another works.
+// Many windows pass while packets come. So the deadline moves while some reads wait, and passes
+// while others work.
 func TestTicksWhileReading(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestRefusedConfigurations(t *testing.T) {
 	}
 }
 
-// In its steady state no reader allocates for a batch, whether it holds one packet or many.
+// No reader in its steady state allocates for a batch, however many packets the batch has.
 func TestReadingAllocatesNothing(t *testing.T) {
 	h := discard{}
 	payload := bytes.Repeat([]byte("x"), 1432)

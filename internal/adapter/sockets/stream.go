@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// stream reads the connections of a Unix stream socket, each on its own goroutine, all into one
-// handler.
+// stream reads the connections of a Unix stream socket, each on its own goroutine. All packets go
+// to one handler.
 type stream struct {
 	ln             *net.UnixListener
 	file           socketFile
@@ -84,7 +84,7 @@ func (s *stream) tick(passed bool) {
 	s.alarm.arm(now, s.h.Tick(now.UnixNano()))
 }
 
-// open starts a reader for c, unless too many are open.
+// open starts a reader for c, unless too many connections are open.
 func (s *stream) open(c *net.UnixConn) {
 	s.mu.Lock()
 	full := len(s.conns) >= s.maxConnections
@@ -175,7 +175,7 @@ func (s *stream) drain() (err error) {
 }
 
 // acceptQueued opens the connections that wait in the backlog. It does not call Accept, which would
-// return at the deadline without looking.
+// fail at once because its deadline has passed.
 func (s *stream) acceptQueued(fd int) error {
 	if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
 		return os.NewSyscallError("shutdown", err)

@@ -42,8 +42,8 @@ func TestStreamSeveralFramesInOneWrite(t *testing.T) {
 	r.expect(t, []string{"a:1|c", "b:1|c\nc:1|c", "d:1|c"})
 }
 
-// A frame grows beyond the first buffer. It arrives byte by byte in its header, where errors are
-// likely.
+// A frame grows beyond the first buffer. Its header arrives byte by byte, because errors are likely
+// there.
 func TestStreamLargestFrame(t *testing.T) {
 	l := listenStream(t, Config{})
 	r := newRecorder()
@@ -117,8 +117,8 @@ func TestStreamConnectionsAreBounded(t *testing.T) {
 	r.wait(t, "the third packet", func() bool { return len(r.got()) == 3 })
 }
 
-// At SIGTERM some connections wait to be accepted and others hold unread frames. The kernel had
-// accepted both, so both are read.
+// At SIGTERM some connections wait to be accepted and others hold unread frames. The kernel has
+// accepted all of them, so all are read.
 func TestStreamDrainsOpenAndQueuedConnections(t *testing.T) {
 	const clients, frames = 20, 50
 	l := listenStream(t, Config{})
@@ -223,8 +223,8 @@ func TestDeframerBufferFollowsWhatWasSent(t *testing.T) {
 	}
 }
 
-// Laws: however the bytes are split, the frames equal those of plainFrames; the buffer never
-// outgrows one frame.
+// Laws: however the bytes are split, the deframer finds the same frames as plainFrames. The buffer
+// never outgrows one frame.
 func FuzzDeframer(f *testing.F) {
 	f.Add(slices.Concat(frame("a:1|c"), frame(""), frame("b:1|c")), uint8(3), uint16(64))
 	f.Add(frame("too:long|c"), uint8(1), uint16(4))

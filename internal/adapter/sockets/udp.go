@@ -15,10 +15,10 @@ import (
 
 // listenUDP binds c.Listeners sockets to one address.
 //
-// The first socket is bound without SO_REUSEPORT, so that a port of another process is an error
-// even if that process shares it. It gets the option afterwards, so that the others can join.
-// Binding itself is the check, so no process can take the port in between, and port 0 is chosen
-// once.
+// The first socket is bound without SO_REUSEPORT, so that binding a port of another process is an
+// error even if that process shares the port. Afterwards the socket gets the option, so that the
+// others can join. Binding itself is the check, so no process can take the port in between. The
+// kernel chooses a port for port 0 only once.
 func listenUDP(c Config) ([]*Listener, error) {
 	var ls []*Listener
 	address := c.Address
@@ -60,7 +60,7 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	})
 }
 
-// newUDP makes a listener of conn. It takes conn over, even when it fails. finish sets the
+// newUDP makes a listener of conn. It owns conn from then on, even when it fails. finish sets the
 // remaining options.
 func newUDP(conn *net.UDPConn, c Config, in Inherited, finish func(l *Listener, fd int) error) (*Listener, error) {
 	d, err := newDatagrams(conn, c)
@@ -83,7 +83,7 @@ func sharePort(fd int) error {
 	return os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 }
 
-// udpError adds the way out to common errors.
+// udpError adds advice to common errors.
 func udpError(address string, err error) error {
 	_, port, _ := net.SplitHostPort(address)
 	var hint string

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPath is the length of the longest socket path in bytes: the kernel's field has 108, one of
-// them for the final zero.
+// maxPath is the length of the longest socket path in bytes: the kernel's field has 108 bytes,
+// including the final zero.
 const maxPath = 107
 
 func listenUnixgram(c Config) ([]*Listener, error) {
@@ -39,7 +39,7 @@ func listenUnixgram(c Config) ([]*Listener, error) {
 	return []*Listener{l}, nil
 }
 
-// newUnixgram makes a listener of conn. It takes conn over, even when it fails.
+// newUnixgram makes a listener of conn. It owns conn from then on, even when it fails.
 func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, error) {
 	d, err := newDatagrams(conn, c)
 	if err != nil {
@@ -56,7 +56,7 @@ func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, erro
 		d.leave() // the caller owns the file
 		return nil, errors.Join(err, d.close())
 	}
-	setting, _ := os.ReadFile(queueLengthFile) // without the file there is no warning
+	setting, _ := os.ReadFile(queueLengthFile) // if the file cannot be read, there is no warning
 	l.queue = queueWarning(c.Address, string(setting))
 	return l, nil
 }
@@ -93,8 +93,8 @@ func newUnix(ln *net.UnixListener, c Config, file socketFile) (*Listener, error)
 	return newListener(s, raw, ln.Addr(), s.counters)
 }
 
-// claim makes sure that path is free. It removes the socket file of a dead process. No process
-// listens behind such a file.
+// claim makes sure that path is free. It removes a socket file on which no process listens, because
+// its process is dead.
 func claim(network, path string) error {
 	refuse := func(why string) error { return fmt.Errorf("listen on %s %s: %s", network, path, why) }
 	if path == "" || strings.HasPrefix(path, "@") {
@@ -131,7 +131,7 @@ func claim(network, path string) error {
 	}
 }
 
-// pathError adds the way out to common errors.
+// pathError adds advice to common errors.
 func pathError(network, path string, err error) error {
 	hint := "choose another path"
 	switch {

@@ -14,13 +14,13 @@ import (
 // occupies no thread, and holds up neither a garbage collection nor a shutdown.
 //
 // The runtime's poller watches an epoll instance instead of the socket. The instance reports
-// datagrams only while it is armed. Its deadline ends both kinds of waiting.
+// datagrams only while it is armed. The deadline of the instance's file ends both kinds of waiting.
 type waiter struct {
 	socket *descriptor
 	file   *os.File // the epoll instance
 	raw    syscall.RawConn
 	armed  bool
-	modify func(epoll uintptr) // tell as a value, made once to save allocations
+	modify func(epoll uintptr) // the method tell as a value; made once to save allocations
 	err    error               // from tell
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	barRows    = 20 // at most: neighbouring buckets are joined beyond that
+	barRows    = 20 // the most rows; if there are more buckets, neighbours are joined
 	barColumns = 40
 )
 
@@ -47,9 +47,9 @@ func summary(h *model.SampleHistogram) string {
 }
 
 // quantile estimates like histogram_quantile for exponential buckets: on a logarithmic scale within
-// a bucket, on a linear one around zero. An answer does not tell whether buckets are custom; for
-// those PromQL is linear everywhere. Like PromQL it counts the upper half from the top, which
-// matters where the rank lies in a gap between buckets.
+// a bucket, on a linear one around zero. PromQL is linear in all custom buckets, but an answer does
+// not show whether its buckets are custom. For the upper half, quantile counts from the top, as
+// PromQL does. That matters if the rank lies in a gap between buckets.
 func quantile(q float64, h *model.SampleHistogram) float64 {
 	rank, seen, fromTop := q*float64(h.Count), 0.0, q >= 0.5
 	if fromTop {
@@ -70,7 +70,7 @@ func quantile(q float64, h *model.SampleHistogram) float64 {
 		}
 		return within(h.Buckets[i], fraction, i == 0)
 	}
-	return math.NaN() // NaN was observed, which no bucket counts
+	return math.NaN() // the rank is among observations of NaN, which no bucket counts
 }
 
 // within returns the value that a given fraction of the bucket's values does not exceed.
@@ -100,12 +100,13 @@ type bar struct {
 	count                    float64
 }
 
-// barsOf joins neighbouring buckets until all fit on a screen.
+// barsOf joins neighbouring buckets until all bars fit on a screen.
 func barsOf(buckets model.HistogramBuckets) []bar {
 	together := (len(buckets) + barRows - 1) / barRows
 	var bars []bar
 	for i, b := range buckets {
-		// Boundaries in the API: 0 is open below, 1 above, 2 on both sides, 3 on none.
+		// Boundaries in the API: 0 is open below, 1 open above, 2 open on both sides, 3 closed on both
+		// sides.
 		closedBelow, closedAbove := b.Boundaries == 1 || b.Boundaries == 3, b.Boundaries == 0 || b.Boundaries == 3
 		if i%together == 0 {
 			bars = append(bars, bar{lower: float64(b.Lower), closedBelow: closedBelow})
@@ -128,7 +129,7 @@ func (b bar) bounds() string {
 	return opening + brief(b.lower) + ", " + brief(b.upper) + closing
 }
 
-// block draws a share of 1, exact to an eighth of a column.
+// block draws a share, from 0 to 1, exact to an eighth of a column.
 func block(share float64) string {
 	eighths := int(math.Round(share * barColumns * 8))
 	if eighths <= 0 {

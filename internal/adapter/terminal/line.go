@@ -29,8 +29,7 @@ func NewLine(out io.Writer) *Line {
 	}}
 }
 
-// Draw replaces the line's contents by text, which is plain ASCII. It cuts text that does not
-// fit.
+// Draw replaces the line's contents by text, which must be ASCII. It cuts text that does not fit.
 func (l *Line) Draw(text string) {
 	if l == nil {
 		return

@@ -11,7 +11,7 @@ func Thousands(n uint64) string {
 	return s
 }
 
-// Share writes n as a part of the total, empty if the total is 0.
+// Share writes n as a percentage of the total, or nothing if the total is 0.
 func Share(n, of uint64) string {
 	percent := 100 * float64(n) / float64(of)
 	switch {

@@ -15,14 +15,14 @@ import (
 
 const (
 	plotRows   = 12
-	plotSeries = 8 // more colours could not be told apart
+	plotSeries = 8 // readers could not tell more colours apart
 )
 
 // plotColumns returns the columns of a terminal that remain beside the y axis.
 func plotColumns(terminal int) int { return max(terminal-14, 20) }
 
-// PlotStep returns the step at which each column of the plot has a point. It is in whole seconds,
-// because nothing is stored more often.
+// PlotStep returns the step at which each column of the plot has a point. The step is in whole
+// seconds, because no series is stored more often.
 func (v View) PlotStep() time.Duration {
 	return time.Duration(math.Ceil(v.Length.Seconds()/float64(plotColumns(v.Columns)-1))) * time.Second
 }
@@ -44,7 +44,7 @@ type curve struct {
 	min, max, last float64   // of all values
 }
 
-// draw plots the numbers of m, and shows the last of each series' native histograms.
+// draw plots the numbers of m. Of native histograms it shows the last one of each series.
 func (v View) draw(m model.Matrix) error {
 	start := v.Start()
 	var curves []curve

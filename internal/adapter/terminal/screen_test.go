@@ -29,7 +29,7 @@ func TestNoScreen(t *testing.T) {
 	}
 }
 
-// TERM tells the terminal's abilities, and NO_COLOR the user's wish.
+// TERM says what the terminal can do, and NO_COLOR says what the user wants.
 func TestAbleTerminal(t *testing.T) {
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // both ends are terminals
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 
 // View is where an answer is shown, and the time range of the request.
 type View struct {
-	Out, Notes io.Writer // Out gets series only, for scripts; Notes gets the rest
+	Out, Notes io.Writer // Out gets only series, for scripts; Notes gets everything else
 	Columns    int       // width of the terminal or page
 	Colour     bool      // whether to use the terminal's colours
 
 	At     time.Time     // the end of the range, if there is one
 	Length time.Duration // the longest range; 0 for an instant
-	Step   time.Duration // between points of the range; above 0 if Length is
+	Step   time.Duration // time between points of the range; above 0 if Length is above 0
 }
 
 // New returns the view of out, which is a terminal or a page of 80 columns.

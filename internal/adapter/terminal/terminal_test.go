@@ -113,7 +113,7 @@ func TestShowOnATerminal(t *testing.T) {
 	golden(t, "terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 }
 
-// The quantiles beside the bars equal PromQL's.
+// The quantiles beside the bars equal the quantiles that PromQL computes.
 func TestQuantile(t *testing.T) {
 	for _, tt := range []struct {
 		answer string
@@ -127,7 +127,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// Classic buckets may have an infinite bound, which no estimate may return when the other bound
+// Classic buckets may have an infinite bound. An estimate must never be infinite if the other bound
 // is finite.
 func TestQuantileOfInfiniteBuckets(t *testing.T) {
 	inf := model.FloatString(math.Inf(1))

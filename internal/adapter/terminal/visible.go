@@ -10,11 +10,11 @@ import (
 )
 
 // Visible shows received bytes in a form that is safe for a terminal: control characters and
-// invalid UTF-8 are written as \x1b. It maps each byte to its place in that text.
+// invalid UTF-8 are written as \x1b. It knows the place of each byte in that text.
 type Visible struct {
 	Text    string
-	offsets []int // in Text, of each byte and of the end of the line
-	columns []int // on the screen
+	offsets []int // of each byte and of the end of the line, in Text
+	columns []int // of each byte and of the end of the line, on the screen
 }
 
 // Show makes line visible.
@@ -46,7 +46,7 @@ func Show(line []byte) Visible {
 // whole width.
 func (v Visible) Column(i int) int { return v.columns[i] }
 
-// Cut returns the text that shows the bytes from a to b.
+// Cut returns the part of Text that shows the bytes from a to b.
 func (v Visible) Cut(a, b int) string { return v.Text[v.offsets[a]:v.offsets[b]] }
 
 // Width returns the columns that printable text takes.

@@ -5,7 +5,7 @@ import "testing"
 func TestVisible(t *testing.T) {
 	for _, tt := range []struct {
 		why, line, text string
-		columns         int // before the comma
+		columns         int // screen columns before the comma
 	}{
 		{"one column each", "a:1,5", "a:1,5", 3},
 		{"bytes of one character", "ö:1,5", "ö:1,5", 3},

@@ -11,17 +11,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// keeper decides whether to keep a trace when the trace is complete. A sampler would have to
-// decide at its beginning.
+// keeper decides whether to keep a trace when the trace is complete. A sampler would have to decide
+// at the beginning of the trace.
 type keeper struct {
 	config  Config
 	metrics *metrics
 	onward  sdk.SpanProcessor // or nil
 
 	mu     sync.Mutex
-	open   map[trace.SpanID]*openTrace // by open span, not by trace, because queries of one dashboard share a trace
+	open   map[trace.SpanID]*openTrace // by the ID of an open span; queries of one dashboard share a trace, but no span
 	kept   []*Trace                    // oldest first, config.Keep at most
-	second int64                       // Unix seconds in which thisSecond traces were kept
+	second int64                       // the second, in Unix seconds, in which thisSecond traces were kept
 	inIt   int
 }
 
@@ -32,8 +32,8 @@ type openTrace struct {
 }
 
 const (
-	maxOpen  = 10_000 // open spans; queries never reach this many
-	maxSpans = 200    // of a trace: an engine makes one for each part of a query
+	maxOpen  = 10_000 // most open spans; queries never open this many
+	maxSpans = 200    // most spans of a trace; PromQL's engine makes one for each part of a query
 )
 
 // Trace is a kept trace.
@@ -50,7 +50,7 @@ type Trace struct {
 // Span is a part of a trace.
 type Span struct {
 	ID         string         `json:"id"`
-	Parent     string         `json:"parent,omitempty"` // of the root: the sender's span, if the sender gave one
+	Parent     string         `json:"parent,omitempty"` // for the root, the sender's span if the sender gave one
 	Name       string         `json:"name"`
 	Offset     float64        `json:"offset_seconds"` // from the trace's start
 	Seconds    float64        `json:"seconds"`
@@ -71,7 +71,7 @@ func (k *keeper) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
 		o = new(openTrace)
 	}
 	switch {
-	case o == nil: // its root has ended, or there was no room for it
+	case o == nil: // the root has ended, or there was no room for the trace
 	case len(k.open) < maxOpen:
 		k.open[s.SpanContext().SpanID()] = o
 	case root(s):

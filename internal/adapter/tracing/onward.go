@@ -7,8 +7,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// maxWaiting bounds the spans that wait for an endpoint that is down or slow. They are some hundred
-// traces; a span takes about 1 kB.
+// maxWaiting bounds the spans that wait for an endpoint that is down or slow. They belong to some
+// hundred traces. A span takes about 1 kB.
 const maxWaiting = 20_000
 
 // onward sends the spans of kept traces to self.traces.endpoint, in batches. Each span ends as
@@ -25,7 +25,7 @@ func newOnward(exporter sdk.SpanExporter, m *metrics) *onward {
 	return o
 }
 
-// OnEnd implements sdk.SpanProcessor. It drops and counts spans beyond maxWaiting, because the
+// OnEnd implements sdk.SpanProcessor. It drops and counts spans beyond maxWaiting. Otherwise the
 // processor would drop them silently.
 func (o *onward) OnEnd(s sdk.ReadOnlySpan) {
 	if o.waiting.Add(1) > maxWaiting {

@@ -2,8 +2,8 @@
 // queries. The latest traces are in memory, where they can be read without another system. All may
 // also be sent on by OTLP.
 //
-// Tracing costs a batch nothing unless it was slow: its spans are made afterwards, from the
-// times in core/stage. A query is traced while it runs, by Prometheus' engine.
+// Tracing costs nothing for a batch that is not slow: spans of slow batches are made afterwards,
+// from the times in core/stage. A query is traced while it runs, by Prometheus' engine.
 package tracing
 
 import (
@@ -53,13 +53,13 @@ type slowTrip struct {
 }
 
 // New makes a Tracing and installs it for Prometheus' engine, so make only one in a process.
-// version is the program's.
+// version is the version of the program.
 func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer,
 	logger *slog.Logger) (*Tracing, error) {
 	m := newMetrics(reg)
 	t := &Tracing{watch: watch, keeper: newKeeper(c, m), slow: make(chan slowTrip, waiting), metrics: m}
 	options := []sdk.TracerProviderOption{
-		sdk.WithSampler(sdk.AlwaysSample()), // whatever the sender decided about its spans
+		sdk.WithSampler(sdk.AlwaysSample()), // even if the sender does not sample its own spans
 		sdk.WithSpanProcessor(t.keeper),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "freshet"),
 			attribute.String("service.version", version))),
@@ -92,7 +92,7 @@ func withoutURL(err error) error {
 // stopTime bounds the wait for the receiver at the end.
 const stopTime = 3 * time.Second
 
-// Run makes spans of slow batches until ctx is done, and then sends the rest.
+// Run makes spans of slow batches until ctx is done, and then sends the spans that still wait.
 func (t *Tracing) Run(ctx context.Context) error {
 	for {
 		select {
@@ -112,8 +112,8 @@ func (t *Tracing) Run(ctx context.Context) error {
 	}
 }
 
-// Slow keeps an ended trip that exceeded the budget of stage s. It never waits: if there is no room
-// for a trip, it only counts it.
+// Slow keeps an ended trip that exceeded the budget of stage s. It never waits: if there is no
+// room, Slow only counts the trip.
 func (t *Tracing) Slow(trip *stage.Trip, s stage.Stage, spent time.Duration) {
 	select {
 	case t.slow <- slowTrip{trip, s, spent}:
@@ -149,6 +149,6 @@ func (t *Tracing) record(slow slowTrip) {
 	}
 }
 
-// overAttribute of a root span names the stage that exceeded its budget. Such a trace is kept
-// however long it took.
+// overAttribute of a root span names the stage that exceeded its budget. A trace with this
+// attribute is kept, however short it is.
 const overAttribute = "freshet.over"

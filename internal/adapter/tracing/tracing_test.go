@@ -154,7 +154,7 @@ func TestTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, w := newTracing(t, DefaultConfig())
 		for range 100 {
-			tr.Slow(slow(w, time.Now(), ""), stage.Queue, time.Second) // Run does not run: most find no room
+			tr.Slow(slow(w, time.Now(), ""), stage.Queue, time.Second) // Run does not run, so there is no room for most trips
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -188,7 +188,7 @@ func TestAQueryOfManyParts(t *testing.T) {
 	})
 }
 
-// A receiver of OTLP gets the kept traces, and nothing else.
+// The endpoint gets only the kept traces.
 func TestTracesAreSentOn(t *testing.T) {
 	received := make(chan string, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -268,7 +268,7 @@ func (s stuck) ExportSpans(ctx context.Context, _ []sdk.ReadOnlySpan) error {
 
 func (stuck) Shutdown(context.Context) error { return nil }
 
-// A slow or dead endpoint costs bounded memory, and each span is counted.
+// With a slow or dead endpoint, memory stays bounded and each span is counted.
 func TestSpansThatNobodyTakesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics(prometheus.NewRegistry())
