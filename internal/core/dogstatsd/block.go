@@ -2,7 +2,7 @@ package dogstatsd
 
 // marks has the places of the bytes that structure a line: bit i stands for byte i of a block.
 //
-// They are found for the whole datagram first, block by block. Searching for one byte after another
+// The parser first marks the whole datagram, block by block. Searching for one byte after another
 // is slower: each search waits for the one before, and ends in an unpredictable branch. Blocks do
 // not depend on each other.
 type marks struct {
@@ -10,5 +10,5 @@ type marks struct {
 	colons uint64 // ':'
 }
 
-// blockSize is the number of bytes that one marks covers.
+// blockSize is the number of bytes in a block.
 const blockSize = 64

@@ -6,8 +6,8 @@ import "math"
 const (
 	minSchema = -4
 	maxSchema = 8
-	maxIndex  = 1024 // of schema 0: the bucket of the largest float64; lower ones end at -maxLowest
-	maxLowest = 1100 // beyond the smallest float64
+	maxIndex  = 1024 // in schema 0, the index of the largest float64's bucket
+	maxLowest = 1100 // in schema 0, -maxLowest is below the index of the smallest float64's bucket
 )
 
 // parseBuckets reads
@@ -63,7 +63,7 @@ func (p *Parser) parseRun(m *Metric, run []byte, schema int) Reason {
 	if len(run) > 0 && run[0] == 'n' {
 		sign, run = -1, run[1:]
 	}
-	// These fit 32 bits for any schema.
+	// Both bounds fit 32 bits for any schema.
 	least, most := -maxLowest<<maxSchema, maxIndex<<max(0, schema)
 	if schema < 0 {
 		most = maxIndex >> -schema
@@ -76,7 +76,7 @@ func (p *Parser) parseRun(m *Metric, run []byte, schema int) Reason {
 	if !more {
 		return p.fail(BadHistogram, text[len(text):], "',' and how many values are in the bucket")
 	}
-	width := math.Exp2(-float64(schema)) // of a bucket, in powers of two
+	width := math.Exp2(-float64(schema)) // width of a bucket, in powers of two
 	for ; more; index++ {
 		text, counts, more = cut(counts, ',')
 		count, ok := parseCount(text)

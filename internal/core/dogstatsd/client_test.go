@@ -34,8 +34,8 @@ func listen(f *testing.F) *server {
 	return &server{path, conn}
 }
 
-// take returns the packets that arrived since the last call. Once a client is closed, all of its
-// packets have arrived.
+// take returns the packets that arrived since the last call. All packets of a closed client have
+// arrived.
 func (s *server) take(t *testing.T) (packets []string) {
 	t.Helper()
 	const end = "end"
@@ -60,12 +60,12 @@ func (s *server) take(t *testing.T) (packets []string) {
 	}
 }
 
-// kinds has the client's kinds as the protocol writes them.
+// kinds is the number of the client's kinds of metrics.
 const kinds = 6
 
 var kindLetters = [kinds]string{"c", "g", "ms", "h", "d", "s"}
 
-const leastRate = 1e-9 // of the client
+const leastRate = 1e-9 // the smallest rate of the client
 
 var letterOf = map[dogstatsd.Type]string{
 	dogstatsd.Count: "c", dogstatsd.Gauge: "g", dogstatsd.Timing: "ms",
@@ -79,8 +79,8 @@ func malformedLines(p *dogstatsd.Parser) (n uint64) {
 	return n
 }
 
-// Whatever strings and numbers a caller hands in, the server reads exactly what was meant, or the
-// call is counted as refused.
+// For any strings and numbers, the server reads exactly what the caller of the client meant, or the
+// client counts the call as refused.
 func FuzzClientMetrics(f *testing.F) {
 	server := listen(f)
 	f.Add(uint8(0), "", "name", "k:v", "bare", "member", 1.5, 1.0)
@@ -92,7 +92,7 @@ func FuzzClientMetrics(f *testing.F) {
 		c, err := client.NewWithOptions(server.address,
 			client.Options{Prefix: prefix, Tags: []string{"all:x"}, NoTelemetry: true, FlushInterval: time.Hour})
 		if err != nil {
-			return // the prefix is invalid
+			return // the client refuses the prefix
 		}
 		k := kindLetters[kindByte%kinds]
 		switch k {
@@ -247,7 +247,7 @@ func FuzzClientEvents(f *testing.F) {
 		tags := meant(tag, ",|\r\n")
 		var got, want string
 		if isCheck {
-			// A message with `m\:` in it cannot be distinguished from one with `m:`.
+			// The server cannot distinguish `m\:` in a message from `m:`.
 			text := strings.ReplaceAll(strings.ReplaceAll(breaks.Replace(message), "\n", `\n`), "|", "_")
 			got = fmt.Sprintf("%d %q %d %d %q %q %q", next, k.Name, k.Status, k.Time, k.Host, k.Tags,
 				strings.ReplaceAll(string(k.Message), `m\:`, "m:"))

@@ -7,23 +7,23 @@
 //
 //	explain.go      what each field of a line means, and where a line goes wrong
 //	parser.go       the lines of a datagram
-//	head.go         the head and the fields of a usual metric line, read by their marks
+//	head.go         the head and the fields of a usual metric line, read by marks
 //	event.go        events and service checks
 //	buckets.go      values in buckets that the sender made
 //	tags.go         tags
 //	fields.go       the optional fields of a metric line, and those of all lines
 //	marks.go        places of the bytes that structure a line
-//	marks_amd64.go  finds them
-//	marks_other.go  other machines do without
+//	marks_amd64.go  the search for these bytes on amd64
+//	marks_other.go  other machines, which use no marks
 //	block.go        the marks of one block
 //	number.go       numbers
 //	dogstatsd.go    the content of a line
 //	reason.go       why a line is malformed
 package dogstatsd
 
-// MaxTime is the latest second that a line may have, in the year 2255: its nanoseconds still fit an
-// int64. Milliseconds written instead of seconds are beyond MaxTime for every date since April
-// 1970.
+// MaxTime is the latest time that a line may have, in Unix seconds. It is in the year 2255. As
+// nanoseconds it still fits an int64. A time written in milliseconds by mistake exceeds MaxTime if
+// its date is after April 1970.
 const MaxTime = 9_000_000_000
 
 // Type is the type that a metric line declares.
@@ -52,7 +52,7 @@ const (
 // Origin is what a client reports about where it runs. The fields are raw bytes of the datagram,
 // nil if absent.
 type Origin struct {
-	Container   []byte // c: the container id, without its "ci-" or "cid-" (also the v1.2 form)
+	Container   []byte // c: the container id, without the prefix "ci-" or "cid-"; v1.2 has no prefix
 	Inode       []byte // c:in-, the inode of the cgroup
 	External    []byte // e: the raw external data, "it-false,cn-web,pu-1234"
 	Cardinality []byte // card: none, low, orchestrator or high
@@ -63,14 +63,14 @@ type Origin struct {
 type Metric struct {
 	Type     Type
 	Name     []byte
-	Tags     []byte    // raw, between '#' and the next field; nil or empty for none
-	Values   []float64 // finite; at least one, except for sets. Of Buckets: the sum, then pairs of a value and its count
+	Tags     []byte    // raw, between '#' and the next field; nil or empty if there are none
+	Values   []float64 // finite; sets have none. For Buckets: the sum, then pairs of a value and its count
 	Set      []byte    // a set's raw value, may contain ':'
 	Rate     float64   // MinRate to 1; 1 if absent or not applicable
 	Time     int64     // Unix seconds of |T, 0 if absent
 	Relative bool      // a gauge whose value began with + or -
 	Origin   Origin
-	Exemplar Exemplar // of a timer; without a Trace if absent
+	Exemplar Exemplar // of a timer; Trace is empty if absent
 
 	rare bool // Time, Origin or Exemplar may be set
 }
@@ -91,8 +91,8 @@ func (t Type) Timer() bool {
 	return t == Timing || t == Histogram || t == Distribution || t == Buckets
 }
 
-// Samples returns how many values the line has on the wire. A set's value is one, and so are all
-// buckets of a line together, which are one sample in remote write.
+// Samples returns how many values the line has on the wire. A set's value counts as one. All
+// buckets of a line together count as one, since they are one sample in remote write.
 func (m *Metric) Samples() uint64 {
 	if m.Type == Buckets {
 		return 1
@@ -100,7 +100,7 @@ func (m *Metric) Samples() uint64 {
 	return uint64(max(1, len(m.Values)))
 }
 
-// Measurements returns how many values of a timer the line stands for.
+// Measurements returns how many measurements of a timer the line stands for.
 func (m *Metric) Measurements() (n float64) {
 	if m.Type != Buckets {
 		return float64(len(m.Values)) / m.Rate
@@ -111,8 +111,8 @@ func (m *Metric) Measurements() (n float64) {
 	return n / m.Rate
 }
 
-// Event is one event. Slices point into the datagram; Text may still hold the
-// two bytes `\n` for a line break (Unescape).
+// Event is one event. Slices point into the datagram; Text may still hold the two bytes `\n` for a
+// line break: see Unescape.
 type Event struct {
 	Title, Text []byte
 	Time        int64  // Unix seconds, 0 if absent

@@ -6,8 +6,8 @@ import (
 )
 
 // parseEvent reads <title bytes>,<text bytes>}:title|text[|field], the part after "_e{". The
-// lengths must match the separators: a client that counted characters instead of bytes gets an
-// error, instead of a wrongly cut text.
+// lengths must match the separators. So if a client counted characters instead of bytes, its event
+// is malformed, and its text is not cut at a wrong place.
 func (p *Parser) parseEvent(b []byte) Reason {
 	rawTitle, b := cutDigits(b)
 	if len(rawTitle) == 0 {
@@ -57,9 +57,9 @@ func (p *Parser) parseEvent(b []byte) Reason {
 
 const expectedBrace = "'}:' before the title"
 
-// parseEventField reads one optional field and returns which one it was. An invalid field is
-// counted and skipped, but the event is kept: an event without its priority is still useful. The
-// last valid one of a kind wins.
+// parseEventField reads one optional field and returns its kind. An invalid field is counted and
+// skipped, but the event is kept: an event without its priority is still useful. The last valid
+// field of a kind wins.
 func (p *Parser) parseEventField(field []byte) part {
 	e := &p.Event
 	key, value := cutField(field)
@@ -125,7 +125,7 @@ func (p *Parser) parseCheck(b []byte) Reason {
 const expectedStatus = "a status: 0 (OK), 1 (warning), 2 (critical) or 3 (unknown)"
 
 // parseCheckField is parseEventField for checks. The protocol wants m: last, but clients put the
-// origin after it, so it ends at the next '|' like any other field.
+// origin after it. So m: ends at the next '|', like any other field.
 func (p *Parser) parseCheckField(field []byte) part {
 	c := &p.Check
 	key, value := cutField(field)
@@ -145,8 +145,8 @@ func (p *Parser) parseCheckField(field []byte) part {
 	return p.parseOrigin(&c.Origin, field)
 }
 
-// cutField splits "#tags" and "k:value" after their one letter. The key is 0 if the field has
-// neither form.
+// cutField splits a field into its key and its value: '#' or one letter before a colon is the key.
+// The key is 0 if the field has neither form.
 func cutField(field []byte) (key byte, value []byte) {
 	if len(field) > 0 && field[0] == '#' {
 		return '#', field[1:]

@@ -7,31 +7,31 @@ import (
 	"unicode/utf8"
 )
 
-// Explanation says what one line means, byte by byte, or where it goes wrong. It is for people
-// and allocates at will. The Parser decides what a line and its fields mean and which byte is
-// wrong; Explanation only cuts the line into pieces and puts these decisions into words.
+// Explanation says what one line means, byte by byte, or where it goes wrong. It is for people, so
+// its allocations do not matter. The Parser decides what a line and its fields mean and which byte
+// is wrong. Explanation only cuts the line into pieces and puts these decisions into words.
 type Explanation struct {
-	Line   Line // what the line is, or began as
+	Line   Line // the kind of the line; for a malformed line, the kind that its beginning shows
 	Reason Reason
-	Fields []Field // in the order of the line, up to the fault if any
+	Fields []Field // in the order of the line, up to the fault if there is one
 
-	// Of a malformed line: the first wrong byte, or the line's length if something is missing at
-	// its end, and what should be there.
+	// Only of a malformed line. Fault is the index of the first wrong byte, or the line's length if
+	// something is missing at its end. Expected is what should be there.
 	Fault    int
 	Expected string
 
-	// Of a well-formed line: the field that Line names is filled, and points into the line.
+	// Only of a well-formed line: the field that Line names is filled, and points into the line.
 	Metric Metric
 	Event  Event
 	Check  Check
 }
 
-// Field is one piece of a line, [From, To).
+// Field is one piece of a line, from byte From up to byte To, excluded.
 type Field struct {
 	From    int    `json:"from"`
 	To      int    `json:"to"`
-	Name    string `json:"name"`    // what it is: value, rate, tag ...
-	Meaning string `json:"meaning"` // what it says
+	Name    string `json:"name"`    // the kind of piece: value, rate, tag ...
+	Meaning string `json:"meaning"` // what the piece says
 	Ignored bool   `json:"ignored,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (x *explainer) ignore(from, to int, name, meaning string, args ...any) {
 	x.e.Fields[len(x.e.Fields)-1].Ignored = true
 }
 
-// replace notes that a later field replaces the earlier ones of that name.
+// replace marks the earlier fields of a name as ignored, since a later field replaces them.
 func (x *explainer) replace(name string) {
 	for i := range x.e.Fields {
 		if f := &x.e.Fields[i]; f.Name == name && !f.Ignored {
@@ -89,8 +89,8 @@ func (x *explainer) replace(name string) {
 	}
 }
 
-// at returns where a piece of the line begins. It compares capacities, since both end where the
-// line's memory ends.
+// at returns where a piece of the line begins. It compares capacities, since the piece and the line
+// share memory that ends at the same byte.
 func (x *explainer) at(piece []byte) int { return cap(x.line) - cap(piece) }
 
 // upTo returns the index of the first c at or after from, or the line's length.
@@ -160,7 +160,7 @@ func (x *explainer) values(m *Metric, from, to int) {
 	}
 }
 
-// value describes one value, which depends on the rate later in the line.
+// value describes one value. The description depends on the rate, which comes later in the line.
 func (x *explainer) value(m *Metric, i int) string {
 	if !x.e.WellFormed() {
 		return "a number"
@@ -181,7 +181,7 @@ func (x *explainer) value(m *Metric, i int) string {
 	return fmt.Sprintf("a measurement of %v", v)
 }
 
-// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. The parts that e has are
+// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. A part that is not empty in e is
 // well-formed.
 func (x *explainer) event(e *Event) {
 	if x.e.Reason == EventHeader {
@@ -213,7 +213,7 @@ func (x *explainer) event(e *Event) {
 	x.fields(end, x.steps.parseEventField)
 }
 
-// expectedLength says why the title or text that begins at from has not the n bytes that the
+// expectedLength says why the title or text that begins at from does not have the n bytes that the
 // header announces.
 func (x *explainer) expectedLength(from int, n int64, what string) string {
 	has := x.line[from:x.upTo(from, '|')]
@@ -240,7 +240,7 @@ func (x *explainer) check() {
 	x.fields(status+1, x.steps.parseCheckField)
 }
 
-// fields walks the optional fields from at on; step reads each.
+// fields walks the optional fields from at on, and reads each by step.
 func (x *explainer) fields(at int, step func(field []byte) part) {
 	for at < len(x.line) {
 		from := at + 1
@@ -251,7 +251,7 @@ func (x *explainer) fields(at int, step func(field []byte) part) {
 	}
 }
 
-// partTexts has the name of each part, and its meaning if that is constant.
+// partTexts has the name of each part, and its meaning if the meaning does not depend on the field.
 var partTexts = [...]struct{ name, meaning string }{
 	ratePart:        {"rate", ""},
 	timestampPart:   {"timestamp", "the value's own time, in Unix seconds"},
@@ -274,7 +274,7 @@ var partTexts = [...]struct{ name, meaning string }{
 	badAlertPart:    {"alert", ""},
 }
 
-// field explains one optional field, given which part the parser read. Of several fields of one
+// field explains one optional field, given the part that the parser read. Among fields of the same
 // name the last counts.
 func (x *explainer) field(of part, from, to int) {
 	field, name := x.line[from:to], partTexts[of].name

@@ -136,8 +136,8 @@ func TestExplainPointsAtTheFault(t *testing.T) {
 	}
 }
 
-// FuzzExplain checks that the fields of an explanation are what the parser reads from the whole
-// line: the same values, tags and fields, and that every offset is within the line.
+// FuzzExplain checks that an explanation has the values, tags and fields that the parser reads from
+// the whole line, and that every offset is within the line.
 func FuzzExplain(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -192,7 +192,7 @@ func checkFields(t *testing.T, line []byte, e *Explanation) {
 	}
 }
 
-// spans returns the bytes of the fields of one name that count.
+// spans returns the bytes of those fields of one name that are not ignored.
 func (e *Explanation) spans(line []byte, name string) (all [][]byte) {
 	for _, f := range e.Fields {
 		if f.Name == name && !f.Ignored {

@@ -22,16 +22,16 @@ const (
 	alertPart
 	messagePart
 
-	unknownPart // from here on the field says nothing and is skipped
+	unknownPart // this part and all later ones say nothing: the field is skipped
 	badExemplarPart
 	badTimePart
 	badPriorityPart
 	badAlertPart
 )
 
-// parseMetricField reads one optional field and returns which one it was. Fields come in any
-// order and the last of a kind wins. An unknown field must never cost the sample: newer clients
-// send to older servers.
+// parseMetricField reads one optional field and returns its kind. Fields come in any order, and the
+// last of a kind wins. An unknown field must never cost the sample, since newer clients send to
+// older servers.
 func (p *Parser) parseMetricField(m *Metric, field []byte) (part, Reason) {
 	if len(field) > 0 {
 		switch field[0] {
@@ -64,9 +64,9 @@ func (p *Parser) parseOrigin(o *Origin, field []byte) part {
 	return of
 }
 
-// MinRate is the smallest sampling rate: a value then stands for at most a billion, which is more
-// than any client samples away. Without this bound one line could take a counter beyond the whole
-// numbers that a float64 holds.
+// MinRate is the smallest sampling rate: a value stands for at most a billion values, more than any
+// client leaves out by sampling. Without this bound one line could make a counter so large that a
+// float64 cannot hold every whole number.
 const MinRate = 1e-9
 
 // parseRate reads |@. Gauges and sets are not sampled, so their rate is ignored without a check.
@@ -87,8 +87,8 @@ func (p *Parser) parseRate(m *Metric, b []byte) Reason {
 
 func (t Type) sampled() bool { return t != Gauge && t != Set }
 
-// parseTimestamp reads |T. Only counts and gauges may have one: values of a timer or a set cannot
-// join a distribution that is already written.
+// parseTimestamp reads |T. Only counts and gauges may have a timestamp: the values of a timer or a
+// set cannot join a distribution that is already written.
 func (p *Parser) parseTimestamp(m *Metric, field []byte) Reason {
 	if m.Type != Count && m.Type != Gauge {
 		return p.fail(TimestampType, field, "no timestamp: only counts and gauges have one")
@@ -105,7 +105,7 @@ func (p *Parser) parseTimestamp(m *Metric, field []byte) Reason {
 	return wellFormed
 }
 
-// expectedTime describes a valid time. Its last number is MaxTime.
+// expectedTime describes a valid time. The last number in the text is MaxTime.
 const expectedTime = "whole Unix seconds, 1 to 9000000000"
 
 // hasExemplar reports whether a field is an exemplar. Only measurements have exemplars; in other
@@ -135,8 +135,8 @@ func (m *Metric) parseExemplar(b []byte) (expected string) {
 	return ""
 }
 
-// parseField reads a field that every kind of line may have, and returns which one it was, if
-// any.
+// parseField reads a field that every kind of line may have, and returns the field's kind, if it is
+// such a field.
 func (o *Origin) parseField(field []byte) part {
 	if b, ok := bytes.CutPrefix(field, []byte("c:")); ok {
 		o.parseLocal(b)

@@ -43,8 +43,8 @@ func addSeeds(f *testing.F) {
 }
 
 // FuzzParser checks these laws: every line is exactly one of metric, event, check, malformed or
-// empty; results are inside the datagram, or its copy; the datagram is not written to; Metric's
-// promises hold; and so do LastFault's.
+// empty; results are inside the datagram or its copy; the datagram is not written to; the promises
+// of Metric and LastFault hold.
 func FuzzParser(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -94,7 +94,7 @@ func FuzzParser(f *testing.F) {
 	})
 }
 
-// checkLastFault reads the last malformed line again, alone: it is a line of the datagram, and
+// checkLastFault reads the last malformed line again, alone. It must be a line of the datagram, and
 // malformed for the same reason.
 func checkLastFault(t *testing.T, p *Parser, held []byte) {
 	var all uint64
@@ -178,9 +178,9 @@ func checkInside(t *testing.T, packet []byte, spans ...[]byte) {
 	}
 }
 
-// FuzzParserAgainstReference compares with a slow and plain parser: for a datagram that must be
-// copied, for one followed by memory that looks like its continuation, after other datagrams, and
-// line by line without marks.
+// FuzzParserAgainstReference compares the parser with a slow and plain one: for a datagram that
+// must be copied, for a datagram before memory that looks like its continuation, after other
+// datagrams, and line by line without marks.
 func FuzzParserAgainstReference(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -217,7 +217,7 @@ func used() *Parser {
 	return p
 }
 
-// readLines is readPacket using only parseLine.
+// readLines is like readPacket, but reads every line by parseLine.
 func readLines(packet []byte) string {
 	var p Parser
 	var out []string
@@ -258,8 +258,8 @@ func FuzzMarks(f *testing.F) {
 	})
 }
 
-// FuzzParseNumber: an accepted text is a decimal number and has strconv's value to the bit; a
-// refused text is refused by strconv too, or has a form that is refused on purpose.
+// FuzzParseNumber checks that an accepted text is a decimal number and has exactly strconv's value.
+// strconv must refuse a refused text too, unless the parser refuses its form on purpose.
 func FuzzParseNumber(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1", "+1.5", ".5", "5.", "9007199254740993", "0.30000000000000004", "123.456789",
 		"1e22", "1e-7", "1e999", "1e-999",
@@ -308,7 +308,8 @@ func referenceNumber(s string) (float64, Reason) {
 
 var bucketLine = regexp.MustCompile(`^h([+-]?[0-9]{1,9}),([^,;]+),([^,;]+)((;n?[+-]?[0-9]{1,9}(,[^,;]+)+)*)$`)
 
-// referenceBuckets reads the whole line, with numbers of any size.
+// referenceBuckets reads the whole value of a line of buckets, and computes with numbers of any
+// size.
 func referenceBuckets(s string) (values []float64, reason Reason) {
 	parts := bucketLine.FindStringSubmatch(s)
 	if parts == nil {
@@ -362,14 +363,14 @@ func referenceUnix(s string) (int64, bool) {
 	return t, err == nil && digits.MatchString(s) && t > 0 && t <= MaxTime
 }
 
-// outcome has the counts of the reference parser.
+// outcome has what the reference parser counted.
 type outcome struct {
 	malformed    [NumReasons]int
 	unknown, bad int
 }
 
-// reference is read written for clarity: the grammar with strings.Split, in the parser's order of
-// faults.
+// reference does the same as read, but is written for clarity: it uses strings.Split, and finds
+// faults in the parser's order.
 func reference(packet string) string {
 	var o outcome
 	var out []string

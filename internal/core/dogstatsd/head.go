@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// parseHead reads name:value|type of a line in the usual form: one number that parsePlain reads, or
-// a set's value, all within 64 bytes. It returns where the type ends. For any other line,
-// well-formed or not, it returns 0, and parseLine reads the line.
+// parseHead reads the part name:value|type of a line in the usual form. The value is one number
+// that parsePlain reads, or a set's, and the part has at most 64 bytes. It returns where the type
+// ends. For any other line, well-formed or not, it returns 0, and parseLine reads the line.
 func (p *Parser) parseHead(m *Metric) int {
 	if !marking {
 		return 0
@@ -17,7 +17,7 @@ func (p *Parser) parseHead(m *Metric) int {
 	end := bits.TrailingZeros64(ends & (ends - 1))
 	line := (*[64]byte)(p.packet[p.at:])
 	if colon == 0 || colon >= bar-1 || end == 64 || line[bar&63] != '|' || line[0] == '_' {
-		return 0 // a '_' may begin an event or a check
+		return 0 // an event or a check begins with '_'
 	}
 	t := typeByLetter[line[(bar+1)&63]]
 	if end-bar-1 != typeLength[t&7] || (t == Timing) != (line[(bar+2)&63] == 's') {
@@ -40,14 +40,14 @@ func (p *Parser) parseHead(m *Metric) int {
 	return p.at + end
 }
 
-// typeByLetter is the type that begins with a letter, 0 for none, and typeLength its number of
+// typeByLetter is the type that begins with a letter, or 0. typeLength is the number of a type's
 // letters.
 var (
 	typeByLetter = [256]Type{'c': Count, 'g': Gauge, 'm': Timing, 'h': Histogram, 'd': Distribution, 's': Set}
 	typeLength   = [8]int{0: -1, Count: 1, Gauge: 1, Timing: 2, Histogram: 1, Distribution: 1, Set: 1}
 )
 
-// parseFields reads the optional fields from at on, where the type ended, and moves to the next
+// parseFields reads the optional fields from at on, where the type ends, and moves to the next
 // line.
 func (p *Parser) parseFields(m *Metric, at int) Reason {
 	for at < p.end && p.packet[at] == '|' {
@@ -85,16 +85,16 @@ func (p *Parser) endFrom(at int) int {
 }
 
 // parsePlain reads the number in the first n bytes of b, before a '|': up to 8 digits and, after a
-// point, up to 7 more. It returns false for everything else, well-formed or not. It always reads
-// both parts, present or not: their lengths differ from line to line, and a mispredicted branch
-// takes longer. The mantissa is below 2^53 and so exact, as is the power of ten, so the one
-// division rounds correctly.
+// point, up to 7 more. It returns false for everything else, well-formed or not. It reads both
+// parts even if one is absent: lengths differ from line to line, and a mispredicted branch takes
+// longer. The mantissa is below 2^53. So mantissa and power of ten are exact, and their division
+// rounds correctly.
 func parsePlain(b *[24]byte, n int) (float64, bool) {
 	whole := binary.LittleEndian.Uint64(b[:]) ^ zeros
 	digits := uint(bits.TrailingZeros64(notDigits(whole))) / 8
 	decimals := uint(n) - digits // includes the point
 	fraction := binary.LittleEndian.Uint64(b[digits&15+1:]) ^ zeros
-	fraction <<= 72 - 8*decimals // leading zeros; zero without decimals
+	fraction <<= 72 - 8*decimals // with leading zeros; zero if there are no decimals
 	if digits == 0 || decimals > 8 || !endsDigits[b[digits&15]] || notDigits(fraction) != 0 {
 		return 0, false
 	}
@@ -105,21 +105,21 @@ func parsePlain(b *[24]byte, n int) (float64, bool) {
 // endsDigits has the bytes that may follow the digits before the point.
 var endsDigits = [256]bool{'.': true, '|': true}
 
-// shift has the power of ten for each length of point and decimals.
+// shift has the power of ten of the decimals, by their number plus one for the point.
 var shift = [16]uint64{1, 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// zeros is eight digits 0. The functions below work on numbers of eight bytes, lowest first,
-// whose bytes are values of digits.
+// zeros is eight digits 0 in ASCII. The functions below take eight digits as one number: each byte
+// is the value of a digit, and the lowest byte is the first digit.
 const zeros = 0x3030303030303030
 
-// notDigits returns a number with the highest bit of the first byte above 9 set, or 0 if no byte is
-// above 9.
+// notDigits returns 0 if no byte exceeds 9. Otherwise the lowest bit set is the highest bit of the
+// first such byte.
 func notDigits(w uint64) uint64 {
 	return (w + 0x7676767676767676 | w) & 0x8080808080808080
 }
 
-// eightDigits returns the number that eight digits make: first pairs of digits,
-// then all four pairs.
+// eightDigits returns the number that eight digits stand for. It first joins pairs of digits, then
+// all four pairs.
 func eightDigits(w uint64) uint64 {
 	w = w*10 + w>>8
 	return (w&0x000000FF000000FF*(100+1000000<<32) + w>>16&0x000000FF000000FF*(1+10000<<32)) >> 32

@@ -1,16 +1,16 @@
 package dogstatsd
 
-// slack is how many bytes after a datagram may be read with it: the rest of its last block and one
-// more block.
+// slack is how many bytes the parser may read beyond a datagram: the rest of the datagram's last
+// block, and one more block.
 const slack = 2 * blockSize
 
-// InPlace reports whether Reset reads a datagram in place. Otherwise it copies it, and Metrics
-// that point into the copy are valid until the next copy.
+// InPlace reports whether Reset reads a datagram in place. If not, Reset copies the datagram, and
+// metrics that point into the copy are valid until the next copy.
 func InPlace(packet []byte) bool { return !marking || cap(packet)-len(packet) >= slack }
 
-// markAll marks the present datagram.
+// markAll finds the marks of the present datagram.
 func (p *Parser) markAll() {
-	n := p.end/blockSize + 1 // in blocks; the last one has the byte after the datagram
+	n := p.end/blockSize + 1 // in blocks; the last block has the byte after the datagram
 	if InPlace(p.packet) {
 		p.packet = p.packet[:p.end+slack]
 	} else {

@@ -10,7 +10,8 @@ func markBlocks(b []byte, dst []marks) {
 	markSSE2(&b[0], &dst[0], len(dst))
 }
 
-// markSSE2 marks n > 0 blocks. Every amd64 has SSE2; the same in Go takes 8 times as long.
+// markSSE2 marks n > 0 blocks. Every amd64 processor has SSE2. The same function in Go takes 8
+// times as long.
 //
 //go:noescape
 func markSSE2(b *byte, dst *marks, n int)

@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// pow10 has the powers of ten that the fast path needs, all exact in a float64: 19 bytes have at
-// most 18 digits after the point.
+// pow10 has the powers of ten that parseShort needs, all exact in a float64. A number of 19 bytes
+// has at most 18 digits after the point.
 var pow10 = [...]float64{
 	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
 }
 
 // parseNumber reads a decimal number with an optional point and exponent, and returns the nearest
-// float64, bit for bit like strconv.ParseFloat. It refuses the hexadecimal numbers and underscores
+// float64, exactly as strconv.ParseFloat does. It refuses the hexadecimal numbers and underscores
 // of Go: no client writes them, and other servers read them differently.
 func parseNumber(b []byte) (float64, Reason) {
 	if v, ok := parseShort(b); ok {
@@ -26,8 +26,8 @@ func parseNumber(b []byte) (float64, Reason) {
 		}
 		return 0, BadValue
 	}
-	// ParseFloat keeps no reference to the string (its errors have a copy), so the bytes need not
-	// be copied.
+	// ParseFloat keeps no reference to the string, and its errors have a copy. So the bytes need
+	// not be copied.
 	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(b), len(b)), 64)
 	if err != nil { // the syntax is right, so the number is out of range
 		return 0, NotFinite
@@ -37,9 +37,9 @@ func parseNumber(b []byte) (float64, Reason) {
 
 // parseShort reads numbers of up to 19 bytes without an exponent, as clients send nearly always. It
 // returns false for everything else, well-formed or not. A mantissa of up to 2^53 and a power of
-// ten of up to 10^22 are exact, so the one division rounds correctly.
+// ten of up to 10^22 are exact, so their division rounds correctly.
 func parseShort(b []byte) (float64, bool) {
-	if len(b) == 0 || len(b) > 19 { // 19 digits do not overflow a uint64
+	if len(b) == 0 || len(b) > 19 { // a uint64 can hold any 19 digits
 		return 0, false
 	}
 	digits := skipSign(b)
@@ -78,8 +78,8 @@ func isDecimal(b []byte) bool {
 	return whole && n == len(b)
 }
 
-// decimalPrefix returns how far b, which is no decimal number, reads like one: the index of the
-// first wrong byte, or its length if something is missing.
+// decimalPrefix takes a text that is not a decimal number. It returns the index of the first wrong
+// byte, or the text's length if something is missing.
 func decimalPrefix(b []byte) int {
 	n, _ := readDecimal(b)
 	return n

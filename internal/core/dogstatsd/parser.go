@@ -5,32 +5,32 @@ import (
 	"iter"
 )
 
-// Parser reads the lines of one datagram after another. The zero value is ready for Reset. It does
-// not allocate, except to grow its buffers: marks to a quarter of the largest datagram, the copy to
-// its length, and Metric.Values to the longest packed line: at most 8 bytes for every 2 bytes of
-// the line. Metrics grows the Values of the caller's metrics; a malformed line may grow the Values
-// of the metric after the last one that was read. A caller that holds many metrics should drop long
-// Values.
+// Parser reads the lines of one datagram after another. The zero value is ready for Reset. It
+// allocates only to grow its buffers. The marks take a quarter of the largest datagram's length,
+// and the copy takes its length. Metric.Values takes at most 8 bytes for every 2 bytes of the
+// longest packed line. Metrics grows the Values of the caller's metrics; a malformed line may grow
+// the Values of the metric after the last one that was read. A caller that holds many metrics
+// should drop long Values.
 //
 // A Parser belongs to one goroutine. What Next filled is valid until the next call of Next or
 // Reset, or until the datagram's memory is reused.
 type Parser struct {
-	Metric Metric // filled when Next returned MetricLine
-	Event  Event  // filled when Next returned EventLine
-	Check  Check  // filled when Next returned CheckLine
+	Metric Metric // filled if Next returned MetricLine
+	Event  Event  // filled if Next returned EventLine
+	Check  Check  // filled if Next returned CheckLine
 
-	// These only grow; Reset does not clear them.
-	Malformed     [NumReasons]uint64 // lines without a result, by their first fault
-	UnknownFields uint64             // fields that are unknown to the protocol, skipped
-	BadFields     uint64             // exemplars, and fields of events and checks, with invalid content, skipped
+	// These counters only grow; Reset does not clear them.
+	Malformed     [NumReasons]uint64 // malformed lines, by their first fault
+	UnknownFields uint64             // skipped fields that are not in the protocol
+	BadFields     uint64             // skipped exemplars and fields of events and checks, since their content is invalid
 
 	faults   uint64 // malformed lines, of all reasons
 	fault    Reason // of the last malformed line
-	faultEnd int    // where it ends in packet
+	faultEnd int    // where that line ends in packet
 	wrong    []byte // the last malformed line, from its first wrong byte on
-	expected string // what should be there; empty if only Explain can tell
+	expected string // what should be there; empty if only Explain can say it
 
-	packet []byte // the datagram; with marking, up to slack more bytes without meaning
+	packet []byte // the datagram; with marking, followed by up to slack bytes without meaning
 	end    int    // of the datagram in packet
 	at     int    // where the next line begins
 	marks  []marks
@@ -47,8 +47,8 @@ func (p *Parser) Reset(packet []byte) {
 	}
 }
 
-// Next reads up to the next well-formed line and returns what it was. A malformed line is counted
-// and skipped, so that it does not cost its neighbours. Empty lines are skipped; a carriage
+// Next reads up to the next well-formed line and returns that line's kind. A malformed line is
+// counted and skipped, so that its neighbours are not lost. Empty lines are skipped; a carriage
 // return before the line break is dropped.
 func (p *Parser) Next() Line { return p.next(&p.Metric) }
 
@@ -91,9 +91,9 @@ func (p *Parser) next(m *Metric) Line {
 // Faults returns how many lines were malformed since the parser was made.
 func (p *Parser) Faults() uint64 { return p.faults }
 
-// LastFault returns the last malformed line of the current datagram, which must have one. It
-// points into the datagram. LastFault searches for the line's beginning itself, so well-formed
-// lines pay nothing for it.
+// LastFault returns the last malformed line of the current datagram, which must have a malformed
+// line. The line points into the datagram. LastFault searches for the line's beginning itself, so
+// well-formed lines pay nothing for it.
 func (p *Parser) LastFault() (line []byte, why Reason) {
 	line = bytes.TrimSuffix(p.packet[:p.faultEnd], []byte("\n"))
 	return line[bytes.LastIndexByte(line, '\n')+1:], p.fault
@@ -112,8 +112,8 @@ func Lines(packet []byte) iter.Seq[[]byte] {
 	}
 }
 
-// parseLine decides by the prefix: anything that is neither an event nor a check is a metric.
-// "_sc" counts only with its '|', since "_scratch" is a metric's name.
+// parseLine decides by the prefix: a line that is neither an event nor a check is a metric. "_sc"
+// counts only with its '|', since "_scratch" is a metric's name.
 func (p *Parser) parseLine(m *Metric, line []byte) (Line, Reason) {
 	if line[0] == '_' {
 		if rest, ok := bytes.CutPrefix(line, []byte("_e{")); ok {
@@ -191,11 +191,11 @@ func parseType(b []byte) Type {
 	return 0
 }
 
-// parseValues reads value[:value]. It skips empty parts, as the Agent does; if there are only empty
-// parts, the line has no value. One value that is not a number makes the whole line malformed,
-// since the meaning of the other values is then unknown.
+// parseValues reads value[:value]. Like the Agent it skips empty parts; if all parts are empty, the
+// line has no value. One value that is not a number makes the whole line malformed, since the
+// meaning of the other values is then unknown.
 func (p *Parser) parseValues(m *Metric, raw []byte) Reason {
-	if v, ok := parseShort(raw); ok { // one short value, as nearly always: no search for ':'
+	if v, ok := parseShort(raw); ok { // nearly always one short value, which needs no search for ':'
 		m.Values = append(m.Values, v)
 		m.Relative = m.Type == Gauge && isSigned(raw)
 		return wellFormed

@@ -134,8 +134,8 @@ func TestMetricLine(t *testing.T) {
 	})
 }
 
-// The length of the name varies, so that each field of a line comes to lie across the end of a
-// block of marks.
+// The length of the name varies, so that the end of a block falls into each field of a line in
+// turn.
 func TestLengths(t *testing.T) {
 	for n := range 3 * blockSize {
 		name, tags := strings.Repeat("n", n+1), strings.Repeat("t", n+1)
@@ -433,7 +433,7 @@ func TestCountersOutliveReset(t *testing.T) {
 	}
 }
 
-// A parser lives as long as its listener: the memory that one hostile datagram makes it keep must
+// A parser lives as long as its listener. So the memory that it keeps after a hostile datagram must
 // be in proportion to the datagram.
 func TestMemoryKeptIsBounded(t *testing.T) {
 	packet := []byte("a" + strings.Repeat(":1", 32_766) + "|c")
@@ -487,7 +487,7 @@ func TestTags(t *testing.T) {
 			}
 		})
 	}
-	for tag := range Tags([]byte("a,b")) { // a caller may stop
+	for tag := range Tags([]byte("a,b")) { // a caller may stop early
 		if string(tag) == "b" {
 			t.Error("Tags went on after break")
 		}
@@ -518,8 +518,8 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-// One metric, one event, one check of each shape: none may allocate, once Values have grown in
-// the first round.
+// One metric, event or check of each shape: none may allocate once the first round has grown
+// Values.
 func TestNoAllocation(t *testing.T) {
 	packets, _ := load(20)
 	packets = append(packets,
@@ -547,7 +547,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// The last malformed line of a datagram can be shown, wherever it is and however it was read.
+// LastFault finds the last malformed line wherever it is in the datagram, whether the datagram was
+// copied or read in place.
 func TestLastFault(t *testing.T) {
 	for _, c := range []struct {
 		packet, line string

@@ -1,7 +1,7 @@
 package dogstatsd
 
-// Reason says why a line is malformed. Its String is the label "reason" of the counter of
-// malformed samples, so a released name must not change.
+// Reason says why a line is malformed. Its String is the label "reason" of the counter of malformed
+// samples, so a name must not change once it is released.
 type Reason uint8
 
 const (
@@ -50,7 +50,7 @@ func (r Reason) String() string {
 }
 
 // fail notes the fault: rest begins with the first wrong byte, and expected says what should be
-// there. Only malformed lines pay for it.
+// there. It runs only for malformed lines.
 func (p *Parser) fail(reason Reason, rest []byte, expected string) Reason {
 	p.wrong, p.expected = rest, expected
 	return reason

@@ -20,8 +20,8 @@ func Tags(raw []byte) iter.Seq[[]byte] {
 	}
 }
 
-// External is the content of an origin's external data (protocol v1.5). A cluster gives it to its
-// containers, and clients pass it on. Slices point into the datagram, nil if absent.
+// External is the content of an origin's external data (protocol v1.5). A cluster gives the data to
+// its containers, and clients pass it on. Slices point into the datagram, and are nil if absent.
 type External struct {
 	Init      bool   // it-, an init container
 	Container []byte // cn-, the container's name

@@ -1,5 +1,5 @@
-// Package event defines events: dated texts with a few facts, cleaned and bounded, so that the
-// code that keeps or shows them need not be careful. The event log keeps them.
+// Package event defines events: dated texts with a few facts. Texts and facts are cleaned and
+// bounded, so that the event log and the code that shows events need no checks of their own.
 package event
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// Limits in bytes; longer fields are cut. MaxText is the largest datagram of a client in its
-// usual settings, 8 KiB, so that such a text is never cut.
+// Limits in bytes; longer fields are cut. MaxText is 8 KiB, the largest datagram of a client with
+// default settings, so the text of such a client is never cut.
 const (
 	MaxTitle = 1 << 10
 	MaxText  = 8 << 10
@@ -21,7 +21,7 @@ const (
 )
 
 // maxAhead is how far in the future an event's time may be. An event further ahead comes from a
-// wrong clock, and would outlive all others. Samples have the same limit.
+// wrong clock, and would be kept longer than all others. Samples have the same limit.
 const maxAhead = 10 * time.Minute
 
 // Event is one event. All strings are valid UTF-8.
@@ -38,8 +38,8 @@ type Event struct {
 	Alert    string // error, warning, info or success
 }
 
-// FromDogStatsD returns the event in its own memory. now is the time of arrival, in Unix
-// milliseconds, and becomes the event's time unless the client gave one.
+// FromDogStatsD returns the event in its own memory. now is the time of arrival in Unix
+// milliseconds. It becomes the event's time if the client gave no time.
 func FromDogStatsD(tenant string, now int64, e *dogstatsd.Event) Event {
 	out := Event{
 		Tenant:   tenant,

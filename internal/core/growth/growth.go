@@ -1,6 +1,6 @@
-// Package growth counts new series by tenant: how many came when, of which metric, which of its
-// labels brings ever new values, and which senders sent them. A store reports a series once,
-// when it first sees it: samples of known series cost nothing here.
+// Package growth counts new series by tenant: how many came when, of which metric, which label of
+// the metric keeps getting new values, and which senders sent the series. A store reports a series
+// only when it first sees the series, so samples of known series cost nothing here.
 //
 // The memory is bounded, and the counts are forgotten in minutes. Package limit and the
 // distributor decide which series may come in; package diagnose interprets the numbers.
@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// Step is the time of one count in seconds. Tiles are written every ten seconds, so each
-	// step has one flush.
+	// Step is the time that one count covers, in seconds. Tiles are written every ten seconds, so
+	// each step has one flush.
 	Step = 10
 
-	// Steps is how many counts are kept: four minutes, in which all series of a start or a
-	// deploy come, and a scrape interval of a minute passes four times.
+	// Steps is how many counts are kept, for four minutes. All series of a start or a deploy come
+	// in that time, and a target with a scrape interval of a minute is scraped four times.
 	Steps = 24
 
-	// generation is how many seconds label values are counted before the count begins anew. Two
-	// generations are kept: the values of the last one to two minutes.
+	// generation is for how many seconds label values are counted before the count begins anew. Two
+	// generations are kept, so the values cover the last one to two minutes.
 	generation = 60
 )
 
-// Bounds of memory: a tenant takes at most 16 metrics x 32 labels x 2 generations x 256 bytes,
-// 260 kB, and 16 x 32 names and values of up to 200 bytes each, 200 kB. With 8 labels of 20
-// bytes it takes 80 kB. cAdvisor has 10 to 15 labels, with the labels of its targets.
+// Bounds of memory: a tenant takes at most 16 metrics x 32 labels x 2 generations x 256 bytes, 260
+// kB, and 16 x 32 names and values of up to 200 bytes each, 200 kB. With 8 labels of 20 bytes it
+// takes 80 kB. Series of cAdvisor have 10 to 15 labels, including target labels.
 const (
 	maxTenants = 100
 	maxMetrics = 16
@@ -60,24 +60,24 @@ type Series struct {
 	Store   string // raw, 10s or 1m
 	Labels  labels.Labels
 	Sender  sender.Sender // zero if unknown
-	Refused bool          // over a limit; it may come again
+	Refused bool          // refused by a limit; the series may come again
 }
 
 type tenant struct {
-	began   int64 // Unix seconds of its first new series
-	last    int64 // Unix seconds of its newest
-	turned  int64 // second in which the generation began
+	began   int64 // time of the tenant's first new series, in Unix seconds
+	last    int64 // time of the tenant's newest series, in Unix seconds
+	turned  int64 // time at which the generation began, in Unix seconds
 	all     counts
 	known   generations // series that were not refused, in the time that names covers
-	names   values      // of metrics
+	names   values      // names of metrics
 	metrics []*metric
 }
 
-// metric is one of the metrics with the most new series. The metric that displaces it reuses
-// its memory.
+// metric is one of the metrics with the most new series. A metric that displaces another reuses the
+// other's memory.
 type metric struct {
 	store, name string
-	weight      uint64 // new series of this metric and of those that it displaced; halved with each generation
+	weight      uint64 // new series of this metric and of the metrics that it displaced; halved with each generation
 	series      uint64 // new series since the metric got this place
 	new         counts
 	known       generations // series that were not refused, in the time that values cover
@@ -96,7 +96,7 @@ type senderSeries struct {
 	series uint64
 }
 
-// counts are new series by step.
+// counts are the numbers of new series by step.
 type counts [Steps + 1]struct {
 	at           int64 // Unix seconds, a multiple of Step
 	new, refused uint64
@@ -195,8 +195,8 @@ func (t *Tracker) Sent(tenant, store, metric string, from sender.Sender) {
 	}
 }
 
-// tenant returns the counts of a tenant, nil if there is no room: then all others have had new
-// series in the last minutes.
+// tenant returns the counts of a tenant. It returns nil if there is no room because all other
+// tenants have had new series in the last minutes.
 func (t *Tracker) tenant(now int64, name string) *tenant {
 	of := t.tenants[name]
 	if of == nil {
@@ -221,7 +221,7 @@ func (t *Tracker) forget(now int64) bool {
 	return false
 }
 
-// turn begins a new generation if it is time, or if the clock went back.
+// turn begins a new generation if the present one is over, or if the clock went back.
 func (t *tenant) turn(now int64) {
 	age := now - t.turned
 	if age >= 0 && age < generation {
@@ -243,8 +243,9 @@ func (t *tenant) turn(now int64) {
 	}
 }
 
-// metric returns the counts of a metric. Beyond maxMetrics the metric with the least weight
-// gives way. The newcomer inherits its weight, so that it is not the next to go.
+// metric returns the counts of a metric. If there are maxMetrics already, a new metric displaces
+// the one with the least weight. The new metric inherits this weight, so that it is not displaced
+// next.
 func (t *tenant) metric(now int64, store, name string) *metric {
 	name = clip(name)
 	var least *metric
@@ -267,8 +268,8 @@ func (t *tenant) metric(now int64, store, name string) *metric {
 	return m
 }
 
-// value counts a value of a label. It looks for the label first at index at, where it is if all
-// series have the same labels.
+// value counts a value of a label. It first looks at index at, where the label is if all series
+// have the same labels.
 func (m *metric) value(at int, name, value string) {
 	name = clip(name)
 	if at >= len(m.labels) || m.labels[at].name != name {
@@ -282,12 +283,13 @@ func (m *metric) value(at int, name, value string) {
 		at = len(m.labels) - 1
 	}
 	m.labels[at].now.Add(distinct.HashString(value))
-	if m.series == 2 { // not the first, to copy no text in a flood of names with one series each
+	if m.series == 2 { // not the first, so that a flood of names with one series each copies no text
 		m.labels[at].example = strings.Clone(clip(value))
 	}
 }
 
-// sentBy counts the sender of a series. Beyond maxSenders the rarest gives way.
+// sentBy counts the sender of a series. If there are maxSenders already, a new sender displaces the
+// one with the fewest series.
 func (m *metric) sentBy(from sender.Sender) {
 	if from == (sender.Sender{}) {
 		return
@@ -314,15 +316,16 @@ func clip(text string) string { return text[:min(len(text), maxText)] }
 
 // Tenant describes the new series of a tenant.
 //
-// Counts are by step of Step seconds, the oldest first; the last step is not over.
+// Each count covers Step seconds. The oldest comes first, and the last one is of the present step,
+// which is not over.
 type Tenant struct {
 	Tenant  string   `json:"tenant"`
-	Began   int64    `json:"began"` // Unix seconds of the first new series that the process met
+	Began   int64    `json:"began"` // time of the first new series since the process started, in Unix seconds
 	New     []uint64 `json:"new_series"`
-	Refused []uint64 `json:"refused_series"` // over a limit; a series that comes again counts again
-	Names   uint64   `json:"new_names"`      // estimated number of their metrics in the last one to two minutes
+	Refused []uint64 `json:"refused_series"` // refused by a limit; a series that comes again counts again
+	Names   uint64   `json:"new_names"`      // estimated number of new series' metrics in the last one to two minutes
 	Counted uint64   `json:"counted_series"` // new series that were not refused, in the same time; 0 in an older record
-	Metrics []Metric `json:"metrics"`        // most new series first
+	Metrics []Metric `json:"metrics"`        // the metric with the most new series first
 }
 
 // Metric is a metric's new series.
@@ -331,21 +334,21 @@ type Metric struct {
 	Name    string   `json:"metric"`
 	New     []uint64 `json:"new_series"`
 	Refused []uint64 `json:"refused_series"`
-	// New series that were not refused, in the time of Label.Values; 0 in an older record.
+	// New series that were not refused, in the time that Label.Values covers; 0 in an older record.
 	Counted uint64   `json:"counted_series"`
-	Labels  []Label  `json:"labels"`            // most values first
-	Senders []string `json:"senders,omitempty"` // most new series first
+	Labels  []Label  `json:"labels"`            // the label with the most values first
+	Senders []string `json:"senders,omitempty"` // the sender of the most new series first
 	Example string   `json:"example,omitempty"` // labels of one series; the label with the most values first
 }
 
 // Label is a label of new series.
 type Label struct {
 	Name   string `json:"label"`
-	Values uint64 `json:"values"` // estimated, in the last one to two minutes
+	Values uint64 `json:"values"` // estimated number of values in the last one to two minutes
 }
 
-// Report returns the tenants with new series in the last Steps, most new series first. now is
-// Unix seconds.
+// Report returns the tenants with new series in the last Steps. The tenant with the most new series
+// comes first. now is Unix seconds.
 func (t *Tracker) Report(now int64) []Tenant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -395,8 +398,8 @@ func (m *metric) report(now int64) Metric {
 	return r
 }
 
-// example returns the text of a series. The label that grows comes first, so that cutting a
-// long text does not lose it.
+// example returns the text of a series. The label with the most values comes first, so that it is
+// still there when a long text is cut.
 func example(order []Label, values map[string]string) string {
 	var pairs []string
 	for _, l := range order {

@@ -33,8 +33,8 @@ func only(t *testing.T, r []Tenant) Tenant {
 	return r[0]
 }
 
-// A hundred metrics begin once, and one keeps growing. It is named first, with the label that
-// makes new series and the senders.
+// A hundred metrics begin once, and one metric keeps growing. The report lists the growing metric
+// first, with its senders and the label that makes new series.
 func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 	tracker := New()
 	for i := range 10_000 {
@@ -53,7 +53,7 @@ func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 		!slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) || !strings.Contains(m.Example, `request="0 1"`) {
 		t.Errorf("%+v", m)
 	}
-	if v := m.Labels[0].Values; v < 14_000 || v > 23_000 { // 18,000 in the last minute, by a sketch
+	if v := m.Labels[0].Values; v < 14_000 || v > 23_000 { // a sketch estimates 18,000 values of the last minute
 		t.Errorf("%d values", v)
 	}
 	if v := m.Labels[1]; v.Name != "path" || v.Values != 7 {
@@ -68,7 +68,7 @@ func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 	}
 }
 
-// Values are counted over the last minutes: series that began long ago are not growth now.
+// Only values of the last minutes count: series that began long ago are not growth now.
 func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 	tracker := New()
 	for i := range 1000 {
@@ -86,8 +86,8 @@ func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 	}
 }
 
-// The label that grows is found wherever it is among the labels of cAdvisor. It is in the
-// example even though the text of all labels is too long.
+// The label that grows is found wherever it is among the labels of cAdvisor. The example has this
+// label even though the text of all labels is too long.
 func TestTheLastOfManyLabelsGrows(t *testing.T) {
 	tracker := New()
 	pairs := []string{"id", "/kubepods.slice/" + strings.Repeat("kubepods-burstable-pod", 8)}
@@ -106,7 +106,7 @@ func TestTheLastOfManyLabelsGrows(t *testing.T) {
 	}
 }
 
-// Series whose store does not know the sender get a sender by Sent.
+// If a store does not know the sender of its series, Sent tells it.
 func TestSentByOthers(t *testing.T) {
 	tracker := New()
 	tracker.Sent("a", "10s", "m", shop) // the metric is not known yet
@@ -123,7 +123,7 @@ func TestSentByOthers(t *testing.T) {
 	}
 }
 
-// A flood of names is a flood of values of __name__: no metric has many series.
+// A flood of names has many values of __name__, but no metric with many series.
 func TestNames(t *testing.T) {
 	tracker := New()
 	for i := range 5000 {
@@ -134,8 +134,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Memory is bounded, whatever comes, and a metric that grows is found among many that come and
-// go.
+// Memory is bounded for any series, and a metric that grows is found among many that come and go.
 func TestBounds(t *testing.T) {
 	tracker := New()
 	long := strings.Repeat("x", 5000)
@@ -211,8 +210,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and 500 ns a new series of six labels. The store takes 5 us and more for
-// it.
+// Bound: 0 allocs/op and 500 ns for a new series of six labels. The store takes at least 5 us for
+// such a series.
 func BenchmarkAdd(b *testing.B) {
 	tracker := New()
 	all := make([]*Series, 1000)

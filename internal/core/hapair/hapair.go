@@ -1,5 +1,5 @@
-// Package hapair elects one of several senders of the same samples: Prometheus servers that
-// scrape the same targets so that one may fail.
+// Package hapair elects one of several senders of the same samples. Such senders are Prometheus
+// servers that scrape the same targets, so that one may fail.
 package hapair
 
 import (
@@ -32,7 +32,7 @@ func New(timeout time.Duration) *Tracker {
 }
 
 // Accept reports whether a replica's request is accepted, and remembers that it came. changed
-// reports that the replica was elected just now.
+// reports whether this request elected the replica.
 func (t *Tracker) Accept(tenant, cluster, replica string, now time.Time) (taken, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

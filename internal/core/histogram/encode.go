@@ -52,8 +52,8 @@ func (h *Exponential) Parse(b []byte) (rest []byte, err error) {
 	return h.Negative.parse(b)
 }
 
-// Every bucket's index lies between -MaxIndex and MaxIndex, even for the largest and the smallest
-// double at the highest resolution.
+// MaxIndex bounds the index of a bucket: it lies between -MaxIndex and MaxIndex, even for the
+// largest and the smallest double at the highest resolution.
 const MaxIndex = 1100 << MaxSchema
 
 func (b *Buckets) parse(from []byte) (rest []byte, err error) {
@@ -92,8 +92,8 @@ func AppendFloat(dst []byte, v float64) []byte {
 	return binary.AppendUvarint(dst, bits.ReverseBytes64(math.Float64bits(v)))
 }
 
-// CutFloat is the inverse of AppendFloat at the front of b. It refuses NaN and infinities,
-// which would spoil every sum they join.
+// CutFloat reads what AppendFloat wrote at the front of b. It refuses NaN and infinities, which
+// would spoil every sum.
 func CutFloat(b []byte) (v float64, rest []byte, err error) {
 	u, size := binary.Uvarint(b)
 	v = math.Float64frombits(bits.ReverseBytes64(u))

@@ -1,6 +1,7 @@
-// Package histogram counts the distribution of a timer's values: exponential buckets that
+// Package histogram counts the distribution of a timer's values in exponential buckets. The buckets
 // become a Prometheus native float histogram, and can be merged across windows, hosts and
-// resolutions. Classic buckets are plain counts, kept where their bounds are known.
+// resolutions. Classic buckets are not here: they are plain counts, kept where their bounds are
+// known.
 package histogram
 
 import (
@@ -16,8 +17,8 @@ const (
 	MaxSchema = 8
 )
 
-// zeroThreshold is the largest absolute value that counts as zero: 2^-128, as in Prometheus'
-// instrumentation libraries.
+// zeroThreshold is the largest absolute value that counts as zero: 2^-128, as in Prometheus' client
+// libraries.
 var zeroThreshold = math.Ldexp(1, -128)
 
 // Exponential counts values in buckets whose bounds grow by 2^(2^-Schema): bucket i holds
@@ -25,9 +26,9 @@ var zeroThreshold = math.Ldexp(1, -128)
 // 1/rate values. The zero value is empty, with schema 0. Reset keeps its memory.
 type Exponential struct {
 	Schema   int8
-	Count    float64 // of all values
+	Count    float64 // number of all values
 	Sum      float64 // in the metric's own unit
-	Zero     float64 // values too close to zero for a bucket
+	Zero     float64 // number of values too close to zero for a bucket
 	Positive Buckets
 	Negative Buckets // by absolute value
 }
@@ -47,8 +48,8 @@ func (h *Exponential) Reset(schema int8) {
 
 func (b *Buckets) reset() { b.Index, b.Count = b.Index[:0], b.Count[:0] }
 
-// Observe adds value as often as weight says. maxBuckets bounds the populated
-// buckets: beyond it the resolution halves until they fit.
+// Observe adds value with a weight: how many values it stands for. If more than maxBuckets buckets
+// are populated, the resolution is halved until no more are.
 func (h *Exponential) Observe(value, weight float64, maxBuckets int) {
 	h.Count += weight
 	h.Sum += value * weight
@@ -71,8 +72,8 @@ func (h *Exponential) Limit(maxBuckets int) {
 	}
 }
 
-// Merge adds other to h, at the lower of both resolutions, and bounds the
-// buckets as Observe does. other is not changed.
+// Merge adds other to h, at the lower of both resolutions, and bounds the buckets as Observe does.
+// It does not change other.
 func (h *Exponential) Merge(other *Exponential, maxBuckets int) {
 	if other.Schema < h.Schema {
 		h.reduce(other.Schema)
@@ -127,8 +128,8 @@ func (b *Buckets) spans() ([]histogram.Span, []float64) {
 	return spans, slices.Clone(b.Count)
 }
 
-// add finds the bucket by binary search: timers have a few dozen buckets, and the slices fit in a
-// cache line or three.
+// add finds the bucket by binary search: timers have a few dozen buckets, so the slices fit in up
+// to three cache lines.
 func (b *Buckets) add(index int32, weight float64) {
 	at, found := slices.BinarySearch(b.Index, index)
 	if !found {
@@ -180,8 +181,8 @@ func bucketIndex(v float64, schema int8) int32 {
 		return coarser(index, uint(-schema))
 	}
 	t := &tables[schema]
-	// The leading mantissa bits of a double in [0.5, 1) select a cell so narrow that it holds
-	// at most one bound.
+	// The leading bits of the mantissa of a double in [0.5, 1) select a cell. A cell is so narrow
+	// that it contains at most one bound.
 	cell := t.first[(math.Float64bits(fraction)&(1<<52-1))>>(51-uint(schema))]
 	if fraction > t.bounds[cell] {
 		cell++
@@ -191,8 +192,8 @@ func bucketIndex(v float64, schema int8) int32 {
 
 // table finds the bucket of a double in [0.5, 1) at one resolution.
 type table struct {
-	bounds []float64 // of the 2^schema buckets, and 1
-	first  []uint16  // by cell of width 2^-(schema+2): index of the first bound not below the cell
+	bounds []float64 // lower bounds of the 2^schema buckets, and 1
+	first  []uint16  // for each cell of width 2^-(schema+2), the index of the first bound not below the cell
 }
 
 var tables = func() (all [MaxSchema + 1]table) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every value lies in the bucket that Prometheus would read it from.
+// Every value lies within the bounds that Prometheus computes for the value's bucket.
 func TestBucketsHoldTheirValues(t *testing.T) {
 	values := []float64{
 		1, 2, 0.5, 3, 1e-30, 1e30, math.MaxFloat64, 1000, 0.001, math.Nextafter(2, 3), math.Nextafter(2, 1),
@@ -43,7 +43,7 @@ func TestPowersOfTwoAreUpperBounds(t *testing.T) {
 	}
 }
 
-// Counting at a low resolution and reducing to it give the same buckets, so the
+// Counting at a low resolution gives the same buckets as reducing to that resolution later. So the
 // order in which hosts with different resolutions are merged does not matter.
 func TestReducingEqualsCountingCoarser(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
@@ -70,7 +70,7 @@ func TestMergeIsCounting(t *testing.T) {
 	a.Reset(4)
 	b.Reset(2)
 	for i := range 1000 {
-		v := float64(r.IntN(100000)-50000) / 64 // exact in binary, so sums are too
+		v := float64(r.IntN(100000)-50000) / 64 // exact in binary, so sums are exact too
 		whole.Observe(v, 1, math.MaxInt)
 		if i%2 == 0 {
 			a.Observe(v, 1, math.MaxInt)

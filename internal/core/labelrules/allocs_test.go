@@ -4,7 +4,7 @@ package labelrules
 
 import "testing"
 
-// A new series costs one allocation, its labels. The test does not run under the race detector,
+// A new series costs one allocation, for its labels. The test does not run under the race detector,
 // which makes sync.Pool drop items at random.
 func TestResolveAllocates(t *testing.T) {
 	r := requests(t, []string{"__name__", "up", "job", "a"})[0]

@@ -1,6 +1,5 @@
-// Package labelrules resolves the labels of a request to a series: it checks them, applies
-// limits, and relabels them. It runs only for series that were not seen before, so its cost
-// hardly counts.
+// Package labelrules resolves the labels of a request to a series: it checks them, applies limits,
+// and relabels them. It runs only for series that were not seen before, so its cost hardly matters.
 package labelrules
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// Limits bound one series; 0 is no limit.
+// Limits bound one series; 0 means no limit.
 type Limits struct {
 	Labels     int
 	NameBytes  int
@@ -29,7 +28,7 @@ type Limits struct {
 // Rules are immutable, so goroutines may share them.
 type Rules struct {
 	Limits  Limits
-	Replica string // the label that tells the copies of an HA pair apart, which Resolve removes; empty for none
+	Replica string // the label that tells the replicas of an HA pair apart: Resolve removes it; empty if there is none
 	Relabel []*relabel.Config
 }
 
@@ -41,15 +40,15 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return &scratch{builder: labels.NewScratchBuilder(16)} }}
 
-// view returns b as a string without a copy, valid while b does not change.
+// view returns b as a string without a copy. The string is valid while b does not change.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Resolve returns a copy of a series' labels, after relabelling. It is empty if a rule drops
-// the series.
+// Resolve returns a copy of a series' labels, after relabelling. The labels are empty if a rule
+// drops the series.
 //
-// Labels may come in any order. The specification of remote write wants them sorted, but
-// Prometheus accepts unsorted ones, and several widespread senders send them. Only new
-// spellings are resolved, so known ones pay nothing for sorting.
+// Labels may come in any order. The specification of remote write wants them sorted, but Prometheus
+// accepts unsorted ones, and several widespread senders send them. Only new spellings are resolved,
+// so sorting costs nothing for known ones.
 func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
 	w := scratches.Get().(*scratch)
 	defer scratches.Put(w)
@@ -72,7 +71,7 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	b := &w.builder
 	b.Reset()
 	for _, l := range all {
-		// A label without a value is no label, as in Prometheus.
+		// As in Prometheus, a label without a value does not count.
 		if len(l.Value) > 0 && (r.Replica == "" || string(l.Name) != r.Replica) {
 			b.Add(view(l.Name), view(l.Value))
 		}
@@ -95,10 +94,12 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	return ls, nil
 }
 
-// maxText is the length of Text in bytes, not counting the rest of the last label.
+// maxText is the number of bytes after which Text adds no further label. Longer names and values are
+// cut to it.
 const maxText = 1 << 10
 
-// Text returns a series as sent, for people: its first labels, if it has many.
+// Text returns a series as sent, for people. If the series has many labels, the text has only the
+// first.
 func Text(request *remotewrite.Request, series *remotewrite.Series) string {
 	all, err := request.Labels(nil, series)
 	if err != nil && !errors.Is(err, remotewrite.ErrTooManyLabels) {

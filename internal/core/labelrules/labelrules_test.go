@@ -53,10 +53,10 @@ func TestResolve(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		rules  Rules
-		labels string // separated by blanks, name=value
-		want   string // empty if it is dropped or refused
+		labels string // name=value, separated by blanks
+		want   string // empty if the series is dropped or refused
 		reason outcome.Reason
-		text   string // of the refusal; empty if there is none
+		text   string // text of the refusal; empty if there is none
 	}{
 		{"as they are", Rules{}, "__name__=up job=a", `{__name__="up", job="a"}`, 0, ""},
 		{"any UTF-8 is a name, as in Prometheus 3", Rules{}, "__name__=http.requests größe=1",
@@ -143,8 +143,8 @@ func TestLabelsAreACopy(t *testing.T) {
 	}
 }
 
-// A request may refer to one long value a million times: Resolve looks at no more labels than a
-// series may have, and Text does not write them all.
+// A request may refer to one long value a million times. Resolve looks at no more labels than a
+// series may have, and Text writes only the first ones.
 func TestAMillionLabels(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	name, value := symbols.Symbolize("__name__"), symbols.Symbolize(strings.Repeat("v", 1<<20))

@@ -9,7 +9,7 @@ type Books struct {
 	Tenants  map[string]Tenant `json:"tenants"`
 }
 
-// Of returns the books of a tenant. They are empty if nothing was posted for it.
+// Of returns the books of a tenant. They are empty if nothing was posted for the tenant.
 func (b Books) Of(name string) Tenant {
 	if t, ok := b.Tenants[name]; ok {
 		return t
@@ -21,10 +21,10 @@ func (b Books) Of(name string) Tenant {
 type Tenant struct {
 	Samples   Samples            `json:"samples"`
 	Datagrams DatagramBook       `json:"datagrams"`
-	Clients   map[string]float64 `json:"clients,omitempty"` // what clients report about themselves, by name of the count
+	Clients   map[string]float64 `json:"clients,omitempty"` // counts that clients report about themselves, by name
 }
 
-// Samples is the book of samples: Received and Restored are the sum of the states.
+// Samples is the book of samples: Received plus Restored equals the sum of the states.
 type Samples struct {
 	Received   uint64            `json:"received"`
 	Restored   uint64            `json:"restored"`
@@ -36,7 +36,7 @@ type Samples struct {
 	Window     uint64            `json:"window"`
 	Tile       uint64            `json:"tile"`
 	Stored     uint64            `json:"stored"`
-	Difference int64             `json:"difference"` // negative if the states have more than came
+	Difference int64             `json:"difference"` // negative if the states have more samples than came
 	OfWhich    OfWhichBook       `json:"of_which"`
 }
 
@@ -61,7 +61,7 @@ func (l Lost) Total() (n uint64) {
 	return n
 }
 
-// OfWhichBook counts samples by property. Each of them is in one of the states, too.
+// OfWhichBook counts samples by property. Each of these samples is also in one of the states.
 type OfWhichBook struct {
 	Folded    uint64 `json:"folded"`
 	LateKept  uint64 `json:"late_kept"`
@@ -69,7 +69,7 @@ type OfWhichBook struct {
 	Respelled uint64 `json:"respelled"`
 }
 
-// DatagramBook is the book of datagrams: Received is the sum of the states.
+// DatagramBook is the book of datagrams: Received equals the sum of the states.
 type DatagramBook struct {
 	Received uint64 `json:"received"`
 	Datagrams

@@ -2,8 +2,8 @@ package ledger
 
 import "bytes"
 
-// ClientCount is a count that DogStatsD clients report about themselves. What a client dropped
-// never reached a socket, so it is in no other book.
+// ClientCount is a count that DogStatsD clients report about themselves. A sample that a client
+// dropped never reached a socket, so it is in no other book.
 type ClientCount uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	PacketsSent
 	PacketsDropped       // the sum of the next two
 	PacketsDroppedQueue  // the client's queue was full
-	PacketsDroppedWriter // the socket did not take it
+	PacketsDroppedWriter // the socket did not take the packet
 	BytesSent
 	BytesDropped
 	BytesDroppedQueue
@@ -35,8 +35,8 @@ var clientNames = [numClientCounts]string{
 // String returns the client's name of the count, without the prefix.
 func (c ClientCount) String() string { return clientNames[c] }
 
-// ClientCountOf returns the count of a raw DogStatsD name. Other telemetry of clients, such as
-// metrics_by_type, only splits these counts.
+// ClientCountOf returns the count that has this raw DogStatsD name. Other telemetry of clients,
+// such as metrics_by_type, only splits these counts.
 func ClientCountOf(name []byte) (ClientCount, bool) {
 	rest, ok := bytes.CutPrefix(name, []byte(clientPrefix))
 	if !ok {

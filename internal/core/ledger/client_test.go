@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/client"
 )
 
-// Our own client reports each count under the name that is summed up here.
+// Our own client reports each count under the name that the ledger expects.
 func TestOurClientReportsEachCount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

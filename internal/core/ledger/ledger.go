@@ -3,8 +3,8 @@
 // never per sample. It knows no clock: the ends of windows are handed in.
 //
 // A sample is one value on the wire, not weighted by its sampling rate; an unreadable line counts
-// as one. Received samples are counted where they are read, and their fates elsewhere, so a
-// difference between the two reveals our own mistakes.
+// as one. Received samples are counted where they are read, and their fates elsewhere. So a
+// difference between both counts reveals our own mistakes.
 package ledger
 
 import (
@@ -16,18 +16,18 @@ import (
 type Account uint8
 
 const (
-	// Sources. A transfer from Outside to Received or Restored counts samples that came. A
-	// transfer from there to a state says what became of them.
+	// Sources. A transfer from Outside to Received or Restored counts samples that came. A transfer
+	// from Received or Restored to a state says what became of the samples.
 	Outside  Account = iota
 	Received         // read from sockets
-	Restored         // in tiles when the process started
+	Restored         // were in tiles when the process started
 
 	// Final states, each with a reason.
 	Malformed
 	Refused
 	Late
 	Unsent
-	Discarded // whole windows, by a process that keeps nothing
+	Discarded // in whole windows, by a process that keeps nothing
 
 	// States on the way, and the last one.
 	Window // in a window of the collector
@@ -43,18 +43,17 @@ var accountNames = [numAccounts]string{
 // String returns the account's name in metrics and documentation.
 func (a Account) String() string { return accountNames[a] }
 
-// hasReason reports whether samples end in the account for one of several reasons.
+// hasReason reports whether samples end in the account, each for one of several reasons.
 func (a Account) hasReason() bool { return Malformed <= a && a <= Discarded }
 
 // Transfer moves samples from one account to another.
 type Transfer struct {
 	From, To Account
-	Reason   string // if To has reasons; one of a fixed set
+	Reason   string // one of a fixed set; empty if To has no reasons
 	Samples  uint64
 }
 
-// check panics on an impossible transfer: transfers are written in code, so a wrong one is a bug
-// of ours.
+// check panics on an impossible transfer. Our code makes all transfers, so a wrong one is a bug.
 func (t Transfer) check() {
 	var ok bool
 	switch t.From {
@@ -73,14 +72,14 @@ type OfWhich uint8
 
 const (
 	Folded    OfWhich = iota // counted in the overflow series of their metric
-	LateKept                 // their tile was closed, and the oldest open one took them
+	LateKept                 // their tile was closed, and the oldest open tile took them
 	Ahead                    // their time was too far ahead, and the last open tile took them
-	Respelled                // of a series with too many spellings to remember another
+	Respelled                // their series has too many spellings to remember another
 	numOfWhich
 )
 
-// MaxTenants bounds the tenants with their own books. Further tenants share the books of Others,
-// so neither memory nor metrics grow with what is sent.
+// MaxTenants bounds the tenants with their own books. Further tenants share the books of Others, so
+// senders cannot make memory or metrics grow.
 const MaxTenants = 1000
 
 // Others are the tenants beyond MaxTenants; no tenant can have this name.
@@ -95,7 +94,7 @@ type Ledger struct {
 
 // tenant has the books of one tenant.
 type tenant struct {
-	samples   [numAccounts]int64 // negative if more left the account than came
+	samples   [numAccounts]int64 // negative if more samples left the account than came
 	reasons   [numAccounts]map[string]uint64
 	ofWhich   [numOfWhich]uint64
 	datagrams Datagrams
@@ -119,7 +118,7 @@ func (l *Ledger) of(name string) *tenant {
 	return t
 }
 
-// Post moves samples, all transfers at once: Books shows all of them or none. If more leaves an
+// Post makes all transfers at once: Books shows all of them or none. If more samples leave an
 // account than came, the books show a difference.
 func (l *Ledger) Post(tenant string, transfers ...Transfer) {
 	l.mu.Lock()
@@ -153,14 +152,14 @@ func (l *Ledger) Note(tenant string, which OfWhich, samples uint64) {
 	l.of(tenant).ofWhich[which] += samples
 }
 
-// Datagrams are the datagrams that the sockets of a tenant saw. Apart from RefusedConnections,
-// each is in one state.
+// Datagrams are the datagrams that the sockets of a tenant saw. Each is counted once below, except
+// that RefusedConnections counts connections.
 type Datagrams struct {
 	Read               uint64 `json:"read"`                // datagrams, and frames of streams
 	KernelDropped      uint64 `json:"kernel_dropped"`      // the socket's buffer was full
 	Oversized          uint64 `json:"oversized"`           // refused: longer than max_packet
 	CutFrames          uint64 `json:"cut_frames"`          // a stream ended inside the frame
-	RefusedConnections uint64 `json:"refused_connections"` // too many streams
+	RefusedConnections uint64 `json:"refused_connections"` // there were too many streams
 }
 
 // Datagrams adds what the sockets saw since the last call.
@@ -175,8 +174,8 @@ func (l *Ledger) Datagrams(tenant string, more Datagrams) {
 	d.RefusedConnections += more.RefusedConnections
 }
 
-// Close marks the end of a window, in Unix milliseconds: all of it is posted. Several listeners
-// close the same window.
+// Close says that all samples of a window are posted. boundary is the window's end, in Unix
+// milliseconds. Several listeners close the same window.
 func (l *Ledger) Close(boundary int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

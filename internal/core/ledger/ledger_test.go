@@ -10,7 +10,7 @@ import (
 
 func received(n uint64) Transfer { return Transfer{From: Outside, To: Received, Samples: n} }
 
-// A window's way from the socket to the store, and every other fate.
+// The samples of a window go from the socket to the store, or have any other fate.
 func TestBooksClose(t *testing.T) {
 	l := New()
 	l.Post("a", received(100),
@@ -98,7 +98,7 @@ func TestNoSuchTransfer(t *testing.T) {
 	}
 }
 
-// However many tenants there are, and whatever their names, the books stay small and closed.
+// The books stay small and have no difference, for any number and names of tenants.
 func TestTenantsAreBounded(t *testing.T) {
 	l := New()
 	for i := range 2 * MaxTenants {
@@ -111,7 +111,7 @@ func TestTenantsAreBounded(t *testing.T) {
 	}
 }
 
-// A reader sees closed books, whatever is being posted; run with -race.
+// A reader sees books without a difference while others post; run with -race.
 func TestBooksAreNeverHalfPosted(t *testing.T) {
 	l := New()
 	var wg sync.WaitGroup

@@ -24,20 +24,20 @@ type Override struct {
 }
 
 // DefaultConfig fits a machine with 2 GB to spare. A series takes 6 kB, as docs/operations.md
-// calculates: 3.6 to 4.2 kB for the collector's tables, open tiles, and the heads of two
-// stores, measured by e2e/sizing_test.go, and a margin.
+// calculates. The collector's tables, open tiles and the heads of two stores take 3.6 to 4.2 kB, as
+// e2e/sizing_test.go measures. The rest is a margin.
 func DefaultConfig() Config {
 	return Config{
 		// 100,000 x 6 kB = 600 MB for one tenant.
 		MaxSeries: 100_000,
-		// A tenth of them, 60 MB: one metric cannot take all places.
+		// A tenth of MaxSeries, 60 MB, so that one metric cannot take all places.
 		MaxSeriesPerMetric: 10_000,
-		// A deployment of 3,000 containers with 10 series each within a minute. A series that
-		// is gone stays in the heads of the stores for up to three hours: at this rate 30,000 a
-		// minute, for the three minutes until the tenant is full.
+		// Enough for a deployment of 3,000 containers with 10 series each within a minute. A series
+		// that is gone stays in the heads of the stores for up to three hours. At this rate a
+		// tenant is full after three minutes.
 		MaxNewSeriesPerMinute: 30_000,
-		// Three times the usual UDP datagram of a client, and half of the usual datagram to a
-		// Unix socket. The limits above assume series of some hundred bytes: series of 60 kB
+		// Three times the usual UDP datagram of a client, and half of the usual datagram to a Unix
+		// socket. The limits above assume that a series has some hundred bytes: series of 60 kB
 		// would take far more memory.
 		MaxSeriesBytes: 4 << 10,
 	}
@@ -70,7 +70,7 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
-// bounds are the limits of one tenant; 0 is no limit.
+// bounds are the limits of one tenant; 0 means no limit.
 type bounds struct{ series, metricSeries, newSeries, bytes int }
 
 // longest returns how many bytes the name and tags of a series may have.

@@ -7,14 +7,14 @@ type unclaimed struct {
 	at    uint32 // Unix seconds, see slot.freed
 }
 
-// Key returns the key of the series that has a place. It never changes. Any goroutine may read
-// it without a lock while the place has a holder; when the last holder leaves, the memory goes
-// to other series. So a table whose window is being flushed leaves only after the flusher has
-// read the keys.
+// Key returns the key of the series that has a place. It never changes. Any goroutine may read the
+// key without a lock while the place has a holder. When the last holder leaves, other series get
+// the memory. So a table whose window is being flushed leaves only after the flusher has read the
+// keys.
 func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
 
-// Leave gives up a table's hold on a series. The series leaves with its last holder, except
-// that an up/down counter keeps its place while its total is kept. now is Unix nanoseconds.
+// Leave gives up a table's hold on a series. A series leaves with its last holder, but an up/down
+// counter keeps its place while its total is kept. now is Unix nanoseconds.
 func (t *Tenant) Leave(now int64, p Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -28,8 +28,8 @@ func (t *Tenant) Leave(now int64, p Place) {
 	}
 }
 
-// Release gives up a table's hold on a series that another table will claim. Until then the
-// series stays known for the claim time. A passer-by, which was in one window only, may have to
+// Release gives up a table's hold on a series that another table will claim. Until then the series
+// stays known for the claim time. A passer-by, a series that was in one window only, may have to
 // leave earlier: see LeaveUnclaimed.
 func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	t.mu.Lock()
@@ -41,13 +41,13 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	}
 }
 
-// Load makes a series known that was live before a restart, even over a limit. It has no
-// holder: a table must claim it within the claim time. An up/down counter keeps its place until
-// its total is forgotten, counted from seen, its last sample. Call Load in the order of seen.
-// The series counts as a passer-by until it comes again, because how often it came is not
+// Load makes a series known that was live before a restart, even over a limit. The series has no
+// holder: a table must claim it within the claim time. An up/down counter keeps its place until its
+// total is forgotten. That time runs from seen, the time of the last sample. Call Load in the order
+// of seen. The series counts as a passer-by until it comes again, because how often it came is not
 // known. Times are Unix nanoseconds.
 func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
-	if len(key) > maxKey { // its next claim is refused as too long
+	if len(key) > maxKey { // Claim will refuse the series as too long
 		return
 	}
 	t.mu.Lock()
@@ -64,7 +64,7 @@ func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	}
 }
 
-// wait starts the time that a place may stay without a holder.
+// wait starts the time for which a place may stay without a holder.
 func (t *Tenant) wait(now int64, p Place) {
 	s := t.places.at(p)
 	s.freed = seconds(now)
@@ -75,7 +75,8 @@ func (t *Tenant) wait(now int64, p Place) {
 	}
 }
 
-// Queues of places without a holder, by how long they are kept. Each is ordered by time.
+// Queues of places without a holder, by how long the places are kept. Each queue is ordered by
+// time.
 const (
 	ordinary = iota // the claim time
 	total           // of up/down counters: as long as their totals are kept
@@ -89,11 +90,12 @@ func (s *slot) queue() int {
 	return ordinary
 }
 
-// seconds rounds Unix nanoseconds up, so that no series leaves before the claim time is over.
+// seconds turns Unix nanoseconds into seconds. It rounds up, so that no series leaves before the
+// claim time is over.
 func seconds(now int64) uint32 { return uint32((now + 999_999_999) / 1e9) }
 
-// expireAtOnce is how many unclaimed places one claim looks at: some 30 µs if all of them
-// leave. A claim that had to remove a million of them would stop all sockets for half a second.
+// expireAtOnce is how many unclaimed places one claim looks at: about 30 µs if all of them leave. A
+// claim that removed a million places would stop all sockets for half a second.
 const expireAtOnce = 64
 
 // expire removes some series that were not claimed in time, and reports whether more may be
@@ -138,8 +140,8 @@ func (t *Tenant) expireAll(now int64) {
 	}
 }
 
-// late reports whether a place that lost its holder at since, a Unix second, has been in the
-// queue for too long.
+// late reports whether a place has been in the queue for too long. since is when the place lost its
+// holder, in Unix seconds.
 func (t *Tenant) late(queue int, now int64, since uint32) bool {
 	return now-int64(since)*1e9 > t.times[queue]
 }
@@ -147,11 +149,11 @@ func (t *Tenant) late(queue int, now int64, since uint32) bool {
 // leaveLook is the most places that one call of LeaveUnclaimed looks at, which takes 1 ms.
 const leaveLook = 1 << 16
 
-// LeaveUnclaimed removes passers-by that have no holder and whose places are wanted: see
-// Crowded. after is Unix nanoseconds. Tables call it when a flood is over, while they let their
-// own passers-by go. A restart may leave a million passers-by, so each call does a bounded part
-// of the work: it starts behind a place, 0 at first, removes at most most series, and returns
-// the place that it reached, 0 at the end.
+// LeaveUnclaimed removes passers-by that have no holder and whose places are wanted: see Crowded.
+// after is Unix nanoseconds. Tables call LeaveUnclaimed when a flood is over, while they let their
+// own passers-by go. A restart may leave a million passers-by, so each call does a bounded part of
+// the work. It starts after the place behind, which is 0 at first, and removes at most most series.
+// It returns the place that it reached, or 0 at the end.
 func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,7 +161,7 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 		if behind++; uint32(behind) >= t.places.slots.next {
 			return 0
 		}
-		if behind%expireAtOnce == 0 { // let other goroutines have the lock
+		if behind%expireAtOnce == 0 { // let other goroutines take the lock
 			t.mu.Unlock()
 			t.mu.Lock()
 		}
