@@ -11,18 +11,19 @@ import (
 	"testing"
 )
 
-// nobody is a user who may install nothing, if we are root.
+// nobody is the id of the user that runs the script if the test runs as root: it may not install
+// packages.
 const nobody = 65534
 
-// packages runs .ci/packages as a user who is not root. It finds only these programs and a minimal
-// Debian's.
+// packages runs .ci/packages as a user who is not root. The script finds only these programs and
+// the programs of a minimal Debian.
 func packages(t *testing.T, groups string, programs ...string) (out string, code int) {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join(".ci", "packages"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "packages") // below t.TempDir nobody may go
+	dir, err := os.MkdirTemp("", "packages") // not t.TempDir, which the user nobody may not enter
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 			delete(got, name)
 		}
 		for name := range got {
-			if !strings.HasPrefix(name, "lib") { // what nginx links, which this machine may have
+			if !strings.HasPrefix(name, "lib") { // libraries of nginx, which this machine may have
 				t.Errorf("%s: %s is there, or twice in %s", c.why, name, list)
 			}
 		}
@@ -108,7 +109,7 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-// Each target asks before it does anything that takes long, and nothing else installs packages.
+// Each target checks its packages before any long work, and only .ci/packages installs packages.
 func TestPackagesAreAskedForFirst(t *testing.T) {
 	for target, want := range map[string]string{"test": "bash .ci/packages clients lua engine",
 		"edge-demo": "bash .ci/packages demo"} {

@@ -13,7 +13,7 @@ import (
 
 var errRefused = errors.New("connection refused")
 
-// attrs are as many as a record holds without allocating.
+// attrs are as many attributes as a record holds without allocating.
 var attrs = []slog.Attr{slog.String("carrier", "dhl"), slog.Int("routes", 12),
 	slog.Duration("took", 153*time.Microsecond), slog.Bool("cached", true), slog.Any("error", errRefused)}
 
@@ -75,7 +75,7 @@ func BenchmarkHandle(b *testing.B) {
 					}
 					c, cancel := within(10 * time.Millisecond)
 					defer cancel()
-					_ = h.Close(c) // one is blocked
+					_ = h.Close(c) // one of the outputs is blocked
 				}
 			})
 		}

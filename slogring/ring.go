@@ -2,17 +2,17 @@ package slogring
 
 import "sync/atomic"
 
-// ring holds the lines between the logging goroutines and the writer. It is a buffer of bytes,
-// and a word for each record in it. Many goroutines push, one takes.
+// ring holds the lines between the logging goroutines and the writer. It is a buffer of bytes, and
+// a word for each record in the buffer. Many goroutines push, and one takes.
 //
 // A push reserves the next word and the bytes after the last line in one compare-and-swap, copies
-// its line there, and stores the word: the line is ready. No foreign code runs in between, so every
-// reserved line is soon ready. The writer takes lines in the order of their words, and writes them
-// directly from the ring.
+// its line there, and stores the word: then the line is ready. No foreign code runs in between, so
+// every reserved line is soon ready. The writer takes lines in the order of their words, and writes
+// them directly from the ring.
 type ring struct {
-	// tail is the place of the next record, head the place of the oldest. The upper half is the
-	// record's number, the lower half its first byte; both only ever count up. Each has its own
-	// cache line, and also the neighbouring line that processors prefetch with it.
+	// tail is the place of the next record, and head the place of the oldest. The upper half of a
+	// place is the record's number, and the lower half its first byte; both halves only count up.
+	// tail and head are two cache lines apart, because processors prefetch the neighbouring line.
 	tail atomic.Uint64
 	_    [120]byte
 	head atomic.Uint64
@@ -103,7 +103,7 @@ func (r *ring) end() uint64 { return r.tail.Load() }
 // passed reports whether all records before end have been released.
 func (r *ring) passed(end uint64) bool {
 	left := between(r.head.Load(), end)
-	return left == 0 || left > len(r.words) // a larger one is a negative number
+	return left == 0 || left > len(r.words) // more records than fit: head has passed end
 }
 
 // len returns the number of records that have not been released.
@@ -137,7 +137,7 @@ func (r *ring) take(most int) (lines []byte, n int) {
 }
 
 // release gives back the n lines from take, of which written bytes were written. It returns how
-// many of them were whole, and how many were cut.
+// many lines were written whole, and how many were written cut.
 func (r *ring) release(n, written int) (whole, cut uint64) {
 	number := uint32(r.head.Load() >> 32)
 	var end uint32

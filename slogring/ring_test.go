@@ -115,7 +115,7 @@ func TestClosedRing(t *testing.T) {
 	}
 }
 
-// Many goroutines push, one takes: everything comes out once, whole, in order.
+// Many goroutines push, and one takes: every line comes out once, whole and in order.
 func TestRingTogether(t *testing.T) {
 	const goroutines, each = 4, 20000
 	r := newRing(4096, 256).at(numbers-1000, 1<<32-10000)

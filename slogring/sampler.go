@@ -21,9 +21,9 @@ type sampler struct {
 	past   uint64 // suppressed in periods that have ended; under the writer's lock
 }
 
-// tally is the count of one level and message. Callers add to it, and at the end of a period
-// the writer takes the sum. If that is zero, the writer seals the count and removes the tally:
-// a caller that had found it before sees the seal, and knows that it did not count.
+// tally is the count of one level and message. Callers add to it, and at the end of a period the
+// writer takes the sum. If the sum is zero, the writer seals the count and removes the tally: a
+// caller that had found the tally before sees the seal, and knows that its record was not counted.
 type tally struct {
 	hash  uint64 // seeded; two messages collide with probability 2^-64
 	level slog.Level
@@ -37,7 +37,7 @@ const sealed = 1 << 63
 
 var seed = maphash.MakeSeed()
 
-// pass counts a record and reports whether it is among the first.
+// pass counts a record, and reports whether it is among the first of the period.
 func (s *sampler) pass(level slog.Level, message string) bool {
 	hash := maphash.String(seed, message) ^ uint64(level)*0x9e3779b97f4a7c15
 	for {
@@ -52,8 +52,8 @@ func (s *sampler) pass(level slog.Level, message string) bool {
 }
 
 // find returns the message's tally. It makes one if there is none, and returns nil if there is no
-// slot for it. If a slot becomes free just then, two callers may each make a tally. Both count; the
-// one that find no longer reaches is soon removed.
+// slot for it. If a slot becomes free just then, two callers may each make a tally. Both tallies
+// count; the tally that find no longer reaches is soon removed.
 func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	var made *tally
 	for {
@@ -81,7 +81,7 @@ func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 
 // settle ends a period. It appends to due the tallies with unwritten counts, and reports
 // whether anything was counted. After the last period every record passes, and nothing is
-// counted. The caller has the writer's lock.
+// counted. The caller holds the writer's lock.
 func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	for i := range s.places {
 		at := &s.places[i]
@@ -126,7 +126,7 @@ func (s *sampler) beyond(n uint64) uint64 {
 	return n - s.first
 }
 
-// suppressed returns all records that did not pass. The caller has the writer's lock.
+// suppressed returns all records that did not pass. The caller holds the writer's lock.
 func (s *sampler) suppressed() uint64 {
 	sum := s.past
 	for i := range s.places {

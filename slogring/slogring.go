@@ -13,10 +13,10 @@
 // The caller formats its own line, because values may change after the call, and copies it into the
 // ring. It never waits: there is no lock, no write, and no allocation for strings, numbers,
 // booleans, times, durations and errors, in up to the five attributes that a [slog.Record] holds
-// inline. The first record after a second without any finds the writer asleep and wakes it, which
-// may be a system call of Go's scheduler. A record at [slog.LevelError] or above, or one that half
-// fills the ring, also wakes the writer, once until everything is written. All other lines are
-// written within 10 ms.
+// inline. The first record after a second without records finds the writer asleep and wakes it,
+// which may be a system call of Go's scheduler. A record at [slog.LevelError] or above also wakes
+// the writer, and so does a record that makes the ring half full. Further such records do not wake
+// it again until all lines are written. All other lines are written within 10 ms.
 //
 // No call waits until its line is written. So a program must call [Handler.Flush] or
 // [Handler.Close] before it exits. A panic or a kill loses the lines in the ring, at most the last
@@ -66,7 +66,7 @@ type Options struct {
 
 	First     int           // records of one level and message written in a period; default 10
 	Period    time.Duration // default 1 s
-	Unsampled slog.Leveler  // nothing is suppressed at this level and above; default: repeats of any level are
+	Unsampled slog.Leveler  // nothing is suppressed at this level and above; default: all levels are suppressed
 }
 
 // EveryLevel is below all other levels. As Options.Unsampled it turns suppression off.
@@ -211,12 +211,12 @@ type Stats struct {
 	Cut        uint64 // written without their end: longer than Options.Line
 	Suppressed uint64 // repeats within a period, not written
 	Lost       Levels // the ring was full, or closed
-	Failed     uint64 // the writer returned an error; the line may be there in part
+	Failed     uint64 // the writer returned an error; part of the line may be written
 	Waiting    uint64 // in the ring
 }
 
-// Handled returns the number of all records: the calls of Handle that have returned, if none
-// is running.
+// Handled returns the number of all records. It equals the number of calls of Handle, if none is
+// running.
 func (s Stats) Handled() uint64 {
 	return s.Written + s.Cut + s.Suppressed + s.Lost.Sum() + s.Failed + s.Waiting
 }

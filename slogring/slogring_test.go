@@ -25,7 +25,7 @@ var ctx = context.Background()
 // output keeps what is written to it. It can block and fail.
 type output struct {
 	mu     sync.Mutex
-	opened sync.Cond // not blocked any more
+	opened sync.Cond // signals that the output is no longer blocked
 	shut   bool
 	fail   func(p []byte) (int, error) // replaces Write; the bytes that it reports as written are
 	all    bytes.Buffer
@@ -283,8 +283,8 @@ func TestUnsampled(t *testing.T) {
 	}
 }
 
-// With more messages than can be tracked, the others pass, and no count is wrong. Messages
-// that are no longer logged are forgotten.
+// With more messages than can be tracked, records of the untracked messages pass, and no count is
+// wrong. Messages that are no longer logged are forgotten.
 func TestManyMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, each = 3 * messages, 20
@@ -701,7 +701,7 @@ func TestEveryRecordIsCounted(t *testing.T) {
 					out.block()
 				}
 				c, cancel := within(time.Millisecond)
-				_ = h.Flush(c) // blocked, or failing
+				_ = h.Flush(c) // the output is blocked, or fails
 				cancel()
 				out.unblock()
 			}
@@ -743,7 +743,7 @@ func TestEveryRecordIsCounted(t *testing.T) {
 			}
 			next[g] = number + 1
 		}
-		// A line may be whole but for its line break, and then counts as not written.
+		// A line that lacks only its line break is found whole, but counts as not written.
 		if whole < s.Written || cut < s.Cut || whole+cut > s.Written+s.Cut+s.Failed {
 			t.Errorf("%d whole and %d cut lines of %+v", whole, cut, s)
 		}

@@ -24,7 +24,7 @@ type formatter struct {
 // formatters are kept for each processor, without a lock.
 var formatters = sync.Pool{New: func() any { return &formatter{line: make([]byte, 0, 1024)} }}
 
-// keptBytes is the size of the largest buffers for lines and values that are used again.
+// keptBytes is the size of the largest buffers for lines and values that are reused.
 const keptBytes = 16 << 10
 
 func (f *formatter) free() {
@@ -182,7 +182,7 @@ func (f *formatter) value(v slog.Value) {
 	}
 }
 
-// any appends a value whose methods are called, which may panic.
+// any appends a value by calling its methods, which may panic.
 func (f *formatter) any(v any) {
 	defer func() {
 		if r := recover(); r != nil {

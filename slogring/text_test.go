@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// both has the two handlers and their outputs, and makes the same calls on both.
+// both holds our handler, slog's handler and their outputs, and makes the same calls on both
+// handlers.
 type both struct {
 	ours, slogs slog.Handler
 	line, text  *bytes.Buffer
@@ -272,7 +273,7 @@ func (r random) handlers(b *both) {
 	}
 }
 
-// Random groups, attributes and empty attributes in any order.
+// Random groups, attributes and empty attributes, in any order, give the same bytes as slog.
 func TestSameBytesOfRandomRecords(t *testing.T) {
 	for seed := range uint64(600) {
 		r := random{rand.New(rand.NewPCG(seed, 1))}
@@ -300,8 +301,8 @@ func FuzzSameBytes(f *testing.F) {
 	}
 	f.Add("message", "key", strings.Repeat("long ", 100), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, message, key, value string, nanoseconds int64) {
-		// The line has some inputs twenty times, and up to four bytes for each byte of them. Skip
-		// inputs that would be cut.
+		// The line contains some inputs twenty times, and up to four bytes for each byte of an
+		// input. Skip inputs that would be cut.
 		if 100*(len(message)+len(key)+len(value)) > longest {
 			return
 		}

@@ -48,7 +48,7 @@ type writer struct {
 	answer               chan struct{} // closed when answered grows
 	closing              bool
 
-	// Used by the writer's goroutine alone.
+	// Only the writer's goroutine uses these fields.
 	torn       bool // the last write ended in the middle of a line
 	saidLost   Levels
 	saidFailed uint64
@@ -60,8 +60,9 @@ func (w *writer) init(to io.Writer) {
 	w.wake, w.done, w.answer = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 }
 
-// pushed is called after a line was pushed. It wakes the writer if it sleeps, or if it rests and
-// the line is urgent. Of several callers at that moment, only the first wakes it.
+// pushed is called after a line was pushed. It wakes the writer if the writer is asleep, or if the
+// writer is resting and the line is urgent. Of several callers at that moment, only the first wakes
+// it.
 func (w *writer) pushed(urgent bool) {
 	state := w.state.Load()
 	if (state == asleep || state == resting && urgent) && w.state.CompareAndSwap(state, awake) {
@@ -76,9 +77,9 @@ func (w *writer) rouse() {
 	}
 }
 
-// Flush waits until every line is written whose call of Handle has returned. It also ends the
-// period, so that the lines about suppressed and lost records are written. Call it before the
-// program exits, after the record that gives the reason. It returns an error if a line could not be
+// Flush waits until the lines of all earlier calls of Handle are written. It also ends the period,
+// so that the lines about suppressed and lost records are written. Call it before the program
+// exits, after the record that gives the reason. It returns an error if a line could not be
 // written, or if ctx is done first, for example because the output is blocked; then the writer goes
 // on.
 func (h *Handler) Flush(ctx context.Context) error {
@@ -133,14 +134,14 @@ func (w *writer) faultSince(faults uint64) error {
 	return fmt.Errorf("write log: %w", w.fault)
 }
 
-// run is the writer's loop. A period in which nothing was counted is followed by no other until the
-// next line comes, so an idle program has no periods.
+// run is the writer's loop. After a period in which nothing was counted, the next period begins
+// with the next line, so an idle program has no periods.
 func (s *sink) run() {
 	w := &s.writer
 	defer close(w.done)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	var last, begun time.Time // of a line; of the period, zero if there is none
+	var last, begun time.Time // time of the last line; begin of the period, zero if there is no period
 	var flush struct{ asked, end uint64 }
 	for {
 		w.state.Store(awake)
@@ -236,7 +237,7 @@ func (s *sink) writeBatch() bool {
 	return true
 }
 
-// write writes lines. If an error left the last line torn, it first ends that one.
+// write writes lines. If an error left the last line torn, it first ends that line.
 func (w *writer) write(lines []byte) (n int, err error) {
 	if w.torn {
 		if n, err = w.put([]byte{'\n'}); n == 0 {

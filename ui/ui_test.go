@@ -74,7 +74,8 @@ func TestCyclesAreFound(t *testing.T) {
 
 var importFrom = regexp.MustCompile(`(?:\bfrom|\bimport)\s*\(?\s*'\./([^']+)'`)
 
-// importsOf are the files that each file imports, including imports of types and at run time.
+// importsOf returns, for each file, the files that it imports, including imports of types and at
+// run time.
 func importsOf(t *testing.T, src fs.FS) map[string][]string {
 	t.Helper()
 	texts := read(t, src)
@@ -91,7 +92,7 @@ func importsOf(t *testing.T, src fs.FS) map[string][]string {
 	return imports
 }
 
-// cycleIn is a path of imports from a file back to itself, nil if there is none.
+// cycleIn returns a path of imports from a file back to itself, or nil if there is none.
 func cycleIn(imports map[string][]string) []string {
 	passed := map[string]bool{} // files from which no cycle was found
 	var way []string

@@ -18,7 +18,7 @@ export interface Window {
   from: number
   to: number
   step: number
-  fixed: boolean // true if to is not the present time
+  fixed: boolean // true if the range does not end at the present time
   runs: number
 }
 

@@ -154,7 +154,7 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
       o.axes![1].splits = (_u, _i, min, max) => tens(min, max)
       o.axes![1].filter = (_u, splits) => splits
     }
-    // Dots are not on the canvas, so they need to know its scale.
+    // Dots are not on the canvas, so they need to know the canvas's scale.
     o.hooks!.draw = [(u) => setScale((was) => (was[0] === u.scales.y.min && was[1] === u.scales.y.max ? was : [u.scales.y.min ?? 0, u.scales.y.max ?? 1]))]
     lines.forEach((l, i) => {
       const stroke = l.colour ? colour(l.colour) : seriesColour(i)

@@ -62,7 +62,7 @@ const highlight = HighlightStyle.define([
 
 const setFault = StateEffect.define<number | null>()
 
-// faults marks the error in a query: a word, a character, or the place behind the last one.
+// faults marks the error in a query: a word, a character, or the place behind the last character.
 const faults = StateField.define<DecorationSet>({
   create: () => Decoration.none,
   update(marks, change) {
@@ -105,7 +105,7 @@ export function mount(parent: HTMLElement, o: Options): Editor {
       { key: 'Alt-ArrowDown', run: () => (o.onRecall(-1), true) },
     ]),
   )
-  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // the keys of the completion come before it
+  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // the keys of the completion take precedence
   let setting = false // true while set runs: its caller knows of the change
   const view = new EditorView({
     parent,

@@ -20,7 +20,7 @@ interface Answered {
 }
 
 // exemplarsOf returns the exemplars of the series in expr whose traces the server still has. It
-// requests none from before the oldest trace, because there may be many.
+// requests no exemplars from before the oldest trace, because there may be many.
 export async function exemplarsOf(expr: string, from: number, to: number, signal: AbortSignal): Promise<Exemplar[]> {
   const held = new Map((await heads(signal)).map((t) => [t.id, Date.parse(t.start) / 1000]))
   const start = Math.max(from, Math.min(...held.values()))

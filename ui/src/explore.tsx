@@ -22,7 +22,7 @@ export function Explore() {
   const state = useMemo(() => explore.parse(new URLSearchParams(text)), [text])
   const [drafts, setDrafts] = useState(state.queries.map((q) => q.expr))
   const [runs, setRuns] = useState(0)
-  const [choosing, setChoosing] = useState(false) // times, in a dialog
+  const [choosing, setChoosing] = useState(false) // whether the dialog for a time range is open
   const shown = useRef(text)
   if (shown.current !== text) {
     // The user went back or followed a link: the address replaces what was typed.

@@ -83,7 +83,7 @@ export function day(unix: number): string {
 
 export const dateTime = (unix: number) => `${day(unix)} ${clock(unix)}`
 
-// ticks writes times below a chart. Their precision follows the distance between two.
+// ticks writes times below a chart. Their precision follows the distance between two times.
 export function ticks(times: number[], distance: number): string[] {
   return times.map((t) => {
     const at = new Date(t * 1000)

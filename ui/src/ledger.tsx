@@ -1,4 +1,4 @@
-// The ledger: how many samples and datagrams are in each state. Each is in exactly one.
+// The ledger: how many samples and datagrams are in each state. Each is in exactly one state.
 import { useEffect, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { compact, count, dateTime, percent } from './format'

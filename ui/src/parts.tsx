@@ -185,7 +185,8 @@ export function Bar(props: { part: number; state?: string }) {
   )
 }
 
-// Choice is a row of buttons for a few alternatives. The chosen one is pressed.
+// Choice is a row of buttons for a few alternatives. The button of the chosen alternative is
+// pressed.
 export function Choice<T extends string>(props: { label: string; value: T; options: readonly (readonly [T, string])[]; onChange: (value: T) => void }) {
   return (
     <div class="choice" role="group" aria-label={props.label}>

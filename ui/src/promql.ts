@@ -25,7 +25,7 @@ export interface Result {
   result: Series[] | [number, string]
 }
 
-// queryRange asks for values from start to end; base leads to another tenant's API.
+// queryRange asks for values from start to end. base is the path of another tenant's API.
 export function queryRange(query: string, start: number, end: number, step: number, signal?: AbortSignal, base = ''): Promise<Answer<Result>> {
   return ask(`${base}api/v1/query_range`, { query, start: String(start), end: String(end), step: String(step) }, signal)
 }
@@ -69,8 +69,8 @@ export interface Cell {
   count: number
 }
 
-// isHistograms reports whether the answer to a range query has native histograms, isClassic whether
-// it has buckets of classic ones.
+// isHistograms reports whether the answer to a range query has native histograms. isClassic reports
+// whether it has buckets of classic histograms.
 export const isHistograms = (all: Series[]) => all.length > 0 && all.every((s) => s.histograms?.length && !s.values?.length)
 export const isClassic = (all: Series[]) => all.length > 1 && all.every((s) => s.metric.le !== undefined)
 
@@ -118,7 +118,7 @@ function classic(all: Series[], add: (t: number, low: number, high: number, n: n
   }
 }
 
-// seriesName writes a series as PromQL does, without the labels in but.
+// seriesName writes a series as PromQL does, and leaves out the labels of the parameter but.
 export function seriesName(metric: Labels, but: Labels = {}): string {
   const pairs = Object.entries(metric).filter(([k]) => k !== '__name__' && !(k in but))
   const name = '__name__' in but ? '' : (metric.__name__ ?? '')

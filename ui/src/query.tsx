@@ -19,7 +19,7 @@ export function QueryPanel(props: PanelProps) {
   const { index, query } = props
   const name = String.fromCharCode(65 + (index % 26))
   const [past, setPast] = useState(false)
-  const [failed, setFailed] = useState({ expr: '', error: '' }) // the last query that was answered
+  const [failed, setFailed] = useState({ expr: '', error: '' }) // the last answered query, and its error or ''
   return (
     <section class="panel query" aria-label={`Query ${name}`}>
       <div class="ask">

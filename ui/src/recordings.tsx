@@ -1,5 +1,5 @@
-// Recordings: profiles, metrics and a trace of a moment in which a stage was over its
-// budget, or in which a user asked for one. The server keeps the newest.
+// Recordings: profiles, metrics and a trace of a moment in which a stage was over its budget, or in
+// which a user asked for a recording. The server keeps the newest.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { ask, Failure, fetchAPI, usePoll } from './api'
 import { bytes, compact, count, seconds } from './format'
@@ -15,7 +15,7 @@ export interface Recording {
   began: string
   ended: string
   bytes: number
-  not_kept?: string // why it is in memory only, until the next recording
+  not_kept?: string // why the recording is only in memory, where it stays until the next one
   error?: string // why it cannot be read
 }
 
@@ -82,8 +82,7 @@ export function Recordings() {
 // shownFirst is how many rows are shown until a click on “Show all”.
 const shownFirst = 5
 
-// Why shows the reason for a recording. If the recording is not on disk, it also shows the reason
-// for that.
+// Why shows the reason for a recording. If the recording is not on disk, Why also shows the reason.
 function Why(props: { recording: Recording }) {
   const { reason, error, not_kept } = props.recording
   if (error) return <span class="bad">cannot be read: {error}</span>

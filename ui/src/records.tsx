@@ -3,7 +3,7 @@
 //
 //   trace=ID             the spans of one slow trace
 //   record=ID            the diagnosis of one recording
-//   name=NAME&over=STAGE only such traces in the list
+//   name=NAME&over=STAGE only traces with this name and stage in the list
 import { DiagnosisView } from './diagnosis'
 import { Link } from './parts'
 import { Recordings } from './recordings'

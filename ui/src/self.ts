@@ -3,6 +3,6 @@ import { ask, usePoll } from './api'
 
 export const self = 'self/'
 
-// useSelf reports whether that API answers this user. It answers nobody if own metrics are off.
-// With many tenants it answers only operators.
+// useSelf reports whether this API answers the user. It answers nobody if own metrics are off. With
+// many tenants it answers only operators.
 export const useSelf = () => usePoll(async (signal) => ask(`${self}api/v1/status/buildinfo`, {}, signal), 0, []).data !== undefined

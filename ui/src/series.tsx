@@ -291,7 +291,7 @@ const inputName = (input: string) => (input === 'otlp' ? 'OTLP' : input.replaceA
 
 function Senders(props: { top?: Top }) {
   const { top } = props
-  // Counts, by sender, how many of the newest series it sent.
+  // Counts how many of the newest series each sender sent.
   const fresh = new Map<string, number>()
   for (const n of top?.newest_series ?? []) fresh.set(senderName(n.sender), (fresh.get(senderName(n.sender)) ?? 0) + 1)
   return (
@@ -406,7 +406,7 @@ function entriesOf(t: TenantLimits, sender?: string): Entry[] {
 }
 
 // Tenants shows a row for each input of each tenant. sender is the busiest DogStatsD sender of the
-// tenant own; the senders of other tenants are not known.
+// user's tenant, which own names; the senders of other tenants are not known.
 export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: string }) {
   const limit = (n: number | undefined) => (n === undefined ? '' : n ? count(n) : 'no limit')
   return (

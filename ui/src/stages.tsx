@@ -50,8 +50,9 @@ interface Measured {
   over: string // the range of rates, such as 30s
 }
 
-// measure requests only values that are newer than those of before, and its last steps again, which
-// may have changed. Requesting all values every 2 s would cost the server half a core.
+// measure requests only values that are newer than the values in before. It requests the last steps
+// again, since they may have changed. Requesting all values every 2 s would cost the server half a
+// core.
 async function measure(over: string, signal: AbortSignal, before?: Measured): Promise<Measured> {
   const now = Date.now() / 1000
   const times = grid(now - span, now, step)
@@ -194,8 +195,8 @@ const Inputs = (props: { all: Input[]; alone: boolean }) => (
 
 const shortest = 60 // seconds
 
-// rangeOf returns the time range to draw: less than 15 minutes if the server started later than
-// that.
+// rangeOf returns the time range to draw: the last 15 minutes, or the time since the server started
+// if that is shorter.
 function rangeOf(data: Measured): [number, number] {
   const end = data.times[data.times.length - 1]
   const first = Math.min(...data.series.rate.map((s) => s.values?.[0]?.[0] ?? end))
@@ -222,8 +223,8 @@ function Latency(props: { name: string; data: Measured; inputs: Input[]; budget:
   const p99s = valuesOf(data, 'p99', name)
   const [p99, age] = [last(p99s), last(valuesOf(data, 'age', name))]
   const over = inputs.some((i) => i.over)
-  // A median over all inputs means little if one takes a second and another a millisecond. So if
-  // there are several inputs, each has its own line.
+  // A median over all inputs means little if one input takes a second and another a millisecond. So
+  // if there are several inputs, each has its own line.
   const lines: Line[] =
     inputs.length > 1
       ? inputs.map((i) => ({ name: `p99 of ${i.name}`, colour: colourOf(i.name), values: i.p99s }))
