@@ -31,26 +31,26 @@ var layers = []struct {
 }{
 	{dir: "e2e"},
 	{dir: "lab"},
-	{dir: "examples"}, // other people's services, as they would be
+	{dir: "examples"}, // services as users would write them
 	{dir: "cmd"},
-	{dir: "deploy"},          // writes what watches Freshet
+	{dir: "deploy"},          // writes alerts and dashboards for Freshet
 	{dir: "internal/server"}, // a process with roles
-	{dir: "internal/cli"},    // the commands that ask it, or need none
+	{dir: "internal/cli"},    // commands, with or without a server
 	{dir: "internal/bench"},  // the command bench
 	{dir: "internal/role", isolated: true},
-	{dir: "internal/explain"}, // what a datagram would become, for the server and the command
+	{dir: "internal/explain"}, // predicts the series of a datagram, for the server and the command
 	{dir: "internal/settings"},
 	{dir: "internal/adapter", isolated: true},
-	{dir: "internal/answer"}, // what a server tells the commands
+	{dir: "internal/answer"}, // the forms of a server's answers, for the server and the commands
 	{dir: "internal/core"},
 	{dir: "internal/lib"},
-	{dir: "client"},   // for others, so that it imports nothing of ours
+	{dir: "client"},   // for other people's services: imports none of our packages
 	{dir: "slogring"}, // likewise
 	{dir: "ui"},       // the web page's files
 }
 
-// strangers do not import each other, though imports would point down. A command knows a server
-// by its HTTP API alone.
+// strangers do not import each other, although the layers would allow it. A command knows a server
+// only by its HTTP API.
 var strangers = [][2]string{
 	{"internal/server", "internal/cli"}, {"internal/server", "internal/bench"},
 	{"internal/cli", "internal/bench"}, {"internal/cli", "internal/role"},
@@ -59,19 +59,18 @@ var strangers = [][2]string{
 
 const core = "internal/core"
 
-// outside are packages that reach files, sockets or the kernel; so do all in directories below
-// theirs, except for those in harmless. The rule sees direct imports.
+// outside are the packages that reach files, sockets or the kernel. Packages in directories below
+// them count too, except for those in harmless. The rule sees only direct imports.
 var (
 	outside  = []string{"os", "net", "syscall", "golang.org/x/sys"}
 	harmless = []string{"net/netip", "net/url"} // values only
 )
 
-// forCore are the packages of lib that core may import. Through the others it might reach what it
-// may not import itself. conf can read files; core hands it text.
+// forCore are the packages of lib that core may import. Other packages of lib might import packages
+// that core must avoid. conf can read files, but core hands it text.
 var forCore = []string{"internal/lib/arena", "internal/lib/conf", "internal/lib/index", "internal/lib/prefetch"}
 
-// clock are the functions that ask what time it is, wait, or have something called later, by the
-// package.
+// clock lists, by package, the functions that read the time, wait, or call a function later.
 var clock = map[string][]string{
 	"time":    {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"},
 	"context": {"WithDeadline", "WithDeadlineCause", "WithTimeout", "WithTimeoutCause", "AfterFunc"},
@@ -135,8 +134,8 @@ func TestImportRulesCatch(t *testing.T) {
 }
 
 // violations parses every Go file under root, whatever its build constraints,
-// and returns what breaks the rules, sorted. Test files may do as they like:
-// they want real neighbours.
+// and returns what breaks the rules, sorted. Test files are exempt, because
+// tests use real neighbours.
 func violations(t *testing.T, root string) []string {
 	t.Helper()
 	var found []string
@@ -184,7 +183,7 @@ func check(dir string, file *ast.File) (broken []string) {
 		name, _ := strconv.Unquote(spec.Path.Value)
 		if own, ok := strings.CutPrefix(name, module+"/"); ok {
 			switch to := layerOf(own); {
-			case to < 0: // reported where it lies
+			case to < 0: // the check of that package reports it
 			case to < from:
 				broken = append(broken, "imports "+own+": imports point down, never up")
 			case to == from && layers[from].isolated && part(own, to) != part(dir, from):
@@ -292,7 +291,8 @@ func requirements(t *testing.T) map[string][]requirement {
 	return all
 }
 
-// The tests use the code that is shipped, compiled once for all modules.
+// All modules require the same versions. So the tests use the code that is shipped, and it is
+// compiled once.
 func TestModulesAgreeOnVersions(t *testing.T) {
 	all := requirements(t)
 	root := map[string]string{}
@@ -308,7 +308,7 @@ func TestModulesAgreeOnVersions(t *testing.T) {
 	}
 }
 
-// mostLinked is how many packages of others the binary links at most. docs/dependencies.md says
+// mostLinked is how many third-party packages the binary links at most. docs/dependencies.md says
 // where they come from; one import can bring a hundred.
 const mostLinked = 790
 

@@ -23,12 +23,12 @@ import (
 )
 
 // manyFiles is how many files a package may have without an order. A package of more files names
-// them all in its package comment, in indented lines that begin with one name or several: what a
-// reader reads first is at the top. A file uses what is declared in the files below it (functions,
-// types, variables, constants, methods, fields), and nothing of the files above it. There is one
-// exception, since a method may stand in a file below its type: the type of the receiver, and the
-// fields that a method takes directly from its receiver, are not counted. So a reader understands
-// a file without those above, but may look up a field of the receiver there.
+// them all in its package comment, in indented lines that begin with one or more names. The file to
+// read first is at the top. A file uses declarations (functions, types, variables, constants,
+// methods, fields) only of the files below it. There is one exception, since a method may stand in a
+// file below its type: the type of the receiver, and the fields that a method takes directly from
+// its receiver, are not counted. So a reader understands a file without the files above it, but may
+// look up a field of the receiver there.
 const manyFiles = 10
 
 func TestFilesPointDown(t *testing.T) {
@@ -107,13 +107,13 @@ func goFiles(t *testing.T, root string) map[string][]string {
 // arrows are the uses of names across the files of a package.
 type arrows struct {
 	order   []string // mistakes in the order that the package comment gives
-	all, up []string // one for each use of a name of another file, and those against the order
+	all, up []string // all uses of names of other files, and the uses that break the order
 }
 
-// arrowsOf counts where a file uses a name that another file of the package declares: functions,
-// types, variables and constants, whatever the build constraints of the files; and with types
-// also methods and fields. A method may stand in another file than its type: not counted is the
-// receiver, nor a field that the method takes directly from its receiver.
+// arrowsOf finds where a file uses a name that another file of the package declares: functions,
+// types, variables and constants, whatever the build constraints of the files. If typed is not nil,
+// it finds methods and fields, too. A method may stand in another file than its type, so the
+// receiver and the fields that the method takes directly from it are not counted.
 func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) {
 	t.Helper()
 	set, files, declared := token.NewFileSet(), map[string]*ast.File{}, map[string]string{}
@@ -130,7 +130,7 @@ func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) 
 		}
 		files[base] = file
 		for name := range file.Scope.Objects {
-			declared[name] = base // by one of several, if build constraints tell them apart
+			declared[name] = base // any of the files that declare it under different build constraints
 		}
 	}
 	at := map[string]int{} // places in the order, from 1
@@ -184,8 +184,8 @@ func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) 
 	return found
 }
 
-// packageTypes is what it takes to type-check a package: its files under the build constraints
-// of this machine, and its imports.
+// packageTypes has the inputs for type-checking a package: its files under the build constraints of
+// this machine, and its imports.
 type packageTypes struct {
 	path    string
 	files   []string

@@ -25,7 +25,7 @@
 // nothing is ever counted twice. A packet that the kernel took counts as sent, because a client
 // cannot know more: a server that dies with datagrams in its queue loses them, and losses of UDP on
 // the network go unnoticed. On the loopback interface the kernel reports at once that no server
-// listens. So there each flush over UDP begins with an empty line, to find that out.
+// listens. To find that out, each flush over UDP to that interface begins with an empty line.
 //
 // Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds the client folds
 // counts, timings and sets of new series into one series per metric, with the tag
@@ -67,7 +67,7 @@ type Options struct {
 	PacketBytes int
 
 	MaxSeries int // series held at a time, each about 300 bytes and its text; 0 means 10,000
-	MaxValues int // values or members of a series that are held, and sent, at a time; 0 means 4096
+	MaxValues int // values or members that a series holds, and sends at a time; 0 means 4096
 	MaxBytes  int // memory for values and members of all series; 0 means 8 MiB
 
 	NoTelemetry bool // do not report the client's own counts
@@ -87,7 +87,7 @@ const (
 	defaultBytes     = 8 << 20
 
 	minPacket    = 512
-	maxPacket    = 65_507 // of UDP over IPv4
+	maxPacket    = 65_507 // payload of a UDP datagram over IPv4
 	minInterval  = 10 * time.Millisecond
 	maxEvents    = 256              // waiting events and checks
 	closeWait    = time.Second      // how long Close waits for unsent packets
@@ -111,7 +111,7 @@ type Client struct {
 	events events
 	counts counts
 
-	early    chan struct{} // asks for a flush before its time
+	early    chan struct{} // asks for an early flush
 	flushes  chan chan struct{}
 	closing  chan struct{}   // closed by Close
 	patience context.Context // done when Close stops waiting

@@ -219,7 +219,7 @@ func TestPacketsAreFilled(t *testing.T) {
 						if len(p) > limit {
 							t.Errorf("a packet of %d bytes", len(p))
 						}
-						if bytes += len(p); len(p) < limit-200 { // no line has 100 bytes without its values
+						if bytes += len(p); len(p) < limit-200 { // besides its values, a line has less than 100 bytes
 							short++
 						}
 					}
@@ -376,8 +376,8 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// The answer (ICMP) comes after the write. Only writes before the answer are lost, even if no
-// server listens for a long time.
+// Another host's answer that no server listens (ICMP) comes after the write. Only writes before the
+// answer are lost, even if no server listens for a long time.
 func TestLittleIsLostToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: udp, remote: true}
@@ -506,7 +506,7 @@ func TestFlushUntil(t *testing.T) {
 		w := &wire{network: unixgram, down: true}
 		c := startOn(t, w, Options{})
 		c.Count("a", 1)
-		for range 2 { // the first Close waits for the packet, the second for the first
+		for range 2 { // the second Flush waits for the first, which waits for the server
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			err := c.Flush(ctx)
 			cancel()
@@ -603,7 +603,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 			if w.dialed() != want {
 				t.Errorf("%s: %d dials in 250 s, want %d", at, w.dialed(), want)
 			}
-			flush(t, c) // or the last count may come after the change
+			flush(t, c) // otherwise the last count might arrive after the change
 			w.take()
 			w.set(func(w *wire) { w.nameless = true }) // and the host has not moved
 			for range 100 {

@@ -55,7 +55,7 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 	}
 	got := parse(t, w.take())
 	const n = goroutines * rounds
-	sums := map[string]float64{} // by kind and name: part of a name may be in its overflow series
+	sums := map[string]float64{} // by kind and name, because an overflow series may hold some of a name's calls
 	for key, l := range got {
 		kind, name, _ := strings.Cut(key, " ")
 		name, _, _ = strings.Cut(name, " ")

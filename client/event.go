@@ -75,7 +75,7 @@ func (c *Client) Event(e Event) error {
 	return nil
 }
 
-// ServiceCheck queues a service check, as Event does an event.
+// ServiceCheck queues a service check for the next flush. Its errors are like those of Event.
 func (c *Client) ServiceCheck(s ServiceCheck) error {
 	if c == nil {
 		return nil

@@ -1,6 +1,7 @@
 //go:build go1.25
 
-// With the timers of Go 1.23 and later, which testing/synctest needs. go.mod asks for less.
+// testing/synctest needs the timers of Go 1.23 and later. Without this line go.mod, which asks for
+// an older Go, would turn them off.
 //go:debug asynctimerchan=0
 
 package client
@@ -28,12 +29,12 @@ type wire struct {
 
 	mu       sync.Mutex
 	packets  []string
-	life     int               // of the server; a connection belongs to one life
+	life     int               // number of starts of the server; a connection belongs to one of them
 	down     bool              // there is no listener
 	blocked  bool              // the server does not read
 	refuses  func(string) bool // whether a write fails with EMSGSIZE; nil: never
 	accepts  func(int) int     // how many of n bytes a stream takes now; nil: all
-	remote   bool              // of UDP: not on the loopback interface
+	remote   bool              // over UDP: the server is on another host
 	dials    int
 	nameless bool // the host's name is not found
 	lost     int  // datagrams that arrived while there was no listener
@@ -120,7 +121,7 @@ func (c *wireConn) write(b []byte) (int, error) {
 	case w.network == udp && w.down:
 		c.refused = time.Now()
 		if w.remote {
-			c.refused = c.refused.Add(answerWait / 2) // there and back again
+			c.refused = c.refused.Add(answerWait / 2) // the time for the packet and for the answer
 		}
 		if string(b) != string(probe) {
 			w.lost++
@@ -179,8 +180,8 @@ type received map[string]*line
 
 type line struct {
 	gauge   float64 // the last one
-	sum     float64 // of values, weighted by the rate
-	count   float64 // of values, weighted likewise
+	sum     float64 // of the values, each divided by the rate
+	count   float64 // of the values, divided by the rate
 	values  []float64
 	members []string
 }

@@ -37,7 +37,7 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		if s := checkStats(t, c, calls); s.Sent != calls || s.Thinned != calls-most {
 			t.Errorf("%+v", s)
 		}
-		// Up to the limit all are sent.
+		// Up to the limit the client sends all values.
 		for i := range most {
 			c.Histogram("h", float64(i))
 		}
@@ -112,7 +112,7 @@ func TestSampled(t *testing.T) {
 				t.Errorf("%s: %d values count for %v", key, len(l.values), l.count)
 			}
 		}
-		unsampled := 0 // in one packet or two
+		unsampled := 0 // the values may be in one packet or two
 		for _, line := range linesOf(packets) {
 			if values, ok := strings.CutSuffix(line, "|ms|#k:v"); ok && strings.HasPrefix(line, "t:") {
 				unsampled += strings.Count(values, ":1")

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestModel runs random orders of a service's calls and of faults of server and network. In
-// the end the server has every value once, and the client's counts agree. A failure names its
-// seed. FRESHET_SOAK=1 runs more of them.
+// TestModel runs random sequences of calls, mixed with faults of the server and the network. In the
+// end the server has every value once, and the client's counts agree. A failure names its seed.
+// FRESHET_SOAK=1 runs more sequences.
 func TestModel(t *testing.T) {
 	seeds := uint64(40)
 	if os.Getenv("FRESHET_SOAK") != "" {
@@ -31,7 +31,7 @@ func TestModel(t *testing.T) {
 				sums, gauges, members := map[string]float64{}, map[string]float64{}, map[string]map[string]bool{}
 				calls := 0
 				for range 300 {
-					tag := fmt.Sprint("n:", rnd.IntN(6)) // of four kinds; all have room
+					tag := fmt.Sprint("n:", rnd.IntN(6)) // six series of each of four kinds; MaxSeries has room for them
 					switch rnd.IntN(12) {
 					case 0, 1, 2:
 						n := float64(rnd.IntN(5))

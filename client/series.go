@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// kind is how values combine, and their letters in the protocol.
+// kind says how values combine, and which letters the protocol has for them.
 type kind uint8
 
 const (
@@ -43,7 +43,7 @@ type series struct {
 	tags     uint16 // their number
 	kind     kind
 	overflow bool
-	idle     uint8 // flushes in a row without a call; owned by the flusher, like the next
+	idle     uint8 // flushes in a row without a call; owned by the flusher, as is alone
 	alone    uint8 // flushes in a row without a collision
 
 	more  atomic.Pointer[stripes] // nil until calls collide
@@ -112,9 +112,8 @@ func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *s
 	return &series{hash: hash, text: b.String(), rate: rate, name: uint16(len(name)), tags: n, kind: k}
 }
 
-// is compares the series with a name and tags that may not be clean. Both must have the same
-// number of tags. Text has one comma fewer than tags, so a tag with a comma in it never
-// matches.
+// is reports whether the series has this kind, rate, name and tags. The name and the tags need not
+// be clean. A tag with a comma in it never matches, because the numbers of tags must be equal.
 func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) ||
 		s.text[:len(name)] != name {
@@ -276,7 +275,7 @@ func (s *series) insert(member string, client *Client) insertion {
 		if known, ok = client.cleanMember(s, member); !ok {
 			return malformed
 		}
-		if _, again := m.now[known]; again { // m.before has its clean spelling
+		if _, again := m.now[known]; again { // m.before gave the clean spelling, which m.now has
 			c.calls++
 			return inserted
 		}
@@ -382,8 +381,8 @@ func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *lim
 	case len(values) == 0:
 	case cap(other) == cap(values):
 		c.values = other[:0]
-		spare[size] = values // until the next cell of this size is taken
-	default: // the first of its size, once
+		spare[size] = values // valid until the next cell of this size is emptied
+	default: // no spare of this size yet: copy the values and make one
 		*scratch = append((*scratch)[:0], values...)
 		spare[size] = make([]float64, 0, cap(values))
 		c.values, values = values[:0], *scratch
@@ -412,7 +411,7 @@ func (c *cell) takeMembers(retire bool, l *limits) (taken map[string]string, cal
 
 	release(old, l)
 	m.empty = nil
-	if len(old) <= 2*len(taken)+firstValues { // else the map is larger than needed
+	if len(old) <= 2*len(taken)+firstValues { // otherwise the map is too large to keep
 		clear(old)
 		m.empty = old
 	}

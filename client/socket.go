@@ -109,7 +109,7 @@ func (a address) dial(ctx context.Context) (net.Conn, error) {
 const (
 	dialWait   = time.Second
 	writeWait  = 100 * time.Millisecond // then see whether Close was called
-	stuckAfter = 5 * time.Second        // replace a socket that takes nothing for so long: its file may be a new one
+	stuckAfter = 5 * time.Second        // replace a socket that takes nothing: its file may belong to a new server
 	nameAge    = time.Minute            // look up a host's name again after this time: UDP does not notice a move
 	answerWait = 10 * time.Millisecond  // for the answer to a probe from another host
 )
@@ -128,8 +128,8 @@ type socket struct {
 	dial func(context.Context) (net.Conn, error)
 
 	conn     net.Conn  // nil if there is none
-	dialed   time.Time // when it was made
-	took     time.Time // when it was made, or last took something
+	dialed   time.Time // when conn was made
+	took     time.Time // when conn was made, or last took a packet
 	stream   bool
 	loopback bool // UDP within this host, where an answer comes before the next write
 	written  int  // bytes of the current frame that the stream has taken
@@ -146,9 +146,8 @@ func (s *socket) startFlush() {
 }
 
 // write hands over a packet, which has room for a frame's head before it. After an error the server
-// does not get the packet from this write. On a stream it does not get it from earlier writes
-// either, because it ignores a frame that is cut off. Only EMSGSIZE is permanent; other errors may
-// go away.
+// does not get the packet. On a stream this includes earlier writes of the same packet, because the
+// server ignores a frame that is cut off. Only EMSGSIZE is permanent; other errors may go away.
 func (s *socket) write(ctx context.Context, packet []byte) error {
 	now := time.Now()
 	if err := s.connect(ctx, now); err != nil {

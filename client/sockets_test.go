@@ -152,7 +152,7 @@ func listenAt(t *testing.T, network string) string {
 
 // A server ends and another takes its place, again and again. Counts continue without a gap, and
 // nothing is lost or doubled. The server reads its queue before it ends, as Freshet does. Over UDP,
-// probes find out in time.
+// probes show in time that no server listens.
 func TestServerComesBack(t *testing.T) {
 	for _, network := range []string{udp, unixgram, unix} {
 		t.Run(network, func(t *testing.T) {

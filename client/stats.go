@@ -27,7 +27,7 @@ func (p *perKind) total() (n uint64) {
 
 // counts are the client's own figures.
 type counts struct {
-	taken    perKind           // taken out of series, and events and checks
+	taken    perKind           // calls taken out of series, and all events and checks
 	sent     perKind           // of taken: in packets that the socket took
 	unsent   perKind           // of taken: in packets given up
 	infinite perKind           // of taken: their sum overflowed float64
@@ -71,7 +71,7 @@ type Stats struct {
 	Held    uint64 // waiting to be sent
 	Skipped uint64 // left out by Sampled; others stand for them
 	Refused uint64 // empty name, value not finite, negative count, or too long
-	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or of too many events at a time
+	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or one event too many at a time
 	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or after it
 
 	Thinned   uint64 // of Sent and Held: values beyond MaxValues, which others stand for

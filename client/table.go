@@ -63,7 +63,7 @@ func (t *table) with(s *series) *table {
 }
 
 // hash hashes everything that identifies a series, by wyhash (github.com/wangyi-fudan/wyhash).
-// The seed is secret, so that tags cannot be chosen to collide. It is written out here because
+// The seed is secret, so that tags cannot be chosen to collide. wyhash is written out here, because
 // package maphash takes twice as long for so many short strings.
 func (c *Client) hash(k kind, rate float64, name string, tags []string) uint64 {
 	h := hashString(c.seed^uint64(k), name)
@@ -180,7 +180,7 @@ func (c *Client) whyNot() fate {
 // Overflow series have reserved room, because they are used when there is no other.
 func (c *Client) add(h uint64, k kind, rate float64, name string, tags []string, overflow bool) *series {
 	if !overflow && c.counts.series.Load() >= int64(c.options.MaxSeries) {
-		return nil // without the lock, for which all would wait in a flood of series
+		return nil // before taking the lock: in a flood of series all calls would wait for it
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

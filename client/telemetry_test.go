@@ -118,7 +118,7 @@ func TestTelemetryOfEachTransport(t *testing.T) {
 	}
 }
 
-// A client without calls sends only telemetry, each 10 s, and nothing if that is off.
+// A client without calls sends only telemetry, every 10 s, and nothing if telemetry is off.
 func TestTelemetryFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}

@@ -14,7 +14,7 @@ const (
 	notInMembers = "|\n\r"
 	notInFields  = "|\n\r"
 
-	eventMark = "_e{" // begins a line that is no metric, as "_sc|" does, which no name can hold
+	eventMark = "_e{" // begins an event; "_sc|" begins a check, but no name can contain '|'
 )
 
 // isClean reports whether the protocol carries name and tags unchanged.

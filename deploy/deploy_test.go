@@ -1,5 +1,5 @@
-// Package deploy_test holds the files that install Freshet to what the binary
-// understands, since nobody notices a variable that is ignored.
+// Package deploy_test checks that the binary understands the files that install
+// Freshet, since nobody notices a variable that is ignored.
 package deploy_test
 
 import (
@@ -49,7 +49,7 @@ func checkVariable(t *testing.T, help, name string) {
 	}
 }
 
-// instruction is one of a Dockerfile, with its continued lines joined.
+// instruction is an instruction of a Dockerfile, with its continued lines joined.
 type instruction struct{ name, args string }
 
 func readDockerfile(t *testing.T) []instruction {
@@ -72,7 +72,7 @@ func readDockerfile(t *testing.T) []instruction {
 func TestDockerfile(t *testing.T) {
 	help := serveHelp(t, build(t))
 	instructions := readDockerfile(t)
-	last := map[string]string{} // the final stage's word on each
+	last := map[string]string{} // arguments of each instruction, in the final stage
 	var copied []string         // into the final stage
 	for _, in := range instructions {
 		switch in.name {
@@ -183,7 +183,7 @@ func readUnit(t *testing.T, file string) map[string]map[string][]string {
 	return unit
 }
 
-// notified returns what a server tells systemd first.
+// notified returns the first message that a server sends to systemd.
 func notified(t *testing.T, binary string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "deploy") // a socket's path is short
@@ -291,7 +291,7 @@ func TestUnit(t *testing.T) {
 	}
 
 	t.Run("every directive is spelt as systemd knows it", func(t *testing.T) {
-		known := map[string]string{ // systemd only warns of others, in a log
+		known := map[string]string{ // systemd ignores other directives, with a warning in its log
 			"Unit":    "Description Documentation Wants After StartLimitIntervalSec",
 			"Install": "WantedBy",
 			"Service": `Type TimeoutStartSec ExecStart ExecReload Environment EnvironmentFile Restart RestartSec RestartPreventExitStatus TimeoutStopSec
@@ -367,7 +367,7 @@ func TestUnit(t *testing.T) {
 		if err := os.WriteFile(file, []byte("frobnicate: 1\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // if it should start all the same
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // ends a server that starts although it must not
 		defer cancel()
 		serve := exec.CommandContext(ctx, binary, "serve", "--config", file)
 		out, _ := serve.CombinedOutput() // the error is the exit code

@@ -18,7 +18,7 @@ func TestExampleOfACapture(t *testing.T) {
 	example, _, _ = strings.Cut(example, "```")
 	var drawn []string
 	for line := range strings.Lines(example) {
-		digits, _, _ := strings.Cut(line, "  ") // what follows is for people
+		digits, _, _ := strings.Cut(line, "  ") // the rest of the line is a remark
 		drawn = append(drawn, strings.Fields(digits)...)
 	}
 	var b bytes.Buffer

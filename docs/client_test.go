@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What client.md shows is an example of the client, which is compiled and run there.
+// The code in client.md is copied from an example of package client, which the client's tests compile
+// and run.
 func TestClientPageShowsTheExample(t *testing.T) {
 	doc, err := os.ReadFile("client.md")
 	if err != nil {

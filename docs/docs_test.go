@@ -1,7 +1,6 @@
-// Package docs_test holds the manual to what it describes: links lead somewhere,
-// configuration.md lists the keys that the binary has, its examples are
-// configurations, those of a tenants file and a batch are what the code reads and
-// writes, and ci.md has the budgets of CI.
+// Package docs_test checks the manual against the code: links lead somewhere,
+// configuration.md lists the keys of the binary, the examples of configurations,
+// tenants files and bytes on disk are valid, and ci.md has the budgets of CI.
 package docs_test
 
 import (
@@ -119,8 +118,8 @@ func binary(t *testing.T) string {
 // <!-- keys: dogstatsd --> ... <!-- end -->
 var keyList = regexp.MustCompile(`(?s)<!-- keys: (\w+) -->\n.*?<!-- end -->\n`)
 
-// The lists of keys in configuration.md are those of the binary, and each of its
-// examples is a configuration.
+// configuration.md lists exactly the keys of the binary, and each of its examples
+// is a valid configuration.
 func TestConfigurationReference(t *testing.T) {
 	freshet := binary(t)
 	out, err := exec.CommandContext(t.Context(), freshet, "config", "--reference").Output()
@@ -164,7 +163,7 @@ func TestConfigurationReference(t *testing.T) {
 	}
 }
 
-// names.md lists all keys of a rule, which configuration.md leaves to it.
+// names.md lists all keys of a rule; configuration.md does not list them.
 func TestKeysOfRules(t *testing.T) {
 	var listed strings.Builder // first cells of tables
 	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`"+`[^|]+) \|`).FindAllStringSubmatch(read(t, "names.md"), -1) {
@@ -173,7 +172,7 @@ func TestKeysOfRules(t *testing.T) {
 	n := 0
 	for _, k := range settings.Schema().Keys() {
 		name, is := strings.CutPrefix(k.Path, "mapping.rules[].")
-		if !is || strings.HasPrefix(name, "relabel[].") { // Prometheus' own, as in distributor.relabel
+		if !is || strings.HasPrefix(name, "relabel[].") { // these keys are Prometheus' own
 			continue
 		}
 		n++
@@ -217,7 +216,7 @@ func TestExampleOfABatch(t *testing.T) {
 	example, _, _ = strings.Cut(example, "```")
 	var drawn []string
 	for line := range strings.Lines(example) {
-		digits, _, _ := strings.Cut(line, "  ") // what follows is for people
+		digits, _, _ := strings.Cut(line, "  ") // the rest of the line is a remark
 		drawn = append(drawn, strings.Fields(digits)...)
 	}
 	const second = 1_795_228_020

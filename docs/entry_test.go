@@ -18,7 +18,7 @@ func TestExampleOfAnEntry(t *testing.T) {
 	example, _, _ = strings.Cut(example, "```")
 	var drawn []string
 	for line := range strings.Lines(example) {
-		digits, _, _ := strings.Cut(line, "  ") // what follows is for people
+		digits, _, _ := strings.Cut(line, "  ") // the rest of the line is a remark
 		drawn = append(drawn, strings.Fields(digits)...)
 	}
 	e := entry.Entry{Kind: entry.KindRequest, Shape: 1, Request: entry.Request{

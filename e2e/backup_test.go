@@ -83,7 +83,7 @@ func TestBackup(t *testing.T) {
 func TestBackupRefuses(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)
-	p := start(t, d.dir, "--self-metrics=false") // the snapshot of that store would not fit on the disk
+	p := start(t, d.dir, "--self-metrics=false") // a snapshot with the server's own metrics would not fit on the disk
 	increment(t, p, "before", 1)
 	expectSoon(t, p, "before", 1)
 	server := "http://" + p.HTTP

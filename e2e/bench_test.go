@@ -99,7 +99,8 @@ func TestBenchCountsWhatTheKernelDropped(t *testing.T) {
 	}
 }
 
-// Bench reports a mistake in the receiver's flags as one of the command line, in serve's words.
+// Bench reports a mistake in the receiver's flags as a mistake in its own command line, with the text
+// that serve prints.
 func TestBenchReportsMistakesInTheReceiversFlags(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command(freshet, "bench", "dogstatsd", "--", "--nonsense").CombinedOutput()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A server has everything that bench wrote to it, of old and new series and by either version of
-// the protocol, and no figure is missing. This holds for a server that bench starts and for one
+// A server has everything that bench wrote to it: samples of old and new series, by both versions of
+// the protocol. No figure is missing. This holds for a server that bench starts and for a server
 // that was already running.
 func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 	p := start(t, dataDir(t))

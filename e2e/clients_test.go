@@ -32,7 +32,7 @@ type report struct {
 	Sent   []operation `json:"sent"`
 }
 
-// operation is one call of a client's method, or one for each value.
+// operation is a call of a client's method. If it has values, there is one call for each value.
 type operation struct {
 	// Count updown gauge timing histogram distribution set event check; updown is a count that a
 	// rule makes an up/down counter.
@@ -148,7 +148,7 @@ func TestClients(t *testing.T) {
 const clientRules = `mapping: {rules: [{match: '.*\.open', match_type: regex, updown: true}]}
 `
 
-// run is the sending of one client within one tile.
+// run has the operations that one client sends within one tile.
 type run struct {
 	client  client
 	prefix  string

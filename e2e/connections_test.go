@@ -27,7 +27,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 	p := launch(t, dir, exec.Command("sh", "-c", serve))
 	p.says(t, "the process may open few files", "files=256")
 	for i := range 400 {
-		network, address, asks := "tcp", p.HTTP, true // asks once, and then never again
+		network, address, asks := "tcp", p.HTTP, true // sends one request, and then stays idle
 		switch i % 4 {
 		case 1:
 			address, asks = p.OTLPGRPC, false
@@ -88,8 +88,8 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 			t.Errorf("%s is %v", name, n)
 		}
 	}
-	// 32 of the 100 Unix streams stay open, and 72 of the other 300 connections, since those share
-	// one address.
+	// 32 of the 100 Unix streams stay open. Of the other 300 connections 72 stay open, three quarters
+	// of the limit of 96, since they share one address.
 	if n, err := p.metric(`freshet_http_closed_connections_total{reason="idle"}`); err != nil || n < 300-96 {
 		t.Errorf("%v connections are counted as closed; %v", n, err)
 	}

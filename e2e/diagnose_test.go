@@ -131,7 +131,7 @@ func TestDiagnoseNamesKernelDrops(t *testing.T) {
 
 // The binary has none of the faults that lab/diagnose injects; only a build tag adds them.
 func TestNoFaultsInTheBinary(t *testing.T) {
-	binary, err := os.ReadFile(freshet) // it has the names of functions, stripped or not
+	binary, err := os.ReadFile(freshet) // even a stripped binary has the names of its functions
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ http {
 }
 `))
 
-// traced is an option of resty.freshet.http.
+// traced is the option of resty.freshet.http that takes the trace id from the URL.
 const traced = `trace = "$arg_trace"`
 
 // startNginx starts an nginx that sends its counts to a server every interval. options are those
@@ -160,8 +160,8 @@ func (n *nginx) signal(s os.Signal) {
 	}
 }
 
-// end stops nginx and waits. It closes idle connections first: a worker waits for connections
-// without a request, too, and Go's client may hold one in reserve.
+// end stops nginx and waits. It closes the client's idle connections first, because a worker also
+// waits for connections without a request.
 func (n *nginx) end(s os.Signal) {
 	n.client.CloseIdleConnections()
 	_ = n.cmd.Process.Signal(s)

@@ -42,8 +42,8 @@ func (p *process) exemplars(expr string) (all []exemplar, err error) {
 
 // TestExemplars checks that the trace id of a DogStatsD line becomes an exemplar when the tile is
 // stored. A native histogram has it whether its values came one by one or in buckets; in a classic
-// histogram the measurement's bucket has it. Exemplars survive a restart, and an invalid one costs
-// only itself. lua/resty/freshet.lua sends such lines.
+// histogram the measurement's bucket has it. Exemplars survive a restart. A line with an invalid
+// exemplar loses only the exemplar. lua/resty/freshet.lua sends lines with exemplars.
 func TestExemplars(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	dir := dataDir(t)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// explained is the answer of explain for one line.
+// explanation is the server's explanation of a datagram, as far as these tests read it.
 type explanation struct {
 	Tenant  string
 	Arrives []string

@@ -227,7 +227,7 @@ func TestDamagedJournal(t *testing.T) {
 		stop   func(*process, *testing.T) // leaves a journal or a checkpoint
 		newest string                     // pattern of the files; the newest is damaged
 		damage func(b []byte) []byte
-		lost   float64 // the most that may be lost of 3×10; the journal replaces a lost checkpoint
+		lost   float64 // the most of 3×10 increments that may be lost; the journal replaces a lost checkpoint
 	}{
 		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment",
 			func(b []byte) []byte { return b[:len(b)-3] }, 10},
@@ -430,7 +430,7 @@ func (d *smallDisk) free(t *testing.T, p *process) {
 	t.Helper()
 	if !d.mounted {
 		select {
-		case <-p.exited: // the limit ended with the process
+		case <-p.exited: // the limit of file sizes ended with the process
 		default:
 			limitFileSize(t, p, unix.RLIM_INFINITY)
 		}

@@ -87,7 +87,7 @@ func (p *process) federated(accept string, match ...string) (string, error) {
 	}
 	text := answer.Header.Get("Content-Type") + "\n" + string(body)
 	if strings.Contains(text, "encoding=text") {
-		text = strings.ReplaceAll(text, ":  ", ": ") // the library writes one or the other, chosen at random when it is built
+		text = strings.ReplaceAll(text, ":  ", ": ") // the library writes one space or two, at random for each build
 	}
 	return text, err
 }

@@ -129,7 +129,7 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// begin is launch without the wait.
+// begin does the same as launch, but does not wait.
 func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")

@@ -72,10 +72,10 @@ type load struct {
 	quit chan struct{}
 	done chan struct{}
 
-	history []sentAt // one of each burst; to be read after stop
+	history []sentAt // one entry for each burst; read it only after stop
 }
 
-// sentAt returns how many datagrams had been sent at a time.
+// sentAt is how many datagrams had been sent at a time.
 type sentAt struct {
 	at time.Time
 	n  int
@@ -159,8 +159,8 @@ func (p *process) askTotals() (a totals, err error) {
 	return a, err
 }
 
-// totals waits until the totals lie between two bounds. Two seconds later they must still be the
-// same; it returns them.
+// totals waits until the totals lie between two bounds, and returns them. Two seconds later they must
+// still be the same.
 func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 	t.Helper()
 	var first totals
@@ -235,12 +235,12 @@ func checkTiles(t *testing.T, p *process, want totals) {
 		t.Errorf("there are %d series, want %d", len(series), loadContexts)
 	}
 	for _, s := range series {
-		for i, v := range s.Values[:len(s.Values)-1] { // the last one is of the open tile
+		for i, v := range s.Values[:len(s.Values)-1] { // the last point belongs to the open tile
 			next := s.Values[i+1]
 			if next.T <= v.T || next.V < v.V {
 				t.Errorf("%v goes back: %v at %v, then %v at %v", s.Metric, v.V, v.T, next.V, next.T)
 			}
-			if i > 0 && math.Mod(v.T, tileWidth.Seconds()) != 0 { // the first one is the zero before the first tile
+			if i > 0 && math.Mod(v.T, tileWidth.Seconds()) != 0 { // the first point is the zero before the first tile
 				t.Errorf("%v has a sample at %v, which is not the end of a tile", s.Metric, v.T)
 			}
 		}

@@ -120,7 +120,7 @@ type bookSender struct {
 	refused uint64 // datagrams for which a Unix socket was full; UDP does not tell
 }
 
-// next returns the line of the next datagram. Each kind of trouble is in one of a hundred.
+// next returns the line of the next datagram. Of a hundred lines, one has each kind of trouble.
 func (s *bookSender) next() string {
 	i := s.sent
 	switch i % 100 {
@@ -302,7 +302,8 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 }
 
 // TestTheLedgerHasWhatClientsDropped checks that the ledger has the exact number of datagrams that a real
-// client reports as dropped. The server is stopped meanwhile, so that its socket is full.
+// client reports as dropped. The server is stopped while the client sends, so that its socket is
+// full.
 func TestTheLedgerHasWhatClientsDropped(t *testing.T) {
 	t.Parallel() // it mostly waits: clients report every ten seconds
 	p := start(t, dataDir(t))

@@ -150,10 +150,10 @@ func hasLine(text string, parts ...string) bool {
 const seriesBytes = 10_000
 
 // TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series
-// that the limit allows. Two servers get equally many lines at the same time: one gets as many
-// series as the limit allows, again and again, the other a new series with each line. Its heap may
-// be 5 % larger. Its resident memory depends on when garbage was last collected, and may be 5 %
-// above the memory of a full limit.
+// that the limit allows. Two servers get equally many lines at the same time. The first gets as many
+// series as the limit allows, again and again. The second gets a new series with each line, and its
+// heap may be 5 % larger. Resident memory depends on when garbage was last collected. In the second
+// server it may be 5 % above the memory of a full limit.
 //
 // 20,000 lines a second for 8 s in CI; 100,000 for a minute in `make soak`.
 func TestAFloodTakesNoMoreMemory(t *testing.T) {
@@ -232,7 +232,7 @@ func peak(t *testing.T, p *process) int {
 }
 
 // TestKnownSeriesStayKnownAfterARestart checks that series in tiles keep their places in a limit
-// through a restart. The collector forgets the places, so the first new series would take them.
+// through a restart. The collector forgets the places, so new series could take them.
 // Merged gauges keep the places of their sources.
 func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits for windows

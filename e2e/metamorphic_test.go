@@ -155,7 +155,7 @@ func sendAs(t *testing.T, p *process, v variant, prefix string, lines []string) 
 			t.Fatal(err)
 		}
 		if sent++; int(sent)%200 == 0 {
-			arrived() // before a small receive buffer is full
+			arrived() // wait before a small receive buffer is full
 		}
 	}
 	arrived()

@@ -69,7 +69,7 @@ func temporality(delta bool) sdk.TemporalitySelector {
 // service returns the meter and the provider of a program that uses the SDK.
 func service(name string, e sdk.Exporter) (metric.Meter, *sdk.MeterProvider) {
 	provider := sdk.NewMeterProvider(
-		sdk.WithReader(sdk.NewPeriodicReader(e, sdk.WithInterval(time.Hour))), // so long that it sends at shutdown
+		sdk.WithReader(sdk.NewPeriodicReader(e, sdk.WithInterval(time.Hour))), // so long that it sends only at shutdown
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", name),
 			attribute.String("service.instance.id", "i-1"), attribute.String("os.type", "linux"))),
 		sdk.WithView(sdk.NewView(sdk.Instrument{Name: "payload.size"},
@@ -301,7 +301,7 @@ func TestARepeatOfDelta(t *testing.T) {
 }
 
 // An empty address turns OTLP over gRPC off. Otherwise the address is printed at the start, and a
-// restart in place keeps it: requests meanwhile wait and are answered.
+// restart in place keeps it: requests that come during the restart wait, and are answered.
 func TestOTLPAddress(t *testing.T) {
 	p := start(t, dataDir(t), "--otlp-grpc-listen", "")
 	if p.OTLPGRPC != "" || strings.Contains(p.output.String(), "OTLP") {

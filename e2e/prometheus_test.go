@@ -40,7 +40,7 @@ func application(t *testing.T) *httptest.Server {
 	handler := promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
 	scrapes := 0
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		scrapes++ // without a lock, since one Prometheus scrapes one at a time
+		scrapes++ // without a lock, since one scrape ends before the next begins
 		requests.WithLabelValues("500").Add(0.5)
 		requests.WithLabelValues("200").(prometheus.ExemplarAdder).AddWithExemplar(float64(scrapes),
 			prometheus.Labels{"trace_id": fmt.Sprint("t", scrapes)})
@@ -162,7 +162,7 @@ func TestPrometheusSends(t *testing.T) {
 			there(p, 3)
 			eventually(t, 30*time.Second, "metadata arrives", func() error {
 				if name == "2.0" {
-					return nil // this release sends none, whatever its settings
+					return nil // this release of Prometheus sends no metadata with version 2.0
 				}
 				var metadata map[string][]struct{ Type, Help string }
 				if err := p.ask("/api/v1/metadata", nil, &metadata); err != nil {

@@ -188,8 +188,8 @@ func runProxy(t *testing.T, cmd *exec.Cmd, install string) {
 }
 
 // A proxy on the server's machine opens no operator endpoint to its clients, whatever headers they
-// send and the proxy adds. Its requests come from a loopback address. An empty X-Forwarded-For, to
-// which a real HAProxy adds nothing, once made the server believe that there was no proxy. Once the
+// send and the proxy adds. The proxy's requests come from a loopback address. An empty
+// X-Forwarded-For, to which a real HAProxy adds nothing, once hid the proxy from the server. Once the
 // server has seen a proxy, it answers operators only on operator.sock.
 func TestProxies(t *testing.T) {
 	t.Parallel()

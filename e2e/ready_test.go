@@ -56,7 +56,7 @@ func (p *process) mustWrite(t *testing.T, m message) {
 
 // TestReadyMeansReady checks that a server opens the stores that were in use before it reports that
 // it is ready, after a stop and after a crash. So the first query and the first write open no store
-// and are as fast as all others. They once waited for the whole replay: 15 s for a million series.
+// and are as fast as later ones. Both once waited for the whole replay: 15 s for a million series.
 func TestReadyMeansReady(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-metrics=false")

@@ -73,7 +73,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// sendUntil sends one line 4,000 times a second until stop is closed, and returns how often it did.
+// sendUntil sends one line 4,000 times a second until stop is closed, and returns how often it sent
+// the line.
 func sendUntil(t *testing.T, stop <-chan struct{}, conn net.Conn, line string) (n int) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -175,8 +175,8 @@ func (p *process) metric(series string) (v float64, err error) {
 	return 0, fmt.Errorf("/metrics has no %s", series)
 }
 
-// acknowledged are the samples that a kill test's senders were promised: each series has a sample
-// at each of these times, whose value is the time.
+// acknowledged are the samples that the server acknowledged in a kill test: each series has a sample
+// at each of these times, and its value is the time.
 type acknowledged struct {
 	mu    sync.Mutex
 	times []int64 // Unix ms

@@ -341,9 +341,9 @@ func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 	}
 }
 
-// TestSignalsNeverKill checks that SIGHUP and SIGUSR2 never end the process, as they do where no
-// handler is installed. Handlers were once missing at the start, at the stop, and between the two
-// programs of a restart in place.
+// TestSignalsNeverKill checks that SIGHUP and SIGUSR2 never end the process. Without a handler both
+// signals would. Handlers were once missing at the start, at the stop, and between the two programs
+// of a restart in place.
 func TestSignalsNeverKill(t *testing.T) {
 	dir := dataDir(t)
 	t.Run("between two images", func(t *testing.T) {
@@ -351,7 +351,7 @@ func TestSignalsNeverKill(t *testing.T) {
 		stop := pelt(t, dir, syscall.SIGUSR2, syscall.SIGHUP)
 		reach(time.Now().Add(2 * time.Second))
 		stop()
-		// A restart may still be under way, and for a moment of it nobody owns the data directory.
+		// A restart may still be under way, and no process may own the data directory for a moment.
 		eventually(t, startLimit, "the server restarts once more", func() error {
 			out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 			if err != nil {
@@ -421,7 +421,7 @@ func TestRestartSignalsOnlyTheServer(t *testing.T) {
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = other.Wait() // its error is the signal
+	_ = other.Wait() // fails, because a signal ended the process
 	if s := other.ProcessState.Sys().(syscall.WaitStatus).Signal(); s != syscall.SIGKILL {
 		t.Errorf("freshet restart ended another process by %s", s)
 	}

@@ -26,7 +26,7 @@ func planSoak(t *testing.T) soakPlan {
 		plan = soakPlan{10 * time.Minute, 20_000, 50_000, 10 * time.Second}
 	}
 	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" {
-		// The long version takes this time instead: at least 5m, since stores fill for 4.
+		// The long version takes this time instead: at least 5 min, since stores fill for 4 min.
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)

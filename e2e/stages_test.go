@@ -119,7 +119,7 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// self.metrics turns Freshet's own metrics off: it opens no store and answers no query for them.
+// With self.metrics false, the server stores none of its own metrics, and answers no query for them.
 func TestOwnMetricsOff(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-metrics=false")
@@ -132,9 +132,9 @@ func TestOwnMetricsOff(t *testing.T) {
 }
 
 // TestProbesCostATenantNothing checks that probes take nothing from a tenant. Six hours of remote
-// write, oldest first, are all stored: when probes still wrote to the tenant's store, their present
-// samples made it refuse 85 % of the past as too old. And a tenant with a limit of five series has
-// five, beside the probe's.
+// write, oldest first, are all stored. When probes still wrote to the tenant's store, their samples
+// of the present made the store refuse 85 % of the past as too old. A tenant with a limit of five
+// series can have five, without the probe's.
 func TestProbesCostATenantNothing(t *testing.T) {
 	t.Parallel()
 	const (

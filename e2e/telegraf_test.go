@@ -54,7 +54,7 @@ type telegraf struct {
 	*output
 	client *http.Client
 	pages  int
-	last   int64               // Unix milliseconds, of the last page
+	last   int64               // time of the last page, Unix milliseconds
 	all    map[string][]string // all samples by series, as in readings
 }
 
@@ -187,7 +187,7 @@ func TestTelegrafSends(t *testing.T) {
 			sender := startTelegraf(t, outputs(p))
 			there := func() {
 				t.Helper()
-				// gRPC waits longer after each try, in the end about as long as the outage.
+				// gRPC waits longer after each failed try, at most about as long as the outage.
 				eventually(t, 30*time.Second+outage, "samples arrive", func() error {
 					got, err := p.readings()
 					if err != nil {

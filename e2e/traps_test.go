@@ -21,8 +21,8 @@ import (
 //   - A request succeeds although the queue is full: TestKillRounds shows by kill -9 that a window
 //     is acknowledged only when it is journalled.
 //   - A scrape blocks the readers: the collector's readers publish their counts once a window, and
-//     share a lock with a scrape only for that copy. TestAReaderNeverWaitsForTheFlusher shows the
-//     same for the flusher.
+//     share a lock with a scrape only while they copy the counts. TestAReaderNeverWaitsForTheFlusher
+//     shows the same for the flusher.
 
 // sendOne sends one datagram to the Unix socket, which loses none.
 func sendOne(t *testing.T, p *process, lines ...string) {
@@ -95,8 +95,8 @@ func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 }
 
 // Rate and increase see the first increment of a series, in the open tile and in the stored one.
-// Prometheus has nothing to subtract it from, and so shows nine of the first ten requests after a
-// deployment (trap 9). Freshet puts a zero before the first tile.
+// Prometheus has no earlier value to compare the first with, and so shows nine of the first ten
+// requests after a deployment (trap 9). Freshet puts a zero before the first tile.
 func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -180,8 +180,8 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 	expectSoon(t, p, `trap_kinds_gauge{a="b"}`, 1_000_001)
 }
 
-// A client that sends samples of next year does no harm. In a TSDB, one such sample would make it
-// refuse the present of all other series.
+// A client that sends samples of next year does no harm. A TSDB that took one such sample would
+// refuse the present samples of all other series.
 func TestTrapFarFutureSpoilsNothing(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))

@@ -27,7 +27,7 @@ var withoutJSON = map[string]string{
 	"freshet bench":      "names what can be measured",
 }
 
-// commands returns every command that can be run, also those below others.
+// commands returns every command that can be run, including subcommands.
 func commands(t *testing.T) (all []*cobra.Command) {
 	t.Helper()
 	root := newRootCommand()
@@ -160,7 +160,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// JSON output steers no terminal either, whatever a label contains.
+// JSON output contains no control characters either, whatever a label contains.
 func TestJSONSteersNoTerminal(t *testing.T) {
 	const hostile = "x\u009b2Jy\x7f\u202ez"
 	var b bytes.Buffer

@@ -13,7 +13,7 @@ var update = flag.Bool("update", false, "rewrite docs/commands.md")
 // TestMain fixes the time zone in which the output shows times.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
-	// Otherwise each start of a server would lower the memory limit of this process to nine tenths.
+	// Otherwise each start of a server would lower the memory limit of this process by a tenth.
 	if err := os.Setenv("GOMEMLIMIT", "off"); err != nil {
 		panic(err)
 	}

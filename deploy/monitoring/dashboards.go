@@ -18,7 +18,7 @@ type row struct {
 	Panels []panel
 }
 
-// panel is one plot. Its expressions contain the constant of: the labels that choose the process.
+// panel is one plot. The labels in its expressions select the process, by the constant named of.
 type panel struct {
 	Title, About string
 	Unit         string // in Grafana's spelling
@@ -44,7 +44,8 @@ var about = [stage.NumStages]string{
 	stage.Visible:    "The whole way, from the birth until queries see it.",
 }
 
-// quantileNow is a quantile of a histogram over the time from point to point of a plot.
+// quantileNow returns a query for a quantile of a histogram over the time between two points of a
+// plot.
 func quantileNow(q float64, histogram, selector string, by ...string) string {
 	return quantile(q, histogram, selector, "$__rate_interval", by...)
 }
@@ -91,7 +92,7 @@ func flow() dashboard {
 	return d
 }
 
-// process has the costs of the process.
+// process shows what Freshet costs, and what is near its bound.
 func process() dashboard {
 	rate := func(metric string) string { return `sum(rate(` + metric + `{` + of + `}[$__rate_interval]))` }
 	now := func(metric string) string { return `sum(` + metric + `{` + of + `})` }

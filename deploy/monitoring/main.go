@@ -1,6 +1,6 @@
-// Command monitoring writes what watches Freshet: deploy/alerts.yaml for Prometheus and
-// deploy/grafana/*.json for Grafana, from the lists in alerts.go and dashboards.go. It is
-// run by go generate ./deploy/monitoring; a test holds the files to it.
+// Command monitoring writes the alerts and dashboards for Freshet: deploy/alerts.yaml for Prometheus
+// and deploy/grafana/*.json for Grafana, from the lists in alerts.go and dashboards.go. Run it by
+// go generate ./deploy/monitoring; a test checks that the files are up to date.
 package main
 
 import (

@@ -118,7 +118,7 @@ func series(name string, set map[string]string, scale float64) string {
 	var b strings.Builder
 	b.WriteString(name)
 	for _, label := range slices.Sorted(maps.Keys(set)) {
-		if set[label] != "" { // an empty label is none to Prometheus
+		if set[label] != "" { // Prometheus treats an empty label as absent
 			fmt.Fprintf(&b, " %s=%q", label, set[label])
 		}
 	}

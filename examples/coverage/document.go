@@ -12,7 +12,7 @@ import (
 // Limits of a document.
 const (
 	codeDigits = 8  // digits of a postal code, so that it fits into 32 bits
-	maxName    = 64 // bytes of a carrier or a service
+	maxName    = 64 // bytes of a carrier's or a service's name
 	maxLine    = 64 << 10
 )
 

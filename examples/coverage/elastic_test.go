@@ -28,7 +28,7 @@ import (
 type standIn struct {
 	documents []string
 
-	fail     func(request int, r *http.Request) (code int, body string) // called first; code 0 does not fail
+	fail     func(request int, r *http.Request) (code int, body string) // called first; code 0: do not fail
 	mangle   func(*page)                                                // changes an answer with a page
 	product  string
 	mu       sync.Mutex
@@ -151,7 +151,7 @@ func TestElasticLoad(t *testing.T) {
 		documents int
 		bad       int
 		opened    int
-		took      time.Duration // at least, for the waits between tries
+		took      time.Duration // the shortest time, with the waits between tries
 		err       string
 	}{
 		{"all pages of all slices", func(*standIn) {}, 95, 0, 1, 0, ""},

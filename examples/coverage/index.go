@@ -139,7 +139,7 @@ type builder struct {
 	carriers, services names
 }
 
-// newBuilder returns a builder for about as many documents as expected, and at most most.
+// newBuilder returns a builder with memory for as many documents as expected. most is its limit.
 func newBuilder(expected, most int) *builder {
 	return &builder{
 		most: most, rows: make([]row, 0, min(expected+expected/16, most)), carriers: newNames(), services: newNames(),
@@ -149,7 +149,6 @@ func newBuilder(expected, most int) *builder {
 // errTooMany says that there are more documents than allowed.
 var errTooMany = errors.New("more documents than --max-documents; raise it if there is memory for two such indexes")
 
-// add adds a document.
 func (b *builder) add(d *document) error {
 	if len(b.rows) >= b.most {
 		return fmt.Errorf("%d documents: %w", b.most, errTooMany)
@@ -201,7 +200,7 @@ func (b *builder) build() *index {
 	return x
 }
 
-// augmentRows sets maxTo in the tree that findRows walks, and returns the root's.
+// augmentRows sets maxTo in the tree that findRows walks, and returns the root's maxTo.
 func augmentRows(rows []row) uint32 {
 	if len(rows) == 0 {
 		return 0

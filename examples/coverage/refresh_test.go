@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fakeSource has as many documents as the test says, and waits for the test if there is a wait.
+// fakeSource has as many documents as the test says. If wait is set, a load waits for the test.
 type fakeSource struct {
 	mu        sync.Mutex
 	documents int

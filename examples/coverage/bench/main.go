@@ -101,7 +101,7 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 	if err := generate(program, export, documents); err != nil {
 		return err
 	}
-	// A server that reads the metrics, so that sending them has its usual cost.
+	// This server reads the metrics, so that sending them has its usual cost.
 	metrics, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -255,7 +255,8 @@ func runWrk(lua, address string, connections int, length time.Duration) (l load,
 	return load{got.Rate, got.P50, got.P99}, nil
 }
 
-// stolen is how long other virtual machines had this one's processors, and the total time.
+// stolen returns how long other virtual machines used this machine's processors, and the total time
+// of the processors. Both are in the kernel's ticks.
 func stolen() (taken, total uint64) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

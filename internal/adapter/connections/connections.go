@@ -18,9 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// addressShare bounds the connections of one address, which must leave one in addressShare to
-// others. So a client with too many never locks out an operator elsewhere. A proxy in front of all
-// clients still has three quarters.
+// addressShare bounds the connections of one address: one connection in addressShare stays free for
+// other addresses. So a client with too many connections never locks out an operator elsewhere. A
+// proxy in front of all clients still has three quarters of the connections.
 const addressShare = 4
 
 const (
@@ -31,7 +31,7 @@ const (
 	unreadBytes = 64 << 10
 )
 
-// complaint is how often the log may say that there are too many connections.
+// complaint is the shortest time between two log lines about too many connections.
 const complaint = time.Minute
 
 // Reasons why a connection is closed.
@@ -159,7 +159,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		piece := b[:min(len(b), unreadBytes)]
 		ours := !c.timed.Load()
 		if ours {
-			_ = c.Conn.SetWriteDeadline(time.Now().Add(unreadTime)) // fails if it is closed, as Write will
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(unreadTime)) // fails only if Write fails, too
 		}
 		var wrote int
 		wrote, err = c.Conn.Write(piece)
@@ -246,8 +246,9 @@ func (b *Bound) room(address netip.Addr) (reason string, gone *conn) {
 	return reason, gone
 }
 
-// idlest returns the connection that has been idle the longest of those for which of is true, or
-// nil if none of them is idle. The caller holds b.mu. It takes 0.2 ms for 10,000 connections.
+// idlest returns the connection that has been idle the longest, among the connections that the filter
+// of accepts, or nil if none of them is idle. The caller holds b.mu. The search takes 0.2 ms for
+// 10,000 connections.
 func (b *Bound) idlest(of func(*conn) bool) (found *conn) {
 	longest := int64(math.MaxInt64)
 	for c := range b.conns {

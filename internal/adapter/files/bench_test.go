@@ -12,7 +12,7 @@ import (
 
 const (
 	shards     = 1024
-	frameBytes = 24 // around a frame: docs/format/journal.md
+	frameBytes = 24 // of a frame without its payload: docs/format/journal.md
 )
 
 func window(payloadBytes int) []journal.Frame {

@@ -136,7 +136,7 @@ func TestLockDir(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after Unlock: %v", err)
 	}
-	// An empty lock file, from a process that has just taken it.
+	// A process that has just taken the lock leaves the file empty for a moment.
 	if err := os.Truncate(filepath.Join(dir, lockName), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestDirectoryCannotBeUsed(t *testing.T) {
 	}
 }
 
-// The check leaves nothing behind. List returns files only.
+// Open's test file does not stay in the directory. List returns files only.
 func TestList(t *testing.T) {
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "directory"), dirMode); err != nil {
@@ -227,7 +227,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// The journal's recovery rests on these promises of the real disk.
+// The journal's recovery depends on these properties of a real directory.
 func TestDirKeepsPromises(t *testing.T) {
 	d, err := Open(t.TempDir())
 	if err != nil {

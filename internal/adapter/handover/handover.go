@@ -237,7 +237,7 @@ func sameAddress(bound, wanted string, only6 bool) bool {
 	if err != nil {
 		return false
 	}
-	at, err := net.ResolveUDPAddr("udp", wanted) // for tcp it is the same
+	at, err := net.ResolveUDPAddr("udp", wanted) // TCP addresses have the same form
 	if err != nil || at.Port != int(has.Port()) {
 		return false
 	}

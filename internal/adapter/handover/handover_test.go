@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool
-	SharedLater            bool // by Shared, for its file
+	SharedLater            bool // what Sockets.Shared says about the socket's file
 }
 
 func tell() {

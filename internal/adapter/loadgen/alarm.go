@@ -12,8 +12,8 @@ import (
 )
 
 // alarm wakes a goroutine within 0.1 ms of a given time. Go's own timers may be 1 ms late on an
-// idle machine, because they wait in epoll_wait, which takes whole milliseconds. A receiver may
-// take no longer than that to answer.
+// idle machine, because they wait in epoll_wait, which takes whole milliseconds. That would distort
+// measured latencies, since a receiver may answer within a millisecond.
 type alarm struct {
 	fd   int
 	file *os.File // of fd, which the network poller watches

@@ -133,8 +133,8 @@ func sendmmsg(fd int, messages []message) (sent int, err error) {
 	return int(n), nil
 }
 
-// awaitRoom waits until the socket takes more. If the kernel is out of memory, which poll does not
-// see, it waits a moment instead.
+// awaitRoom waits until the socket takes more. poll does not see that the kernel is out of memory;
+// then awaitRoom waits a moment instead.
 func awaitRoom(fd int, refused error) error {
 	if errors.Is(refused, unix.ENOBUFS) {
 		nap(shortNap)

@@ -48,7 +48,7 @@ type WriterResult struct {
 	GoneOn  uint64 // requests answered with 503 and not sent again
 
 	Latency Latencies // from the first attempt of a request to its final answer
-	FromDue Latencies // with a Rate: since the request was due, so with the wait behind a slow request
+	FromDue Latencies // with a Rate: since the request was due, including the wait behind a slow request
 	Elapsed time.Duration
 	CPU     time.Duration // of this process during the run
 }

@@ -76,7 +76,8 @@ func (t *Target) Broken(err error) bool {
 }
 
 // Refused reports whether err means that no server listens on the UDP port. The kernel learns this
-// after it sent a datagram. It reports it when the next one is sent, and drops that one.
+// after it sent a datagram. It reports the error when the next datagram is sent, and drops that
+// datagram.
 func (t *Target) Refused(err error) bool {
 	return t.RemoteAddr().Network() == "udp" && errors.Is(err, syscall.ECONNREFUSED)
 }

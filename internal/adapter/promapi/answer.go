@@ -105,7 +105,7 @@ func (w *answer) Write(b []byte) (n int, err error) {
 // extend sets the deadline: time for the part that the client has read, and for one piece more.
 func (w *answer) extend() {
 	end := w.begun.Add(answerGrace + time.Duration(w.written)*time.Second/answerRate)
-	// Fails without a connection, as in tests of handlers. net/http resets the deadline after
+	// This fails without a connection, as in tests of handlers. net/http resets the deadline after
 	// the request.
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end)
 }
@@ -141,7 +141,7 @@ type encoder struct{ v1.JSONCodec }
 func (encoder) Encode(r *v1.Response) ([]byte, error) {
 	size := int64(fixedJSON)
 	if data, ok := r.Data.(*v1.QueryData); ok {
-		size = answerBytes(data.Result) / 3 // a third of it is a number of usual length
+		size = answerBytes(data.Result) / 3 // as JSON, numbers of usual length take a third
 	}
 	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, int(size))
 	stream.WriteVal(r)

@@ -93,8 +93,8 @@ func costOf(q promql.Query) querycost.Query {
 	return of
 }
 
-// lookupText describes a request for series, labels, exemplars or remote read, where a query would
-// have its text.
+// lookupText describes a request for series, labels, exemplars or remote read. The table of costs
+// shows it where a query has its text.
 func lookupText(r *http.Request) string {
 	text := strings.TrimPrefix(r.URL.Path, prefix+"/")
 	for i, m := range r.Form["match[]"] {

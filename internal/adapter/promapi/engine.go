@@ -249,7 +249,7 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	return result
 }
 
-// Close releases what the query and its result hold.
+// Close releases the memory of the query and of its result.
 func (q *query) Close() {
 	q.Query.Close()
 	q.release()
@@ -296,7 +296,7 @@ func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
 }
 
 // dropSuffixHints removes the hints that a counter's name should end in _total. Applications
-// choose names, so every rate of every counter would get one.
+// choose names, so every rate of every counter would get a hint.
 func dropSuffixHints(notes annotations.Annotations) {
 	maps.DeleteFunc(notes, func(_ string, note error) bool { return errors.Is(note, annotations.PossibleNonCounterInfo) })
 }
@@ -306,7 +306,7 @@ func dropSuffixHints(notes annotations.Annotations) {
 var ErrSparse = fmt.Errorf("%w: too few tiles in a range", annotations.PromQLInfo)
 
 // dropSparse removes ErrSparse from the answer if all ranges of the query are anchored or smoothed,
-// because those look beyond their ranges.
+// because such selectors look beyond their ranges.
 func (q *query) dropSparse(notes annotations.Annotations) {
 	s, ok := q.Statement().(*parser.EvalStmt)
 	if !ok || len(notes) == 0 {

@@ -32,8 +32,8 @@ var errTooManyFederated = fmt.Errorf("match[] finds more than %d series; ask for
 	maxFederated)
 
 // federate answers with the newest sample of each series that matches match[], no older than the
-// look-back, in a format for scraping. The answer equals the one of Prometheus' web/federate.go,
-// except that there are no external labels here.
+// look-back, in a format for scraping. The answer equals the answer of Prometheus' web/federate.go,
+// except that Freshet has no external labels.
 func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	matchers, err := a.Engine.parser.ParseMetricSelectors(r.Form["match[]"])
 	if err != nil {
@@ -67,8 +67,8 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newest returns the newest sample of each series, without stale series, and warnings about
-// what is missing.
+// newest returns the newest sample of each series, without stale series, and warnings about missing
+// data.
 func (a *api) newest(ctx context.Context,
 	matchers [][]*labels.Matcher) (all promql.Vector, warnings annotations.Annotations, err error) {
 	until := a.Now()

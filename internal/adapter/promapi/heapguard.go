@@ -27,8 +27,8 @@ type heapGuard struct {
 
 	mu      sync.Mutex
 	running map[*watched]struct{}
-	looks   bool      // whether a goroutine runs that looks at the heap
-	stale   uint64    // number of the collection after which heap.live has nothing of ended queries
+	looks   bool      // whether run is running
+	stale   uint64    // number of the collection after which heap.live has no memory of ended queries
 	until   time.Time // no other query is ended before this time, unless ending has returned
 	ending  *watched  // the last ended query; nil once it has returned
 }
@@ -90,7 +90,7 @@ type watched struct {
 	own    bool // whether it is one of Freshet's own
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	steps  uint64 // room in a list of the query's samples
+	steps  uint64 // samples that a list of the query has room for
 	spread bool   // each step may return other series, because of count_values
 }
 

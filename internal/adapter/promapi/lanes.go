@@ -33,8 +33,8 @@ type lane struct {
 	atOnce string // for errors: how many run at once, and the setting that decides that
 	raise  string // for errors: the setting to raise
 
-	// Work whose turn is over goes on in the lane that then names. If that is its own lane, it
-	// goes on after the work of another tenant, if any waits. A turn of 0 does not end.
+	// When its turn is over, work continues in the lane of the field then. If that is the same lane,
+	// waiting work of another tenant goes first. A turn of 0 does not end.
 	turn time.Duration
 	then *lane
 	// larger is the lane where a query that needs more than its share begins again; nil for none.
@@ -144,8 +144,8 @@ func newLanes(cfg Config, machine Memory) *lanes {
 
 func (s *lanes) all() []*lane { return []*lane{s.short, s.long, s.own, s.lookup} }
 
-// newLane makes a lane with slots, of which a tenant may have slotsEach, and with bytes of
-// memory for places pieces of work.
+// newLane makes a lane with a number of slots. One tenant may have slotsEach of them. The memory, in
+// bytes, is divided into as many shares as there are places.
 func newLane(name string, slots, slotsEach, places, bytes int64, waiting int) *lane {
 	share := bytes / places
 	return &lane{
@@ -190,9 +190,9 @@ func (s *lanes) wayOut(l *lane) string {
 		s.total>>20, s.of, l.atOnce)
 }
 
-// lanesCollector exports how much waits and how much is held, by tenant. It exports only tenants
-// that wait or hold something, so the numbers of slots and of waiting requests bound the number of
-// its series.
+// lanesCollector exports how many queries wait and how much memory is held, by tenant. It exports only
+// tenants that wait or hold memory, so the numbers of slots and of waiting requests bound the number
+// of its series.
 type lanesCollector struct{ *lanes }
 
 var (

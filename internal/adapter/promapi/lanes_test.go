@@ -22,8 +22,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// fakeSeries is a storage of n series. Reading a series takes the time each. Each series has one
-// sample, at base.
+// fakeSeries is a storage of n series, each with one sample, at base. The argument each is the time
+// that reading a series takes.
 func fakeSeries(n int, each time.Duration) selects {
 	return func(context.Context) storage.SeriesSet { return &slowSet{n: n, each: each} }
 }
@@ -140,8 +140,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 				}
 				return http.StatusOK
 			}, 0},
-			// Alone it takes 5 s. For each of its turns a query of a has a turn as well, and one of
-			// a's is still under way.
+			// This query takes 5 s alone. Before each of its turns it waits for a turn of tenant a,
+			// and one turn of tenant a has already begun.
 			{"a long query", func() int { return s.as("b", ranged(1000)).Code }, 12 * time.Second},
 			// It begins as a short query and goes on as a long one.
 			{"a short query that turns out long", func() int { return s.as("b", instant("x")).Code }, 12 * time.Second},
@@ -323,8 +323,8 @@ func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
 	return 0
 }
 
-// Rates over live samples ask the series set for them, so the set that metering wraps around it
-// must answer.
+// Functions such as rate ask a series set for its live sample. Metering wraps the set, so the wrapper
+// must answer, too.
 func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	for _, c := range []struct {
 		why  string

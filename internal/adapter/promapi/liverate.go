@@ -62,8 +62,8 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	}
 }
 
-// inTile reports whether a sample at time t could be live: t is the end of a window, but is not the
-// end of a tile of every width. LiveSample knows the width.
+// inTile reports whether a sample at time t could be live: a window ends at t, but not a tile of
+// every width. Only LiveSample knows the width.
 func inTile(t int64) bool { return t%1000 == 0 && t%60_000 != 0 }
 
 // edge is the end of a range whose last sample is live.
@@ -134,10 +134,10 @@ func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
 	return h
 }
 
-// short reports whether the range has only the end of one tile and a live sample that are so close
-// that Prometheus would not extrapolate to the start of the range, because it does not see the end
-// of the tile before. Then the live sample is carried on to the end of the range, which makes the
-// spacing long enough. Prometheus extrapolates the result to there anyway.
+// short reports whether the range has only the end of one tile and a live sample, so close together
+// that Prometheus would not extrapolate to the start of the range: it does not see the end of the
+// tile before. Then the live sample is carried on to the end of the range, which makes the spacing
+// long enough. Prometheus extrapolates the result to the end of the range anyway.
 func (e *edge) short(first, last int64) bool {
 	toStart, toEnd := first-e.start, e.end-last
 	return 10*toStart >= 11*(last-first) && toStart <= e.width && toEnd > 0 && toEnd < e.width
@@ -147,8 +147,8 @@ func (e *edge) short(first, last int64) bool {
 // spacing.
 func (e *edge) ahead(first, last int64) float64 { return float64(e.end-last) / float64(last-first) }
 
-// carry returns last as it will be after ahead more spacings, if it keeps growing as it grew since
-// before. It returns nil if the two cannot be compared.
+// carry extrapolates from two histograms: it returns last plus ahead times the growth from before to
+// last. It returns nil if the two cannot be compared.
 func carry(before, last *histogram.FloatHistogram, ahead float64) *histogram.FloatHistogram {
 	carried := last.Copy()
 	if _, _, _, err := carried.Sub(before); err != nil {

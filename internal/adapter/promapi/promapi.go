@@ -1,6 +1,6 @@
 // Package promapi is the Prometheus HTTP API under /api/v1/: Prometheus' own handlers and engine,
-// with our guards around them. Our own handlers replace those that describe scrape targets and a
-// single database.
+// with our guards around them. Our own handlers replace the handlers that describe scrape targets and
+// a single database.
 //
 // The querier provides the samples. The server, which puts the roles together, adds other
 // endpoints, such as writing.

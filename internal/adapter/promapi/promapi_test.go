@@ -406,7 +406,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The API itself allows no page of another origin to read: the handler in front of it decides that.
+// The API itself allows no page of another origin to read: the handler in front of the API decides
+// about origins.
 func TestCompressionAndOrigin(t *testing.T) {
 	s := newServer(database(t))
 	for _, path := range []string{"/query?query=1", "/metadata", "/nothing"} {
