@@ -2,35 +2,35 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
-// Explained says what becomes of a datagram: /api/v1/status/explain.
+// Explained says what a datagram would become: /api/v1/status/explain.
 type Explained struct {
 	Tenant   string          `json:"tenant"`
-	Arrives  []string        `json:"arrives"` // the sockets of the tenant; empty without a server
+	Arrives  []string        `json:"arrives"` // the tenant's sockets, at which it would arrive; empty without a server
 	Lines    []ExplainedLine `json:"lines"`
 	Warnings []string        `json:"warnings,omitempty"`
 }
 
-// ExplainedLine says what becomes of one line.
+// ExplainedLine says what one line would become.
 type ExplainedLine struct {
 	Line       string            `json:"line"`
 	WellFormed bool              `json:"well_formed"`
 	Type       string            `json:"type"` // metric, event or check
 	Fields     []dogstatsd.Field `json:"fields"`
 	Fault      *ExplainedFault   `json:"fault,omitempty"`
-	Becomes    *Becomes          `json:"becomes,omitempty"` // of a well-formed line
+	Becomes    *Becomes          `json:"becomes,omitempty"` // only for a well-formed line
 	Warnings   []string          `json:"warnings,omitempty"`
 }
 
 // ExplainedFault says what is wrong with a malformed line.
 type ExplainedFault struct {
 	Reason   string `json:"reason"` // spelled as in metrics
-	At       int    `json:"at"`     // byte, from 0
+	At       int    `json:"at"`     // index of the faulty byte, from 0
 	Expected string `json:"expected"`
 }
 
 // Becomes is what a well-formed line becomes.
 type Becomes struct {
-	Rule    *int              `json:"rule,omitempty"` // index in mapping.rules
+	Rule    *int              `json:"rule,omitempty"` // index of the rule in mapping.rules
 	Match   string            `json:"match,omitempty"`
 	Dropped bool              `json:"dropped,omitempty"` // by the rule
 	Kind    string            `json:"kind"`

@@ -2,7 +2,7 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/core/ledger"
 
-// Ledger is the books of a tenant: GET /api/v1/status/ledger.
+// Ledger has the books of a tenant: GET /api/v1/status/ledger.
 type Ledger struct {
 	Name     string `json:"tenant"`
 	Started  int64  `json:"started_ms"`  // Unix ms, when the process and its books started
@@ -18,11 +18,11 @@ type Waiting struct {
 	Samples uint64 `json:"samples"`
 	Bytes   int64  `json:"bytes"`
 	Since   int64  `json:"since_ms"` // Unix ms, end of the oldest tile
-	Error   string `json:"error"`    // why the store takes nothing; empty while it works
-	Refused bool   `json:"refused"`  // store.pending is reached: new samples are refused
+	Error   string `json:"error"`    // why the store takes no samples; empty while it works
+	Refused bool   `json:"refused"`  // true once store.pending is reached: new samples are refused
 }
 
-// Previous is the books of the previous process.
+// Previous has the books of the previous process.
 type Previous struct {
 	Written int64 `json:"written_ms"` // Unix ms
 	Final   bool  `json:"final"`

@@ -8,17 +8,17 @@ type Restart struct {
 	State string `json:"state"`
 	Why   string `json:"why,omitempty"` // why it was refused
 
-	Proxied        string  `json:"proxied,omitempty"`            // header of a proxy that a request came through
+	Proxied        string  `json:"proxied,omitempty"`            // HTTP header that a proxy added to a request
 	StoppedReading int64   `json:"stopped_reading_ns,omitempty"` // Unix ns
 	Gap            float64 `json:"gap_seconds,omitempty"`        // how long the sockets were not read
 	Build          string  `json:"build,omitempty"`              // the build that is ready
 }
 
-// The states, in order.
+// The states of a restart, in order.
 const (
-	RestartChecking = "checking" // whether the program and the configuration are valid
-	RestartRefused  = "refused"  // one of them is invalid; nothing has changed
-	RestartStopping = "stopping" // requests end, windows go into the journal
-	RestartOpening  = "opening"  // the next image reads, and opens the stores
+	RestartChecking = "checking" // the server checks whether the program and the configuration are valid
+	RestartRefused  = "refused"  // the program or the configuration is invalid; nothing has changed
+	RestartStopping = "stopping" // requests end, and windows go into the journal
+	RestartOpening  = "opening"  // the next image reads the sockets, and opens the stores
 	RestartReady    = "ready"    // it answers
 )

@@ -13,11 +13,11 @@ const (
 type Manifest struct {
 	Format  int              `json:"format"`
 	Created time.Time        `json:"created"`
-	Freshet string           `json:"freshet"` // version that made the snapshot
-	Files   map[string]int64 `json:"files"`   // bytes of each, by its path
+	Freshet string           `json:"freshet"` // version of Freshet that made the snapshot
+	Files   map[string]int64 `json:"files"`   // size of each file in bytes, by its path
 }
 
-// SnapshotStep is one line of the answer to a request for a snapshot. The last one has Path or
+// SnapshotStep is one line of the answer to a request for a snapshot. The last line has Path or
 // Error.
 type SnapshotStep struct {
 	Tenant  string  `json:"tenant,omitempty"`
@@ -25,7 +25,7 @@ type SnapshotStep struct {
 	Blocks  int     `json:"blocks,omitempty"`
 	File    string  `json:"file,omitempty"` // journal, events.db, names.db
 	Name    string  `json:"name,omitempty"`
-	Path    string  `json:"path,omitempty"` // of the whole snapshot, on the server's machine
+	Path    string  `json:"path,omitempty"` // path of the whole snapshot on the server's machine
 	Bytes   int64   `json:"bytes,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
 	Error   string  `json:"error,omitempty"`

@@ -2,10 +2,10 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/core/tail"
 
-// Tailed is one line of a tail's answer: a line that arrived, or how much was not shown since the
-// last such notice.
+// Tailed is one line of a tail's answer: a line that arrived, or a notice of how much was not shown
+// since the last notice.
 type Tailed struct {
 	*tail.Line
-	LeftOut uint64 `json:"left_out,omitempty"` // lines beyond the rate
-	Missed  uint64 `json:"missed,omitempty"`   // datagrams not looked at, for lack of time
+	LeftOut uint64 `json:"left_out,omitempty"` // lines that were not shown because of the rate
+	Missed  uint64 `json:"missed,omitempty"`   // datagrams that the server had no time to look at
 }

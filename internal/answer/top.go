@@ -24,8 +24,8 @@ type TopRequester struct {
 type TopGrowing struct {
 	Metric  string `json:"metric"`
 	New     uint64 `json:"new_series"`
-	Refused uint64 `json:"refused_series"`   // by distributor.max_series; a series that comes again counts again
-	Label   string `json:"label,omitempty"`  // the likely cause: the label with most new values, if they are enough
+	Refused uint64 `json:"refused_series"`   // by distributor.max_series; each try of a series counts
+	Label   string `json:"label,omitempty"`  // likely cause: the label with most new values, if it has enough
 	Values  uint64 `json:"values,omitempty"` // about how many new values
-	Sender  string `json:"sender,omitempty"` // the sender of most of them
+	Sender  string `json:"sender,omitempty"` // the sender of most of the new series
 }

@@ -166,14 +166,14 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// A shorter run, or one with fewer packets, is not a measurement: bench looks at the clock every 50
-// ms.
+// A run that is shorter or has fewer packets measures nothing, because bench looks at the clock
+// only every 50 ms.
 const (
 	shortestMeasurement = 100 * time.Millisecond
 	fewestPackets       = 10
 )
 
-// target reads --to. The address may be left to the server.
+// target reads --to. If it names no address, the server chooses one.
 func (b *packetBench) target() (network, address string, err error) {
 	if b.to == "udp" || b.to == "unixgram" {
 		return b.to, "", nil
@@ -226,7 +226,7 @@ func (b *packetBench) run(ctx context.Context) (err error) {
 	return b.printRuns(r, runs)
 }
 
-// openReceiver starts a server, or finds the one that runs, and tells the sender its address.
+// openReceiver starts a server, or finds the running one, and sets the sender's target to it.
 func (b *packetBench) openReceiver(ctx context.Context) (r *receiver, err error) {
 	r = &receiver{server: b.server}
 	if b.server.Address == "" {

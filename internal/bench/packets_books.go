@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// packetRun is one run: what was sent, what the receiver's books say about it, and what it cost
-// meanwhile. The names of the fields in JSON stay.
+// packetRun is one run: what was sent, what the receiver's books say about it, and what the
+// receiver cost meanwhile. The names of the fields in JSON never change.
 type packetRun struct {
 	SentPackets          uint64            `json:"sent_packets"`
 	SentBytes            uint64            `json:"sent_bytes"` // of payload
@@ -43,7 +43,7 @@ type packetRun struct {
 type packetCost struct {
 	Seconds          float64 `json:"seconds"`
 	SentPerSecond    float64 `json:"sent_metrics_per_second"`
-	CPUMicros        float64 `json:"cpu_us_per_metric"` // per received metric, like all that follow
+	CPUMicros        float64 `json:"cpu_us_per_metric"` // per received metric, like all figures below
 	CPUUserMicros    float64 `json:"cpu_user_us_per_metric"`
 	CPUSystemMicros  float64 `json:"cpu_system_us_per_metric"`
 	CPUPercent       float64 `json:"cpu_percent_of_a_core"`
@@ -72,16 +72,16 @@ func newPacketRun(sent loadgen.Result) packetRun {
 	return r
 }
 
-// Books are complete at the end of a window, a second long. Books that still change show that a
-// receiver is busy with what its buffer holds.
+// Books are complete at the end of a window, which is a second long. While books still change, the
+// receiver is busy with the packets in its buffer.
 const (
 	settleInterval = 50 * time.Millisecond
-	settleLimit    = 10 * time.Second // without a change
-	settleMost     = time.Minute      // with changes: another sender is active
+	settleLimit    = 10 * time.Second // how long to wait for the next change
+	settleMost     = time.Minute      // how long to wait in all: if books still change then, another sender is active
 )
 
-// settle returns the books once they account for all sent packets, once they have stopped changing,
-// or at the latest after settleMost.
+// settle returns the books when they account for all sent packets or have stopped changing, and at
+// the latest after settleMost.
 func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r packetRun) (answer.Ledger, error) {
 	ticker := time.NewTicker(settleInterval)
 	defer ticker.Stop()
@@ -109,12 +109,12 @@ func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r 
 	}
 }
 
-// errUnexplained means that packets are missing which the receiver has not counted.
+// errUnexplained means that packets are missing and the receiver has not counted them as lost.
 var errUnexplained = errors.New("packets are unexplained")
 
-// enter takes the outcome of a run from the books. Its packets have perPacket metrics each; the
-// last ones may have fewer. It returns an error if the books do not account for each packet and
-// each sample.
+// enter takes the outcome of a run from the books. The run's packets have perPacket metrics each;
+// the last ones may have fewer. enter returns an error if the books do not account for each packet
+// and each sample.
 func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	if before.Started != after.Started {
 		return errors.New("the receiver was restarted during the measurement: its books started again")
@@ -150,13 +150,13 @@ func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	return nil
 }
 
-// enterNotKept notes why received samples were not kept, such as a limit.
+// enterNotKept notes the reasons why received samples were not kept, for example a limit.
 func (r *packetRun) enterNotKept(before, after ledger.Samples) {
 	r.NotKept = map[string]uint64{}
 	was := before.Lost()
 	for i, state := range after.Lost() {
 		if state.Account == ledger.Discarded {
-			continue // a collector alone discards all
+			continue // a collector without an aggregator discards all samples
 		}
 		for reason, n := range state.Reasons {
 			if more := n - was[i].Reasons[reason]; more > 0 {

@@ -13,7 +13,7 @@ import (
 
 // packetMax is the highest rate without loss.
 type packetMax struct {
-	Rate     float64    `json:"highest_rate_without_loss_metrics_per_second"` // reached; 0: none was found
+	Rate     float64    `json:"highest_rate_without_loss_metrics_per_second"` // 0 if no rate was without loss
 	Loss     float64    `json:"lowest_rate_with_loss_metrics_per_second"`     // 0: nothing was lost
 	LimitIs  string     `json:"limit"`                                        // receiver or sender
 	Steps    []maxStep  `json:"steps"`
@@ -30,12 +30,13 @@ type maxStep struct {
 func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.SenderDropped == 0 }
 
 const (
-	maxPrecision = 0.03 // of the rate: less is the noise of most machines
-	busyCore     = 80   // percent: a receiver that loses packets below this did not get the processor
+	maxPrecision = 0.03 // share of the rate; smaller differences are noise on most machines
+	busyCore     = 80   // percent of a core; a receiver that uses less and still loses packets did not get the processor
 )
 
-// findMax sends as fast as possible, which bounds the search, and then bisects between a rate
-// without loss and one with loss. A rate must lose twice: other processes cost packets, too.
+// findMax sends as fast as possible to find an upper bound, and then bisects between a rate without
+// loss and one with loss. Other processes can cause loss, too, so a rate counts as one with loss
+// only if packets are lost twice.
 func (m *packetMeasurement) findMax(ctx context.Context) (packetMax, error) {
 	var found packetMax
 	high, err := m.try(ctx, &found, 0)
@@ -45,7 +46,7 @@ func (m *packetMeasurement) findMax(ctx context.Context) (packetMax, error) {
 	if high.lossless() {
 		found.LimitIs = "sender"
 		if high.Run.RefusedTimes > 0 {
-			found.LimitIs = "receiver" // it made the sender wait
+			found.LimitIs = "receiver" // the receiver made the sender wait
 		}
 		return found, nil
 	}

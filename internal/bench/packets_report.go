@@ -14,7 +14,7 @@ import (
 // packetLoad describes the load, and the receiver that got it.
 type packetLoad struct {
 	Build            string  `json:"build"`
-	Receiver         string  `json:"receiver"` // role of the started one, or its address
+	Receiver         string  `json:"receiver"` // role of the receiver if bench started it, otherwise its address
 	Network          string  `json:"network"`
 	RatePerSecond    float64 `json:"asked_metrics_per_second"` // 0 for as fast as possible, and for --find-max
 	Contexts         int     `json:"contexts"`

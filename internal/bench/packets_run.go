@@ -23,8 +23,8 @@ type packetBench struct {
 
 	to         string
 	sender     loadgen.Config
-	server     apiclient.Server // to measure; without an address one is started
-	role       string           // of the started server, like the next two
+	server     apiclient.Server // the server to measure; if it has no address, bench starts one
+	role       string           // only for a server that bench starts, like the next two fields
 	serveFlags []string         // for the started server
 	pin        bool
 
@@ -48,7 +48,7 @@ type packetMeasurement struct {
 	title    string // of the present step, for the progress line
 }
 
-// moment is a state of sender and receiver.
+// moment is the state of sender and receiver at one time.
 type moment struct {
 	at      time.Time
 	sent    load.Totals
@@ -60,13 +60,13 @@ func (m *packetMeasurement) now(ctx context.Context) (moment, error) {
 	return moment{time.Now(), m.sender.Progress(), figures}, err
 }
 
-// warmUp is how long a load runs before it is measured: connections, the first windows and the
-// receiver's guess of the rate take a while.
+// warmUp is how long a load runs before it is measured. In this time connections open, the first
+// windows pass, and the receiver learns the rate.
 const warmUp = time.Second
 
 // A new context costs a receiver much more than a known one. A load with many contexts therefore
-// sends each of them first, at a moderate rate: none is lost, and the measurement shows the cost of
-// known contexts.
+// sends each of them first, at a moderate rate at which none is lost. So the measurement shows the
+// cost of known contexts.
 const (
 	fewContexts  = 10_000
 	introduction = 100_000 // metrics a second
@@ -138,7 +138,7 @@ func (m *packetMeasurement) sendWhile(ctx context.Context, rate float64,
 	return r, r.enter(before, after, uint64(m.traffic.PacketMetrics()))
 }
 
-// sendingEnd is how the sender ended.
+// sendingEnd is the result of the sender and its error.
 type sendingEnd struct {
 	loadgen.Result
 	err error
@@ -147,7 +147,8 @@ type sendingEnd struct {
 func (m *packetMeasurement) send(ctx context.Context, rate float64, ended chan<- sendingEnd) {
 	var end sendingEnd
 	send := func() (err error) {
-		// Bursts would wake a receiver less often. Packets sent in one message are a burst.
+		// Packets are spread evenly, because bursts wake a receiver less often. With GSO this is
+		// impossible: packets sent in one message are a burst.
 		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: rate, Even: !m.packetBench.sender.GSO})
 		return err
 	}
@@ -162,7 +163,7 @@ func (m *packetMeasurement) send(ctx context.Context, rate float64, ended chan<-
 }
 
 // observe waits for the warm-up and the measured time, and returns the moments at the beginning and
-// end of the latter.
+// the end of the measured time.
 func (m *packetMeasurement) observe(ctx context.Context, d time.Duration,
 	ended chan sendingEnd) (from, to moment, err error) {
 	passed := func(since time.Time, d time.Duration) func() bool {
@@ -205,7 +206,7 @@ func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, do
 func (m *packetMeasurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
 
 // costBetween returns the receiver's cost between two moments, per received metric. received is the
-// share of the sent metrics that it received.
+// share of the sent metrics that the receiver got.
 func costBetween(a, b moment, received float64) packetCost {
 	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
 	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds

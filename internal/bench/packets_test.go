@@ -62,7 +62,7 @@ func TestBenchNeedsItsServer(t *testing.T) {
 	}
 }
 
-// The books account for what was sent, or bench says why not.
+// The books account for all sent packets, or bench says why not.
 func TestBenchEntersTheBooks(t *testing.T) {
 	const perPacket = 14
 	sent := packetRun{SentPackets: 100, SentSamples: 1393} // the last packet was short
@@ -113,8 +113,8 @@ func TestBenchEntersTheBooks(t *testing.T) {
 	}
 }
 
-// The report names samples that a receiver took and did not keep. A collector alone keeps nothing,
-// so it gets no such line.
+// The report names samples that a receiver accepted and did not keep. A collector without an
+// aggregator keeps no samples, so its report has no such line.
 func TestBenchNamesWhatIsNotKept(t *testing.T) {
 	var r packetRun
 	r.enterNotKept(

@@ -27,9 +27,9 @@ import (
 // receiver is the server that is measured.
 type receiver struct {
 	server apiclient.Server
-	role   string // unknown for a server that already runs
+	role   string // empty for a server that already runs
 
-	// Only for a started server.
+	// These fields are only set for a server that bench started.
 	dir    string // removed at the end, with its content
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
@@ -60,8 +60,8 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 	r.cmd.Env = receiverEnvironment(os.Environ(), pin)
 	r.cmd.Stderr = log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:   true,            // an interrupt at the terminal is for us: we stop the receiver
-		Pdeathsig: syscall.SIGKILL, // it must not outlive us
+		Setpgid:   true,            // an interrupt at the terminal goes only to bench, which then stops the receiver
+		Pdeathsig: syscall.SIGKILL, // the receiver must not outlive bench
 	}
 	if err := r.start(pin); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a receiver: %w", err), os.RemoveAll(dir))
@@ -89,8 +89,8 @@ func (r *receiver) said() string {
 	return strings.TrimSpace(string(text))
 }
 
-// warnings returns the receiver's warnings about its sockets of a network: how the kernel's
-// settings will cost packets, and how to fix them.
+// warnings returns the receiver's warnings about its sockets of one network: which settings of the
+// kernel will cost packets, and how to fix them.
 func (r *receiver) warnings(network string) (all []string) {
 	if r.cmd == nil {
 		return nil
@@ -146,8 +146,8 @@ func allowedCores() (cores []int, err error) {
 	return cores, nil
 }
 
-// onCore calls do on one core. The thread gets its cores back and lives on: the end of the thread
-// would end the receiver that it has started (Pdeathsig).
+// onCore calls do on one core. Afterwards the thread gets its cores back and lives on, because its
+// end would kill the receiver that it has started (Pdeathsig).
 func onCore(core int, do func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -203,7 +203,7 @@ func (r *receiver) stop() error {
 	if r.cmd == nil {
 		return nil
 	}
-	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has already ended
 	select {
 	case <-r.exited:
 	case <-time.After(stopLimit):
@@ -239,8 +239,8 @@ func (r *receiver) ask(ctx context.Context, path string, data any) error {
 }
 
 // untilHangup returns a context that also ends when the terminal goes away. If the reader of the
-// output is gone, writing fails, but the process is no longer killed at once. Either way the
-// receiver is stopped and its directory removed.
+// output goes away, writes fail, but the signal no longer kills the process. In both cases bench
+// stops the receiver and removes its directory.
 func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	closedPipe := make(chan os.Signal, 1)
 	signal.Notify(closedPipe, syscall.SIGPIPE)

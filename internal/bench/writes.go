@@ -75,8 +75,8 @@ measured separately. The samples' times are --interval apart and end about now; 
 	return cmd
 }
 
-// defaultRounds is enough for the runtime to collect garbage several times, and less than the 120
-// samples that fill a chunk of a series.
+// In defaultRounds the runtime collects garbage several times, but no series gets the 120 samples
+// that fill a chunk.
 const defaultRounds = 60
 
 func (b *writeBench) loadFlags(flags *pflag.FlagSet) {
@@ -103,8 +103,8 @@ func (b *writeBench) setRate(text string) error {
 }
 
 const (
-	// fastest is more samples a second than any server takes. It decides how far back the samples'
-	// times begin.
+	// fastest is more samples a second than any server can take. It decides how far back the times of
+	// the samples begin.
 	fastest = 5e6
 
 	// longestSpan is how old the first sample may be. Servers keep 40 days.

@@ -13,7 +13,7 @@ import (
 // writeLoad describes the load, and the receiver that got it.
 type writeLoad struct {
 	Build           string  `json:"build"`
-	Receiver        string  `json:"receiver"` // role of the started one, or its address
+	Receiver        string  `json:"receiver"` // role of the receiver if bench started it, otherwise its address
 	Version         int     `json:"remote_write_version"`
 	Series          int     `json:"series"`
 	Labels          int     `json:"labels"`
@@ -24,7 +24,7 @@ type writeLoad struct {
 	NewShare        float64 `json:"new_series_share_per_round"`
 	Connections     int     `json:"connections"`
 	Seed            uint64  `json:"seed"`
-	Job             string  `json:"job"` // label of all series
+	Job             string  `json:"job"` // label job of all series
 }
 
 func (b *writeBench) describe() writeLoad {

@@ -27,9 +27,9 @@ type writeBench struct {
 	live     bool
 
 	writer     loadgen.WriterConfig
-	server     apiclient.Server // to measure; without an address one is started
+	server     apiclient.Server // the server to measure; if it has no address, bench starts one
 	tenant     string
-	serveFlags []string // for the started server
+	serveFlags []string // flags for a server that bench starts
 
 	asJSON bool
 	view   terminal.View
@@ -40,8 +40,8 @@ func (b *writeBench) interval() time.Duration {
 	return time.Duration(b.load.Interval) * time.Millisecond
 }
 
-// writeRun is what was sent, what became of it, and what it cost. Other programs read it as JSON, so
-// its names there do not change.
+// writeRun is what was sent, what became of it, and what it cost. The names of the fields in JSON
+// never change, because other programs read them.
 type writeRun struct {
 	Rounds         int    `json:"rounds"` // begun
 	SentRequests   uint64 `json:"sent_requests"`
@@ -52,21 +52,21 @@ type writeRun struct {
 	WrittenSamples uint64 `json:"acknowledged_samples"`
 	Refused        string `json:"refused,omitempty"` // the receiver's answer for the first samples that it did not write
 	Retries        uint64 `json:"retries"`
-	FoundSamples   uint64 `json:"found_samples"` // by a query afterwards
+	FoundSamples   uint64 `json:"found_samples"` // the result of a query afterwards
 	FoundSeries    uint64 `json:"found_series"`
 
 	Cost writeCost `json:"measured"`
 }
 
-// writeCost is the receiver's cost in all rounds but the first, in which each series is new. Fields
-// that cover other rounds say so.
+// writeCost is the receiver's cost in all rounds except the first, in which all series are new. A
+// comment marks fields that cover other rounds.
 type writeCost struct {
 	Seconds           float64 `json:"seconds"`
 	SamplesPerSecond  float64 `json:"acknowledged_samples_per_second"`
 	CPUSeconds        float64 `json:"cpu_seconds_per_million_samples"`
 	CPUUserSeconds    float64 `json:"cpu_user_seconds_per_million_samples"`
 	CPUSystemSeconds  float64 `json:"cpu_system_seconds_per_million_samples"`
-	NewSeriesMicros   float64 `json:"cpu_us_per_new_series"` // on top of a sample of a known one; of all rounds
+	NewSeriesMicros   float64 `json:"cpu_us_per_new_series"` // in all rounds, without the cost of its sample
 	CPUPercent        float64 `json:"cpu_percent_of_a_core"`
 	GCPercent         float64 `json:"gc_percent_of_cpu"`
 	Allocations       float64 `json:"allocations_per_sample"`
@@ -75,13 +75,13 @@ type writeCost struct {
 	P90               float64 `json:"acknowledged_p90_ms"`
 	P99               float64 `json:"acknowledged_p99_ms"`
 	Max               float64 `json:"acknowledged_max_ms"`
-	ResidentPerSeries float64 `json:"resident_bytes_per_series"` // at the end, minus the bytes before the first round
+	ResidentPerSeries float64 `json:"resident_bytes_per_series"` // growth since before the first round
 	ResidentBytes     float64 `json:"resident_bytes"`
 	HeapLiveBytes     float64 `json:"heap_live_bytes"`
 	SenderCPUSeconds  float64 `json:"sender_cpu_seconds_per_million_samples"`
 }
 
-// aim gives requests to the server the headers, TLS and tenant that it needs.
+// aim sets the headers, TLS and tenant for requests to the server.
 func (b *writeBench) aim(server apiclient.Server) error {
 	b.writer.URL, b.writer.Header = strings.TrimSuffix(apiclient.WithScheme(server.Address), "/")+"/api/v1/write",
 		http.Header{}
@@ -172,7 +172,7 @@ func (m *writeMeasurement) send(ctx context.Context, doing string,
 		defer close(ended)
 		result, err = m.sender.Run(ctx, pace)
 	}()
-	of := "" // of how many rounds, if their number ends the load
+	of := "" // text with the number of rounds, if that ends the load
 	if m.duration == 0 {
 		of = fmt.Sprintf(" of %d", m.rounds)
 	}
@@ -220,7 +220,7 @@ func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after ans
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
 // costOfNew returns the cost of a new series in seconds, without its sample: two parts of a load
-// with different shares of new series are two equations.
+// with different shares of new series give two equations.
 func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Totals, restCost float64) float64 {
 	of := func(t remoteload.Totals) (share, perSample float64) {
 		return float64(t.NewSeries) / float64(t.Samples), 1 / float64(t.Samples)
@@ -228,12 +228,13 @@ func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Total
 	share, one := of(first)
 	restShare, restOne := of(rest)
 	if share == restShare {
-		return 0 // each round has only new series: the two costs cannot be told apart
+		return 0 // with equal shares the two costs cannot be told apart
 	}
 	return (firstCost*one - restCost*restOne) / (share - restShare)
 }
 
-// prove queries the server for the acknowledged samples. All of it must be there, and nothing else.
+// prove queries the server for the acknowledged samples. The server must have all of these samples
+// and no others.
 func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 	selector := fmt.Sprintf("job=%q", m.load.Job())
 	for _, name := range remoteload.Names() { // count_over_time removes the name
@@ -260,7 +261,7 @@ func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 	return nil
 }
 
-// count returns the value of an expression at the time of the last of some rounds.
+// count returns the value of an expression at the time of the last of the given rounds.
 func (m *writeMeasurement) count(ctx context.Context, expr string, rounds int) (uint64, error) {
 	at := float64(m.load.Time(rounds-1)) / 1000
 	var found struct {
@@ -285,7 +286,7 @@ func (m *writeMeasurement) figures(ctx context.Context) (p answer.Process, err e
 	return p, m.ask(ctx, "/api/v1/status/process", nil, &p)
 }
 
-// ask asks on behalf of the tenant that writes.
+// ask sends a request in the name of the tenant that writes.
 func (m *writeMeasurement) ask(ctx context.Context, path string, params url.Values, data any) error {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()

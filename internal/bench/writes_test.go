@@ -50,13 +50,13 @@ func TestBenchRemoteWriteNeedsItsServer(t *testing.T) {
 	}
 }
 
-// The samples end about now, so that a server accepts them, whatever decides their number. Samples
-// that are sent live begin now.
+// The times of the samples end about now, whatever decides their number, so that a server accepts
+// them. The times of samples that are sent live begin now.
 func TestBenchRemoteWriteTimes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*writeBench)
 		rounds int
-		back   time.Duration // from now to the first
+		back   time.Duration // time from the first sample to now
 	}{
 		"rounds":              {func(b *writeBench) { b.rounds = 60 }, 60, 15 * time.Minute},
 		"duration and rate":   {func(b *writeBench) { b.duration, b.rate = 10*time.Second, 300_000 }, 32, 8 * time.Minute},
@@ -83,7 +83,8 @@ func TestBenchRemoteWriteTimes(t *testing.T) {
 	}
 }
 
-// The result is 5 us a new series and 1 us a sample, whatever share of later rounds is new.
+// The result is 5 us for a new series and 1 us for a sample, whatever share of the series is new in
+// later rounds.
 func TestCostOfNewSeries(t *testing.T) {
 	part := func(samples, news uint64) (remoteload.Totals, float64) {
 		return remoteload.Totals{Samples: samples, NewSeries: news}, float64(samples)*1e-6 + float64(news)*5e-6
@@ -101,12 +102,12 @@ func TestCostOfNewSeries(t *testing.T) {
 	}
 }
 
-// Everything acknowledged must be found, and nothing else.
+// All acknowledged samples must be found, and no others.
 func TestBenchRemoteWriteProves(t *testing.T) {
 	names := uint64(len(remoteload.Names()))
 	for name, c := range map[string]struct {
 		written         uint64
-		samples, series uint64 // found of each name
+		samples, series uint64 // found for each name
 		want            string
 	}{
 		"all is there": {60 * names, 60, 10, ""},

@@ -131,8 +131,8 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 	return err
 }
 
-// moveTree moves a directory to a path that does not exist yet; to another disk it copies. The
-// target is whole or absent.
+// moveTree moves a directory to a path that does not exist yet, or copies it if that is on another
+// disk. The target is either complete or missing.
 func moveTree(from, to string) error {
 	if _, err := os.Stat(from); err != nil {
 		return fmt.Errorf("it is not visible from here; the server may run on another machine or in a container: %w",
@@ -146,7 +146,7 @@ func moveTree(from, to string) error {
 	if err != nil {
 		return cause(err)
 	}
-	defer os.RemoveAll(temp) // a no-op once it has its final name
+	defer os.RemoveAll(temp) // does nothing once the directory has its final name
 	if err := files.CopyTree(from, temp); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func moveTree(from, to string) error {
 	return errors.Join(files.SyncDir(filepath.Dir(to)), os.RemoveAll(from))
 }
 
-// cause returns the kernel's error without the paths, which the caller names.
+// cause returns the kernel's error without paths, because the caller names them.
 func cause(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno

@@ -77,7 +77,7 @@ type captured struct {
 	File      string  `json:"file"`
 	Seconds   float64 `json:"seconds"`
 	Datagrams uint64  `json:"datagrams"`
-	Bytes     uint64  `json:"bytes"` // of the datagrams
+	Bytes     uint64  `json:"bytes"` // bytes of the datagrams
 	Missed    uint64  `json:"missed"`
 }
 
@@ -94,7 +94,7 @@ func (c captured) String() string {
 // whole record.
 type capturing struct {
 	captured
-	most  uint64 // datagrams; 0 for no limit
+	most  uint64 // most datagrams to capture; 0 for no limit
 	begun time.Time
 	notes io.Writer
 }
@@ -119,7 +119,7 @@ func (c *capturing) run(ctx context.Context, server apiclient.Server, params url
 			return errors.New("a capture is not for a terminal; name a file, or redirect it")
 		}
 	} else {
-		created, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // it holds raw data
+		created, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // private, because it holds raw data
 		if errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("%s exists already; remove it, or name another file", c.File)
 		}
@@ -135,7 +135,7 @@ func (c *capturing) run(ctx context.Context, server apiclient.Server, params url
 	return err
 }
 
-// copy writes what it reads until ctx is done, or it has enough.
+// copy copies records until ctx is done or enough datagrams are captured.
 func (c *capturing) copy(ctx context.Context, from *bufio.Reader, to io.Writer) error {
 	buffer := bufio.NewWriterSize(to, 1<<20)
 	reader, writer := capture.NewReader(from), capture.NewWriter(buffer)
@@ -155,7 +155,7 @@ func (c *capturing) copy(ctx context.Context, from *bufio.Reader, to io.Writer) 
 		c.Datagrams++
 		c.Bytes += uint64(len(d.Data))
 		err = writer.Write(&d)
-		if err == nil && from.Buffered() == 0 { // a wait follows: data read so far must outlive this process
+		if err == nil && from.Buffered() == 0 { // the next read will wait, so data read so far must reach the file
 			err = buffer.Flush()
 		}
 		if live && time.Since(drawn) > time.Second {

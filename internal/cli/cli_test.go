@@ -21,10 +21,10 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // asCommand in the environment turns the test binary into the freshet command, for tests that need
-// one as a file.
+// the command as a file.
 const asCommand = "FRESHET_TEST_AS_COMMAND"
 
-// TestMain fixes the time zone, since the output uses the reader's.
+// TestMain fixes the time zone, because the output uses the zone of the machine.
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))

@@ -52,8 +52,9 @@ the names of metrics.`,
 	}
 }
 
-// bashWords splits the line for a bash without the package bash-completion, which the generated
-// script would call here. A space ends a word; : and = do not, although they do in COMP_WORDS.
+// bashWords splits the line into words. The generated script would call the package bash-completion
+// for this, which may not be installed. A space ends a word; : and = do not, although they do in
+// COMP_WORDS.
 const bashWords = `
 __freshet_init_completion()
 {
@@ -75,8 +76,8 @@ const (
 	maxCompletions  = 200
 )
 
-// completeMetric completes the name of a metric that the server knows, or nothing if it does not
-// answer at once.
+// completeMetric completes the name of a metric that the server knows. If the server does not
+// answer at once, it completes nothing.
 func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const noFiles = cobra.ShellCompDirectiveNoFileComp
@@ -86,7 +87,7 @@ func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
 		params := url.Values{"limit": {fmt.Sprint(maxCompletions)}}
-		if prefix != "" { // a selector may not be empty, and an empty prefix matches everything
+		if prefix != "" { // without a prefix there is no selector, because a selector may not be empty
 			params.Set("match[]", fmt.Sprintf("{__name__=~%q}", regexp.QuoteMeta(prefix)+".*"))
 		}
 		_, a, err := server.Ask(ctx, "/api/v1/label/__name__/values", params)
@@ -97,6 +98,6 @@ func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 		if err := json.Unmarshal(a.Data, &found); err != nil {
 			return nil, noFiles
 		}
-		return found, noFiles | cobra.ShellCompDirectiveNoSpace // an expression continues
+		return found, noFiles | cobra.ShellCompDirectiveNoSpace // no space, because an expression may continue
 	}
 }

@@ -34,8 +34,8 @@ func TestCompletionInBash(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "freshet"), []byte(command), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The package bash-completion is not loaded. compopt works at a prompt only, and :
-	// and = separate words there.
+	// The package bash-completion is not loaded. compopt works only at a prompt, so the test replaces
+	// it. At a prompt : and = separate words.
 	const complete = `
 compopt() { :; }
 source <(freshet completion bash) || exit 1
@@ -61,7 +61,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 	}
 }
 
-// metrics starts a server that answers for names of metrics that begin with pa.
+// metrics starts a server that answers requests for metric names that begin with pa.
 func metrics(t *testing.T, names string) (server string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

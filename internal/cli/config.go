@@ -86,7 +86,7 @@ func writeReference(w io.Writer, keys []conf.Key) error {
 	current := ""
 	for _, k := range keys {
 		if strings.HasPrefix(k.Path, "mapping.rules[]") {
-			continue // names.md explains them with examples
+			continue // names.md explains the keys of rules with examples
 		}
 		section, _, below := strings.Cut(k.Path, ".")
 		if !below {
@@ -124,7 +124,7 @@ func writeKey(b *strings.Builder, k conf.Key) {
 	fmt.Fprintf(b, "): %s.\n", inMarkdown(k.Help))
 }
 
-// inMarkdown escapes what Markdown would interpret.
+// markdown escapes the characters that Markdown would interpret.
 var markdown = strings.NewReplacer("*", `\*`, "_", `\_`, "|", `\|`, "<", "&lt;", "[", `\[`)
 
 func inMarkdown(text string) string { return markdown.Replace(text) }

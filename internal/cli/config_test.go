@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The output of `freshet config` gives the same configuration, whatever set it.
+// The output of `freshet config` can be loaded again, and gives the same configuration.
 func TestConfigCanBeLoadedAgain(t *testing.T) {
 	for name, text := range map[string]string{"defaults": "", "all sections": rich} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,8 @@ func TestConfigJSON(t *testing.T) {
 	}
 }
 
-// The server's configuration is shown instead of what this shell's flags would give.
+// With a server's address, the command shows the server's configuration, not the configuration of
+// this shell.
 func TestConfigOfAServer(t *testing.T) {
 	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)
 	code, stdout, stderr := freshet(t, "config", "--server", server, "--drain", "5s")

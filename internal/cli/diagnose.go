@@ -91,7 +91,7 @@ type diagnosing struct {
 // maxRecord bounds how much is read of a record, in bytes. Usual records have 1 to 5 MB.
 const maxRecord = 512 << 20
 
-// record gets the requested record, a zip.
+// record returns the requested record as a zip file.
 func (d *diagnosing) record(ctx context.Context, args []string) (text []byte, err error) {
 	if len(args) == 1 {
 		file, err := os.Open(args[0])
@@ -136,7 +136,7 @@ func readRecord(from io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// note warns that the server has not kept a record.
+// note warns if the server has not kept the record.
 func (d *diagnosing) note(r record.Listed) {
 	if r.NotKept == "" {
 		return

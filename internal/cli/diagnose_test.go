@@ -41,7 +41,7 @@ func recordFile(t *testing.T, files map[string]string) string {
 const recordSummary = `{"format":1,"id":"20261121T235756.730-queue","reason":"stage queue \u001b[31mtook 2s",` +
 	`"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2}`
 
-// A record from someone else shows its author's text without letting it steer the terminal.
+// A record may come from anyone. Its text is shown, but must not steer the terminal.
 func TestDiagnoseFile(t *testing.T) {
 	file := recordFile(t, map[string]string{
 		record.Summary:      recordSummary,

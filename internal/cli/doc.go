@@ -1,5 +1,5 @@
 // Package cli has all commands except serve and bench: commands that ask a server over HTTP, and
-// commands that need none. It knows a server only through its answers, and knows no role.
+// commands that need none. It knows a server only through its answers, and imports no role.
 //
 // The files, from the top; each uses names only from those below it:
 //

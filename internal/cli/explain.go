@@ -92,7 +92,7 @@ The exit code is 1 if a line is malformed.`,
 	return cmd
 }
 
-// askExplanation asks a server. The packet is the body, since it may be longer than a URL.
+// askExplanation asks a server. The packet goes in the body, because it may be too long for a URL.
 func askExplanation(ctx context.Context, server apiclient.Server, tenant string,
 	packet []byte) (apiclient.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
@@ -105,7 +105,8 @@ func askExplanation(ctx context.Context, server apiclient.Server, tenant string,
 	return a, err
 }
 
-// explainOffline uses a file, or the defaults if file is empty.
+// explainOffline explains a packet by the configuration in file, or by the defaults if file is
+// empty.
 func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
 	c, err := settings.Schema().Load(file, os.LookupEnv)
 	if err != nil {
@@ -135,8 +136,8 @@ func malformed(e *answer.Explained) error {
 	return fmt.Errorf("%d of %d lines malformed", bad, len(e.Lines))
 }
 
-// printExplained prints an explanation for people. packet is the input, since JSON keeps a line
-// only as text.
+// printExplained prints an explanation for people. packet is the original input, because JSON
+// cannot hold a line's bytes if they are not UTF-8.
 func printExplained(v terminal.View, e *answer.Explained, packet []byte) error {
 	var b strings.Builder
 	next := 0

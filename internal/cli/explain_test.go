@@ -173,7 +173,7 @@ func TestExplainWithoutAServer(t *testing.T) {
 	}
 }
 
-// Input that is cut off would be reported as malformed.
+// Input that is too long is an error. If it were cut off, its end would be reported as malformed.
 func TestExplainOfTooMuch(t *testing.T) {
 	for _, c := range []struct {
 		bytes int

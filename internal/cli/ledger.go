@@ -56,12 +56,13 @@ type ledgerView struct {
 	terminal.View
 	server apiclient.Server
 	raw    bool
-	live   bool             // page after page
+	live   bool             // show page after page
 	screen *terminal.Screen // to draw on; nil if the output is not a terminal
-	seen   []answer.Ledger  // the last few, for rates
+	seen   []answer.Ledger  // the latest answers, to compute rates
 }
 
-// rateWindow is how many answers rates look back: tiles are stored in bursts, ten seconds apart.
+// rateWindow is over how many answers a rate is computed, because tiles are stored in bursts, ten
+// seconds apart.
 const rateWindow = 10
 
 func (l *ledgerView) watch(ctx context.Context) (err error) {
@@ -84,7 +85,7 @@ func (l *ledgerView) watch(ctx context.Context) (err error) {
 		select {
 		case <-ticker.C:
 			if err := l.show(ctx); err != nil && ctx.Err() == nil {
-				// The server may be restarting, which is when users want to watch.
+				// The command goes on: the server may be restarting, and users want to watch that.
 				if err := l.draw(err.Error()); err != nil {
 					return err
 				}
@@ -192,8 +193,8 @@ type ledgerTable struct {
 	rows    [][]string
 	colours []string
 	before  *answer.Ledger // for rates
-	seconds float64        // since before; 0 if there are no rates
-	total   uint64         // the base of shares
+	seconds float64        // time since before; 0 if there are no rates
+	total   uint64         // the total of which shares are parts
 }
 
 func (t *ledgerTable) add(colour string, cells ...string) {
@@ -213,7 +214,7 @@ func (t *ledgerTable) count(colour, name string, n, was uint64) {
 	t.add(colour, name, terminal.Thousands(n), terminal.Share(n, t.total), rate)
 }
 
-// lost is a row that is a warning unless it is 0.
+// lost adds a row that is a warning unless its count is 0.
 func (t *ledgerTable) lost(name string, n, was uint64) {
 	colour := ""
 	if n > 0 {
@@ -278,7 +279,8 @@ func (t *ledgerTable) datagrams(now, was *ledger.DatagramBook) {
 	}
 }
 
-// clients lists what clients report, in their words. Most clients report little of it.
+// clients lists the clients' own counts by the names that clients use. Most clients report only few
+// of them.
 func (t *ledgerTable) clients(now, was map[string]float64) {
 	if len(now) == 0 {
 		return

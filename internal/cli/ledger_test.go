@@ -69,7 +69,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// The ledger names the rule by which refused decrements would count.
+// The ledger names the mapping rule that would accept refused decrements.
 func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	books := ledger.New()
 	web := bookServer(books, nil)
@@ -85,8 +85,8 @@ func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	}
 }
 
-// On a terminal, losses and the verdict have colours, and each page replaces the last and says what
-// happened between them.
+// On a terminal, losses and the verdict have colours, and each page replaces the previous one and
+// shows the changes since then.
 func TestLedgerOnATerminal(t *testing.T) {
 	books := ledger.New()
 	fill(books)
@@ -111,7 +111,7 @@ func TestLedgerOnATerminal(t *testing.T) {
 	golden(t, "ledger-terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 }
 
-// Interrupting the command is the way to end it, not a failure.
+// An interrupt is the usual end of the command, so it is not a failure.
 func TestLedgerWatchIsInterrupted(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
@@ -144,7 +144,7 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	l.seen[0].Waiting.Error = "" // a working store also has samples waiting every 10 s
+	l.seen[0].Waiting.Error = "" // samples also wait for a working store, every 10 s
 	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
 		t.Errorf("a working store is reported as waiting\n%s", text)
 	}

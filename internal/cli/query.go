@@ -17,12 +17,12 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// query is one question to a server and how to show its answer.
+// query is one query to a server, and how to show the answer.
 type query struct {
 	server apiclient.Server
 	expr   string
 	raw    bool          // print the answer unchanged
-	view   terminal.View // with the time to ask for
+	view   terminal.View // it has the time to query
 }
 
 func newQueryCommand() *cobra.Command {
@@ -98,11 +98,11 @@ func (q query) run(ctx context.Context) error {
 	return nil
 }
 
-// parseError matches what Prometheus' API writes before a query's problem: line and column of the
-// place, both from 1, the column in bytes.
+// parseError matches the text that Prometheus' API writes before a query's problem. It has the line
+// and the column of the problem, both counted from 1, the column in bytes.
 var parseError = regexp.MustCompile(`(?:^|: )(\d+):(\d+): parse error: `)
 
-// pointed adds to a query's error the line that it is about, with a caret below the place. An error
+// pointed adds the faulty line of the query to its error, with a caret below the place. An error
 // without a place only gets the query.
 func pointed(expr string, err error) error {
 	line, column, ok := placeIn(expr, err.Error())
@@ -124,7 +124,7 @@ func placeIn(expr, message string) (line string, column int, ok bool) {
 	column, columnErr := strconv.Atoi(found[2])
 	lines := strings.Split(expr, "\n")
 	if rowErr != nil || columnErr != nil || row < 1 || row > len(lines) || column < 1 || column > len(lines[row-1])+1 {
-		return "", 0, false // the server was asked something else
+		return "", 0, false // the place is not in this query
 	}
 	return lines[row-1], column - 1, true
 }

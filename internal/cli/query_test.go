@@ -100,7 +100,7 @@ func TestQueryErrors(t *testing.T) {
 		`unclosed left parenthesis"}`
 	for _, tt := range []struct {
 		name   string
-		status int // 0: no server
+		status int // 0 means that there is no server
 		body   string
 		args   []string
 		code   int
@@ -178,7 +178,7 @@ func TestQueryErrors(t *testing.T) {
 	}
 }
 
-// A refusal is long, since it says what to do, and is printed in full.
+// A refusal is printed in full although it is long, because it says what to do.
 func TestRefusalsAreToldWhole(t *testing.T) {
 	const wayOut = "ask by operator.sock in the data directory, as freshet does on the server's machine, " +
 		"or with the token of an operator (http.operators_file)"

@@ -92,12 +92,12 @@ on this machine. If nothing listens on another machine, UDP does not notice.`,
 // replayed is the result of a replay.
 type replayed struct {
 	Sent    uint64  `json:"sent"`
-	Bytes   uint64  `json:"bytes"`  // of the sent ones
+	Bytes   uint64  `json:"bytes"`  // bytes of the sent datagrams
 	Errors  uint64  `json:"errors"` // datagrams that could not be sent
 	Seconds float64 `json:"seconds"`
 	Rate    float64 `json:"rate"`        // datagrams a second
-	Lag     float64 `json:"lag_seconds"` // how late the latest was
-	Missed  uint64  `json:"missed"`      // by the capture
+	Lag     float64 `json:"lag_seconds"` // delay of the latest datagram
+	Missed  uint64  `json:"missed"`      // datagrams that the capture missed
 }
 
 func (r replayed) String() string {
@@ -112,7 +112,7 @@ func (r replayed) String() string {
 	return text
 }
 
-// replay is one capture that is sent again.
+// replay sends one capture again.
 type replay struct {
 	file        string
 	speed       float64 // 0 for as fast as possible
@@ -120,7 +120,7 @@ type replay struct {
 	from, until time.Duration
 	replayed
 	latest  uint64 // bytes of the last datagram sent
-	failure error  // the first one
+	failure error  // the first error
 }
 
 func (r *replay) setSpeed(text string) error {
@@ -136,8 +136,8 @@ func (r *replay) setSpeed(text string) error {
 	return nil
 }
 
-// walk passes the selected datagrams to each, with their time after the first of the capture. It
-// ends at a datagram that is cut off, and notes that.
+// walk passes the selected datagrams to each, with the time since the first datagram of the
+// capture. If a datagram is cut off, walk notes that and ends.
 func (r *replay) walk(ctx context.Context, notes io.Writer,
 	each func(d *capture.Datagram, after time.Duration) error) error {
 	in := io.Reader(os.Stdin)
@@ -176,7 +176,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer,
 			continue
 		}
 		if r.until > 0 && after >= r.until {
-			return nil // datagrams of another socket that are slightly earlier do not matter
+			return nil // later datagrams may be slightly earlier, if they came to another socket; that does not matter
 		}
 		if err := each(&d, after-r.from); err != nil {
 			return err
@@ -239,10 +239,11 @@ func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after 
 	}
 }
 
-// sendOne counts a datagram as sent or not. Only the end of the connection ends the replay.
+// sendOne sends a datagram and counts it as sent or failed. It returns an error only if the
+// connection has ended.
 func (r *replay) sendOne(ctx context.Context, t *loadgen.Target, data []byte) error {
 	err := t.Send(data)
-	if t.Refused(err) { // the previous one; this one was not tried
+	if t.Refused(err) { // the previous datagram was refused, and this one not yet sent
 		r.refused(err)
 		err = t.Send(data)
 	}
@@ -251,7 +252,7 @@ func (r *replay) sendOne(ctx context.Context, t *loadgen.Target, data []byte) er
 		r.Sent++
 		r.latest = uint64(len(data))
 		r.Bytes += r.latest
-	case ctx.Err() != nil: // interrupted; walk ends
+	case ctx.Err() != nil: // the user interrupted the replay, and walk ends
 	case t.Broken(err):
 		return err
 	default:

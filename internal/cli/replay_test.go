@@ -97,8 +97,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Over UDP the kernel reports at the next datagram that the previous one had no receiver; after the
-// last one it must be asked. None of these datagrams counts as sent.
+// Over UDP, the kernel reports only at the next datagram that the previous one had no receiver.
+// After the last datagram, replay must ask the kernel. No such datagram counts as sent.
 func TestReplayToNobody(t *testing.T) {
 	file, _ := aCapture(t)
 	gone, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -152,8 +152,8 @@ func TestReplayPrints(t *testing.T) {
 	}
 }
 
-// The mark is below the wrong byte, whatever precedes it, even if the line came as JSON, which has
-// text only.
+// The mark is below the faulty byte, whatever precedes it, even if the line came as JSON, in which
+// it is only text.
 func TestTailMarksTheByte(t *testing.T) {
 	for _, tt := range []struct{ line, shown, mark string }{
 		{"price:1,5|g", "price:1,5|g", "       ^ "},
@@ -218,7 +218,8 @@ func TestMistakesOfTaps(t *testing.T) {
 	}
 }
 
-// A capture ends when it has enough, never overwrites a file, and reports what the server missed.
+// A capture ends when it has enough datagrams, never overwrites a file, and reports how many
+// datagrams the server missed.
 func TestCapture(t *testing.T) {
 	_, whole := aCapture(t)
 	answering := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

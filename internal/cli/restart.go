@@ -77,13 +77,13 @@ const (
 	// restarts never does.
 	signalTime = 10 * time.Second
 
-	// holderTime is how long the data directory may have no owner between two images, while another
-	// restart replaces one by the other.
+	// holderTime is how long the data directory may have no owner while another restart replaces one
+	// image by the next.
 	holderTime = time.Second
 )
 
-// restart asks the server of a data directory to restart, and tells each state
-// that it sees until the end, which it returns.
+// restart asks the server of a data directory to restart, calls see with each state until the end,
+// and returns the last state.
 func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.Restart, error) {
 	tick := time.NewTicker(restartPoll)
 	defer tick.Stop()
@@ -91,7 +91,7 @@ func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.
 	if err != nil {
 		return answer.Restart{}, err
 	}
-	last, _ := readRestart(dir) // of the restart before, if there was one
+	last, _ := readRestart(dir) // the state of an earlier restart, if there was one
 	if err := server.Signal(answer.RestartSignal); err != nil {
 		return answer.Restart{}, fmt.Errorf("signal process %d: %w%s", server.Pid, err, signalHint(err))
 	}
@@ -120,8 +120,8 @@ func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.
 	}
 }
 
-// findServer returns the process that has a data directory. Any other one would
-// be killed by the signal.
+// findServer returns the process that has a data directory. The signal would kill any other
+// process.
 func findServer(ctx context.Context, dir string, tick <-chan time.Time) (*os.Process, error) {
 	for begun := time.Now(); ; {
 		server, err := files.Holder(dir)

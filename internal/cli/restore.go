@@ -58,7 +58,7 @@ reading it once. freshet serve --data-dir can then use the directory.`,
 // restored says what the new data directory contains.
 type restored struct {
 	DataDir  string          `json:"data_dir"`
-	Created  time.Time       `json:"created"` // of the snapshot
+	Created  time.Time       `json:"created"` // when the snapshot was made
 	Bytes    int64           `json:"bytes"`
 	Stores   []restoredStore `json:"stores"`
 	Frames   uint64          `json:"journal_frames"`
@@ -145,7 +145,8 @@ func readManifest(dir string) (m answer.Manifest, err error) {
 	return m, nil
 }
 
-// checkEmpty ignores what a mount point and a lock put there.
+// checkEmpty returns an error if dataDir has files. It ignores the files of a mount point, a lock
+// and an unfinished restore.
 func checkEmpty(dataDir string) error {
 	entries, err := os.ReadDir(dataDir)
 	if err != nil {
@@ -176,7 +177,7 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 		if err != nil {
 			return fmt.Errorf("it is not whole: %w", err)
 		}
-		if !info.Mode().IsRegular() { // a link may lead anywhere, and a pipe has no end
+		if !info.Mode().IsRegular() { // a link may lead outside the snapshot, and a pipe has no end
 			return fmt.Errorf("it is not whole: %s is not a regular file", source)
 		}
 		if info.Size() != want {
@@ -193,7 +194,7 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 	return files.SyncDirs(to)
 }
 
-// verify reads everything once: a restore is the time to learn of damage.
+// verify reads all data once, so that a restore finds any damage.
 func (r *restored) verify(ctx context.Context, dir string) error {
 	err := tsdb.Verify(ctx, dir, func(c tsdb.Content) {
 		r.Stores = append(r.Stores, restoredStore{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks, Samples: c.Samples})
@@ -209,7 +210,7 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	// Opening cuts off a frame that was being written while it was copied.
+	// Open cuts off a last frame that was still being written when the file was copied.
 	log, report, err := journal.Open(journalDir, journal.Options{})
 	if err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// NewRoot returns the command freshet with all its subcommands. serve and bench come from packages
-// that this one does not import.
+// NewRoot returns the command freshet with all its subcommands. serve and bench are parameters,
+// because this package does not import theirs.
 func NewRoot(serve, bench *cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "freshet",
@@ -27,7 +27,7 @@ loopback, with its data in ./data.`,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		DisableFlagsInUseLine: true,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true // ours is shorter and leaves out PowerShell
+	root.CompletionOptions.DisableDefaultCmd = true // our own command is shorter and leaves out PowerShell
 	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(),
 		newDiagnoseCommand())

@@ -31,7 +31,7 @@ func each(ctx context.Context, interval time.Duration, do func() error) error {
 	}
 }
 
-// ended returns nil if a stream ended because its reader has enough.
+// ended returns nil if a stream ended because its reader wanted no more.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -24,7 +24,7 @@ import (
 // readableRate is the default number of lines a second on a terminal.
 const readableRate = 100
 
-// noticePause is how often the user is told what was not shown.
+// noticePause is the time between two notices of how much was not shown.
 const noticePause = 5 * time.Second
 
 func newTailCommand() *cobra.Command {
@@ -61,7 +61,7 @@ had no time, are counted and reported.`,
 			"name": {*name}, "tag": *tags, "malformed": {strconv.FormatBool(*malformed)}, "max_rate": {strconv.Itoa(*rate)},
 		}
 		for _, key := range []string{"sender", "pid", "uid", "listener", "sample"} {
-			if flags.Changed(key) { // user 0 is a user
+			if flags.Changed(key) { // 0 is a valid user ID
 				params.Set(key, flags.Lookup(key).Value.String())
 			}
 		}
@@ -89,7 +89,7 @@ had no time, are counted and reported.`,
 type tailView struct {
 	terminal.View
 	raw     bool
-	unseen  answer.Tailed // not yet reported
+	unseen  answer.Tailed // counts that no notice has reported yet
 	noticed time.Time
 }
 
@@ -147,7 +147,7 @@ func (t *tailView) show(got answer.Tailed) error {
 	return t.notice()
 }
 
-// notice reports what was not shown since the last notice.
+// notice reports how much was not shown since the last notice.
 func (t *tailView) notice() error {
 	t.noticed = time.Now()
 	var parts []string
@@ -165,8 +165,8 @@ func (t *tailView) notice() error {
 	return err
 }
 
-// writeLine prints the time, the sender and the line, and below a malformed line its problem and
-// the place.
+// writeLine prints the time, the sender and the line, and for a malformed line, below the place,
+// its problem.
 func writeLine(v terminal.View, l *tail.Line) error {
 	sender := l.Sender
 	if sender == "" {
@@ -183,7 +183,7 @@ func writeLine(v terminal.View, l *tail.Line) error {
 	if l.Malformed == "" {
 		b.WriteString(colourLine(v, l, shown.Text))
 	} else {
-		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // another version may count differently
+		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // other versions may count differently
 		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, shown.Text), column, "",
 			tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
 	}
@@ -195,7 +195,7 @@ func writeLine(v terminal.View, l *tail.Line) error {
 // colourLine paints the name, the type and the tags of text.
 func colourLine(v terminal.View, l *tail.Line, text string) string {
 	name, rest, ok := strings.Cut(text, ":")
-	if !v.Colour || !ok || name != l.Name { // a check or an event
+	if !v.Colour || !ok || name != l.Name { // checks and events have no colours
 		return text
 	}
 	rest, tags, tagged := strings.Cut(rest, "|#")

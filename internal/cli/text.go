@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// Colours as terminal codes, and the code that ends each.
+// Terminal codes of the colours, and the code that ends a colour.
 const (
 	red    = "\x1b[31m"
 	green  = "\x1b[32m"

@@ -91,7 +91,7 @@ func (t topQuery) print(ctx context.Context, out io.Writer) error {
 	return terminal.WriteJSON(out, body)
 }
 
-// show prints one whole page, on as many lines as it takes.
+// show prints one whole page, however many lines it has.
 func (t topQuery) show(ctx context.Context, view terminal.View) error {
 	_, top, err := t.ask(ctx)
 	if err != nil {
@@ -105,8 +105,8 @@ func (t topQuery) show(ctx context.Context, view terminal.View) error {
 	return err
 }
 
-// live shows page after page. After the first answer it goes on without one: the server may be
-// restarting, which is when users want to watch.
+// live shows page after page. After the first answer, live goes on even if the server does not
+// answer: the server may be restarting, and users want to watch that.
 func (t topQuery) live(ctx context.Context, screen *terminal.Screen, interval time.Duration) (err error) {
 	_, last, err := t.ask(ctx)
 	if err != nil {

@@ -27,7 +27,8 @@ func recordedTop(t *testing.T) (body string, top *answer.TopAll) {
 	return string(text), a.Data
 }
 
-// Piped, it prints everything once, without colours. The golden file shows what users see.
+// If the output is a pipe, the command prints all lists once, without colours. The golden file
+// shows what users see.
 func TestTop(t *testing.T) {
 	body, _ := recordedTop(t)
 	server, asked := answering(t, http.StatusOK, body)
@@ -107,7 +108,7 @@ func TestTopErrors(t *testing.T) {
 	}
 }
 
-// A text is cut to fit columns, not characters.
+// A text is cut to a number of columns, not of characters.
 func TestShorten(t *testing.T) {
 	for _, tt := range []struct {
 		text    string

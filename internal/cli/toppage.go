@@ -16,7 +16,7 @@ import (
 
 // topPage lays out the busiest metrics and senders for people.
 type topPage struct {
-	columns, rows int // of the window; 0 for no limit
+	columns, rows int // size of the window; 0 for no limit
 	colour        bool
 	notice        string // at the top
 }
@@ -25,7 +25,7 @@ type topPage struct {
 type topList struct {
 	title   []string
 	rows    [][]string
-	numbers int    // cells at the end that are numbers
+	numbers int    // how many cells at the end of a row are numbers
 	colour  string // of the rows
 }
 
@@ -50,8 +50,8 @@ func (p topPage) lines(page *answer.TopAll) []string {
 	return lines
 }
 
-// allot shares the window's lines among the lists. A list that needs fewer leaves the rest to the
-// others.
+// allot shares the window's lines among the lists. A list that needs fewer lines leaves the rest to
+// the others.
 func (p topPage) allot(used int, lists []topList) []int {
 	rooms := make([]int, len(lists))
 	left := math.MaxInt
@@ -84,7 +84,7 @@ func (p topPage) table(s topList) (lines []string) {
 		narrow(rows, s.numbers, p.columns)
 	}
 	var text bytes.Buffer
-	_ = terminal.WriteTable(&text, rows, s.numbers) // a buffer accepts everything
+	_ = terminal.WriteTable(&text, rows, s.numbers) // writing to a buffer never fails
 	for line := range strings.Lines(text.String()) {
 		colour := s.colour
 		if len(lines) == 0 {
@@ -229,7 +229,7 @@ func labelList(of *top.View) topList {
 func newestList(of *top.View) topList {
 	s := topList{title: []string{"NEW SERIES", "sender", "age"}, numbers: 1}
 	for _, n := range of.Newest {
-		name := terminal.Printable(n.Metric) // quotes in labels are the label set's
+		name := terminal.Printable(n.Metric) // Labels.String quotes the label values itself
 		if !n.Labels.IsEmpty() {
 			name += n.Labels.String()
 		}
