@@ -176,7 +176,8 @@ func (w *rawWrite) findInHead(f *rawFound) bool {
 	if limit, has := f.sent.request.MaxSeries, w.commit.inMemory(); limit > 0 && has >= uint64(limit) {
 		w.known.tell(f.labels, true)
 		f.sent.refuse(outcome.TooManySeries, f.sent.parts(), fmt.Errorf(
-			"the tenant has %d series in memory, and distributor.max_series allows %d; known series go on", has, limit))
+			"the tenant has %d series in memory, and distributor.max_series allows %d; "+
+				"samples of known series are still accepted", has, limit))
 		return false
 	}
 	return true

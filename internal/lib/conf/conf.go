@@ -1,23 +1,23 @@
 // Package conf reads a configuration: a Go struct whose keys can be set in a YAML file, in the
-// environment and on the command line. All problems are reported at once, each with the place it
-// came from and how to fix it.
+// environment and on the command line. All problems are reported at once, each with its place and
+// how to fix it.
 //
 // A key is a field with the tags `yaml:"name" help:"what it is"`. Nested structs are sections. A
 // field therefore has a dotted path, from which its other names follow:
 //
 //	dogstatsd.udp   --dogstatsd-udp   FRESHET_DOGSTATSD_UDP
 //
-// Defaults give way to the file, the file to the environment, the environment
-// to flags. Fields are strings, bools, integers, floats, durations (10s, 2d),
-// Bytes (4MiB), types that read and write their own text, and lists of those.
-// Lists and maps of structs can be given too, in the file only.
+// The file overrides defaults, the environment overrides the file, and flags override the
+// environment. Fields are strings, bools, integers, floats, durations (10s, 2d), Bytes (4MiB),
+// types that read and write their own text, and lists of those. Lists and maps of structs can be
+// given too, in the file only.
 //
 // The tag `reload:"restart"` on a field or a section says that a change needs a restart; everything
-// else can change while the process runs. Diff tells the two apart.
+// else can change while the process runs. Diff marks changes that need a restart.
 //
 // Two tags hide values from everybody but the owner: `show:"secret"` hides the whole value,
-// `show:"url"` the passwords and queries of URLs. Shown, Diff, problems and the text of flags obey
-// them; Settings shows everything.
+// `show:"url"` the passwords and queries of URLs. Shown, Diff, problems and the text of flags hide
+// these values; Settings shows everything.
 //
 // Each section checks what its values mean and which of them go together: see Validator. The
 // caller decides which file is read, and when.
@@ -46,8 +46,8 @@ import (
 	"slices"
 )
 
-// Schema is the set of keys of the configuration T: their names, help and defaults. It remembers
-// the flags of the command line, so that a file can be loaded again under the same flags.
+// Schema is the set of keys of the configuration T, with their names, help and defaults. A Schema
+// remembers the flags of the command line, so that a file can be loaded again under the same flags.
 type Schema[T any] struct {
 	env      string // "FRESHET"
 	defaults T
@@ -61,7 +61,7 @@ type Schema[T any] struct {
 func New[T any](env string, defaults T) *Schema[T] {
 	s := &Schema[T]{env: env, defaults: defaults}
 	s.keys = collect(nil, reflect.ValueOf(&s.defaults).Elem(), key{})
-	s.Keys() // panics for elements of lists and maps as well
+	s.Keys() // panics if an element of a list or map cannot be configured
 	paths := map[string]string{}
 	for _, k := range s.keys {
 		if k.fileOnly() {
@@ -75,8 +75,8 @@ func New[T any](env string, defaults T) *Schema[T] {
 	return s
 }
 
-// Renamed says that a section or key had another path before. The old path is no alias: setting it
-// in any way is a problem that names the new path.
+// Renamed says that a section or key had another path before. The old path is no alias: any setting
+// of the old path is a problem, whose text names the new path.
 func (s *Schema[T]) Renamed(before, now string) *Schema[T] {
 	if !slices.Contains(pathsOf(nil, reflect.TypeFor[T](), ""), now) {
 		panic(fmt.Sprintf("BUG: conf: %s was renamed to %s, which does not exist", before, now))

@@ -489,7 +489,7 @@ func TestDuration(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		want time.Duration
-		back string // as the help shows it
+		back string // the value as the help shows it
 	}{
 		{"0", 0, "0s"},
 		{"10s", 10 * time.Second, "10s"},
@@ -598,8 +598,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Whatever the file, either it loads and the output of Render loads as the same, or its problems
-// are listed, one line each.
+// Any file either loads, and then the output of Render loads as the same configuration, or its
+// problems are listed, one line each.
 func FuzzLoad(f *testing.F) {
 	f.Add("data_dir: a\nrole: [x, y]\naggregator: {width: 1m}\nlimits: {body: 4MiB, nesting: {depth: 1}}\n")
 	f.Add("rules:\n  - &a {match: m, labels: {a: b}}\n  - *a\ntenants: {acme: {series: 1}}\n")
@@ -633,7 +633,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// A renamed key has no alias. However it is set by its old name, the problem gives the new one.
+// A renamed key has no alias. If it is set by its old name, in any way, the problem gives the new
+// name.
 func TestRenamed(t *testing.T) {
 	s := New("FRESHET", defaults()).Renamed("bounds", "limits").Renamed("aggregator.grace", "aggregator.lateness")
 	_, _, err := s.LoadText("freshet.yaml", []byte("aggregator:\n  grace: 5s\nbounds:\n  body: 1MiB\n"),

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Change is one difference between two configurations. Old and New are written as in a file,
-// but secrets are hidden, so that both may look the same. One of them is empty if an element,
-// or a key of an element, is in one configuration only.
+// Change is one difference between two configurations. Old and New are written as in a file, but
+// with secrets hidden, so Old and New may look the same. Old or New is empty if an element, or a
+// key of an element, is in one configuration only.
 type Change struct {
 	Path    string `json:"key"` // "dogstatsd.udp", "rules[2].name"
 	Old     string `json:"old"`
 	New     string `json:"new"`
-	Restart bool   `json:"restart"` // the change takes a restart
+	Restart bool   `json:"restart"` // the change needs a restart
 }
 
 func (c Change) String() string {
@@ -29,8 +29,9 @@ func (c Change) String() string {
 
 // Diff returns what differs between two configurations, in the order of the keys.
 //
-// Elements of lists are compared by position, after the common tail is set aside: an element added
-// in front is one change. Path gives a removed element's position in old, and any other's in new.
+// Elements of lists are compared by position, but equal elements at the end are skipped first, so
+// an element added in front is one change. For a removed element, Path has its position in old; for
+// any other element, its position in new.
 func Diff[T any](old, new T) []Change {
 	var d differ
 	d.section("", false, reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem(), false, plainly)
@@ -112,8 +113,8 @@ func (d *differ) maps(path string, restart bool, old, new reflect.Value, veil ve
 	}
 }
 
-// Reloaded returns the configuration in force after a process that runs with old has read new: new,
-// except for keys that need a restart.
+// Reloaded returns the configuration in force after a process that runs with old has read new. Keys
+// that need a restart keep their old values; all others have their new values.
 func Reloaded[T any](old, new T) T {
 	keep(reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem())
 	return new

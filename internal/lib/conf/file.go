@@ -20,7 +20,7 @@ func (l *loader) readFile(text []byte, root reflect.Value) {
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
 	if err := documents.Decode(&document); err != nil {
-		if !errors.Is(err, io.EOF) { // an empty file says nothing, which is fine
+		if !errors.Is(err, io.EOF) { // an empty file is valid and sets nothing
 			l.syntax(err)
 		}
 		return
@@ -52,8 +52,8 @@ func (l *loader) addLine(line int, text string) {
 }
 
 // read sets v, the value at path, from node. A key without a value keeps the default, so that all
-// keys of a section may be commented out. Nested aliases cannot take much time, since each is read
-// for one field and the struct has a fixed depth.
+// keys of a section may be commented out. Nested aliases cannot take much time, since each alias is
+// read for one field and the struct has a fixed depth.
 func (l *loader) read(node *yaml.Node, v reflect.Value, path string, veil veil) {
 	line := node.Line
 	for node.Kind == yaml.AliasNode {
@@ -131,9 +131,9 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 	}
 }
 
-// unknown reports a key that the section t at path does not have, and the key that was likely
-// meant: one of this section, one of the same name in another section, or the key whose flag or
-// variable has this name.
+// unknown reports a key that the section t at path does not have. It also names the key that was
+// likely meant: a key of this section, a key of the same name in another section, or the key whose
+// flag or variable has this name.
 func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 	full := join(path, shorten(key.Value))
 	if now, renamed := l.renamed[full]; renamed {
@@ -141,7 +141,7 @@ func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 		return
 	}
 	text := full
-	// A secret may have been meant.
+	// The unknown key may be a misspelt secret, so its value must not be shown.
 	secret := slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.veil != plainly })
 	if value.Kind == yaml.ScalarNode && value.Value != "" && !secret {
 		text += " = " + shorten(value.Value)

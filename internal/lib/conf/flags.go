@@ -25,7 +25,7 @@ func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// formerly is the annotation of a flag that holds its former names.
+// formerly is the annotation that holds the former names of a flag.
 const formerly = "formerly"
 
 // RenamedFlag returns the present name of the flag formerly called name, or "" if there is none.
@@ -38,7 +38,7 @@ func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
 	return now
 }
 
-// Set keeps the value on the command line: the last one of a value, all of a list.
+// Set keeps the text that the command line gives: the last one for a value, all for a list.
 func (k *key) Set(text string) error {
 	if shapeOf(k.preset.Type()) == list {
 		k.flag = append(k.flag, splitList(text)...)

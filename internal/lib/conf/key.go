@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// key is one setting: a value, a list, or something that only the file can give.
+// key is one key of the configuration: a value, a list, or a tree that only the file can give.
 type key struct {
 	path    string // "dogstatsd.udp"
 	help    string
-	restart bool          // a change takes a restart
-	veil    veil          // how much of it is shown
-	index   []int         // of the field, from the outermost struct
+	restart bool          // a change needs a restart
+	veil    veil          // how much of the value is shown
+	index   []int         // indexes of the fields that lead to it, from the outermost struct
 	preset  reflect.Value // the default
 	flag    []string      // values on the command line; nil if there are none
 }
 
-// collect appends the keys of the struct v; around is the section that holds it.
+// collect appends the keys of the struct v; around is the section of v.
 func collect(keys []*key, v reflect.Value, around key) []*key {
 	for _, f := range fieldsOf(v.Type()) {
 		k := &key{
@@ -62,13 +62,13 @@ func (s *Schema[T]) formerPaths(path string) (all []string) {
 
 // Key is what the manual says about one key.
 type Key struct {
-	Path    string // "dogstatsd.udp"; an element's begins with "rules[]." or "tenants.NAME."
+	Path    string // "dogstatsd.udp"; a key of an element begins with "rules[]." or "tenants.NAME."
 	Type    string // "duration"
 	Default string // as in a file; empty for keys of elements
-	Flag    string // "dogstatsd-udp"; this and Env are empty if only the file can give it
+	Flag    string // "dogstatsd-udp"; Flag and Env are empty if only the file can give the key
 	Env     string // "FRESHET_DOGSTATSD_UDP"
 	Help    string
-	Restart bool // a change takes a restart
+	Restart bool // a change needs a restart
 }
 
 // Keys returns all keys in the order of the struct, each list or map of structs
@@ -107,8 +107,8 @@ func elements(t reflect.Type, path string, restart bool) (all []Key) {
 	return all
 }
 
-// EnvTypos returns a sentence for each variable in environ ("NAME=value") that was likely meant as
-// a key's variable, or as one of known, but misspells it. All other variables are ignored.
+// EnvTypos returns a sentence for each variable in environ ("NAME=value") whose name is likely a
+// misspelt variable of a key, or a misspelt name in known. All other variables are ignored.
 func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string) {
 	prefix := s.env + "_"
 	var names, before []string
@@ -116,7 +116,7 @@ func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string)
 		if !k.fileOnly() {
 			names = append(names, strings.TrimPrefix(k.envName(s.env), prefix))
 			for _, path := range s.formerPaths(k.path) {
-				before = append(before, envName(s.env, path)) // Load reports these
+				before = append(before, envName(s.env, path)) // Load reports a variable with a former name
 			}
 		}
 	}

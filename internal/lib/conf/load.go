@@ -11,7 +11,7 @@ import (
 )
 
 // Load reads the file, unless its name is empty, then the environment with lookup (os.LookupEnv),
-// then the flags. The error is of the type Problems and holds everything that is wrong. Each call
+// then the flags. The error has the type Problems and holds everything that is wrong. Each call
 // starts from the defaults.
 func (s *Schema[T]) Load(file string, lookup func(string) (string, bool)) (T, error) {
 	text, err := ReadFile(file)
@@ -22,8 +22,8 @@ func (s *Schema[T]) Load(file string, lookup func(string) (string, bool)) (T, er
 	return cfg, err
 }
 
-// ReadFile returns the text of a configuration file, or nothing if its name is empty. Its error is
-// of the type Problems.
+// ReadFile returns the text of a configuration file, or nothing if its name is empty. The error has
+// the type Problems.
 func ReadFile(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -32,7 +32,7 @@ func ReadFile(file string) ([]byte, error) {
 	if err != nil {
 		cause := err
 		if inner := errors.Unwrap(err); inner != nil {
-			cause = inner // without the path, which precedes it
+			cause = inner // without the path, which the problem already names
 		}
 		return nil,
 			Problems{{
@@ -42,7 +42,7 @@ func ReadFile(file string) ([]byte, error) {
 	return text, nil
 }
 
-// LoadText is Load for the text of a file, and also returns what set each key.
+// LoadText is Load for the text of a file. It also returns the origin of each key's value.
 func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (string, bool)) (T, Origins, error) {
 	cfg := s.defaults
 	root := reflect.ValueOf(&cfg).Elem()
@@ -80,7 +80,7 @@ func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (stri
 	}
 	l.validate(root, "")
 	if len(l.problems) > 0 {
-		// In the order of the lines in the file, which is how people work through it.
+		// Sort by line, since people work through the file from top to bottom.
 		slices.SortStableFunc(l.problems, func(a, b Problem) int { return cmp.Compare(a.line, b.line) })
 		return s.defaults, nil, l.problems
 	}

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// loader is one load: where each value came from, and what was wrong.
+// loader is the state of one load: where each value came from, and what was wrong.
 type loader struct {
 	file     string
 	env      string            // prefix of variables
 	keys     []string          // the paths of all keys and sections
 	renamed  map[string]string // former paths, and the present ones
 	origins  map[string]origin // by path
-	failed   map[string]bool   // paths whose value could not be read: they hold the default
+	failed   map[string]bool   // paths whose value could not be read, so that they hold the default
 	problems Problems
 }
 
@@ -31,8 +31,8 @@ func (l *loader) fail(path, text string) {
 	l.failed[path] = true
 }
 
-// problem says where the value of path came from. A path without a place, such as an element's
-// missing key, takes the place of the element around it.
+// problem makes a problem that says where the value of path came from. A path without a place, such
+// as an element's missing key, takes the place of the element around it.
 func (l *loader) problem(path, text string) Problem {
 	from, known := l.origins[path]
 	for outer := path; !known && outer != ""; from, known = l.origins[outer] {

@@ -2,8 +2,8 @@ package conf
 
 import "math"
 
-// Nearest returns the one of words that word was most likely meant to be, or ""
-// if none is close: about one letter in three may differ.
+// Nearest returns the element of words that word most likely misspells, or "" if none is close.
+// About one letter in three may differ.
 func Nearest(word string, words []string) string {
 	nearest, best := "", math.MaxInt
 	for _, w := range words {
@@ -14,8 +14,8 @@ func Nearest(word string, words []string) string {
 	return nearest
 }
 
-// distance counts the letters to insert, delete, replace or swap with the next one to turn a into
-// b.
+// distance counts the edits that turn a into b. An edit inserts, deletes or replaces a letter, or
+// swaps it with the next one.
 func distance(a, b string) int {
 	var before []int // distances from a[:i-1] to each b[:j], the row before a[:i]
 	row := make([]int, len(b)+1)

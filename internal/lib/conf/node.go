@@ -89,7 +89,7 @@ func inline(v reflect.Value) string { return inlineAs(v, openly) }
 func inlineAs(v reflect.Value, veil veil) string {
 	node := nodeOf(v, veil)
 	if node.Kind != yaml.ScalarNode {
-		node.Style = yaml.FlowStyle // and so is everything in it
+		node.Style = yaml.FlowStyle // nodes inside it are written in flow style, too
 	}
 	return strings.TrimSuffix(encode(node), "\n")
 }

@@ -10,7 +10,7 @@ import (
 
 // Problem is one thing that is wrong with the configuration.
 type Problem struct {
-	Key  string // dotted path; a Validator gives it relative to itself
+	Key  string // dotted path; in problems of a Validator, relative to the Validator
 	Text string // what is wrong and how to fix it: "exceeds width (10s); set it to 10s or less"
 
 	where string // file, line and key, or the flag or variable
@@ -25,7 +25,7 @@ func (p Problem) Error() string {
 	return p.where + " = " + p.value + ": " + p.Text
 }
 
-// Problems are all problems of a configuration: never empty.
+// Problems are all problems of a configuration. There is at least one.
 type Problems []Problem
 
 func (p Problems) Error() string {

@@ -55,8 +55,8 @@ func plain(node *yaml.Node) (v any) {
 }
 
 // Render writes settings as a file that gives the same configuration, with the help of each key
-// above it. Keys that nothing set are commented out: the others stand out, and the defaults of
-// later versions apply.
+// above it. Keys that are set nowhere are commented out, so that the other keys stand out, and so
+// that the defaults of later versions apply.
 func Render(settings []Setting) string {
 	var b strings.Builder
 	var section []string // sections of the previous key
@@ -120,9 +120,9 @@ func wrap(text string, width int) (lines []string) {
 }
 
 // origin is where a value came from: a line of the file, a flag or an environment variable. The
-// name of a default is its path.
+// origin of a default has the path as its name.
 type origin struct {
-	line  int // 0: not the file
+	line  int // 0 if the value is not from the file
 	name  string
-	value string // as written; empty for lists, maps and sections of the file
+	value string // as written; empty for lists, maps and sections in the file
 }

@@ -91,7 +91,7 @@ func TestKeys(t *testing.T) {
 func TestEnvTypos(t *testing.T) {
 	got := New("FRESHET", defaults()).Renamed("bounds", "limits").EnvTypos([]string{
 		"FRESHET_DATADIR=/d", "FRESHET_LIMITS_SERIES=1", "FRESHET_CONFIG=c", // a misspelt key, a key, a known name
-		"FRESHET_BOUNDS_SERIES=1", // Load reports it
+		"FRESHET_BOUNDS_SERIES=1", // a former name, which Load reports
 		"FRESHET_PORT=tcp://10.0.0.1:7125", "FRESHET_SERVICE_HOST=h", "PATH=/bin",
 	}, "FRESHET_CONFIG")
 	want := []string{"FRESHET_DATADIR: is not the variable of any key, so it has no effect; " +

@@ -58,8 +58,8 @@ func shapeOf(t reflect.Type) shape {
 // field is one key of a section, or a section in it.
 type field struct {
 	name, help string
-	restart    bool // a change takes a restart
-	veil       veil // how much of it is shown
+	restart    bool // a change needs a restart
+	veil       veil // how much of the value is shown
 	index      int
 }
 
@@ -193,8 +193,8 @@ func format(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// splitList reads the list of a flag or environment variable. Elements with a comma can only be
-// given in the file.
+// splitList reads the list of a flag or environment variable. Only the file can give an element
+// that contains a comma.
 func splitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return []string{}
@@ -226,7 +226,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		if !found {
 			continue
 		}
-		n, err := strconv.ParseUint(count, 10, 31) // times 365 this does not overflow
+		n, err := strconv.ParseUint(count, 10, 31) // 31 bits times 365 days do not overflow
 		if err != nil {
 			return 0, errDuration
 		}
@@ -327,7 +327,7 @@ type OptionalInt struct {
 // Some returns the OptionalInt n.
 func Some(n int) OptionalInt { return OptionalInt{given: true, n: n} }
 
-// Or returns the number, or other if it is missing.
+// Or returns the number, or other if the number is missing.
 func (o OptionalInt) Or(other int) int {
 	if o.given {
 		return o.n

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// veil says how much of a value may be shown to others than its owner. A field's veil is its tag
-// `show:"..."` and holds for everything in the field.
+// veil says how much of a value people other than the owner may see. The tag `show:"..."` sets the
+// veil of a field and of everything in the field.
 type veil int
 
 const (
 	plainly veil = iota // everything, except what has its own veil
 	asURL               // show:"url": no password and no values of a query
-	asKey               // show:"secret": only whether it is set
-	openly              // for the owner: everything, whatever the tags say
+	asKey               // show:"secret": only whether the value is set
+	openly              // everything, whatever the tags say, since the owner reads it
 )
 
 // hidden replaces a value that is not shown.
@@ -32,7 +32,7 @@ func veilOf(tag string) (veil, error) {
 	return plainly, fmt.Errorf(`only show:"url" and show:"secret" are known`)
 }
 
-// of returns the veil of something inside a value with veil v; own is its own veil.
+// of returns the veil of a field in a value with veil v; own is the veil of the field's own tag.
 func (v veil) of(own veil) veil {
 	if v == plainly {
 		return own
@@ -40,7 +40,7 @@ func (v veil) of(own veil) veil {
 	return v
 }
 
-// show returns as much of a text as may be seen.
+// show returns as much of a text as the veil lets others see.
 func (v veil) show(text string) string {
 	switch {
 	case text == "":
@@ -52,8 +52,8 @@ func (v veil) show(text string) string {
 	return text
 }
 
-// ShowURL returns a URL without what may be secret in it: user name, password, the values of its
-// query, its fragment. A text that is not a URL and might contain these is hidden.
+// ShowURL returns a URL without its parts that may be secret: user name, password, the values of
+// the query, the fragment. A text that is not a URL and might contain these is hidden.
 func ShowURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil && strings.ContainsAny(text, "@?#") {
@@ -61,7 +61,7 @@ func ShowURL(text string) string {
 	} else if err != nil {
 		return text
 	}
-	if u.Opaque != "" { // such as HOST:PORT; behind a scheme without slashes there may be anything
+	if u.Opaque != "" { // such as HOST:PORT; anything may follow a scheme without slashes
 		return hideUser(text)
 	}
 	whole := u.Scheme
@@ -93,7 +93,7 @@ func hideUser(text string) string {
 	return text
 }
 
-// written reports whether a text was copied from where a secret is hidden.
+// written reports whether a text was copied from output in which the secret was hidden.
 func (v veil) written(text string) bool {
 	return (v == asURL || v == asKey) && strings.Contains(text, hidden)
 }

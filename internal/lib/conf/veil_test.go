@@ -26,7 +26,7 @@ type room struct {
 	Size    int               `yaml:"size" help:"no secret"`
 }
 
-// Validate finds a problem, so that the value would be printed.
+// Validate finds a problem, whose text would show the value.
 func (r room) Validate() []Problem {
 	if strings.Contains(r.URL, "broken") {
 		return []Problem{{Key: "url", Text: "is broken"}, {Key: "headers.Auth", Text: "is broken"}}
@@ -34,7 +34,7 @@ func (r room) Validate() []Problem {
 	return nil
 }
 
-// secret is part of each value that others may not see.
+// secret is part of each value that only the owner may see.
 const secret = "s3cret"
 
 const vaultText = `endpoint: https://ann:s3cret-1@traces.example/v1?key=s3cret-2&s3cret-8#s3cret-3
@@ -73,7 +73,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		t.Errorf("read again from the owner's view: %+v, not %+v", again, old)
 	}
 
-	// A change of a secret alone is a change.
+	// Diff reports a change even if only a secret changed.
 	for i := 1; i <= 6; i++ {
 		one := fmt.Sprintf("%s-%d", secret, i)
 		changes := Diff(old, load(strings.Replace(vaultText, one, "an0ther", 1)))

@@ -36,7 +36,7 @@ func busy() {
 	}
 }
 
-// held is a lock that each request takes and holds for long.
+// held is a lock that each request holds for 25 ms.
 var held sync.Mutex
 
 // Push is called when a request reaches the ingester, with its number of samples.
@@ -87,7 +87,7 @@ func waste(nodes int) {
 	runtime.KeepAlive(list)
 }
 
-// deep takes some 200 bytes of stack a level.
+// deep takes some 200 bytes of stack per level.
 //
 //go:noinline
 func deep(levels int) int {
@@ -99,10 +99,10 @@ func deep(levels int) int {
 	return deep(levels-1) + frame[levels%len(frame)]
 }
 
-// slowFile is a file on a disk that takes its time, in the kernel.
+// slowFile is a file whose writes and syncs wait 400 ms in the kernel, as on a slow disk.
 type slowFile struct{ *os.File }
 
-// File is a file of the journal.
+// File returns a file of the journal, slowed down for the fault disk.
 func File(f *os.File) interface {
 	Write(b []byte) (int, error)
 	Close() error

@@ -1,6 +1,6 @@
-// Package index maps hashes to numbers: a hash table with open addressing and without
-// pointers for the garbage collector to scan. The caller knows what a number stands for, and
-// compares that when it searches.
+// Package index maps hashes to numbers: a hash table with open addressing and without pointers for
+// the garbage collector to scan. The caller knows which object a number stands for, and compares
+// the objects when it searches.
 package index
 
 import "unsafe"
@@ -8,25 +8,25 @@ import "unsafe"
 // Index holds a number other than 0 for each inserted hash; hashes may repeat. The zero Index
 // is empty. It belongs to one goroutine at a time.
 //
-// It consists of segments by hash, so that growth moves only a small part at a time: 16,000
-// numbers of a million, in a tenth of a millisecond.
+// It is divided into segments by hash, so that growth moves only a small part at a time: with a
+// million numbers, 16,000 of them in a tenth of a millisecond.
 //
-// Shape: 2 kB, and 11 to 13 bytes a number.
+// Size: 2 kB, plus 11 to 13 bytes per number.
 type Index struct {
 	segments [1 << segmentBits]segment
 }
 
-const segmentBits = 6 // of a hash, the upper ones, that choose the segment
+const segmentBits = 6 // how many upper bits of a hash choose the segment
 
-// segment is a number of slots. An entry stands in its home, the slot that its hash names, or
-// after it, with no empty slot in between.
+// segment is a row of slots. The home of an entry is the slot that its hash names. The entry is in
+// its home or in a later slot, with no empty slot in between.
 type segment struct {
 	slots []slot
 	used  int
 }
 
 type slot struct {
-	hash   uint32 // the lower half
+	hash   uint32 // the lower half of the hash
 	number uint32 // 0 if the slot is empty
 }
 
@@ -67,7 +67,7 @@ func (s *Search) Next() uint32 {
 	}
 }
 
-// Begin returns the address at which a search begins, for prefetching; nil if the segment is
+// Begin returns the address at which a search begins, for prefetching, or nil if the segment is
 // empty.
 func (x *Index) Begin(hash uint64) unsafe.Pointer {
 	s := x.segment(hash)
@@ -114,7 +114,7 @@ func (s *segment) put(o slot) {
 	s.slots[i] = o
 }
 
-// Remove removes a number that is there.
+// Remove removes a number, which must be in the index.
 func (x *Index) Remove(hash uint64, number uint32) {
 	s := x.segment(hash)
 	gap := s.home(uint32(hash))

@@ -16,7 +16,7 @@ func (x *Index) all(hash uint64) (numbers []uint32) {
 }
 
 // The index agrees with a map while numbers come and go at random. Many of their hashes are equal,
-// or equal in the bits that choose the place.
+// or equal in the bits that choose the slot.
 func TestAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	hashes := make([]uint64, 3000)
@@ -24,7 +24,7 @@ func TestAgainstAMap(t *testing.T) {
 		switch i % 3 {
 		case 0:
 			hashes[i] = random.Uint64()
-		case 1: // neighbours at the very end of one segment: what stands behind begins at the front
+		case 1: // neighbours at the very end of one segment, so that entries wrap around to its first slots
 			hashes[i] = 5<<58 | 0xffff_ff00 | random.Uint64()%64
 		case 2:
 			hashes[i] = hashes[random.IntN(i)]
@@ -36,7 +36,7 @@ func TestAgainstAMap(t *testing.T) {
 	check := func(hash uint64) {
 		t.Helper()
 		want := slices.Clone(model[hash])
-		for other, numbers := range model { // numbers of other hashes, which a search may confuse with it
+		for other, numbers := range model { // a search may also find numbers of other hashes
 			if other != hash && uint32(other) == uint32(hash) && other>>(64-segmentBits) == hash>>(64-segmentBits) {
 				want = append(want, numbers...)
 			}
@@ -46,7 +46,7 @@ func TestAgainstAMap(t *testing.T) {
 			t.Fatalf("hash %x: %v, want %v", hash, got, want)
 		}
 	}
-	check(7) // of an empty one
+	check(7) // in an empty index
 	if x.Begin(7) != nil {
 		t.Error("a search in nothing begins somewhere")
 	}

@@ -1,8 +1,8 @@
-// Package pool works off a bounded queue with a fixed number of goroutines, and refuses
-// work when the queue is full.
+// Package pool does work from a bounded queue with a fixed number of goroutines, and refuses work
+// when the queue is full.
 //
-// A goroutine starts with a small stack, which doubles by copying. A goroutine for each
-// piece of work pays for that each time; a worker pays once.
+// A goroutine starts with a small stack, which grows by being copied to one of twice the size. With
+// a goroutine for each piece of work, each piece pays for these copies; a worker pays once.
 package pool
 
 import (
@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// lifetime is after how many pieces of work, on average, a worker is replaced. A new goroutine and
-	// its growing stack cost some microseconds, which is some nanoseconds per piece. M3 uses the same
-	// chance.
+	// lifetime is the average number of pieces of work after which a worker is replaced. A new
+	// goroutine and its growing stack cost some microseconds, which is some nanoseconds per piece.
+	// M3 uses the same chance.
 	lifetime = 1000
 
-	// fanout is the number of channels that share the queue, and so of locks. An idle worker
-	// waits on all of them and takes their locks one after the other, so they are few.
+	// fanout is the number of channels that share the queue. Each has a lock. An idle worker waits
+	// on all channels and takes their locks one after the other, so there are few.
 	fanout = 4
 )
 
 // Options are the size of a pool.
 type Options struct {
-	Workers int // goroutines: pieces worked on at the same time
-	Queue   int // pieces accepted and not yet taken by a worker, at most
+	Workers int // number of goroutines, and so of pieces worked on at the same time
+	Queue   int // limit of pieces that are accepted but not yet taken by a worker
 }
 
-// Pool works off pushed items, in no particular order. No worker is idle while an item is
+// Pool does work on pushed items, in no particular order. No worker is idle while an item is
 // queued.
 type Pool[T any] struct {
 	do      func(T)
@@ -43,8 +43,8 @@ type Pool[T any] struct {
 	replaced atomic.Uint64
 }
 
-// queue is one of the channels. Each has its own cache lines, since several cores use them at
-// the same time.
+// queue is one of the channels. Each queue has its own cache lines, since several cores use the
+// queues at the same time.
 type queue[T any] struct {
 	items   chan T
 	pushing atomic.Int64 // calls of Push in progress here
@@ -58,8 +58,8 @@ func New[T any](o Options, do func(T)) *Pool[T] {
 	}
 	p := &Pool[T]{do: do, workers: o.Workers}
 	for i := range p.queues {
-		// Together exactly o.Queue. With a short queue some channels have no buffer, and
-		// still hand over to waiting workers.
+		// The buffers of all channels sum to o.Queue. If o.Queue is small, some channels have no
+		// buffer; they still hand over to waiting workers.
 		p.queues[i].items = make(chan T, (o.Queue+i)/fanout)
 	}
 	return p
@@ -92,7 +92,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 // Push hands over item. It reports false if the queue is full or the pool has ended. It never
 // blocks, and may be called before Run and after it.
 func (p *Pool[T]) Push(item T) bool {
-	first := rand.IntN(fanout) // a counter would be one more thing that all cores write to
+	first := rand.IntN(fanout) // random, since all cores would write to a counter
 	pushing := &p.queues[first].pushing
 	pushing.Add(1)
 	accepted := !p.ended.Load() && p.offer(first, item)
@@ -127,8 +127,8 @@ func (p *Pool[T]) start(first int) {
 	p.running.Go(func() { p.work(first) })
 }
 
-// work is one worker. It starts with another channel each time, so that each channel gets its
-// turn however few workers there are.
+// work is one worker. It starts with another channel each time, so that each channel gets its turn
+// even with a single worker.
 func (p *Pool[T]) work(first int) {
 	for at := first; ; at++ {
 		item, ok := p.next(at)
@@ -137,8 +137,8 @@ func (p *Pool[T]) work(first int) {
 		}
 		p.do(item)
 		if rand.IntN(lifetime) == 0 {
-			// A stack keeps the size of its deepest work: give this one back, and let the
-			// next one begin small.
+			// A stack stays as large as its deepest work needed. Free this stack: the next worker
+			// begins with a small one.
 			p.replaced.Add(1)
 			p.start(at + 1)
 			return

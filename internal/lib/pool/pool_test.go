@@ -14,8 +14,7 @@ import (
 	"testing/synctest"
 )
 
-// gate is work that begins at once and ends when it is let through, one piece for
-// each value.
+// gate is work that begins at once. Each value sent to open ends one piece of work.
 type gate struct {
 	open                 chan struct{}
 	begun, ended, atOnce atomic.Int64
@@ -31,7 +30,7 @@ func (g *gate) work(int) {
 	g.ended.Add(1)
 }
 
-// run starts the pool; the function it returns ends it and waits for Run.
+// run starts the pool. The returned function ends the pool and waits for Run.
 func run[T any](t *testing.T, p *Pool[T]) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -47,7 +46,7 @@ func run[T any](t *testing.T, p *Pool[T]) (stop func()) {
 	}
 }
 
-// pushUntilRefused returns how many were accepted.
+// pushUntilRefused returns how many items were accepted.
 func pushUntilRefused(p *Pool[int]) (n int) {
 	for p.Push(n) {
 		n++
@@ -55,8 +54,8 @@ func pushUntilRefused(p *Pool[int]) (n int) {
 	return n
 }
 
-// small calls f for each pool up to a size where the queue and the workers are more
-// than the channels and no multiple of them.
+// small calls f for all sizes of a pool up to 2*fanout+1, which is more than the number of channels
+// and no multiple of it.
 func small(t *testing.T, f func(*testing.T, Options)) {
 	for workers := 1; workers <= 2*fanout+1; workers++ {
 		for queue := 1; queue <= 2*fanout+1; queue++ {
@@ -68,8 +67,8 @@ func small(t *testing.T, f func(*testing.T, Options)) {
 	}
 }
 
-// However work is spread over the channels, none is refused before all are full, and
-// none waits while a worker is idle.
+// However work is spread over the channels, no work is refused before all channels are full, and no
+// work waits while a worker is idle.
 func TestBounds(t *testing.T) {
 	small(t, func(t *testing.T, o Options) {
 		g := newGate()
@@ -110,7 +109,7 @@ func TestBounds(t *testing.T) {
 func TestNoneWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const queue = 10 * fanout
-		left := map[int]bool{} // of the work that was there at first
+		left := map[int]bool{} // the part of the first work that is not yet done
 		var p *Pool[int]
 		pieces, last := 0, 0
 		p = New(Options{Workers: 1, Queue: queue}, func(i int) {
@@ -220,7 +219,7 @@ func TestPushWhileRunEnds(t *testing.T) {
 	}
 }
 
-// Each accepted piece of work is done once, also with many callers and while workers are replaced.
+// Each accepted piece of work is done once, even with many callers and while workers are replaced.
 func TestEachOnce(t *testing.T) {
 	const pushers, each = 4, 5 * lifetime
 	done := make([]atomic.Int32, pushers*each)
@@ -263,8 +262,8 @@ func TestReplaced(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		// 100 on average, with a standard deviation of 10: six of them are not left in a
-		// billion runs.
+		// On average 100 are replaced, with a standard deviation of 10. A difference of six
+		// deviations occurs less than once in a hundred million runs.
 		if n := p.Replaced(); n < 40 || n > 160 {
 			t.Errorf("%d workers replaced in %d pieces of work, want about %d", n, pieces, pieces/lifetime)
 		}
@@ -305,8 +304,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A panic that a pool kept for itself would leave work undone, and state half changed,
-// in a process that seems well.
+// A panic must end the process. If the pool recovered from it, work would stay undone and state
+// half changed, in a process that seems healthy.
 func TestPanicEndsTheProcess(t *testing.T) {
 	if os.Getenv("POOL_TEST_PANIC") != "" {
 		p := New(Options{Workers: 2, Queue: 2}, func(int) { panic("disk on fire") })
@@ -325,8 +324,8 @@ func TestPanicEndsTheProcess(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 500 ns to push a piece of work and do it, so that 100k batches a
-// second cost a twentieth of a core.
+// Bound: 0 allocs/op, and at most 500 ns to push and do a piece of work, so that 100k batches a
+// second cost 5 % of a core.
 func BenchmarkPool(b *testing.B) {
 	var done atomic.Int64
 	p := New(Options{Workers: 8, Queue: 1000}, func(int) { done.Add(1) })

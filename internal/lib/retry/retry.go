@@ -12,7 +12,7 @@ import (
 // the random part keeps clients from coming back all at once. A Backoff belongs to one
 // goroutine.
 type Backoff struct {
-	Min, Max time.Duration // of the bound: the longest first wait, and the longest wait
+	Min, Max time.Duration // limits of the bound: the longest first wait, and the longest of all waits
 
 	bound time.Duration // of the last wait; 0 before the first
 }

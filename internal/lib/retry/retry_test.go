@@ -24,7 +24,8 @@ func waits(t *testing.T, b *Backoff, n int) (all []time.Duration) {
 	return all
 }
 
-// The bound of the wait doubles up to its limit, and begins anew after a try that went well.
+// The bound of the wait doubles up to its limit, and starts again at its minimum after a successful
+// try.
 func TestTheBoundDoubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Backoff{Min: 30 * ms, Max: 5 * time.Second}
@@ -43,7 +44,7 @@ func TestTheBoundDoubles(t *testing.T) {
 }
 
 // Half of each wait is fixed: while the bound doubles, no wait is shorter than the one before it.
-// The other half is random, from none of it to all.
+// The other half is random: from zero to a whole half.
 func TestJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 20 {

@@ -18,18 +18,18 @@ type Part struct {
 	// returns earlier, with or without an error, all parts are stopped.
 	Run func(ctx context.Context) error
 
-	// After is closed when the things that the part needs are there: then Run is called. nil
-	// means at once. Other parts do not wait for it. If the stop comes first, Run is not
-	// called.
+	// After is closed when everything that the part needs is there; then Run is called. If After is
+	// nil, Run is called at once. Other parts do not wait for After. If the stop comes first, Run
+	// is not called.
 	After <-chan struct{}
 }
 
 var errEndedEarly = errors.New("ended without being asked to")
 
-// Run starts parts, and when ctx or one of them ends it stops them in the reverse
-// order, for at most the time drain. The error joins the errors of the parts, each with the
-// part's name; being stopped is no error. After drain, Run tells all parts that still run to
-// stop at once, names them in the error, and returns without them: the process should exit.
+// Run starts parts. When ctx or a part ends, Run stops all parts in the reverse order, and waits
+// for at most the time drain. The error joins the errors of the parts, each with the part's name; a
+// part that ends because it was stopped is no error. After drain, Run tells all parts that still
+// run to stop at once, names them in the error, and returns without them: the process should exit.
 func Run(ctx context.Context, drain time.Duration, parts ...Part) error {
 	ended := make(chan struct{}, len(parts)) // one element for each part that has returned
 	var started []*running
@@ -51,7 +51,7 @@ type running struct {
 	cancel  context.CancelFunc
 	stopped bool          // whether it was told to stop
 	done    chan struct{} // closed when Run has returned
-	err     error         // what it returned; read after done
+	err     error         // returned by Run; read it only after done is closed
 }
 
 // start runs p in its own context: the end of ctx reaches the parts one by one, so that no
@@ -123,8 +123,8 @@ func (r *running) outcome() error {
 	return nil
 }
 
-// abandon tells the remaining parts to stop, because the time is up, and names those that have
-// not ended. What they hold in memory is lost, as in a crash.
+// abandon tells the remaining parts to stop, because the time is up, and names the parts that have
+// not ended. The data that these hold in memory is lost, as in a crash.
 func abandon(rest []*running, drain time.Duration) []error {
 	var errs []error
 	for i := len(rest) - 1; i >= 0; i-- {

@@ -29,17 +29,17 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// part waits for what it needs, works until it is told to stop or for life, then
-// drains for a while.
+// part waits for the time after, works until it is told to stop or for the time life, and then
+// drains for the time drains.
 type part struct {
 	name        string
-	after       time.Duration // until what it needs is there; 0: it needs nothing
-	life        time.Duration // 0: until told
-	err         error         // of a life that ends
+	after       time.Duration // wait for the parts that it needs; 0 if it needs none
+	life        time.Duration // 0: works until it is told to stop
+	err         error         // returned when life ends
 	drains      time.Duration
 	drainErr    error
 	neverStops  bool
-	passesOnCtx bool // returns ctx.Err(), as many do
+	passesOnCtx bool // returns ctx.Err(), as many parts do
 }
 
 func (p part) in(j *journal) Part {

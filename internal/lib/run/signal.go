@@ -14,15 +14,15 @@ type SignalError struct{ Signal os.Signal }
 
 func (e SignalError) Error() string { return "received " + e.Signal.String() }
 
-// SameStop is how long after the first signal further signals count as the same stop. GNU
-// timeout, supervisord and terminals signal a process and its group, so one stop arrives
-// twice within milliseconds. A person who signals again after this time means it.
+// SameStop is how long after the first signal further signals count as the same stop. GNU timeout,
+// supervisord and terminals signal a process and its group, so one stop arrives twice within
+// milliseconds. A person who signals again after this time wants the process to end at once.
 const SameStop = 2 * time.Second
 
-// WithSignals returns a context that the first SIGINT or SIGTERM ends, with a
-// SignalError as its cause. Further signals within SameStop are ignored. A later one
-// makes the process exit at once, without the drain, with the status that shells give
-// to a process killed by it. The returned function ends the watch.
+// WithSignals returns a context that the first SIGINT or SIGTERM ends, with a SignalError as its
+// cause. Further signals within SameStop are ignored. A later signal makes the process exit at
+// once, without the drain, with the status that shells give to a process killed by that signal. The
+// returned function ends the watch.
 func WithSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
@@ -41,8 +41,8 @@ func WithSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// watch calls stop at the first signal, and returns the first one that comes SameStop
-// or more after it, or false once ctx is done.
+// watch calls stop at the first signal. It returns the first signal that comes SameStop or more
+// after that, or false once ctx is done.
 func watch(ctx context.Context, signals <-chan os.Signal, stop func(os.Signal)) (again os.Signal, ok bool) {
 	var first time.Time
 	for {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestMain is also the process that TestWithSignals sends signals to.
+// If RUN_TEST_WAIT is set, TestMain is the process to which TestWithSignals sends signals.
 func TestMain(m *testing.M) {
 	if os.Getenv("RUN_TEST_WAIT") == "" {
 		os.Exit(m.Run())
@@ -25,17 +25,17 @@ func TestMain(m *testing.M) {
 	time.Sleep(time.Hour) // a drain that does not end
 }
 
-// TestASecondSignalSoonIsTheSameStop: GNU timeout and supervisord signal a process and its
-// group, so that each stop came twice, and the second one skipped the drain.
+// GNU timeout and supervisord signal a process and its group, so each stop arrives twice. The
+// second signal used to skip the drain.
 func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 	type sent struct {
-		after  time.Duration // since the first
+		after  time.Duration // since the first signal
 		signal syscall.Signal
 	}
 	for _, tt := range []struct {
 		name    string
 		signals []sent
-		again   syscall.Signal // that ends the process; 0 for none
+		again   syscall.Signal // the signal that ends the process at once; 0 if none does
 		at      time.Duration
 	}{
 		{"a process and its group", []sent{{0, syscall.SIGTERM}, {time.Millisecond, syscall.SIGTERM}}, 0, 0},
@@ -74,8 +74,8 @@ func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 	}
 }
 
-// TestWithSignals: the process drains after the first signal, and ends by a later one. The
-// second is sent until it counts.
+// The process drains after the first signal, and a later one ends it. The test repeats the second
+// signal until the process ends.
 func TestWithSignals(t *testing.T) {
 	for _, tt := range []struct {
 		first, second syscall.Signal
@@ -123,7 +123,7 @@ func TestWithSignals(t *testing.T) {
 				}
 				break
 			}
-			_ = cmd.Wait() // its error is the status
+			_ = cmd.Wait() // the error only holds the exit status, which is checked below
 			if got := cmd.ProcessState.ExitCode(); got != tt.status {
 				t.Errorf("exit status %d, want %d", got, tt.status)
 			}

@@ -1,7 +1,6 @@
-// Package turns shares a limited resource, such as slots or memory, among parties. Each
-// party has its own queue, and the queues are served in turns: a party that asks for a
-// thousand pieces does not keep another from its first. The package does not know what the
-// resource is.
+// Package turns shares a limited resource, such as slots or memory, among parties. Each party has
+// its own queue, and the queues are served in turns: a party that asks for a thousand pieces does
+// not keep another from its first.
 package turns
 
 import (
@@ -22,9 +21,9 @@ type Shares struct {
 
 	mu      sync.Mutex
 	used    int64
-	late    int64             // of used: pieces that parties have kept for too long
+	late    int64             // the part of used that parties have kept for too long
 	served  int64             // turns given so far
-	parties map[string]*party // parties that have something, or wait
+	parties map[string]*party // parties that have pieces or wait
 	wanting []*party          // parties that wait, in order of arrival
 }
 
@@ -41,13 +40,13 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// New returns shares of a capacity. One party may have at most each of the capacity, and at
-// most waiting requests in its queue.
+// New returns shares of a capacity. A party may have at most `each` pieces, and at most `waiting`
+// requests in its queue.
 func New(capacity, each int64, waiting int) *Shares {
 	return &Shares{capacity: capacity, each: each, waiting: waiting, parties: map[string]*party{}}
 }
 
-// Take waits until the party gets n more. It returns the context's error if the context ends
+// Take waits until the party gets n more pieces. It returns the context's error if the context ends
 // first, and ErrFull at once if the queue is full.
 func (s *Shares) Take(ctx context.Context, name string, n int64) error {
 	return s.take(ctx, name, n, false)
@@ -95,7 +94,7 @@ func (s *Shares) take(ctx context.Context, name string, n int64, begun bool) err
 	defer s.mu.Unlock()
 	if i := slices.Index(p.queue, w); i >= 0 {
 		s.unqueue(p, i)
-	} else { // it was granted meanwhile
+	} else { // the request was granted meanwhile
 		s.add(p, -n)
 	}
 	s.grant()
@@ -103,7 +102,7 @@ func (s *Shares) take(ctx context.Context, name string, n int64, begun bool) err
 	return ctx.Err()
 }
 
-// Try takes n if the party can have it at once, and reports whether it could.
+// Try takes n pieces if the party can have them at once, and reports whether it took them.
 func (s *Shares) Try(name string, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +126,8 @@ func (s *Shares) Give(name string, n int64) {
 }
 
 // Late notes that the party has kept one piece for too long and cannot give it back now. Until
-// OnTime, the capacity is one piece larger for parties that are not late. It is one piece in all,
-// however many are late.
+// OnTime, the capacity is one piece larger for parties that are not late. It is larger by only one
+// piece, however many are late.
 func (s *Shares) Late(name string) { s.addLate(name, 1) }
 
 // OnTime undoes a Late. Call it before the Give of that piece, which would otherwise pass on
@@ -145,8 +144,8 @@ func (s *Shares) addLate(name string, n int64) {
 	s.forget(p)
 }
 
-// Wanted reports whether the party should return its pieces: another party waits, or more is
-// out than the capacity.
+// Wanted reports whether the party should return its pieces: another party waits, or parties have
+// more pieces than the capacity.
 func (s *Shares) Wanted(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +211,8 @@ func (s *Shares) unqueue(p *party, i int) {
 	}
 }
 
-// grant serves the queues: of the parties whose oldest request fits, first the one whose last
-// turn was longest ago.
+// grant serves the queues. Of the parties whose oldest request fits, the party whose last turn was
+// longest ago goes first.
 func (s *Shares) grant() {
 	for {
 		var next *party

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestTurns has one slot, which party a holds. Waiters come in the order of the first column, and
-// the slot is passed on until all have had it.
+// TestTurns has one slot, which party a holds. Waiters come in the order of the field come, and the
+// slot is passed on until all have had it.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct{ why, come, want string }{
 		{"one party is served in the order of coming", "a1 a2 a3", "a1 a2 a3"},
@@ -145,8 +145,8 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 	})
 }
 
-// TestLaws has many parties take and give back at the same time: never are more slots taken than
-// there are, no party has more than it may, and in the end all slots are back.
+// TestLaws has many parties take and give back at the same time: the taken slots never exceed the
+// capacity, no party exceeds its limit, and in the end all slots are back.
 func TestLaws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const capacity, each = 5, 3
@@ -187,13 +187,13 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestLate has two slots. Party a has both, for too long in the cases where it is late; b and c
-// want one each, and a wants another.
+// TestLate has two slots. Party a has both, and is late in some cases. Parties b and c want one
+// slot each, and a wants another.
 func TestLate(t *testing.T) {
 	for _, c := range []struct {
 		why  string
 		do   func(*Shares)
-		want string // that was served
+		want string // the parties that were served
 	}{
 		{"nobody is late", func(*Shares) {}, ""},
 		{"one piece more is for another party", func(s *Shares) { s.Late("a") }, "b"},
@@ -211,7 +211,7 @@ func TestLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, leave := context.WithCancel(t.Context())
-			var mu sync.Mutex // two may be served at once
+			var mu sync.Mutex // two parties may be served at the same time
 			var got []byte
 			for _, name := range []string{"b", "c", "a"} {
 				go func() {

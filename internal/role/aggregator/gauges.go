@@ -12,7 +12,8 @@ func (a *Aggregator) register(reg prometheus.Registerer) {
 	f := promauto.With(reg)
 	reg.MustRegister(pendingExporter{a.now, a.Pending, a.unstored})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshet_aggregator_series", Help: "Series held, with their open tiles. Memory grows with it.",
+		Name: "freshet_aggregator_series",
+		Help: "Series that the aggregator holds, with their open tiles. Memory grows with their number.",
 	}, func() float64 {
 		n := 0
 		for i := range a.shards {
@@ -25,8 +26,8 @@ func (a *Aggregator) register(reg prometheus.Registerer) {
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_live_age_seconds",
-		Help: "Age of the last second whose windows are all counted, the newest that open tiles answer for. " +
-			"About 1 to 2 is normal; rising: the collector or the journal stalls.",
+		Help: "Age of the last second whose windows are all counted. Queries of open tiles see nothing newer. " +
+			"About 1 to 2 s is normal. Rising: the collector or the journal stalls.",
 	}, func() float64 { return float64(a.now().UnixMilli()-a.stamp.Load()) / 1000 })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_journal_bytes",

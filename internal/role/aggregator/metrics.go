@@ -33,16 +33,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Journalled samples whose tile was closed, so the oldest open tile took them. Rising: "+
 				"a sender's clock is off, or lateness is too short."),
 		ahead: counter("ahead_samples_total",
-			"Of the journalled samples: their time lay over a minute ahead, so the last open tile took them. Rising: "+
+			"Journalled samples whose time lay over a minute ahead, so the last open tile took them. Rising: "+
 				"a sender's clock is fast."),
 		lateGauges: counter("late_gauge_samples_total",
-			"Gauges and checks that came after their tile was closed, too late to matter. Rising: as for late samples."),
+			"Gauges and checks that came after their tile was closed, and were dropped. Rising: as for late samples."),
 		refused: counter("refused_samples_total",
 			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: "+
 				"a client sends absurd values."),
 		repeated: counter("repeated_samples_total",
 			"Values of OpenTelemetry's delta temporality for a time that their series has already counted. Rising: "+
-				"a sender repeats what it was told is written, or two senders send one series."),
+				"a sender repeats values that were acknowledged, or two senders send one series."),
 		tiled: counter("tiled_samples_total",
 			"Samples in closed tiles."),
 		duplicates: counter("duplicate_samples_total",
@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		journalErrors: counter("journal_errors_total",
 			"Writes to the journal that failed. Rising: the disk is full or broken; collectors hold their windows."),
 		again: counter("repeated_batches_total",
-			"Batches that came again: by their producer's sequence they are counted already. "+
+			"Batches that came again: their producer's sequence shows that they are already counted. "+
 				"Rising with freshet_aggregator_journal_errors_total: windows that could not be synced are pushed again. "+
 				"Rising alone: a bug of a producer."),
 		writeErrors: byTenant("store_errors_total",

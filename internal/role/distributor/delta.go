@@ -290,7 +290,7 @@ func (c *collecting) admit(s *keyed, held series.Kind) *outcome.Refusal {
 		c.distributor.Tiles.NewTotal(tenant, s.labels, from, true)
 		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
 			"the tenant has %d series with totals of deltas or DogStatsD in memory, and distributor.max_series allows %d; "+
-				"known series go on", c.of.series, limit)}
+				"samples of known series are still accepted", c.of.series, limit)}
 	}
 	if c.added == nil {
 		c.added = map[string]byte{}

@@ -28,13 +28,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		exemplars: counter("written_exemplars_total", "Exemplars that were acknowledged."),
 		dropped: vec("dropped_samples_total", "Samples that the configuration drops: rule, by distributor.relabel; "+
 			"replica, from the HA pair's server that is not elected."),
-		elections: counter("ha_elections_total", "How often another server of an HA pair was elected than before; "+
-			"the log names it. Rising: servers of a pair are down by turns, or distributor.ha.timeout is shorter "+
+		elections: counter("ha_elections_total", "How often the election of an HA pair changed to its other server; "+
+			"the log names the server. Rising: the servers are down by turns, or distributor.ha.timeout is shorter "+
 			"than their pauses."),
 		notKept: counter("exemplars_not_kept_total", "Exemplars for which there was no room, or that were older than the "+
 			"newest of their series. Rising: store.exemplars is too small for what senders send."),
-		refused: vec("refused_total", "Samples, histograms and exemplars that were refused, by reason, and series that had "+
-			"none of these; their senders got 400, or 429 for a limit, or by OTLP a partial success, with the first series. "+
+		refused: vec("refused_total", "Samples, histograms and exemplars that were refused, by reason; a series that "+
+			"had none of these counts as one. The sender got 400, 429 for a limit, or a partial success (OTLP), "+
+			"with the first series. "+
 			"Rising: the answer and the sender's log name the series; too_many_series, distributor.max_series; "+
 			"duplicate, two senders send the same series; too_old, a sender was behind for longer than store.out_of_order; "+
 			"delta, an OpenTelemetry SDK adds a value that is not a number, or lowers a monotonic sum."),

@@ -51,7 +51,7 @@ func (d *Distributor) WriteTiles(
 	for len(samples) > 0 {
 		n := min(len(samples), forwardedSamples)
 		if err := d.forward(of, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
-			d.Logger.Error("tiles are stored, and a backend lacks them",
+			d.Logger.Error("tiles are stored here, but a backend does not get them",
 				"tenant", of, "width", width, "samples", n, "error", err)
 		}
 		samples = samples[n:]

@@ -16,9 +16,9 @@ func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
 		})
 	}
 	m := &metrics{
-		pushed: histogram("push_seconds", "How long requests wait and are written, until they survive the death of the "+
-			"process. Rising: see freshet_stage_seconds of the stages queue and append, which are its parts. What "+
-			"freshet_receive_request_seconds has more is reading, decoding and answering.",
+		pushed: histogram("push_seconds", "Time for which requests wait and are written, until they survive the "+
+			"death of the process. Rising: see its parts, the stages queue and append of freshet_stage_seconds. "+
+			"freshet_receive_request_seconds also contains reading, decoding and answering.",
 			prometheus.ExponentialBuckets(0.0001, 4, 9)),
 		group: histogram("group_requests", "Requests of one tenant that were written in one commit. Rising: many came "+
 			"while the one before was written, which saves work.",
