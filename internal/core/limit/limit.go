@@ -1,6 +1,7 @@
-// Package limit decides which series have a place: how many a tenant may have, which are known,
-// which limit a new one is over, and what becomes of the samples of a series without a place.
-// It is asked only about new contexts. The collector decides how an overflow series is stored.
+// Package limit decides which series have a place. It knows how many series a tenant may have,
+// which series are known, which limit a new series would exceed, and what becomes of the samples of
+// a series without a place. The collector asks it only about new contexts, and decides how an
+// overflow series is stored.
 //
 // Overflow series are not limited: there is at most one for each metric that has series, and
 // one for each of three kinds in a tenant.
@@ -16,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Reason is the limit that a series is over.
+// Reason is the limit that a series would exceed.
 type Reason uint8
 
 const (
@@ -47,20 +48,20 @@ func (f Fate) String() string { return [...]string{"admitted", "folded", "folded
 
 // Claim is a series for which a table wants a place.
 type Claim struct {
-	Key       []byte        // of series.AppendKey; copied if it is kept
+	Key       []byte        // made by series.AppendKey; copied if it is kept
 	Source    uint64        // each source of a merged gauge takes a place
 	Unnamed   bool          // the catalogue does not know the name, because Room refused it
 	Length    int           // bytes of the name and the tags, as sent
 	Samples   uint64        // values that came with the claim
 	Sender    sender.Sender // zero if unknown
-	Container []byte        // id from the sender's line; copied if it is kept
+	Container []byte        // container id in the sender's line; copied if it is kept
 }
 
 // Verdict is the answer to a claim.
 type Verdict struct {
 	Place  Place // to be given back by Leave or Release; 0 unless Admitted
 	Fate   Fate
-	Reason Reason // why it is not admitted
+	Reason Reason // why the series is not admitted
 }
 
 // Limiter holds the tenants of a process. It is safe for concurrent use.
@@ -84,8 +85,8 @@ func timesOf(claimTime, totalTime time.Duration) times {
 	return times{ordinary: int64(claimTime), total: int64(totalTime)}
 }
 
-// Tenant returns the series of a tenant: the same object for all callers while it is in use.
-// See Tenants.
+// Tenant returns the series of a tenant. While the tenant is in use, all callers get the same
+// object: see Tenants.
 func (l *Limiter) Tenant(name string) *Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +100,8 @@ func (l *Limiter) Tenant(name string) *Tenant {
 	return t
 }
 
-// Find returns the series of a tenant for reading. An unknown tenant has none, and is not
-// added: readers may ask for any name.
+// Find returns the series of a tenant for reading. It does not add an unknown tenant, since readers
+// may ask for any name.
 func (l *Limiter) Find(name string) *Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,12 +111,13 @@ func (l *Limiter) Find(name string) *Tenant {
 	return &Tenant{}
 }
 
-// emptyFor is how long an unused tenant is kept: until its last counts have been scraped, and a
-// new caller of Tenant is listed as in use.
+// emptyFor is how long an unused tenant is kept. In that time its last counts are scraped, and a
+// new listener is listed as its user.
 const emptyFor = int64(2 * time.Minute)
 
-// Tenants returns all tenants by name. It drops tenants that have had no series and no offender
-// for a while, unless used reports that a listener still uses them. now is Unix nanoseconds.
+// Tenants returns all tenants by name. It drops tenants that have had no series and no offender for
+// a while, unless the function used reports that a listener still uses the tenant. now is Unix
+// nanoseconds.
 func (l *Limiter) Tenants(now int64, used func(name string) bool) map[string]*Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +134,7 @@ func (l *Limiter) Tenants(now int64, used func(name string) bool) map[string]*Te
 	return maps.Clone(l.tenants)
 }
 
-// Configure changes limits and times. Series over the new limits stay.
+// Configure changes limits and times. Series that exceed the new limits stay.
 func (l *Limiter) Configure(c Config, claimTime, totalTime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,10 +146,10 @@ func (l *Limiter) Configure(c Config, claimTime, totalTime time.Duration) {
 
 // Tenant holds the series of one tenant. It is safe for concurrent use.
 type Tenant struct {
-	emptySince int64 // Unix nanoseconds, 0 if it is not empty; guarded by the Limiter
+	emptySince int64 // Unix nanoseconds, 0 if the tenant is not empty; guarded by the Limiter
 
-	// Unix nanoseconds of the last claim over any limit, and over one of the tenant.
-	// Tables read them when a window closes.
+	// Unix nanoseconds of the last claim over any limit, and of the last claim over a limit of the
+	// tenant. Tables read both when a window closes.
 	over, tenantOver atomic.Int64
 
 	longest atomic.Int64 // bytes of name and tags; for TooLong, called for each new context
@@ -167,7 +169,7 @@ type Tenant struct {
 // samples counts the samples over a limit, by fate.
 type samples struct{ folded, refused uint64 }
 
-// empty reports whether the tenant has no series and no offender.
+// empty reports whether the tenant has neither series nor offenders.
 func (t *Tenant) empty(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,8 +188,8 @@ func (t *Tenant) configure(b bounds, times times) {
 	t.longest.Store(int64(b.longest()))
 }
 
-// Admit gives a series a place, or one more holder if it has a place. It counts a series over a
-// limit, with its sender. now is Unix nanoseconds.
+// Admit gives a series a place, or one more holder if it has a place. If the series would exceed a
+// limit, Admit counts it with its sender. now is Unix nanoseconds.
 func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +201,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		}
 	}
 	var m *metric   // nil for a name without series
-	if !c.Unnamed { // an unnamed claim's name may belong to another kind
+	if !c.Unnamed { // the name of an unnamed claim may belong to another kind
 		m = t.places.metric(series.Name(c.Key))
 	}
 	reason := t.overWhich(now, m)
@@ -207,7 +209,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		reason = SeriesBytes
 	}
 	if c.Unnamed && reason == 0 {
-		reason = NewSeries // Room refused it; there is room by now
+		reason = NewSeries // Room refused the name, but by now there is room
 	}
 	if reason == 0 {
 		t.tokens--
@@ -221,8 +223,8 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 	return v
 }
 
-// overWhich returns the limit that one more series of a metric would be over, 0 if
-// there is room. m is nil if the metric has none.
+// overWhich returns the limit that one more series of a metric would exceed, or 0 if there is room.
+// m is nil if the metric has no series.
 func (t *Tenant) overWhich(now int64, m *metric) Reason {
 	t.expire(now)
 	t.fill(now)
@@ -246,8 +248,8 @@ func (t *Tenant) fill(now int64) {
 	t.filled = now
 }
 
-// fateOf returns what becomes of samples of a kind. A metric without series has no overflow
-// series: otherwise a flood of names would be a flood of overflow series.
+// fateOf returns what becomes of samples of a kind. A metric without series gets no overflow
+// series, or a flood of names would make a flood of overflow series.
 func fateOf(kind series.Kind, m *metric) Fate {
 	switch {
 	case kind == series.Gauge || kind == series.Check:
@@ -275,16 +277,16 @@ func (t *Tenant) note(now int64, m *metric, c *Claim, v Verdict) {
 	t.blame(now, m, c, v)
 }
 
-// Room reports whether a series of a new name would have a place now. Ask it before adding a
-// name to a catalogue.
+// Room reports whether a series with a new name would get a place now. Call it before adding a name
+// to a catalogue.
 func (t *Tenant) Room(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.overWhich(now, nil) == 0
 }
 
-// TooLong reports whether a name and tags of so many bytes are too long for a series.
+// TooLong reports whether a name and tags of length bytes are too long for a series.
 func (t *Tenant) TooLong(length int) bool { return length > int(t.longest.Load()) }
 
-// Over returns when a claim was last over a limit, in Unix nanoseconds; 0 if never.
+// Over returns when a claim last exceeded a limit, in Unix nanoseconds; 0 means never.
 func (t *Tenant) Over() int64 { return t.over.Load() }

@@ -149,7 +149,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 		t.Errorf("%d series after the claim time; both were claimed", n)
 	}
 
-	tenant = newTenant(Config{MaxSeries: 1}) // each reload gives the claim time anew
+	tenant = newTenant(Config{MaxSeries: 1}) // after each reload the claim time begins anew
 	for _, now := range []int64{begin, begin + 299*second} {
 		tenant.Release(now, tenant.Admit(now, claim(held)).Place, false)
 	}
@@ -188,7 +188,7 @@ func TestTenantsAndReloads(t *testing.T) {
 	}
 }
 
-// Without a configured limit, the memory for keys limits their length: keys are kept in blocks.
+// Without a configured limit, the memory for keys limits their length: a key must fit in one block.
 func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	longest := key(series.Counter, "a", 0)
 	for pad := maxKey; len(longest) != maxKey; pad -= len(longest) - maxKey {
@@ -203,7 +203,7 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 			t.Errorf("the longest, source %d: %+v", source, v)
 		}
 	}
-	for _, length := range []int{100, len(longer)} { // constant labels may make it longer than what was sent
+	for _, length := range []int{100, len(longer)} { // constant labels may make the key longer than Length
 		if v := tenant.Admit(begin, &Claim{Key: longer, Length: length}); v !=
 			(Verdict{Fate: FoldedMetric, Reason: SeriesBytes}) {
 			t.Errorf("a longer one of %d bytes: %+v", length, v)
@@ -224,12 +224,12 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 func TestTheOffenderItsLabelAndItsSenderAreNamed(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	loud := sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
-	for i := range 20_000 { // 100 metrics are over their limit now and then, and one all the time
+	for i := range 20_000 { // 100 metrics exceed their limit now and then, and one metric all the time
 		c := claim(key(series.Counter, fmt.Sprint("rare", i%100), i/100%2))
 		tenant.Admit(begin, c)
 		flood := claim(key(series.Counter, "flood", i))
 		flood.Sender = loud
-		if i%10 == 0 { // other senders by the hundred
+		if i%10 == 0 { // hundreds of other senders
 			flood.Sender = sender.Sender{PID: int32(1 + i), UID: 7}
 		}
 		tenant.Admit(begin+int64(i), flood)
@@ -311,8 +311,8 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 	}
 }
 
-// If no series comes back after a restart, no single claim pays for removing all of them. The
-// tenant's report is still exact.
+// If no series comes back after a restart, no single claim has to remove all of them. The tenant's
+// report is exact even so.
 func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	const loaded = 10 * expireAtOnce
 	tenant := newTenant(Config{MaxSeries: loaded})
@@ -333,8 +333,8 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	}
 }
 
-// The total of an up/down counter is kept for weeks after its last sample, and so is its place,
-// even when listeners forget it, and through a flood and a restart.
+// The total of an up/down counter is kept for weeks after its last sample. So the counter keeps its
+// place as long, even if listeners forget it, and through a flood and a restart.
 func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 	const minute, hour = 60 * second, 3600 * second
 	open := key(series.UpDown, "open", 0)
@@ -371,7 +371,7 @@ func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 			}
 		})
 	}
-	tenant := newTenant(Config{MaxSeries: 1}) // its time begins anew with each sample
+	tenant := newTenant(Config{MaxSeries: 1}) // the time of an up/down counter begins anew with each sample
 	tenant.Leave(begin, tenant.Admit(begin, &Claim{Key: open}).Place)
 	tenant.Leave(begin+hour/2, tenant.Admit(begin+hour/2, &Claim{Key: open}).Place)
 	if v := tenant.Admit(begin+hour+minute, &Claim{Key: key(series.Gauge, "other", 0)}); v.Fate != Refused {

@@ -5,8 +5,8 @@ import "sync/atomic"
 // chunkLen is how many values a chunk of a list has.
 const chunkLen = 512
 
-// list holds values by number. A value never moves, so a goroutine that was given its number reads
-// it without a lock while others add values. All other calls are for one goroutine at a time.
+// list holds values by number. A value never moves, so a goroutine that has its number may read the
+// value without a lock while others add values. All other calls are for one goroutine at a time.
 // Numbers begin at 1.
 type list[T any] struct {
 	chunks atomic.Pointer[[]*[chunkLen]T]
@@ -18,7 +18,7 @@ func (l *list[T]) at(number uint32) *T {
 	return &(*l.chunks.Load())[number/chunkLen][number%chunkLen]
 }
 
-// add returns the number of a zero value.
+// add returns the number of a new value, which is zero.
 func (l *list[T]) add() uint32 {
 	if n := len(l.free); n > 0 {
 		number := l.free[n-1]
@@ -38,5 +38,5 @@ func (l *list[T]) add() uint32 {
 	return l.next - 1
 }
 
-// drop gives a number back. The caller must have zeroed its value for the next add.
+// drop gives a number back. The caller must have set the value to zero for the next add.
 func (l *list[T]) drop(number uint32) { l.free = append(l.free, number) }

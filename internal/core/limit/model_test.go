@@ -42,9 +42,9 @@ func (m *naive) remove(k naiveKey) {
 
 func (k naiveKey) upDown() bool { return series.Kind(k.key[0]) == series.UpDown }
 
-// expire removes the series that the tenant removed. None may leave before its time, and all must
-// have left after twice that time. A series that is claimed and freed again waits for those that
-// came after it.
+// expire removes the series that the tenant removed. No series may leave before its time, and all
+// must have left after twice that time: a series that is claimed and freed again waits for series
+// that came after it.
 func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 	for k, p := range m.places {
 		if p.holders > 0 {

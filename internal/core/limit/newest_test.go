@@ -67,7 +67,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Keys lets other goroutines have the lock while it copies.
+// Keys lets other goroutines take the lock while it copies.
 func TestKeysWhileSeriesCome(t *testing.T) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	for i := range 4 * keysAtOnce {
@@ -100,7 +100,7 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 	}
 }
 
-// A holder reads a place's key, and whether others want the place, while series come and go.
+// While series come and go, a holder can read a place's key, and whether others want the place.
 func TestAHolderWaitsForNobody(t *testing.T) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	var held []Place
@@ -132,8 +132,8 @@ func TestAHolderWaitsForNobody(t *testing.T) {
 	}
 }
 
-// Bound: 15 ms for 100,000 series, and the lock is held for some 50 µs at a time: a new context
-// waits no longer than that.
+// Bound: 15 ms for 100,000 series. The lock is held for about 50 µs at a time, so a new context
+// waits no longer.
 func BenchmarkKeys(b *testing.B) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	for i := range 100_000 {

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Bounds of what is remembered of offenders: 16 x (8 labels of 256 + 200 bytes, 8 senders of 50
-// + 200, an example of 200) = 100 kB a tenant.
+// Bounds of the memory for offenders. 16 offenders with 8 labels of 256 + 200 bytes, 8 senders of
+// 50 + 200 bytes and an example of 200 bytes take 100 kB for each tenant.
 const (
 	maxOffenders = 16
 	maxLabels    = 8
@@ -25,15 +25,15 @@ const (
 // forgetAfter is how long a metric is reported after its last sample over a limit.
 const forgetAfter = int64(10 * time.Minute)
 
-// steadyFor is how long a metric that displaced another must be over a limit to be Steady: two
-// looks of the code that warns people.
+// steadyFor is how long a metric that displaced another must be over a limit to be Steady: the code
+// that warns people looks twice in that time.
 const steadyFor = int64(2 * time.Second)
 
-// rivalFor is how recently a displaced metric must have been over a limit to make the newcomer
-// a rival.
+// rivalFor is the time in which a displaced metric must have been over a limit to make the new
+// metric a rival.
 const rivalFor = int64(time.Minute)
 
-// keep returns b as a string. It returns text if that is equal, which saves a copy if few
+// keep returns b as a string. It returns text if b equals text, which saves a copy if few
 // containers take turns.
 func keep(b []byte, text string) string {
 	if text == string(b) {
@@ -42,17 +42,17 @@ func keep(b []byte, text string) string {
 	return string(b)
 }
 
-// offender is a metric that is over a limit, or all names of a kind that have no series. The
-// metric that displaces it reuses its memory.
+// offender is a metric that is over a limit, or all names of a kind that have no series. A metric
+// that displaces another reuses the other's memory.
 type offender struct {
 	metric  string
 	kind    series.Kind
 	fate    Fate
-	weight  uint64 // samples of this metric and of those that it displaced
+	weight  uint64 // samples of this metric and of the metrics that it displaced
 	samples [NumReasons]uint64
-	since   int64 // Unix nanoseconds of the first sample, and of the last
+	since   int64 // Unix nanoseconds of the first and the last sample
 	last    int64
-	rival   bool   // it displaced a metric that was over a limit shortly before
+	rival   bool   // this metric displaced one that was over a limit shortly before
 	example []byte // labels of the first series, as text
 	labels  []labelValues
 	senders []senderSamples
@@ -65,12 +65,12 @@ type labelValues struct {
 
 type senderSamples struct {
 	sender.Sender
-	container string // from its lines
+	container string // id in the sender's lines
 	samples   uint64
 }
 
-// unknownNames stand for all metrics of a kind that have no series: the names of the overflow
-// series, where the kind has one.
+// unknownNames stand for all metrics of a kind that have no series. Each is the name of the kind's
+// overflow series, if the kind has one.
 var unknownNames = func() (names [series.LastKind + 1]string) {
 	for kind := series.Counter; kind <= series.LastKind; kind++ {
 		names[kind] = "freshet_overflow_" + kind.String()
@@ -98,7 +98,7 @@ func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	o.samples[v.Reason] += c.Samples
 	at := 0
 	for name, value := range series.KeyLabels(c.Key) {
-		if m == nil || string(name) != model.MetricNameLabel { // a metric has one name
+		if m == nil || string(name) != model.MetricNameLabel { // all series of a metric have one name
 			o.label(at, name, value)
 			at++
 		}
@@ -106,7 +106,7 @@ func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	o.sender(c)
 }
 
-// appendExample appends the labels of a key as people write them, cut off if long.
+// appendExample appends the labels of a key as people write them, and cuts a long text.
 func appendExample(text, key []byte) []byte {
 	text = append(text, '{')
 	for name, value := range series.KeyLabels(key) {
@@ -123,8 +123,8 @@ func appendExample(text, key []byte) []byte {
 	return append(text, '}')
 }
 
-// appendQuoted is strconv.AppendQuote, but cheap for values that need no escaping: when many
-// metrics are over their limits, each claim writes an example.
+// appendQuoted is strconv.AppendQuote, but cheap for values that need no escaping, since each claim
+// writes an example while many metrics exceed their limits.
 func appendQuoted(text, value []byte) []byte {
 	for _, c := range value {
 		if c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -138,8 +138,8 @@ func appendQuoted(text, value []byte) []byte {
 
 func cut(text []byte) []byte { return text[:min(len(text), maxText)] }
 
-// newOffender returns an empty place: a new one, or the place of the metric that was over a
-// limit least. The place keeps its weight, so that the newcomer is not the next to go.
+// newOffender returns an empty place: a new one, or the place of the metric with the least weight.
+// The place keeps this weight, so that the new metric is not displaced next.
 func (t *Tenant) newOffender(now int64) *offender {
 	t.forget(now)
 	if len(t.offenders) < maxOffenders {
@@ -154,13 +154,13 @@ func (t *Tenant) newOffender(now int64) *offender {
 	return o
 }
 
-// forget removes metrics that have not been over a limit for long.
+// forget removes metrics whose last sample over a limit is long ago.
 func (t *Tenant) forget(now int64) {
 	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
 }
 
-// label counts a value of a label. It looks for the label first at index at, where it is if all
-// series have the same labels.
+// label counts a value of a label. It first looks at index at, where the label is if all series
+// have the same labels.
 func (o *offender) label(at int, name, value []byte) {
 	name = cut(name)
 	if at >= len(o.labels) || o.labels[at].name != string(name) {
@@ -172,7 +172,7 @@ func (o *offender) label(at int, name, value []byte) {
 		}
 		at = len(o.labels)
 		o.labels = slices.Grow(o.labels, 1)[:at+1]
-		l := &o.labels[at] // the displaced metric's; its memory is reused
+		l := &o.labels[at] // reuses the memory of the displaced metric's label
 		l.values = distinct.Sketch{}
 		if l.name != string(name) {
 			l.name = string(name)
@@ -181,7 +181,8 @@ func (o *offender) label(at int, name, value []byte) {
 	o.labels[at].values.Add(distinct.Hash(value))
 }
 
-// sender counts the sender of a claim. Beyond maxSenders the rarest gives way.
+// sender counts the sender of a claim. If there are maxSenders already, a new sender displaces the
+// one with the fewest samples.
 func (o *offender) sender(c *Claim) {
 	if c.Sender == (sender.Sender{}) && len(c.Container) == 0 {
 		return
@@ -197,7 +198,7 @@ func (o *offender) sender(c *Claim) {
 	at := len(o.senders)
 	if at < maxSenders {
 		o.senders = slices.Grow(o.senders, 1)[:at+1]
-		o.senders[at].samples = 0 // those of the displaced metric
+		o.senders[at].samples = 0 // discards the samples of the displaced metric
 	} else {
 		at = 0
 		for i := range o.senders {
@@ -216,39 +217,39 @@ type Report struct {
 	Series    int
 	Folded    [NumReasons]uint64 // samples by Reason
 	Refused   [NumReasons]uint64
-	Offenders []Offender // most samples over a limit first
+	Offenders []Offender // the metric with the most samples over a limit first
 }
 
 // Offender is a metric that has been over a limit in the last ten minutes.
 type Offender struct {
-	Metric  string // or freshet_overflow_KIND for all names of a kind without series
+	Metric  string // the name, or freshet_overflow_KIND for all names of a kind without series
 	Kind    series.Kind
 	Fate    Fate
 	Samples [NumReasons]uint64 // by Reason
-	Since   int64              // Unix nanoseconds of the first sample, and of the last
+	Since   int64              // Unix nanoseconds of the first and the last sample
 	Last    int64
-	Labels  []LabelValues // most values first: that label is to blame
+	Labels  []LabelValues // the label with the most values, which is to blame, comes first
 	Example string        // labels of a series that had no place
 	Senders []SenderSamples
 
-	// Steady is true for a metric that is over a limit all the time, or was while no other
-	// metric was. It is false for metrics that displace each other among the 16 that are
+	// Steady is true for a metric that exceeds a limit all the time, or that did while no other
+	// metric did. It is false for metrics that displace each other among the 16 that are
 	// remembered.
 	Steady bool
 }
 
-// LabelValues is an estimate, by a sketch, of how many values a label had among series without
-// a place.
+// LabelValues is how many values a label had among series without a place, as a sketch estimates
+// it.
 type LabelValues struct {
 	Name   string
 	Values uint64
 }
 
-// SenderSamples is how many samples over a limit came from a sender. A rare sender's samples
-// are counted with those of the senders that it displaced.
+// SenderSamples is how many samples over a limit came from a sender. The count of a sender that
+// displaced others includes their samples.
 type SenderSamples struct {
 	Sender    sender.Sender
-	Container string // id from its lines
+	Container string // container id in the sender's lines
 	Samples   uint64
 }
 

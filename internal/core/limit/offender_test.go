@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// In a flood over more metrics than are remembered, only the one that is over its limit all the
-// time is steady: the others displace each other.
+// In a flood of more metrics than are remembered, only the metric that exceeds its limit all the
+// time is steady. The other metrics displace each other.
 func TestOnlyWhoStaysIsSteady(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	flood := func(now int64, metrics int, heavy string) {
@@ -38,7 +38,7 @@ func TestOnlyWhoStaysIsSteady(t *testing.T) {
 		}
 	}
 	flood(begin, 1, "")
-	expect(begin, "wide0") // at once: no other metric is over a limit
+	expect(begin, "wide0") // steady at once, since no other metric is over a limit
 	now := begin + 700*second
 	expect(now, "") // forgotten
 	for range 5 {
@@ -51,8 +51,8 @@ func TestOnlyWhoStaysIsSteady(t *testing.T) {
 		now += second
 	}
 	expect(now, "heavy")
-	// The last metric of a flood is no more to blame than the others. A metric that comes long
-	// after the flood is.
+	// The last metric of a flood is not to blame more than the others, so it is not steady. A
+	// metric that comes long after the flood is steady.
 	now += 120 * second
 	expect(now, "heavy")
 	tenant.Admit(now, claim(key(series.Counter, "later", 0)))
@@ -60,7 +60,7 @@ func TestOnlyWhoStaysIsSteady(t *testing.T) {
 	expect(now, "heavy later")
 }
 
-// A metric's name has one value and is not to blame.
+// The label __name__ has one value in a metric and is not to blame.
 func TestTheNameOfAMetricIsNotToBlame(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	for id := range 2 {
@@ -88,7 +88,7 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	}
 }
 
-// A metric that displaces another takes over none of its labels and senders.
+// A metric that displaces another does not take over the other's labels and senders.
 func TestANewOffenderBeginsAnew(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	flood := func(metric string, pid int32, claims int) {

@@ -4,23 +4,23 @@ import "github.com/freshet-io/freshet/internal/core/series"
 
 // Prospect is what Admit would answer, and how full the tenant is. A limit of 0 means no limit.
 type Prospect struct {
-	Known  bool // it has a place
+	Known  bool // the series has a place
 	Fate   Fate
-	Reason Reason // why it would not be admitted
+	Reason Reason // why the series would not be admitted
 
-	Series, MaxSeries             int // of the tenant
-	MetricSeries, MaxMetricSeries int // of the metric
-	New, MaxNew                   int // new series that may come now, and in a minute
+	Series, MaxSeries             int // number and limit of the tenant's series
+	MetricSeries, MaxMetricSeries int // number and limit of the metric's series
+	New, MaxNew                   int // new series that may come now, and within a minute
 }
 
-// Peek returns what Admit would answer, and changes nothing. now is Unix nanoseconds; length is
-// the bytes of name and tags, as in a Claim.
+// Peek returns what Admit would answer, and changes nothing. now is Unix nanoseconds; length is the
+// number of bytes of name and tags, as in a Claim.
 func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64, length int) Prospect {
 	l.mu.Lock()
 	t, b := l.tenants[tenant], l.config.of(tenant)
 	l.mu.Unlock()
 	p := Prospect{MaxSeries: b.series, MaxMetricSeries: b.metricSeries, New: b.newSeries, MaxNew: b.newSeries}
-	if t == nil { // it has had no samples yet
+	if t == nil { // the tenant has had no samples yet
 		if b.long(length, key) {
 			p.Reason, p.Fate = SeriesBytes, fateOf(series.Kind(key[0]), nil)
 		}

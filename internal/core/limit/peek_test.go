@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Peek gives the answer of the next Admit, however often it is called.
+// Peek gives the answer of the next Admit, even if it is called several times.
 func TestPeek(t *testing.T) {
 	const now = int64(time.Hour)
 	l := New(Config{MaxSeries: 3, MaxSeriesPerMetric: 2, MaxNewSeriesPerMinute: 100}, time.Minute, time.Hour)

@@ -10,21 +10,21 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
-// Place is the number of a series' place in its Tenant; 0 is none. It is valid until the last
-// holder leaves: then another series may get it.
+// Place is the number of a series' place in its Tenant; 0 means no place. The number is valid until
+// the last holder leaves: then another series may get it.
 type Place uint32
 
-// places holds the series that have a place, by metric. A million series take some thousand pieces
+// places holds the series that have a place, by metric. A million series take a few thousand pieces
 // of memory without pointers, and a map of the metrics.
 //
-// Shape: 33 bytes a series besides its key, and the key rounded up to 8 bytes.
+// Memory for each series: 33 bytes, and the key rounded up to a multiple of 8 bytes.
 type places struct {
 	seed    maphash.Seed
 	index   index.Index // Places by the hash of key and source
 	slots   list[slot]
 	keys    arena.Arena // each slot's key, followed by its source if it has one
 	metrics list[metric]
-	numbers map[string]uint32 // of metrics that have series
+	numbers map[string]uint32 // numbers of metrics that have series
 	taken   int
 }
 
@@ -32,15 +32,15 @@ type places struct {
 type slot struct {
 	key     arena.Ref
 	length  uint32 // bytes of the key
-	metric  uint32 // its number; 0 if the place is free
-	freed   uint32 // Unix seconds when it last lost its last holder, rounded up
+	metric  uint32 // the metric's number; 0 if the place is free
+	freed   uint32 // when the place last lost its last holder, in Unix seconds, rounded up
 	holders uint16 // tables
 	flags   uint8
 }
 
 const (
 	sourced  = 1 << iota // a source follows the key
-	passerBy             // without a holder, and known from one window only
+	passerBy             // the series has no holder, and was in one window only
 	waiting              // the place is among the unclaimed, whether or not it was claimed again
 	upDown               // an up/down counter
 )
@@ -96,7 +96,7 @@ func (s *slot) size() int {
 	return int(s.length)
 }
 
-// find returns the place of a series, 0 if it has none.
+// find returns the place of a series, or 0 if the series has none.
 func (p *places) find(hash uint64, key []byte, source uint64) Place {
 	search := p.index.Search(hash)
 	for place := Place(search.Next()); place != 0; place = Place(search.Next()) {
@@ -108,7 +108,7 @@ func (p *places) find(hash uint64, key []byte, source uint64) Place {
 	return 0
 }
 
-// insert gives a place to a series that has none. key is copied.
+// insert gives a place to a series that has none. It copies key.
 func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 	place := Place(p.slots.add())
 	s := p.at(place)
@@ -146,7 +146,7 @@ func (p *places) remove(place Place) {
 	p.taken--
 }
 
-// number returns the metric's number, and assigns one if it has none.
+// number returns the metric's number. It assigns a number if the metric has none.
 func (p *places) number(name []byte) uint32 {
 	number := p.numbers[string(name)]
 	if number == 0 {
@@ -158,7 +158,7 @@ func (p *places) number(name []byte) uint32 {
 	return number
 }
 
-// metric returns the metric of a name, nil if it has no series.
+// metric returns the metric of a name, or nil if the metric has no series.
 func (p *places) metric(name []byte) *metric {
 	if number := p.numbers[string(name)]; number != 0 {
 		return p.metrics.at(number)

@@ -24,8 +24,8 @@ func TestAReloadChangesTheClaimTime(t *testing.T) {
 	}
 }
 
-// A tenant without a listener is dropped once it has no series and its counts have been
-// scraped. A tenant that is used, or asked for, stays the same object.
+// A tenant without a listener is dropped once it has no series and its counts have been scraped. A
+// tenant that is in use, or that Tenant has just returned, stays the same object.
 func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 	l := New(Config{MaxSeries: 1}, 5*time.Minute, time.Hour)
 	used, left, asked := l.Tenant("used"), l.Tenant("left"), l.Tenant("asked")
@@ -41,7 +41,7 @@ func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 			t.Fatalf("second %d: a tenant in use is another", (now-begin)/second)
 		}
 	}
-	// Its offender is reported for ten minutes, and the tenant stays for two more.
+	// The tenant's offender is reported for ten minutes, and the tenant stays for two more.
 	if gone < 719 || gone > 725 {
 		t.Errorf("the tenant was dropped after %d s, want some 720", gone)
 	}

@@ -1,10 +1,10 @@
-// Package load makes DogStatsD traffic for measuring receivers: the same bytes for the same seed,
-// with exact totals. It renders all packets beforehand into one piece of memory, the ring, and
-// replays the ring, so that a sender pays only for the system call. adapter/loadgen sends the
-// packets, and sets the rate.
+// Package load makes DogStatsD traffic to measure receivers. The same seed gives the same bytes,
+// and totals are exact. The package renders all packets beforehand into one piece of memory, the
+// ring, and replays the ring, so that a sender pays only for the system call. adapter/loadgen sends
+// the packets and sets the rate.
 //
-// All lines of a load have the same length, and so do all packets except the last of the ring:
-// the kernel can take consecutive packets as one message and cut it (UDP_SEGMENT).
+// All lines of a load have the same length, and so do all packets except the last of the ring. So
+// the kernel can take consecutive packets as one message and cut the message (UDP_SEGMENT).
 package load
 
 import (
@@ -17,22 +17,23 @@ import (
 // Config describes the traffic.
 type Config struct {
 	Seed     uint64
-	Contexts int // distinct name and tags, 1 to MaxContexts; all are sent equally often
-	Kinds    Mix // of the contexts
-	Tags     int // of each metric, 0 to MaxTags
+	Contexts int // distinct combinations of name and tags, 1 to MaxContexts; all are sent equally often
+	Kinds    Mix // the kinds of the contexts
+	Tags     int // tags of each metric, 0 to MaxTags
 
-	// PacketSize bounds a packet, in bytes: 1,432 fit an Ethernet frame with IPv6 and UDP, 8,192
-	// is usual on Unix sockets. If MetricsPerPacket is 0, a packet has as many as fit.
+	// PacketSize bounds a packet, in bytes: 1,432 bytes fit an Ethernet frame with IPv6 and UDP,
+	// and 8,192 bytes are usual on Unix sockets. If MetricsPerPacket is 0, a packet has as many
+	// metrics as fit.
 	PacketSize       int
 	MetricsPerPacket int
 
-	// NewShare is the part of the metrics, from 0 to MaxNewShare, that have a new context, which
-	// never comes again.
+	// NewShare is the part of the metrics that have a new context, from 0 to MaxNewShare. A new
+	// context is sent only once.
 	NewShare float64
 }
 
 const (
-	MaxContexts = 2_000_000 // twice about 100 bytes each
+	MaxContexts = 2_000_000 // each takes about 200 bytes
 	MaxTags     = 50
 	MaxPacket   = 65_507 // the longest datagram of IPv4
 	MaxNewShare = 0.95
@@ -40,8 +41,8 @@ const (
 	maxRing = 1 << 30 // bytes
 )
 
-// Standard returns the load by which servers are compared: about 100 bytes a metric, four tags,
-// mixed kinds, packets that fit an Ethernet frame.
+// Standard returns the load by which servers are compared: metrics of 100 bytes with four tags, of
+// mixed kinds, in packets that fit an Ethernet frame.
 func Standard() Config {
 	return Config{
 		Seed: 1, Contexts: 1000, Kinds: Mix{50, 20, 15, 5, 5, 5}, Tags: 4, PacketSize: 1432, MetricsPerPacket: 14,
@@ -93,14 +94,14 @@ func (c Config) Check() error {
 	return nil
 }
 
-// MinPackets is how many packets a sender may hold at once. The ring is at least this long, since
-// it reuses their memory.
+// MinPackets is how many packets a sender may hold at once. The ring has at least as many packets,
+// since Next hands out the same memory again.
 const MinPackets = 1024
 
-// Load is endless traffic. It belongs to one goroutine.
+// Load is endless traffic. Only one goroutine may use it.
 type Load struct {
 	perPacket int     // metrics in a packet
-	size      int     // bytes of a packet, except the last
+	size      int     // bytes of each packet except the last
 	ring      []byte  // all packets, back to back
 	tallies   []tally // one per packet
 	next      int     // the next packet to hand out
@@ -121,15 +122,16 @@ func New(c Config) (*Load, error) {
 	return l, nil
 }
 
-// PacketBytes returns the length of a packet. Only the last of the ring is shorter.
+// PacketBytes returns the length of a packet. Only the last packet of the ring may be shorter.
 func (l *Load) PacketBytes() int { return l.size }
 
-// PacketMetrics returns how many metrics a packet has. Only the last of the ring has fewer.
+// PacketMetrics returns how many metrics a packet has. Only the last packet of the ring may have
+// fewer.
 func (l *Load) PacketMetrics() int { return l.perPacket }
 
-// rounds returns how often each context is in the ring. The order differs between rounds, so that
-// a receiver that stores contexts in order of arrival gains nothing from it. Beyond 50,000
-// contexts saving memory matters more.
+// rounds returns how often each context is in the ring. The order differs between rounds, so that a
+// receiver has no advantage from storing contexts in order of arrival. Beyond 50,000 contexts,
+// saving memory matters more.
 func rounds(contexts, perPacket int) int {
 	enough := (MinPackets*perPacket + contexts - 1) / contexts
 	return max(2, min(8, 400_000/contexts), enough)
@@ -177,8 +179,8 @@ func (l *Load) render(c Config) {
 	}
 }
 
-// Next hands out the next packets, at least one and at most limit. The load owns their memory,
-// and reuses it after MinPackets more were handed out.
+// Next hands out the next packets, at least one and at most limit. The load owns the memory of the
+// packets, and reuses it after it has handed out MinPackets more.
 func (l *Load) Next(limit int) Packets {
 	if l.next == len(l.tallies) {
 		l.next, l.nextNew = 0, 0
@@ -214,7 +216,7 @@ func (p Packets) Cut(n int) (first, rest Packets) {
 type Totals struct {
 	Packets, Bytes, Metrics uint64
 	Kinds                   [NumKinds]uint64 // metrics by kind
-	CounterSum              uint64           // of the increments of all counters
+	CounterSum              uint64           // sum of the increments of all counters
 	NewContexts             uint64
 }
 

@@ -26,7 +26,7 @@ func ringOf(l *Load) Packets { return l.Next(len(l.tallies)) }
 // reading is what a receiver reads from packets.
 type reading struct {
 	Totals
-	contexts map[string]int // how often each was seen
+	contexts map[string]int // how often each context was seen
 	kinds    map[string]string
 	longest  int
 }
@@ -78,7 +78,7 @@ func (r *reading) add(t *testing.T, line dogstatsd.Line, m *dogstatsd.Metric) {
 	}
 }
 
-// Every load is as configured, and its totals match what a receiver counts.
+// Every load is as configured, and its totals equal the receiver's counts.
 func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	standard := Standard()
 	with := func(change func(*Config)) Config {
@@ -151,8 +151,8 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 	}
 }
 
-// A name has several contexts, like a metric of several hosts. A single context has the kind of
-// greatest weight.
+// A name has several contexts, like a metric of several hosts. A single context has the kind with
+// the greatest weight.
 func TestNames(t *testing.T) {
 	c := Standard()
 	if names := len(read(t, ringOf(mustNew(t, c))).kinds); names < c.Contexts/contextsPerName ||
@@ -182,7 +182,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 	}
 }
 
-// The next round has another order, so that a receiver cannot rely on it.
+// The next round has another order, so that a receiver cannot rely on the order.
 func TestOrderIsScattered(t *testing.T) {
 	c := Standard()
 	c.MetricsPerPacket = 1
@@ -220,7 +220,7 @@ func TestNewContextsComeOnce(t *testing.T) {
 			for range 3 * len(l.tallies) / MinPackets {
 				packets := l.Next(MinPackets)
 				totals.Add(packets)
-				for context, n := range read(t, packets).contexts { // before they are overwritten
+				for context, n := range read(t, packets).contexts { // read before the packets are overwritten
 					seen[context] += n
 				}
 			}
@@ -295,7 +295,7 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 		"no kinds: write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5":       func(c *Config) { c.Kinds = Mix{} },
 		"-1 metrics a packet: must be 1 or more, or 0 for as many as fit": func(c *Config) { c.MetricsPerPacket = -1 },
 		"182641030432767838 metrics a packet: the longest packet has 65507 bytes": func(c *Config) {
-			c.MetricsPerPacket = 182641030432767838 // times the length of a line this is 22 bytes, modulo 2^64
+			c.MetricsPerPacket = 182641030432767838 // multiplied by the length of a line, this overflows to 22 bytes
 		},
 		"the load takes 3852 MiB of memory; the limit is 1024: choose fewer contexts, tags or new contexts": func(c *Config) {
 			c.Contexts, c.NewShare = 1_000_000, 0.95
@@ -319,8 +319,8 @@ func TestNextAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 5 ns a metric with a tenth of new contexts, so that a sender's
-// cost is the kernel's.
+// Bound: 0 allocs/op and at most 5 ns for a metric if a tenth of the contexts are new, so that
+// nearly all of a sender's cost is the kernel's.
 func BenchmarkNext(b *testing.B) {
 	for _, share := range []float64{0, 0.1} {
 		b.Run("new="+strconv.FormatFloat(share, 'g', -1, 64), func(b *testing.B) {

@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// contextsPerName is how many contexts share a name, like the hosts or routes of a metric. It is
-// below any limit of series per metric.
+// contextsPerName is how many contexts share a name, like the hosts or routes of a metric. This
+// number is below any limit of series per metric.
 const contextsPerName = 10
 
 // newDigits is the number of digits that identify a new context.
 const newDigits = 12
 
-// nouns are the middles of names, by kind, so that each name has one kind. They are equally long.
+// nouns are the middle parts of names, by kind, so that each name has one kind. All nouns are
+// equally long.
 var nouns = [NumKinds]string{"requests", "sessions", "duration", "payloads", "response", "visitors"}
 
 // filler pads lines to their length.
@@ -45,7 +46,7 @@ func (w *writer) appendKnown(b []byte, i int, t *tally) []byte {
 	return w.appendTags(b, start)
 }
 
-// appendNew appends a line of a new context, and returns where its digits are to be written.
+// appendNew appends a line of a new context, and returns where to write the digits of the context.
 func (w *writer) appendNew(b []byte, t *tally) (line []byte, digits int) {
 	total := w.Kinds.total()
 	k := w.Kinds.at(w.random.IntN(total), total)
@@ -62,7 +63,7 @@ func (w *writer) appendNew(b []byte, t *tally) (line []byte, digits int) {
 // appendRest appends the part after the name, up to the tags.
 func (w *writer) appendRest(b []byte, start int, k Kind, t *tally) []byte {
 	w.setValue(k, t)
-	if w.Tags == 0 { // only the name can be padded
+	if w.Tags == 0 { // without tags, only the name can be padded
 		missing := w.line - (len(b) - start) - len(w.value)
 		return append(append(b, filler[:missing]...), w.value...)
 	}
@@ -88,7 +89,7 @@ func (w *writer) setValue(k Kind, t *tally) {
 	w.value = append(append(v, '|'), kindNames[k]...)
 }
 
-// appendTags appends the tags after the first, and pads the line with the last.
+// appendTags appends all tags after the first, and pads the line by the last tag.
 func (w *writer) appendTags(b []byte, start int) []byte {
 	for i := 1; i < w.Tags; i++ {
 		b = append(b, ',')

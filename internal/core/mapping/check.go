@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// checker compiles a Config into rules and collects all its mistakes, so that they can be
-// mended at once.
+// checker compiles a Config into rules and collects all its mistakes, so that a user can mend all
+// of them at once.
 type checker struct {
 	m        *Mapper
 	problems []problem
@@ -25,7 +25,7 @@ type checker struct {
 
 type problem struct {
 	key   string // "rules[3].match"
-	value string // " = " and the value, if there is one to show
+	value string // " = " and the value, or "" if none is shown
 	why   string // what is wrong; then, after a semicolon, how to mend it
 }
 
@@ -42,7 +42,7 @@ func (k *checker) add(key string, value any, why string, args ...any) {
 	k.problems = append(k.problems, p)
 }
 
-// compile makes a Mapper without constant labels, and says what is wrong with c.
+// compile makes a Mapper without constant labels, and returns the problems of c.
 func compile(c Config) (*Mapper, []problem) {
 	k := &checker{m: &Mapper{utf8: c.UTF8Names, exact: map[string][]int{}}}
 	k.origin(c.OriginLabels)
@@ -90,7 +90,7 @@ func (k *checker) origin(names []string) {
 	}
 }
 
-// labelProblem returns why no series can have a label of this name, or "".
+// labelProblem returns why no series can have a label of this name, or "" if a series can.
 func (m *Mapper) labelProblem(name string) string {
 	switch {
 	case name == "":
@@ -188,8 +188,8 @@ func (k *checker) match(key string, c *Rule, r *rule) (groups []string, ok bool)
 	return re.SubexpNames(), true
 }
 
-// name parses the template of a name. Its own text must be a valid name; the text of references is
-// made valid when a line is mapped.
+// name parses the template of a name. The text outside references must be a valid name. The text of
+// references is made valid when a line is mapped.
 func (k *checker) name(key, text string, groups []string) template {
 	t, err := parseTemplate(text, groups)
 	if err != nil {
@@ -214,7 +214,8 @@ func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 		scheme = model.UTF8Validation
 	}
 	r, ok := k.step(key, c, scheme)
-	// A target such as __scratch is allowed, since it does not outlive the rule; le is not.
+	// A target such as __scratch is allowed, since it does not outlive the rule. The target le is
+	// not allowed.
 	if t := r.TargetLabel; ok && t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") &&
 		t != "" {
 		k.label(key+".target_label", t)
@@ -222,8 +223,8 @@ func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 	return r
 }
 
-// CompileRelabel compiles steps for samples that come with labels, and returns what is wrong
-// with them.
+// CompileRelabel compiles steps for samples that come with labels, and returns the problems of the
+// steps.
 func CompileRelabel(steps []Relabel) (compiled []*relabel.Config, problems []conf.Problem) {
 	var k checker
 	for i := range steps {
@@ -250,7 +251,7 @@ func (k *checker) step(key string, c *Relabel, scheme model.ValidationScheme) (*
 		r.Replacement = c.Replacement.Text
 	}
 	if c.Action != "" {
-		// Prometheus' list of actions is reachable only by its decoder.
+		// Only Prometheus' decoder can look up an action by its name.
 		err := r.Action.UnmarshalYAML(func(v any) error { *v.(*string) = c.Action; return nil })
 		if err != nil {
 			k.add(key+".action", c.Action, "is not known; use an action of Prometheus' relabel_config")
@@ -272,8 +273,8 @@ func (k *checker) step(key string, c *Relabel, scheme model.ValidationScheme) (*
 	return &r, true
 }
 
-// policy returns the part of a rule that the tiles need. Rules with the defaults share one
-// policy, which costs no byte in a batch.
+// policy returns the part of a rule that the tiles need. All rules with default values share one
+// policy, which takes no bytes in a batch.
 func (k *checker) policy(key string, c *Rule) *series.Policy {
 	p := series.DefaultPolicy
 	p.Merge = choose(k, key+".gauge_merge", c.GaugeMerge, merges)

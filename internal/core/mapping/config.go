@@ -18,7 +18,7 @@ type Config struct {
 	Rules        []Rule   `yaml:"rules" help:"rules; only the first that matches applies"`
 }
 
-// Rule is one entry of mapping.rules. Keys that statsd_exporter has too are named alike.
+// Rule is one entry of mapping.rules. Keys that statsd_exporter has too have the same names here.
 type Rule struct {
 	Match      string `yaml:"match" help:"raw names that the rule is for: app.*.time, where * is one part between dots, or a regular expression for the whole name"`
 	MatchType  string `yaml:"match_type" help:"form of match: glob (default) or regex"`
@@ -42,9 +42,9 @@ type Rule struct {
 	Help  string  `yaml:"help" help:"help text for the metadata"`
 }
 
-// Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. It is text and not
-// Prometheus' own type, so that New can report a bad expression beside all other problems;
-// Prometheus' type would stop the reading of the file.
+// Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. It is text so that New
+// can report a bad expression together with all other problems. Prometheus' own type would stop the
+// reading of the file at the first one.
 type Relabel struct {
 	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined; __name__ is the name"`
 	Separator    Optional `yaml:"separator" help:"text between the joined values; default ;"`
@@ -55,7 +55,7 @@ type Relabel struct {
 	Action       string   `yaml:"action" help:"replace (default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`
 }
 
-// Optional is a text that may be missing, which differs from an empty text.
+// Optional is a text that may be missing. A missing text differs from an empty text.
 type Optional struct {
 	Text  string
 	Given bool
@@ -70,7 +70,7 @@ func (o *Optional) UnmarshalText(text []byte) error {
 // MarshalText returns the text that UnmarshalText reads.
 func (o Optional) MarshalText() ([]byte, error) { return []byte(o.Text), nil }
 
-// Validate returns what is wrong with c, keys relative to the section.
+// Validate returns the problems of c, with keys relative to the section.
 func (c Config) Validate() []conf.Problem {
 	_, problems := compile(c)
 	var out []conf.Problem
@@ -103,7 +103,7 @@ func New(c Config, constant labels.Labels) (*Mapper, error) {
 	return m, nil
 }
 
-// The words that a key may have, and their values.
+// The words that a key may have as its value, and what they stand for.
 var (
 	matchTypes  = []word[bool]{{"", false}, {"glob", false}, {"regex", true}}
 	actions     = []word[bool]{{"", false}, {"map", false}, {"drop", true}}
@@ -116,7 +116,7 @@ var (
 	histograms = []word[string]{{"", ""}, {"native", "native"}, {"classic", "classic"}}
 )
 
-// word is a value's spelling. An empty one stands for a missing key.
+// word is a value's spelling. An empty word stands for a missing key.
 type word[T any] struct {
 	text  string
 	value T

@@ -2,7 +2,7 @@ package mapping
 
 import "github.com/prometheus/prometheus/model/labels"
 
-// Constant returns the labels that every series gets unless its sender gave them.
+// Constant returns the labels that every series gets, except those that its sender gave itself.
 func (m *Mapper) Constant() labels.Labels {
 	b := labels.NewScratchBuilder(len(m.constant))
 	for _, c := range m.constant {

@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// The manual is the specification: every example row of docs/names.md holds, under the
+// The manual is the specification: every example row of docs/names.md must be right for the
 // configuration of its section.
 func TestManual(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/names.md")
@@ -47,7 +47,8 @@ var types = map[string]dogstatsd.Type{
 	"h": dogstatsd.Histogram, "d": dogstatsd.Distribution, "s": dogstatsd.Set,
 }
 
-// configOf reads the YAML block of a section as the program would. No block means the default.
+// configOf reads the YAML block of a section as the program would. If there is no block, it returns
+// the default.
 func configOf(t *testing.T, section string) Config {
 	_, block, _ := strings.Cut(section, "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")

@@ -12,17 +12,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// pair is a label on its way into a set. An empty value means that the sender wants no such
-// label: it keeps others from being added under the name, and is left out at the end.
+// pair is a name and a value that may become a label. An empty value means that the sender wants no
+// such label: no other label of the name is added, and finish leaves the pair out.
 type pair struct{ name, value string }
 
-// labelSet holds the labels of a series, without its name. Names are unique after merge. A
-// linear search is the fastest, since a set is short.
+// labelSet holds the labels of a series, without its name. Names are unique after merge. Since a
+// set is short, a linear search is the fastest.
 type labelSet []pair
 
 // senderLabels appends the sender's own labels to dst.
 func (m *Mapper) senderLabels(dst labelSet, tags string, host []byte) labelSet {
-	for tag := range strings.SplitSeq(tags, ",") { // as dogstatsd.Tags does
+	for tag := range strings.SplitSeq(tags, ",") { // dogstatsd.Tags cuts at the same places
 		if tag == "" {
 			continue
 		}
@@ -38,7 +38,7 @@ func (m *Mapper) senderLabels(dst labelSet, tags string, host []byte) labelSet {
 	return dst.merge()
 }
 
-// addOrigin adds the configured origin labels, unless the client asked for none.
+// addOrigin adds the configured origin labels, unless the client asked to add none.
 func (m *Mapper) addOrigin(set labelSet, o *dogstatsd.Origin) labelSet {
 	if !m.OriginLabels() || string(o.Cardinality) == "none" {
 		return set
@@ -56,8 +56,8 @@ func (m *Mapper) addOrigin(set labelSet, o *dogstatsd.Origin) labelSet {
 	return set
 }
 
-// merge joins the values of each name with commas, sorted and without repeats, so that the
-// order of a client's tags makes no second series.
+// merge joins the values of each name with commas, sorted and without repeats, so that tags in
+// another order do not make a second series.
 func (set labelSet) merge() labelSet {
 	slices.SortFunc(set, func(a, b pair) int {
 		if c := strings.Compare(a.name, b.name); c != 0 {
@@ -78,8 +78,8 @@ func (set labelSet) merge() labelSet {
 	return out
 }
 
-// join returns the values of pairs of one name. An empty value sorts first and
-// adds nothing to the others.
+// join returns the values of pairs that have the same name. An empty value sorts first and adds
+// nothing to the others.
 func (set labelSet) join() string {
 	if len(set) > 1 && set[0].value == "" {
 		set = set[1:]
@@ -125,9 +125,9 @@ func (set labelSet) drop(name string) labelSet {
 	return set
 }
 
-// restoreBound restores the bound of a bucket that a sender counted itself, which labelName
-// took for a forgery. The bound is written as Freshet writes its own, so that 10 and 10.0 are
-// one bucket. Counters cannot join the buckets of a timer, since the timer owns their name.
+// restoreBound restores the label le of a bucket that a sender counted itself: labelName took the
+// label for a forgery. The bound is written as Freshet writes its own bounds, so that 10 and 10.0
+// are one bucket. Counters cannot join the buckets of a timer, since the timer owns their name.
 func (set labelSet) restoreBound() {
 	i := set.index("tag_" + model.BucketLabel)
 	if i < 0 {
@@ -138,8 +138,8 @@ func (set labelSet) restoreBound() {
 	}
 }
 
-// finish sorts the labels and leaves out empty ones. Merged labels are sorted already, and only
-// a few came after.
+// finish sorts the labels and leaves out empty ones. Merged labels are sorted already, and only a
+// few were added later.
 func (set labelSet) finish() labelSet {
 	set = slices.DeleteFunc(set, func(p pair) bool { return p.value == "" })
 	for i := 1; i < len(set); i++ {

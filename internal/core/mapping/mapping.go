@@ -1,8 +1,8 @@
-// Package mapping turns a DogStatsD line into a Prometheus series: its kind, name and labels,
-// and what the configured rules add. docs/names.md says the same for users.
+// Package mapping turns a DogStatsD line into a Prometheus series: it decides the kind, the name
+// and the labels, and applies the configured rules. docs/names.md says the same for users.
 //
-// It looks at one line at a time. Package catalogue handles lines that claim one name, and
-// package limit bounds the number of series.
+// The package looks at one line at a time. Package catalogue handles lines that claim the same
+// name, and package limit bounds the number of series.
 package mapping
 
 import (
@@ -23,20 +23,20 @@ import (
 // Mapper applies one configuration. It is immutable, so goroutines may share it; a reload makes
 // a new one.
 type Mapper struct {
-	config        Config // the Mapper was made from this and constant
+	config        Config // the Mapper was made from config and constant
 	utf8          bool
 	container     bool // origin_labels has container_id
 	podUID        bool // origin_labels has pod_uid
 	containerName bool // origin_labels has container_name
 	constant      []pair
 	rules         []rule
-	exact         map[string][]int // rules without a wildcard by the name that they match, ascending
-	scan          []int            // the other rules, ascending
+	exact         map[string][]int // indexes of the rules without a wildcard, ascending, by the name that they match
+	scan          []int            // indexes of the other rules, ascending
 	upDown        bool             // some rule has updown
 }
 
-// Same reports whether both were made from the same configuration, so that they map everything
-// alike.
+// Same reports whether both Mappers were made from the same configuration, so that they return the
+// same series for every line.
 func (m *Mapper) Same(other *Mapper) bool {
 	return slices.Equal(m.constant, other.constant) && reflect.DeepEqual(m.config, other.config)
 }
@@ -48,7 +48,7 @@ type rule struct {
 	regex      *regexp.Regexp
 	drop       bool
 	upDown     bool     // counters become up/down counters
-	name       template // nil keeps the name
+	name       template // new name; nil keeps the old one
 	dropLabels []string
 	labels     []ruleLabel // in the order of their names
 	relabel    []*relabel.Config
@@ -58,8 +58,8 @@ type rule struct {
 	unit, help string
 }
 
-// metricType is what a rule matches: a kind, and for timers perhaps only timings on the wire,
-// whose unit is the millisecond. Zero matches any.
+// metricType is the kind that a rule matches. For timers it may be only timings on the wire, whose
+// unit is the millisecond. Zero matches any kind.
 type metricType struct {
 	kind series.Kind
 	wire dogstatsd.Type
@@ -74,7 +74,8 @@ type ruleLabel struct {
 	value template
 }
 
-// Input is one context: all of a line but its values. Map keeps none of its memory.
+// Input is one context: a line without its values. Map keeps no reference to the memory of its
+// input.
 type Input struct {
 	Type   dogstatsd.Type // of a metric
 	Check  bool           // a service check, which has no Type
@@ -89,21 +90,22 @@ type Output struct {
 	Kind   series.Kind
 	Name   string // the value of __name__; the caller may set another valid name
 	Policy *series.Policy
-	// Buckets has the upper bounds of a timer with classic buckets, as text; it is empty for
-	// others. Timers with different Buckets cannot be one series.
+	// Buckets has the upper bounds of a timer with classic buckets, as text. It is empty for other
+	// metrics. Timers with different Buckets cannot be one series.
 	Buckets string
-	Source  uint64  // which value of a gauge that a rule merges by sum, min or max; else 0
+	Source  uint64  // identifies a value of a gauge that a rule merges by sum, min or max; else 0
 	Scale   float64 // factor of each value; 1 for sets and checks
 	Unit    string  // for metadata only
 	Help    string  // for metadata only
-	Drop    bool    // a rule drops it; then only Kind and Rule are set besides
-	Rule    int     // index in mapping.rules, -1 if none matched
+	Drop    bool    // a rule drops the series; only Kind and Rule are set besides
+	Rule    int     // index in mapping.rules, -1 if no rule matched
 	Named   bool    // a rule chose the name, so several raw names may share it
 
-	set labelSet // sorted, none empty
+	set labelSet // sorted, without empty values
 }
 
-// Labels returns the labels of the series with its name: sorted, unique, none empty.
+// Labels returns the labels of the series, including its name: sorted, unique and without empty
+// values.
 func (o *Output) Labels() labels.Labels { return o.set.labels(o.Name) }
 
 // AppendKey appends series.AppendKey of Labels, without making Labels.
@@ -145,8 +147,8 @@ func (m *Mapper) Map(in *Input) (out Output) {
 }
 
 // MapInto is Map for a caller that asks about each new context: it reuses the memory of the
-// previous answer. A context that matches no rule costs one allocation, the text that its
-// labels are cut from.
+// previous answer. A context that matches no rule costs one allocation, for the text from which its
+// labels are cut.
 func (m *Mapper) MapInto(out *Output, in *Input) {
 	set := out.set[:0]
 	if cap(set) > keepLabels {
@@ -178,14 +180,15 @@ func (m *Mapper) MapInto(out *Output, in *Input) {
 	out.set = out.set.finish()
 }
 
-// keepLabels is how many labels MapInto keeps memory for, since a sender may give thousands.
+// keepLabels is for how many labels MapInto keeps memory, since a sender may give thousands of
+// labels.
 const keepLabels = 256
 
 // dropped makes o the answer for a context that the rule drops.
 func (o *Output) dropped() { *o = Output{Kind: o.Kind, Rule: o.Rule, Drop: true, set: o.set[:0]} }
 
-// apply applies rule r to the series: it drops labels first, so that a rule may set one that it
-// drops, then sets labels, then relabels.
+// apply applies rule r to the series. It first drops labels, then sets labels, then relabels. So a
+// rule may set a label that it drops.
 func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	out.Policy, out.Unit, out.Help = r.policy, r.unit, r.help
 	if out.Kind == series.Gauge && r.policy.Merge != series.MergeLast {
@@ -215,8 +218,8 @@ func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	}
 }
 
-// source returns a number for the series that there would be without the rule. It is the same
-// in every process, since journals hold it.
+// source returns a number for the series that there would be without the rule. The number is the
+// same in every process, since journals contain it.
 func source(ls labels.Labels) uint64 {
 	return max(1, xxhash.Sum64(series.AppendKey(nil, series.Gauge, ls)))
 }
@@ -230,12 +233,12 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 		return
 	}
 	out.set = out.set[:0]
-	name := out.Name // kept if a step removes it: a series needs a name
+	name := out.Name // kept if a step removes the name, since a series needs one
 	b.Range(func(l labels.Label) {
 		switch {
 		case l.Name == model.MetricNameLabel:
 			name = m.metricName(l.Value)
-		case l.Name == "" || strings.HasPrefix(l.Name, "__"): // scratch labels end here, as in Prometheus
+		case l.Name == "" || strings.HasPrefix(l.Name, "__"): // as in Prometheus, scratch labels end here
 		default:
 			out.set = append(out.set, pair{m.labelName(l.Name), validUTF8(l.Value)})
 		}
@@ -252,8 +255,8 @@ func (m *Mapper) OriginLabels() bool { return m.container || m.podUID || m.conta
 // UpDown reports whether any rule makes up/down counters.
 func (m *Mapper) UpDown() bool { return m.upDown }
 
-// match returns the first rule for a raw name and its type, or -1, and appends the texts of its
-// wildcards or groups to captures; [0] is the whole name.
+// match returns the first rule for a raw name and its type, or -1. It appends the texts of the
+// rule's wildcards or groups to captures; captures[0] is the whole name.
 func (m *Mapper) match(raw string, in *Input, kind series.Kind, captures []string) (int, []string) {
 	fits := func(i int) bool { return m.rules[i].fits(in, kind) }
 	first := len(m.rules)

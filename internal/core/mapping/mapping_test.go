@@ -43,7 +43,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestManual covers most of the rule; these are the cases that Markdown cannot show.
+// TestManual covers most cases of names; these are the cases that Markdown cannot show.
 func TestNames(t *testing.T) {
 	legacy, utf8 := newMapper(t, Config{}), newMapper(t, Config{UTF8Names: true})
 	for _, c := range []struct {
@@ -257,8 +257,8 @@ func TestUpDown(t *testing.T) {
 	}
 }
 
-// Clients send ms in milliseconds, and h and d in any unit: a rule that turns the first into
-// seconds must be able to leave the others alone.
+// Clients send values of type ms in milliseconds, and values of types h and d in any unit. So a
+// rule that turns milliseconds into seconds must be able to leave h and d alone.
 func TestTimings(t *testing.T) {
 	m := newMapper(t, Config{Rules: []Rule{
 		{Match: "x", MetricType: "timing", Scale: 0.001},
@@ -273,8 +273,8 @@ func TestTimings(t *testing.T) {
 	}
 }
 
-// A tile adds up the values of a gauge's sources, so it must tell them apart, alike in every
-// process.
+// A tile adds up the values of a gauge's sources. So each source must have a number of its own,
+// which is the same in every process.
 func TestSource(t *testing.T) {
 	m := newMapper(t, Config{Rules: []Rule{
 		{Match: "sum", DropLabels: []string{"host", "worker"}, GaugeMerge: "sum"},

@@ -42,7 +42,7 @@ func (r *rule) match(raw string, captures []string) ([]string, bool) {
 	return captures, !more
 }
 
-// parseGlob splits a pattern into its parts; nil means it has no wildcard.
+// parseGlob splits a pattern into its parts. It returns nil if the pattern has no wildcard.
 func parseGlob(pattern string) ([]string, error) {
 	if !strings.Contains(pattern, "*") {
 		return nil, nil
@@ -61,7 +61,7 @@ type template []templatePart
 
 type templatePart struct {
 	text  string
-	group int // the capture to insert; 0 is the whole name, -1 is text
+	group int // the capture to insert; 0 is the whole name; -1 means that the part is text
 }
 
 func (t template) expand(captures []string) string {
@@ -83,7 +83,7 @@ func (p templatePart) expand(captures []string) string {
 }
 
 // reference is $$, $1, ${1} or ${name}. $1_total is the first capture and then the text _total.
-// Go's Expand would look for a capture called 1_total, which surprises everyone once.
+// Go's Expand would look for a capture called 1_total, which users do not expect.
 var reference = regexp.MustCompile(`\$(?:\$|[0-9]+|\{[A-Za-z0-9_]+\})`)
 
 // parseTemplate reads s, which may refer to captures by number or by their names in groups. Capture

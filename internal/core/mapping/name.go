@@ -19,10 +19,11 @@ func (m *Mapper) metricName(s string) string {
 // counted: see core/limit. No sender can set it.
 const OverflowLabel = "freshet_overflow"
 
-// labelName turns any bytes into a valid label name without a special meaning to Prometheus or
-// to our own series. It checks last, since "..name.." becomes reserved only by losing its dots.
+// labelName turns any bytes into a valid label name without a special meaning to Prometheus or to
+// our own series. It looks for reserved names last, since "..name.." becomes reserved only once its
+// dots are replaced.
 func (m *Mapper) labelName(s string) string {
-	s = m.metricName(s) // label names may not have a colon, but metricName removes that, too
+	s = m.metricName(s) // label names may not have a colon, and metricName removes colons, too
 	if s == model.BucketLabel || s == "quantile" || s == OverflowLabel || strings.HasPrefix(s, "__") {
 		return "tag_" + s
 	}
@@ -36,15 +37,15 @@ func isBucket(name string) bool {
 
 // validUTF8 replaces each run of bytes that is not UTF-8 by one U+FFFD.
 func validUTF8(s string) string {
-	if utf8.ValidString(s) { // eight bytes at a time
+	if utf8.ValidString(s) { // fast: looks at eight bytes at a time
 		return s
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// underscore replaces each character outside [a-zA-Z0-9_], and each byte that is not UTF-8, by
-// an underscore, and puts one before a leading digit. It replaces colons too, since those are
-// for the names of recording rules.
+// underscore replaces each character outside [a-zA-Z0-9_], and each byte that is not UTF-8, by an
+// underscore, and puts an underscore before a leading digit. It replaces colons too, since only
+// names of recording rules should have colons.
 func underscore(s string) string {
 	i := 0
 	for i < len(s) && (isLetter(s[i]) || i > 0 && isDigit(s[i])) {

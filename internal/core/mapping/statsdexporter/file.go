@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// file is a mapping file of statsd_exporter 0.31, with the keys by which older versions called
-// the same things.
+// file is a mapping file of statsd_exporter 0.31. It also has the keys that older versions used for
+// the same settings.
 type file struct {
 	Defaults defaults  `yaml:"defaults"`
 	Mappings []mapping `yaml:"mappings"`
@@ -25,7 +25,7 @@ type file struct {
 
 type defaults struct {
 	ObserverType        string           `yaml:"observer_type"`
-	TimerType           string           `yaml:"timer_type"` // observer_type, before 0.19
+	TimerType           string           `yaml:"timer_type"` // the name of observer_type before 0.19
 	MatchType           string           `yaml:"match_type"`
 	GlobDisableOrdering bool             `yaml:"glob_disable_ordering"`
 	TTL                 duration         `yaml:"ttl"`
@@ -132,7 +132,7 @@ func (m *mapping) complete(d *defaults) error {
 	if m.MatchType == "" {
 		m.MatchType = d.MatchType
 	}
-	if m.MatchMetricType == "timer" { // observer, before 0.19
+	if m.MatchMetricType == "timer" { // the name of observer before 0.19
 		m.MatchMetricType = "observer"
 	}
 	if err := errors.Join(
@@ -193,8 +193,8 @@ var (
 	wrongType  = regexp.MustCompile(`cannot unmarshal \S+ (.*) ?into .*`)
 )
 
-// plainly returns the decoder's error without the names of our types, which mean nothing to the
-// author of the file.
+// plainly returns the decoder's error without the names of our types, which the author of the file
+// does not know.
 func plainly(err error) error {
 	var wrong *yaml.TypeError
 	if !errors.As(err, &wrong) {

@@ -16,7 +16,7 @@ const (
 	allKinds = counter | gauge | observer
 )
 
-// kindsOf returns the types that a mapping's match_metric_type admits.
+// kindsOf returns the types that a mapping's match_metric_type allows.
 func kindsOf(m *mapping) kinds {
 	switch m.MatchMetricType {
 	case "counter":
@@ -29,21 +29,22 @@ func kindsOf(m *mapping) kinds {
 	return allKinds
 }
 
-// ranked is a mapping, and the kinds for which it is in force.
+// ranked is a mapping, and the kinds to which it applies.
 type ranked struct {
-	index    int // in the file
+	index    int // index of the mapping in the file
 	kinds    kinds
-	priority int // globs only: the lowest wins
+	priority int // for globs only: the lowest priority wins
 }
 
-// order returns the mappings in an order in which the first match is the mapping that
-// statsd_exporter applies, and the indexes of mappings that it never applies.
+// order returns the mappings in such an order that the first match is the mapping that
+// statsd_exporter applies. It also returns the indexes of mappings that statsd_exporter never
+// applies.
 //
-// statsd_exporter tries globs before regular expressions. Of the globs that match, the first in
-// the file wins, or with glob_disable_ordering the most specific, from left to right. It finds
-// globs by a table of states, with two effects that are not in its manual: a pattern that is
-// given twice keeps its first mapping and gets the place of its last, and a pattern that is the
-// beginning of an earlier one (a.b after a.b.c) is never found.
+// statsd_exporter tries globs before regular expressions. Of the globs that match, the first in the
+// file wins. With glob_disable_ordering the most specific glob wins, compared from left to right.
+// statsd_exporter finds globs by a table of states, which has two effects that are not in its
+// manual. A pattern that is given twice keeps its first mapping, but gets the place of the last. A
+// pattern that is the beginning of an earlier one (a.b after a.b.c) is never found.
 func order(f *file) (all []ranked, dead []int) {
 	for _, kind := range []kinds{counter, gauge, observer} {
 		all = append(all, rankGlobs(f, kind)...)
@@ -67,9 +68,9 @@ func order(f *file) (all []ranked, dead []int) {
 	return all, dead
 }
 
-// rankGlobs returns the globs in force for one kind.
+// rankGlobs returns the globs that apply to one kind.
 func rankGlobs(f *file, kind kinds) (all []ranked) {
-	states := map[string]int{} // by pattern and beginning of a pattern: index in all, or -1
+	states := map[string]int{} // by pattern, and by beginning of a pattern: index in all, or -1
 	priority := -1
 	for i := range f.Mappings {
 		m := &f.Mappings[i]
@@ -120,7 +121,7 @@ func wild(part string) int {
 	return 0
 }
 
-// join merges adjacent entries of one mapping for several kinds.
+// join merges adjacent entries that are the same mapping for several kinds.
 func join(all []ranked) (joined []ranked) {
 	for _, r := range all {
 		if n := len(joined); n > 0 && joined[n-1].index == r.index {
@@ -134,7 +135,7 @@ func join(all []ranked) (joined []ranked) {
 
 // shadowed finds names to which statsd_exporter may apply no mapping although a pattern matches:
 // with glob_disable_ordering it prefers text to *, and backtracks only in some cases. It returns an
-// example for each such pattern, by the mapping's index.
+// example of such a name for each pattern, by the mapping's index.
 func shadowed(f *file) map[int]string {
 	examples := map[int]string{}
 	if !f.Defaults.GlobDisableOrdering {
@@ -155,8 +156,8 @@ func shadowed(f *file) map[int]string {
 	return examples
 }
 
-// deadEnd returns a name that matches pattern, but that leads nowhere if the text of another
-// pattern is followed first.
+// deadEnd returns a name that matches pattern, but for which statsd_exporter finds nothing if it
+// follows the text of another pattern first.
 func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
 	parts, along := strings.Split(pattern, "."), strings.Split(other, ".")
 	for i := range min(len(parts), len(along)) {
@@ -175,8 +176,8 @@ func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
 	return ""
 }
 
-// begins reports whether a pattern begins with the parts in with, and matches name, in which *
-// is any text.
+// begins reports whether a pattern begins with the parts in with, and matches name. A * in name is
+// any text.
 func begins(pattern string, with, name []string) bool {
 	parts := strings.Split(pattern, ".")
 	if len(parts) != len(name) || !slices.Equal(parts[:len(with)], with) {

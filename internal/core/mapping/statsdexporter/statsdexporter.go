@@ -1,7 +1,7 @@
 // Package statsdexporter converts mapping files of Prometheus' statsd_exporter into our
-// configuration, so that the same line gets the same name and labels. It notes whatever has no
-// equivalent or changes its meaning, beside the rule and as a list. Nothing here runs while
-// metrics are mapped.
+// configuration, so that the same line gets the same name and labels. It notes each setting that
+// has no equivalent or changes its meaning, both beside the rule and in a list. This code does not
+// run while metrics are mapped.
 package statsdexporter
 
 import (
@@ -16,21 +16,21 @@ import (
 
 // Conversion is a converted file.
 type Conversion struct {
-	Text  string // of a configuration file, with comments
+	Text  string // text of a configuration file, with comments
 	Notes []Note // differences from statsd_exporter
 }
 
-// Note describes one thing that will not be as it was with statsd_exporter.
+// Note describes one difference from statsd_exporter.
 type Note struct {
-	Line int    `json:"line"` // of the mapping in its file; 0 for the defaults
+	Line int    `json:"line"` // line of the mapping in its file; 0 for the defaults
 	Text string `json:"text"`
 }
 
-// shortestTTL is the aggregator's shortest TTL: one tile.
+// shortestTTL is the aggregator's shortest TTL: the width of a tile.
 const shortestTTL = 10 * time.Second
 
-// Convert converts a mapping file. It returns an error if statsd_exporter itself would not
-// start with the file.
+// Convert converts a mapping file. It returns an error if statsd_exporter itself would refuse the
+// file at its start.
 func Convert(text []byte) (Conversion, error) {
 	f, err := read(text)
 	if err != nil {
@@ -60,23 +60,23 @@ type converter struct {
 	notes    []Note
 }
 
-// rule is one rule of ours, with its comments.
+// rule is one of our rules, with its comments.
 type rule struct {
 	ours.Rule
-	source   string   // the mapping that it comes from
-	comments []string // unchanged, but may surprise
+	source   string   // the mapping from which the rule comes
+	comments []string // about behaviour that has not changed, but may surprise a user
 	notes    []string // differences
 }
 
 func (c *converter) note(r *rule, line int, text string, args ...any) {
 	n := Note{line, fmt.Sprintf(text, args...)}
 	r.notes = append(r.notes, n.Text)
-	if !slices.Contains(c.notes, n) { // for example if a mapping becomes two rules
+	if !slices.Contains(c.notes, n) { // a mapping that becomes two rules repeats its notes
 		c.notes = append(c.notes, n)
 	}
 }
 
-// rule converts one mapping, for the kinds in which it is in force.
+// rule converts one mapping, for the kinds to which it applies.
 func (c *converter) rule(ranked ranked) {
 	m := &c.file.Mappings[ranked.index]
 	r := rule{source: fmt.Sprintf("line %d", m.line)}
@@ -141,7 +141,7 @@ func (c *converter) pattern(m *mapping, r *rule) func(string) template {
 	return func(s string) template { return regexTemplate(s, m.regex, shift) }
 }
 
-// lost adds a comment about references to nothing.
+// lost adds a comment about references to captures that do not exist.
 func (c *converter) lost(r *rule, m *mapping, what, text string, t template) {
 	if len(t.lost) > 0 && m.Action != "drop" {
 		r.comments = append(r.comments,
@@ -150,8 +150,7 @@ func (c *converter) lost(r *rule, m *mapping, what, text string, t template) {
 	}
 }
 
-// labels converts labels, which win over the sender's tags unless honor_labels is
-// set.
+// labels converts the mapping's labels. They win over the sender's tags unless honor_labels is set.
 func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 	for _, label := range slices.Sorted(maps.Keys(m.Labels)) {
 		t := read(m.Labels[label])
@@ -163,7 +162,7 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 		name := label
 		switch {
 		case label == "le" && strings.HasSuffix(r.Name, "_bucket"):
-			name = "tag_le" // which mapping turns back into le for a counter
+			name = "tag_le" // package mapping turns tag_le back into le for a counter
 		case label == "le" || label == "quantile" || strings.HasPrefix(label, "__"):
 			c.note(r, m.line, "the label %s is left out: Prometheus gives it a special meaning", label)
 			continue
@@ -175,7 +174,7 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 			r.Labels[name] = t.String()
 			continue
 		}
-		// The sender's label wins, so the rule's value goes under another name first.
+		// The sender's label wins, so the rule first sets its value under another name.
 		own := "mapped_" + name
 		r.Labels[own] = t.String()
 		r.Relabel = append(r.Relabel, ours.Relabel{
@@ -210,8 +209,8 @@ func (c *converter) timers(r *rule, m *mapping) {
 	}
 }
 
-// split appends r for the kinds in which it is in force. Timings are sent in milliseconds and
-// exported in seconds, so they get a rule of their own.
+// split appends r for the kinds to which it applies. Timings are sent in milliseconds and exported
+// in seconds, so they get a rule of their own.
 func (c *converter) split(r rule, m *mapping, in kinds) {
 	add := func(metricType string) {
 		part := r
@@ -227,7 +226,7 @@ func (c *converter) split(r rule, m *mapping, in kinds) {
 				problem.Text)
 		}
 		c.rules = append(c.rules, part)
-		r.comments, r.notes = nil, nil // only on the first rule
+		r.comments, r.notes = nil, nil // comments and notes are only on the first rule
 	}
 	if in&observer != 0 && r.Action != "drop" {
 		add("timing")
@@ -247,7 +246,7 @@ func (c *converter) split(r rule, m *mapping, in kinds) {
 	}
 }
 
-// seconds returns a scale for milliseconds that also converts them to seconds.
+// seconds turns the scale of a mapping for milliseconds into one that also converts to seconds.
 func seconds(scale float64) float64 {
 	if scale == 0 {
 		scale = 1
@@ -270,7 +269,7 @@ func (c *converter) rest() {
 	}
 }
 
-// defaults adds notes about the settings in the file's defaults that no rule can have.
+// defaults adds notes about those settings in the file's defaults that rules do not have.
 func (c *converter) defaults() {
 	d := &c.file.Defaults
 	add := func(text string, args ...any) { c.notes = append(c.notes, Note{0, fmt.Sprintf(text, args...)}) }

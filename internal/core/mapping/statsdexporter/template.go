@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// template is a name or a label's value on its way from one notation to the other.
+// template is a name or a label's value while it is converted between the notations of
+// statsd_exporter and Freshet.
 type template struct {
 	parts []templatePart
-	lost  []string // references to nothing, which statsd_exporter removes
-	// garbled is set if statsd_exporter's own result is not text and captures.
+	lost  []string // references to captures that do not exist, which statsd_exporter removes
+	// garbled is set if statsd_exporter confuses the references, so that no template has the same
+	// result.
 	garbled bool
 }
 
