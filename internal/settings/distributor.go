@@ -37,7 +37,7 @@ type Distributor struct {
 type HA struct {
 	Replica string        `yaml:"replica" help:"label, such as __replica__, of servers that send the same data: Freshet removes it and stores one server of each cluster; empty: stores all"`
 	Cluster string        `yaml:"cluster" help:"label that these servers share" reload:"restart"`
-	Timeout time.Duration `yaml:"timeout" help:"silence after which another server of the cluster takes over" reload:"restart"`
+	Timeout time.Duration `yaml:"timeout" help:"silence after which another server of the cluster takes over"`
 }
 
 // OTLP says how OpenTelemetry metrics come in, and how they are named.

@@ -1,59 +1,159 @@
-// Package hapair elects one of several senders of the same samples. Such senders are Prometheus
-// servers that scrape the same targets, so that one may fail.
+// Package hapair elects one of several senders of the same samples: Prometheus servers that
+// scrape the same targets so that one may fail. It asks no clock: equal requests in equal order give
+// equal elections, on every member of a group.
 package hapair
 
 import (
-	"sync"
-	"time"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
 )
 
 // maxClusters is how many clusters of a tenant are tracked. Requests of other clusters are
 // always accepted, so that a sender that varies its cluster label loses nothing.
 const maxClusters = 1000
 
-// Tracker remembers the elected replica of each tenant and cluster. It is safe for concurrent
-// use.
-type Tracker struct {
-	timeout time.Duration
-
-	mu      sync.Mutex
+// Pairs remembers the elected replica of each tenant and cluster. The zero value is empty and
+// ready. It is not safe for concurrent use.
+type Pairs struct {
 	tenants map[string]map[string]*elected
 }
 
 type elected struct {
 	replica string
-	seen    time.Time
+	seen    int64 // Unix milliseconds, the arrival of its newest request
 }
 
-// New returns a tracker that elects another replica when the elected one has sent nothing for
-// timeout.
-func New(timeout time.Duration) *Tracker {
-	return &Tracker{timeout: timeout, tenants: map[string]map[string]*elected{}}
-}
-
-// Accept reports whether a replica's request is accepted, and remembers that it came. changed
-// reports whether this request elected the replica.
-func (t *Tracker) Accept(tenant, cluster, replica string, now time.Time) (taken, changed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clusters := t.tenants[tenant]
-	if clusters == nil {
-		clusters = map[string]*elected{}
-		t.tenants[tenant] = clusters
-	}
+// Accept reports whether a replica's request is accepted, and remembers it. Another replica is
+// elected when the elected one has sent nothing for timeout, in milliseconds before arrival, in Unix
+// milliseconds. changed reports that this request elected its replica.
+func (p *Pairs) Accept(tenant, cluster, replica string, arrival, timeout int64) (taken, changed bool) {
+	clusters := p.tenants[tenant]
 	e := clusters[cluster]
 	switch {
 	case e == nil && len(clusters) >= maxClusters:
 		return true, false
 	case e == nil:
-		clusters[cluster] = &elected{replica, now}
+		p.set(tenant, cluster, elected{replica, arrival})
 		return true, true
 	case e.replica == replica:
-		e.seen = now
+		e.seen = max(e.seen, arrival)
 		return true, false
-	case now.Sub(e.seen) <= t.timeout:
+	case arrival-e.seen <= timeout:
 		return false, false
 	}
-	e.replica, e.seen = replica, now
+	*e = elected{string([]byte(replica)), arrival}
 	return true, true
+}
+
+// set adds an election. The strings may point into a request, whose memory is not ours.
+func (p *Pairs) set(tenant, cluster string, e elected) {
+	if p.tenants == nil {
+		p.tenants = map[string]map[string]*elected{}
+	}
+	clusters := p.tenants[tenant]
+	if clusters == nil {
+		clusters = map[string]*elected{}
+		p.tenants[string([]byte(tenant))] = clusters
+	}
+	e.replica = string([]byte(e.replica))
+	clusters[string([]byte(cluster))] = &e
+}
+
+const version = 1
+
+// Append appends the saved form. Equal elections have equal bytes.
+//
+// Layout: the version, then the number of tenants; for each, by name, its name and the number of its
+// clusters; for each of these, by name, its name, the elected replica and the time of its newest
+// request. Numbers are varints, and a text follows its length.
+func (p *Pairs) Append(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, version), uint64(len(p.tenants)))
+	for _, tenant := range slices.Sorted(maps.Keys(p.tenants)) {
+		clusters := p.tenants[tenant]
+		b = binary.AppendUvarint(appendText(b, tenant), uint64(len(clusters)))
+		for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
+			e := clusters[cluster]
+			b = appendText(appendText(b, cluster), e.replica)
+			b = binary.AppendVarint(b, e.seen)
+		}
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+var errForm = errors.New("the elections of HA pairs are damaged, or a newer version wrote them")
+
+// Parse replaces all elections by those in a saved form. It refuses all bytes that Append would not
+// write, and then replaces nothing.
+func (p *Pairs) Parse(b []byte) error {
+	d := decoder{b: b}
+	if len(b) == 0 || b[0] != version {
+		return errForm
+	}
+	d.b = b[1:]
+	var all Pairs
+	last := ""
+	for i := range d.count() {
+		tenant := d.text()
+		clusters := d.count()
+		if clusters == 0 || clusters > maxClusters || i > 0 && tenant <= last {
+			return errForm
+		}
+		before := ""
+		for j := range clusters {
+			cluster := d.text()
+			e := elected{d.text(), d.varint()}
+			if j > 0 && cluster <= before {
+				return errForm
+			}
+			all.set(tenant, cluster, e)
+			before = cluster
+		}
+		last = tenant
+	}
+	if d.bad || len(d.b) > 0 {
+		return errForm
+	}
+	*p = all
+	return nil
+}
+
+// decoder takes fields from the front of b. After a malformed field, bad is set and all further
+// fields are zero.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+// count takes a number of items, each of at least one byte.
+func (d *decoder) count() int {
+	n, size := binary.Uvarint(d.b)
+	if d.bad || size <= 0 || size > 1 && d.b[size-1] == 0 || n > uint64(len(d.b)-size) {
+		d.bad = true
+		return 0
+	}
+	d.b = d.b[size:]
+	return int(n)
+}
+
+func (d *decoder) text() string {
+	n := d.count()
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}
+
+func (d *decoder) varint() int64 {
+	v, size := binary.Varint(d.b)
+	if d.bad || size <= 0 || size > 1 && d.b[size-1] == 0 {
+		d.bad = true
+		return 0
+	}
+	d.b = d.b[size:]
+	return v
 }

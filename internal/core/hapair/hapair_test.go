@@ -1,16 +1,24 @@
 package hapair
 
 import (
+	"bytes"
+	"encoding/hex"
+	"flag"
 	"fmt"
+	"os"
+	"slices"
 	"testing"
-	"time"
+	"unsafe"
 )
 
+var update = flag.Bool("update", false, "write testdata/golden")
+
+const timeout = 30_000 // ms
+
 func TestOneOfAPairIsTaken(t *testing.T) {
-	tracker := New(30 * time.Second)
-	start := time.Unix(1000, 0)
+	var pairs Pairs
 	for i, c := range []struct {
-		second          int
+		second          int64
 		tenant, cluster string
 		replica         string
 		taken, changed  bool
@@ -24,28 +32,93 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		{31, "a", "c", "2", true, true, "it is gone"},
 		{32, "a", "c", "1", false, false, "it comes back, and is now the spare"},
 		{70, "a", "c", "2", true, false, "the elected one was late, but no other took over"},
-		{100, "a", "c", "1", false, false, "time counts from its last request"},
+		{60, "a", "c", "2", true, false, "a node whose clock is behind brought this one"},
+		{100, "a", "c", "1", false, false, "time counts from its newest request"},
 	} {
-		if taken, changed := tracker.Accept(c.tenant, c.cluster, c.replica,
-			start.Add(time.Duration(c.second)*time.Second)); taken != c.taken || changed != c.changed {
+		var saved Pairs // an election goes on after a restart
+		if err := saved.Parse(pairs.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		pairs = saved
+		taken, changed := pairs.Accept(c.tenant, c.cluster, c.replica, c.second*1000, timeout)
+		if taken != c.taken || changed != c.changed {
 			t.Errorf("step %d, %s: taken: %v, changed: %v", i+1, c.why, taken, changed)
 		}
 	}
 }
 
 func TestClustersAreBounded(t *testing.T) {
-	tracker := New(time.Minute)
+	var pairs Pairs
 	for i := range maxClusters + 10 {
-		if taken, _ := tracker.Accept("a", fmt.Sprint(i), "1", time.Unix(0, 0)); !taken {
+		if taken, _ := pairs.Accept("a", fmt.Sprint(i), "1", 0, timeout); !taken {
 			t.Fatalf("cluster %d is not taken", i)
 		}
 	}
-	if n := len(tracker.tenants["a"]); n != maxClusters {
+	if n := len(pairs.tenants["a"]); n != maxClusters {
 		t.Errorf("%d clusters are known", n)
 	}
 	for _, replica := range []string{"1", "2"} {
-		if taken, changed := tracker.Accept("a", "another", replica, time.Unix(0, 0)); !taken || changed {
+		if taken, changed := pairs.Accept("a", "another", replica, 0, timeout); !taken || changed {
 			t.Errorf("an untracked cluster: taken: %v, changed: %v", taken, changed)
 		}
 	}
+}
+
+// The names of a request are in memory that the next request reuses.
+func TestNamesAreCopies(t *testing.T) {
+	var pairs Pairs
+	memory := []byte("a c 1")
+	name := func(i int) string { return unsafe.String(&memory[i], 1) }
+	pairs.Accept(name(0), name(2), name(4), 0, timeout)
+	pairs.Accept(name(0), name(2), "2", 2*timeout, timeout)
+	pairs.Accept(name(0), name(2), name(4), 4*timeout, timeout)
+	copy(memory, "X X X")
+	if taken, changed := pairs.Accept("a", "c", "1", 4*timeout, timeout); !taken || changed {
+		t.Errorf("the elected replica is not known any more: taken: %v, changed: %v", taken, changed)
+	}
+}
+
+// golden is how elections are saved: by every later version, too.
+func TestGolden(t *testing.T) {
+	const name = "testdata/golden"
+	var pairs Pairs
+	for i, cluster := range []string{"eu", "us", ""} {
+		pairs.Accept("b", cluster, fmt.Sprint(i), 1_795_228_020_000, timeout)
+		pairs.Accept("a", cluster, "", -1, timeout)
+	}
+	got := pairs.Append(nil)
+	if *update {
+		if err := os.WriteFile(name, []byte(hex.Dump(got)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hex.Dump(got) != string(want) {
+		t.Errorf("saved as\n%s, not\n%s", hex.Dump(got), want)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	var pairs Pairs
+	f.Add(pairs.Append(nil))
+	for i := range 3 {
+		pairs.Accept(fmt.Sprint(i%2), fmt.Sprint(i), "replica", int64(i)-1, timeout)
+		f.Add(pairs.Append(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := slices.Clone(b)
+		var parsed Pairs
+		if err := parsed.Parse(b); err != nil {
+			if parsed.tenants != nil {
+				t.Error("something was parsed in spite of the error")
+			}
+			return
+		}
+		if got := parsed.Append(nil); !bytes.Equal(got, before) {
+			t.Errorf("%x is saved as %x", before, got)
+		}
+	})
 }

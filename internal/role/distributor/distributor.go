@@ -100,7 +100,7 @@ type Distributor struct {
 	Options
 	metrics    *metrics
 	terms      atomic.Pointer[terms]
-	pairs      *hapair.Tracker
+	pairs      pairs
 	buckets    sync.Map     // by tenant: *bucket
 	requests   sync.Pool    // of *write.Request
 	deltas     sync.Map     // by tenant: *deltas
@@ -117,7 +117,7 @@ type terms struct {
 
 // New makes a distributor.
 func New(o Options) *Distributor {
-	d := &Distributor{Options: o, metrics: newMetrics(o.Registry), pairs: hapair.New(o.Config.HA.Timeout)}
+	d := &Distributor{Options: o, metrics: newMetrics(o.Registry)}
 	d.requests.New = func() any { return new(write.Request) }
 	d.writers.New = func() any { return new(batch.Writer) }
 	d.Reload(o.Config)
@@ -254,6 +254,18 @@ func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *wri
 	return w.Outcome, nil
 }
 
+// pairs are the elections of HA pairs.
+type pairs struct {
+	mu sync.Mutex
+	hapair.Pairs
+}
+
+func (p *pairs) accept(tenant, cluster, replica string, now time.Time, timeout time.Duration) (taken, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Accept(tenant, cluster, replica, now.UnixMilli(), timeout.Milliseconds())
+}
+
 // elected reports whether the request's samples are taken. They are if the sender is in no HA pair,
 // or is the elected server of its pair. It is enough to look at the first series, since a server
 // gives all its series the same cluster and replica.
@@ -277,7 +289,7 @@ func (d *Distributor) elected(t *terms, tenant string, r *write.Incoming) bool {
 	if cluster == "" || replica == "" {
 		return true
 	}
-	taken, changed := d.pairs.Accept(tenant, cluster, replica, d.Now())
+	taken, changed := d.pairs.accept(tenant, cluster, replica, d.Now(), t.HA.Timeout)
 	if changed {
 		d.metrics.elections.Inc()
 		d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
