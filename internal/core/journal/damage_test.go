@@ -474,13 +474,13 @@ func TestOpenRefuses(t *testing.T) {
 		{"a segment of a newer version", func(fs *memfs.FS) {
 			fs.Files[segmentFormat.Name(28)] = newer(segmentFormat.Magic, 28)
 		},
-			"read journal segment 00000000000000000028.segment: unknown format version 2, this program knows 1: " +
-				"start the program that wrote it"},
+			"read journal segment 00000000000000000028.segment: unknown format version 2, but this program knows only 1: " +
+				"start the program that wrote the file"},
 		{"a checkpoint of a newer version", func(fs *memfs.FS) {
 			fs.Files[checkpointFormat.Name(27)] = newer(checkpointFormat.Magic, 27)
 		},
-			"read checkpoint 00000000000000000027.checkpoint: unknown format version 2, this program knows 1: " +
-				"start the program that wrote it"},
+			"read checkpoint 00000000000000000027.checkpoint: unknown format version 2, but this program knows only 1: " +
+				"start the program that wrote the file"},
 		{"a directory that cannot be listed", failing("list"), "list the journal: injected fault"},
 		{"a file that cannot be opened", failing("open"), "open checkpoint 00000000000000000015.checkpoint: injected fault"},
 	}

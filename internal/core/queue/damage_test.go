@@ -341,11 +341,11 @@ func TestOpenRefuses(t *testing.T) {
 		want   string
 	}{
 		{"a segment of a newer version", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = newer(segmentFormat.Magic) },
-			"read queue segment 00000000000000000013.segment: unknown format version 2, this program knows 1: " +
-				"start the program that wrote it"},
+			"read queue segment 00000000000000000013.segment: unknown format version 2, but this program knows only 1: " +
+				"start the program that wrote the file"},
 		{"a read position of a newer version", func(fs *memfs.FS) { fs.Files[doneName] = newer(doneMagic) },
-			"read the read position of the queue, done: unknown format version 2, this program knows 1: " +
-				"start the program that wrote it"},
+			"read the read position of the queue, done: unknown format version 2, but this program knows only 1: " +
+				"start the program that wrote the file"},
 		{"a directory that cannot be listed", failing("list", ""), "list the queue: injected fault"},
 		{"a segment that cannot be opened", failing("open", segmentFormat.Name(4)),
 			"open queue segment 00000000000000000004.segment: injected fault"},

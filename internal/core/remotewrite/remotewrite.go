@@ -26,7 +26,7 @@ type Request struct {
 	allowed    int
 	full       error // of more
 	body       []byte
-	room       int    // most entries of each list but histograms
+	room       int    // maximum length of each list, except the list of histograms
 	symbols    []part // parts of body
 	refs       []uint32
 	highest    uint32 // the highest reference
@@ -45,8 +45,8 @@ type Request struct {
 
 // A series or a sample of a real request takes at least partBytes, and a histogram histogramBytes.
 // In a malicious request 2 bytes are enough, and the decoded form would be a hundred times as
-// large. So a request may have fewParts of any size, and beyond that only as many as fit into it by
-// these sizes.
+// large. So a request may have fewParts parts of any size. It may have more only if parts of these
+// sizes would fit into it.
 const (
 	partBytes      = 6
 	histogramBytes = 18
@@ -57,7 +57,8 @@ const (
 var ErrTooManyParts = fmt.Errorf("the request has more than %d series, samples or histograms, "+
 	"and they are shorter than %d bytes on average: some are nearly empty", fewParts, partBytes)
 
-// part is a part of a list, [from, to). It takes half the memory of a slice in each series.
+// part is a part of a list, [from, to). With parts in place of slices, a Series takes half the
+// memory.
 type part struct{ from, to uint32 }
 
 // Series is one time series. Methods of Request return its contents.
@@ -67,8 +68,8 @@ type Series struct {
 	Metadata                       Metadata // in version 2
 }
 
-// labels is where the labels are. In version 1 it is a part of the body, or of keys if they were
-// copied; in version 2 it is a part of refs.
+// labels is the place of a label set. In version 1 it is a part of the body, or of keys if they
+// were copied; in version 2 it is a part of refs.
 type labels struct {
 	part
 	copied bool
@@ -81,7 +82,7 @@ type Sample struct {
 	Start int64 // Unix milliseconds when counting began; 0 if unknown, and always in version 1
 }
 
-// Exemplar is one observation, with the labels of what was observed.
+// Exemplar is one observation, with labels of its own, such as the id of a trace.
 type Exemplar struct {
 	labels labels
 	Value  float64
@@ -158,8 +159,8 @@ const (
 // Label is a name and its value.
 type Label struct{ Name, Value []byte }
 
-// Key returns the labels of a series in version 1 as sent: bytes of the body, whole fields of
-// the message. Equal keys have equal labels, but not the other way round.
+// Key returns the labels of a series in version 1 as sent: bytes of the body, whole fields of the
+// message. Equal keys mean equal labels, but equal labels may have different keys.
 func (r *Request) Key(s *Series) []byte { return s.labels.key(r.body, r.keys) }
 
 func (l *labels) key(body, copies []byte) []byte {
@@ -195,7 +196,8 @@ func (r *Request) Histograms(s *Series) []Histogram {
 	return r.histograms[s.histograms.from:s.histograms.to]
 }
 
-// Labels appends the labels of a series to to, in the order sent. They point into the body.
+// Labels appends the labels of a series to the list to, in the order sent. They point into the
+// body.
 func (r *Request) Labels(to []Label, s *Series) ([]Label, error) {
 	if r.v2 {
 		return r.pairs(to, r.Refs(s))
@@ -211,8 +213,8 @@ func (r *Request) ExemplarLabels(to []Label, e *Exemplar) ([]Label, error) {
 	return readLabels(to, e.labels.key(r.body, r.exemplarKeys))
 }
 
-// maxLabels is how many labels of a series are read: one takes 2 bytes on the wire, and 48 in
-// memory.
+// maxLabels is the most labels of a series that are read. A label may take only 2 bytes on the
+// wire, and takes 48 in memory.
 const maxLabels = 10_000
 
 // ErrTooManyLabels means that a series has more than maxLabels labels.
@@ -269,7 +271,8 @@ func (r *Request) reset(body []byte, v2 bool) error {
 	return nil
 }
 
-// addSeries begins a series with empty lists; endSeries sets them to what was added since.
+// addSeries begins a series with empty lists. endSeries sets them to the parts that were added
+// since.
 func (r *Request) addSeries() *Series {
 	r.Series = append(r.Series, Series{
 		samples:    part{from: uint32(len(r.samples))},
@@ -285,7 +288,7 @@ func (r *Request) endSeries(s *Series) {
 	s.histograms.to = uint32(len(r.histograms))
 }
 
-// sample reads the Sample in b from i on, of either version; only version 2 has a start.
+// sample reads the Sample in b from i on, of either version. Only version 2 has a start.
 func (r *Request) sample(b []byte, i int) bool {
 	if len(r.samples) == r.room || !r.takes(sampleMemory) {
 		return false

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// A body of 1 MiB that consists only of empty messages, of whatever kind, takes only a small
-// multiple of that when decoded.
+// A body of 1 MiB that consists only of empty messages of any kind takes only a few times its size
+// when decoded.
 func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	const size = 1 << 20
 	inSeries := func(tag byte, n int) []byte { // one series of empty messages

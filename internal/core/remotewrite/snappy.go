@@ -41,7 +41,8 @@ func DecompressedSize(body []byte, limit int) (int, error) {
 	}
 	if float64(size) > maxRatio*float64(len(body)) {
 		return 0,
-			fmt.Errorf("the body is not compressed with snappy: %d bytes cannot become the %d of its header", len(body), size)
+			fmt.Errorf("the body is not compressed with snappy: %d bytes cannot become the %d bytes that its header states",
+				len(body), size)
 	}
 	return int(size), nil
 }

@@ -30,7 +30,7 @@ func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 			"the body has 1099511627776 bytes decompressed, and the limit is"},
 		{"a byte over the limit", snappy.Encode(nil, make([]byte, limit+1)), "the body has 1048577 bytes"},
 		{"a header alone", binary.AppendUvarint(nil, limit),
-			"the body is not compressed with snappy: 3 bytes cannot become the 1048576 of its header"},
+			"the body is not compressed with snappy: 3 bytes cannot become the 1048576 bytes that its header states"},
 		{"nothing", nil, "the body is not compressed with snappy"},
 		{"no end of the size", bytes.Repeat([]byte{0xff}, 10), "the body is not compressed with snappy"},
 		{"cut off", snappy.Encode(nil, []byte("abcdef"))[:4], "the body is not compressed with snappy"},

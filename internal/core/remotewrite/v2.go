@@ -157,7 +157,7 @@ func (r *Request) references(to []uint32, b []byte, i, end int) ([]uint32, int) 
 		return to, bad
 	}
 	highest := r.highest
-	for i+1 < end && b[i]&b[i+1] < 0x80 { // not both have more to come
+	for i+1 < end && b[i]&b[i+1] < 0x80 { // at most one of the two has its continuation bit set
 		ref, n := uint32(b[i]), 1
 		if ref >= 0x80 {
 			ref, n = ref&0x7f|uint32(b[i+1])<<7, 2

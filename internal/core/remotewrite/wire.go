@@ -6,7 +6,8 @@ import (
 	"math/bits"
 )
 
-// Wire types of protobuf, the lower three bits of a tag. The others are its field's number.
+// Wire types of protobuf, the lower three bits of a tag. The other bits are the number of the
+// field.
 const (
 	wireVarint = 0
 	wire64     = 1

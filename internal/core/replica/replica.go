@@ -73,8 +73,9 @@ var (
 	// caller must ask the leader.
 	ErrNotLeader = errors.New("this member does not lead its group")
 
-	// ErrFull means that too much waits for the other members already. Nothing was done.
-	ErrFull = errors.New("too much waits for the other members of the group already")
+	// ErrFull means that too many bytes of entries wait for the other members already. The call did
+	// nothing.
+	ErrFull = errors.New("too many entries wait for the other members of the group already")
 
 	// ErrDamaged means that this member must be filled again from the others.
 	ErrDamaged = errors.New("this member of the group is damaged")

@@ -165,7 +165,7 @@ const version = 1
 // maxTime bounds the log's time in Unix milliseconds, as in entries.
 const maxTime = 9_000_000_000_000
 
-var errMalformed = errors.New("requests seen: malformed")
+var errMalformed = errors.New("the state of the seen requests is malformed")
 
 // Append appends the saved form. It is equal on all members that have applied the same entries.
 func (s *Seen) Append(b []byte) []byte {
@@ -205,7 +205,7 @@ func (s *Seen) Parse(b []byte) error {
 		return errMalformed
 	}
 	if b[0] != version {
-		return fmt.Errorf("requests seen: have version %d, and this program reads %d", b[0], version)
+		return fmt.Errorf("the state of the seen requests has version %d, but this program reads version %d", b[0], version)
 	}
 	now, rest, ok := cutNumber(b[1:], maxTime)
 	parsed := Seen{Early: s.Early, now: int64(now), swept: int64(now)}

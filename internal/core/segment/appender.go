@@ -88,7 +88,7 @@ func (a *Appender) CutBack() bool {
 	switch {
 	case a.file == nil:
 		return true
-	case a.size == 0: // the next segment has the same name and replaces it
+	case a.size == 0: // the next segment has the same name, and replaces the file
 		_ = a.Seal().Close()
 		_ = a.FS.Remove(a.Format.Name(a.first))
 		return true

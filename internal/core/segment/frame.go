@@ -13,7 +13,7 @@ import (
 const (
 	HeaderBytes = 28 // of a file
 	FrameBytes  = 24 // of a frame before its payload
-	StampBytes  = 8  // more if it is stamped
+	StampBytes  = 8  // more before the payload of a stamped frame
 
 	version   = 1
 	markBytes = 4
@@ -48,7 +48,8 @@ func ParseHeader(b []byte, magic string) (mark uint32, pos Position, err error) 
 		return 0, 0, ErrHeader
 	}
 	if v := order.Uint32(b[8:]); v != version {
-		return 0, 0, fmt.Errorf("%w %d, this program knows %d: start the program that wrote it", errVersion, v, version)
+		return 0, 0, fmt.Errorf("%w %d, but this program knows only %d: start the program that wrote the file",
+			errVersion, v, version)
 	}
 	return order.Uint32(b[12:]), Position(order.Uint64(b[16:])), nil
 }

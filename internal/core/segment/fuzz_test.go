@@ -40,7 +40,7 @@ func FuzzScanner(f *testing.F) {
 		fs.Files[format.Name(5)] = &memfs.File{Data: bytes.Clone(data)}
 		s, err := format.Open(fs, 5)
 		if err != nil {
-			return // another version; nothing else is an error
+			return // another version, which is the only error
 		}
 		if (s.End == 0) != (s.Err != nil) {
 			t.Fatalf("the header ends at %d: %v", s.End, s.Err)

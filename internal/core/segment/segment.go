@@ -7,15 +7,15 @@
 //
 // The logs differ in this:
 //   - A Format says what differs on disk: the magic, the longest payload, whether positions are in
-//     order. What a frame's tag and stamp hold is the log's own.
+//     order. Each log defines the tags and stamps of its frames.
 //   - After a failed write the journal cuts the segment back and goes on in it; where that fails
 //     it seals the segment. The queue and the entry log always seal it, since the write may have
 //     failed to sync.
 //   - At a start the journal cuts off what follows the last good frame of all, a torn write. The
 //     queue leaves it, and its reader passes over it.
-//   - The journal removes a segment once two checkpoints cover it. The queue removes one when all
-//     of it is done, or, when it is full, gives up the oldest.
-//   - The entry log of a member takes damage for an error, where the others skip it.
+//   - The journal removes a segment once two checkpoints cover it. The queue removes a segment when
+//     all of its frames are done. A full queue gives up its oldest segment.
+//   - The entry log of a member treats damage as an error. The other logs skip it.
 //
 // adapter/files gives access to files. Layout and the laws of reading: docs/format/segment.md.
 package segment
@@ -40,7 +40,7 @@ const NoLimit Position = math.MaxUint64
 // FS is the directory of a log. Names contain no slashes.
 type FS interface {
 	List() ([]string, error)
-	Create(name string) (Writer, error)          // empty; replaces a file of that name; writes append
+	Create(name string) (Writer, error)          // an empty file; replaces one of that name; writes append
 	Open(name string) (Reader, int64, error)     // also returns its size in bytes
 	Truncate(name string, sizeBytes int64) error // also while it is open for writing
 	Rename(from, to string) error                // replaces a file named to
@@ -68,9 +68,9 @@ type Format struct {
 	Noun       string // "journal segment", in errors
 	Magic      string // 8 bytes, begins the file
 	Suffix     string // of its name
-	MaxPayload int    // bytes; a greater length is damage, so it bounds what a reader allocates
+	MaxPayload int    // bytes; a greater length is damage, so a reader never allocates more
 	Stamped    bool   // frames have a stamp, and are 8 bytes longer
-	Unordered  bool   // positions are at least the file's, and need not follow each other
+	Unordered  bool   // positions may come in any order, but none is below the first of the file
 
 	// Accept reports whether the log can have written a frame with this tag. Nil accepts all.
 	Accept func(tag uint32) bool

@@ -151,7 +151,7 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
-// The first write of a segment fails: nothing of it stays, and the position is used again.
+// If the first write of a segment fails, nothing of it stays, and the next write uses its position.
 func TestFailedFirstWrite(t *testing.T) {
 	fs := memfs.New()
 	a := &segment.Appender{FS: fs, Format: &plain, Mark: testMark, MaxBytes: 1 << 10}
@@ -301,7 +301,7 @@ func TestUnreadable(t *testing.T) {
 	if s, err = plain.Open(fs, 1); err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, a, "two") // beyond what is in memory
+	mustAppend(t, a, "two") // beyond the bytes that the scanner has in memory
 	fs.Fail = broken
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "one" {
 		t.Errorf("what was read before: %v, %v", ok, s.Err)

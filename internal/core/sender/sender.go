@@ -20,12 +20,12 @@ type Sender struct {
 	// one program has many connections.
 	Addr netip.AddrPort
 
-	// PID and UID are the process behind a Unix socket, vouched for by the kernel. PID is 0 for
-	// a process outside our PID namespace, and for a datagram that was queued before the socket
-	// was watched.
+	// PID and UID identify the process behind a Unix socket. The kernel vouches for them. PID is 0 for
+	// a process outside our PID namespace, and for a datagram that was queued before the socket was
+	// watched.
 	PID, UID int32
 
-	Agent string // User-Agent of a request, cut; empty if it gave none
+	Agent string // User-Agent of a request, cut to maxAgent bytes; empty if it has none
 }
 
 // Of returns the sender of a request with a remote address and a User-Agent. It allocates

@@ -27,8 +27,8 @@ type Policy struct {
 }
 
 // DefaultPolicy is the policy of a series without a rule. With schema 3, each bound is 9 % above
-// the last, as Prometheus recommends for instrumentation. 160 buckets then span more than six
-// decimal orders of magnitude.
+// the bound before it, as Prometheus recommends for instrumentation. 160 buckets then span more
+// than six decimal orders of magnitude.
 var DefaultPolicy = Policy{Schema: 3, MaxBuckets: 160}
 
 // MaxBounds limits the classic buckets of a rule.

@@ -51,8 +51,8 @@ func (k Kind) MetricType() string {
 	case Timer:
 		return "histogram"
 	default:
-		// Sets are stored as the gauge of their distinct values, checks as their status, up/down
-		// counters as their total.
+		// A set is stored as the number of its distinct values, a check as its status, an up/down counter
+		// as its total.
 		return "gauge"
 	}
 }

@@ -1,7 +1,7 @@
-// Package seriescache finds a database's series by the bytes that a sender wrote for its
-// labels, so that the labels of a known series are not parsed again. A series may have several
-// spellings: from two versions of the protocol, from two senders, or with labels that
-// relabelling removes. The garbage collector has nothing to scan in it.
+// Package seriescache finds a database's series by the bytes that a sender wrote for its labels, so
+// that the labels of a known series are not parsed again. A series may have several spellings: from
+// two versions of the protocol, from two senders, or with labels that relabelling removes. The
+// garbage collector has nothing to scan in the cache.
 //
 // The caller resolves each spelling once. The caller also keeps track of the samples written to a
 // series: this package only holds the fields for that.
@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
-// Number identifies a series in a Cache until it is evicted. The zero Number is none.
+// Number identifies a series in a Cache until it is evicted. The zero Number stands for no series.
 type Number uint32
 
 // Dropped stands for all series that a rule drops.
@@ -62,17 +62,17 @@ const (
 	maxDropped = 100_000
 )
 
-// Cache belongs to one open database, since references are valid only in that one. One goroutine at
-// a time may use it.
+// Cache belongs to one open database, since references are valid only in that database. One
+// goroutine at a time may use it.
 type Cache struct {
 	seed      maphash.Seed
 	index     index.Index // spellings by the hash of their keys
-	spellings []spelling  // the next of [0] is the first spelling of a request
+	spellings []spelling  // [0] is unused, except that its next is the first spelling of a request
 	keys      arena.Arena
 	free      uint32 // the first free spelling
 	dropped   []uint32
 
-	series     []Series // by number; [0] is none
+	series     []Series // by number; [0] is unused
 	byRef      index.Index
 	freeSeries []Number
 }
@@ -205,7 +205,7 @@ func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n 
 		key = r.Key(s)
 	}
 	if len(key) == 0 || len(key) > arena.MaxLen {
-		return // resolved each time
+		return // the caller resolves this spelling each time
 	}
 	switch {
 	case n == Dropped && len(c.dropped) >= maxDropped:

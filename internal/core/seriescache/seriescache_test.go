@@ -225,7 +225,7 @@ func TestAgainstAMap(t *testing.T) {
 	}
 }
 
-// Find allocates nothing, by either version.
+// Find allocates nothing in either version.
 func TestFindingAllocatesNothing(t *testing.T) {
 	for _, v2 := range []bool{false, true} {
 		c := New()

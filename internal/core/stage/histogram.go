@@ -16,7 +16,7 @@ const (
 	lowest    = -20 // log2 of seconds: durations below 0.95 us share a bucket
 	highest   = 10  // log2 of seconds: durations above 17 minutes share a bucket
 
-	// ZeroThreshold: a duration of at most this many seconds counts as zero.
+	// ZeroThreshold is the longest duration, in seconds, that counts as zero.
 	ZeroThreshold = 1.0 / (1 << -lowest)
 
 	firstBucket = lowest*perOctave + 1 // upper bound: 2^(n/8) s
@@ -65,7 +65,7 @@ type Histogram struct {
 	Count    uint64
 	Sum      float64 // seconds
 	Zero     uint64
-	Buckets  map[int]int64 // by number, of Schema; none is empty
+	Buckets  map[int]int64 // by number in Schema, without empty buckets
 	Exemplar *Exemplar     // or nil
 }
 

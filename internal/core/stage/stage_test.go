@@ -53,7 +53,7 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 	}
 }
 
-// Refused requests took time, too: in an incident most requests are refused.
+// The time of refused requests counts, too: in an incident most requests are refused.
 func TestATripThatFailsIsCountedWhereItEnds(t *testing.T) {
 	w := stage.NewWatch()
 	w.SetBudgets(stage.Budgets{stage.Queue: time.Millisecond})
@@ -152,7 +152,7 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 }
 
 // Sockets close their windows together and in the same order. If every fourth window were left out,
-// it would always be the same socket's.
+// that would always be a window of the same socket.
 func TestEachWindowIsTimed(t *testing.T) {
 	w := stage.NewWatch()
 	for second := range 100 {

@@ -86,7 +86,7 @@ func (w *Watch) End(t *Trip) {
 		if timed {
 			c := &w.cells[s][t.Input]
 			c.spent.observe(spent)
-			if Stage(s) != Visible { // for which the age equals the time spent
+			if Stage(s) != Visible { // in which the age equals the time spent
 				c.age.observe(span.entered)
 			}
 		}

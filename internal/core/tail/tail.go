@@ -61,7 +61,7 @@ type Selector struct {
 // maxKnown bounds the contexts that a Selector remembers, at about 200 bytes each.
 const maxKnown = 10_000
 
-// New returns a Selector for filter. A line's name matches if it does as sent or as stored.
+// New returns a Selector for filter. The name of a line may match as sent or as stored.
 func New(filter Filter, stored Stored) *Selector {
 	return &Selector{filter: filter, stored: stored, known: map[string]bool{}}
 }
@@ -92,8 +92,8 @@ func (f *Filter) sender(s sender.Sender) bool {
 	return (f.PID == nil || known && *f.PID == s.PID) && (f.UID == nil || known && *f.UID == s.UID)
 }
 
-// passes reports whether a line passes, and describes it in s.line: Type is empty if it is
-// malformed.
+// passes reports whether a line passes, and describes the line in s.line. Type is empty if the line
+// is malformed.
 func (s *Selector) passes(text []byte) bool {
 	p := &s.parser
 	p.Reset(text)

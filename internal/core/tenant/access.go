@@ -90,7 +90,7 @@ func (a *Access) Grant(c Claim) (Grant, error) {
 		return a.byHeader(c)
 	case c.Token == "":
 		return Grant{},
-			fmt.Errorf("%w: the request has no token; send one of a tenant in the header Authorization: Bearer TOKEN",
+			fmt.Errorf("%w: the request has no token; send a tenant's token in the header Authorization: Bearer TOKEN",
 				ErrNoToken)
 	}
 	g, ok := a.find(c.Token)
@@ -144,14 +144,14 @@ func (a *Access) byHeader(c Claim) (Grant, error) {
 
 // tenantsFile is the file with the tenants' tokens.
 type tenantsFile struct {
-	Tenants []entry `yaml:"tenants" help:"who may ask"`
+	Tenants []entry `yaml:"tenants" help:"tenants and their tokens"`
 }
 
 // entry is one tenant of the file.
 type entry struct {
-	Name   string      `yaml:"name" help:"of the tenant"`
+	Name   string      `yaml:"name" help:"name of the tenant"`
 	May    string      `yaml:"may" help:"read, write, or both, which is the default"`
-	Tokens []tokenHash `yaml:"tokens" help:"hashes of its tokens"`
+	Tokens []tokenHash `yaml:"tokens" help:"hashes of the tenant's tokens"`
 }
 
 // tokenHash is a section of its own: its problems then name a line and do not print the value,

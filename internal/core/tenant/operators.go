@@ -53,7 +53,7 @@ type operatorsFile struct {
 }
 
 type operatorEntry struct {
-	Name   string          `yaml:"name" help:"of the person or program, for readers of the file"`
+	Name   string          `yaml:"name" help:"name of the person or program, for readers of the file"`
 	Tokens []operatorToken `yaml:"tokens" help:"hashes of its tokens"`
 }
 

@@ -47,7 +47,7 @@ func (l *Log) check(w *Write) (base uint64, err error) {
 	}
 	base = w.Entries[0].Index - 1
 	if base > l.last || base < l.state.Commit {
-		return 0, fmt.Errorf("%w: entry %d is to be written, the last is %d, and %d is committed",
+		return 0, fmt.Errorf("%w: entry %d is to be written, but the last entry is %d, and entry %d is committed",
 			ErrDamaged, base+1, l.last, l.state.Commit)
 	}
 	before := Entry{Index: base, Term: l.termOf(base)}
@@ -68,7 +68,7 @@ func (l *Log) nextSegment(base uint64) error {
 		if l.synced < l.tail.Last {
 			if err := file.Sync(); err != nil {
 				l.abandon()
-				return fmt.Errorf("sync the one before: %w", err)
+				return fmt.Errorf("sync the segment before it: %w", err)
 			}
 			l.synced = l.tail.Last
 		}

@@ -71,7 +71,7 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 		}
 	}
 	if l.state.Commit > l.last {
-		return nil, fmt.Errorf("%w: it ends with entry %d, and %d is committed", ErrDamaged, l.last, l.state.Commit)
+		return nil, fmt.Errorf("%w: it ends with entry %d, but entry %d is committed", ErrDamaged, l.last, l.state.Commit)
 	}
 	if err := l.syncFound(files[len(files)-1].Name); err != nil {
 		return nil, err
@@ -192,11 +192,11 @@ func (l *Log) takeHead(f *segment.Frame) error {
 	if len(l.segments) > 0 {
 		switch before := l.termOf(h.base); {
 		case h.base > l.last:
-			return fmt.Errorf("the entries end at %d, and the segment begins after %d", l.last, h.base)
+			return fmt.Errorf("the entries end at %d, but the segment begins after %d", l.last, h.base)
 		case h.base < l.state.Commit:
-			return fmt.Errorf("the segment replaces entries from %d on, and %d is committed", h.base+1, l.state.Commit)
+			return fmt.Errorf("the segment replaces entries from %d on, but entry %d is committed", h.base+1, l.state.Commit)
 		case h.base >= l.base && h.term != before:
-			return fmt.Errorf("entry %d has term %d, and the segment says %d", h.base, before, h.term)
+			return fmt.Errorf("entry %d has term %d, but the segment says %d", h.base, before, h.term)
 		case h.state.Term < l.state.Term:
 			return fmt.Errorf("term %d follows term %d", h.state.Term, l.state.Term)
 		}
@@ -217,7 +217,7 @@ func (l *Log) syncFound(name string) error {
 		err = l.fs.SyncDir()
 	}
 	if err != nil {
-		return fmt.Errorf("sync %s, which was found: %w", name, err)
+		return fmt.Errorf("sync %s, which an earlier process wrote: %w", name, err)
 	}
 	return nil
 }

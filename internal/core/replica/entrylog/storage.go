@@ -175,7 +175,7 @@ func (l *Log) readFile(found []Entry, places []place) ([]Entry, error) {
 		}
 		frame, ok := format.ParseFrame(b[:n])
 		if !ok || frame.Stamp != p.index {
-			return nil, fmt.Errorf("%w: byte %d: it has changed since it was written", ErrDamaged, p.offset)
+			return nil, fmt.Errorf("%w: byte %d: the entry has changed since it was written", ErrDamaged, p.offset)
 		}
 		e, err := parseEntry(&frame)
 		if err != nil {

@@ -38,7 +38,7 @@ type FS struct {
 type File struct {
 	Data   []byte
 	Synced int  // bytes that survive a power loss
-	lost   bool // a Sync failed: as in a kernel, later ones succeed but save nothing
+	lost   bool // a Sync failed: as with a real kernel, later ones succeed but save nothing
 }
 
 // Plenty is the space of a new directory, more than tests use.
