@@ -208,7 +208,7 @@ func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 	}
 }
 
-// reportTo adds warnings for what the catalogue reports about a claim.
+// reportTo adds a warning for the catalogue's report about a claim.
 func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalogue.Report) {
 	switch r.Finding {
 	case catalogue.KindConflict:
@@ -216,12 +216,12 @@ func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalo
 			c.Kind, name)
 	case catalogue.FormConflict:
 		warn(l,
-			"the name %s belongs to timers with other buckets, of %s, so this one is stored as %s; "+
-				"give both one rule to join them", r.Owner.Name, r.Owner.Raw, name)
+			"the name %s belongs to timers with other buckets, of %s, so this timer is stored as %s; "+
+				"use one rule for both to join them", r.Owner.Name, r.Owner.Raw, name)
 	case catalogue.NameCollision:
 		warn(l, "the metric %s also becomes %s: both share a series if their labels agree", r.Owner.Raw, name)
 	case catalogue.Full:
-		warn(l, "the tenant has reached its limit of names: this one is stored under a name with a hash")
+		warn(l, "the tenant has reached its limit of names: this metric is stored under a name with a hash")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// The examples of docs/migration.md hold: the file of statsd_exporter converts to the one shown
+// The examples of docs/migration.md hold: the file of statsd_exporter converts to the file shown
 // there, and under each configuration each line becomes what the table says.
 func TestMigrationManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/migration.md")

@@ -17,8 +17,8 @@ const maxExamples = 3
 // Label is a label of a metric.
 type Label struct {
 	Metric, Name string
-	Values       int      // different ones among the series
-	Examples     []string // the first few in their order, so that they stay the same
+	Values       int      // distinct values among the series
+	Examples     []string // the first few in order, so that they stay the same
 }
 
 // Labels returns the labels with the most values in a list of series, given by their keys. It
@@ -39,7 +39,7 @@ func Labels(keys [][]byte, limit int) []Label {
 	return mostValues(all, limit)
 }
 
-// labelValues distinguishes values by their hash. With a million of them, the chance that it misses
+// labelValues distinguishes values by their hash. With a million values, the chance that it misses
 // one is below one in ten million.
 type labelValues struct {
 	hashes   map[uint64]struct{}

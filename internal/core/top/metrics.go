@@ -31,7 +31,7 @@ type Metric struct {
 // NewMetrics returns an empty table.
 func NewMetrics() *Metrics { return &Metrics{rows: newRows[metric](maxMetrics)} }
 
-// Add adds the samples of a series in a window, named by its second.
+// Add adds the samples of a series in the window of a second.
 func (m *Metrics) Add(second int64, key []byte, samples uint64) {
 	if len(key) == 0 {
 		return

@@ -20,7 +20,7 @@ type Requests struct {
 	others recent
 }
 
-// Requester is a sender of requests, with the way in and the tenant.
+// Requester is a sender of requests, with their input and tenant.
 type Requester struct {
 	Tenant string
 	Input  string // as the stages call it: remote_write or otlp

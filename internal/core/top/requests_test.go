@@ -13,8 +13,8 @@ func requester(tenant, remote, agent string) Requester {
 	return Requester{Tenant: tenant, Input: "remote_write", Sender: sender.Of(remote, agent)}
 }
 
-// A program is one row, however many connections it has. Programs, tenants and ways in have
-// rows of their own.
+// A program is one row, however many connections it has. Each program, tenant and input has rows of
+// its own.
 func TestRequests(t *testing.T) {
 	table := NewRequests()
 	for second := int64(100); second < 120; second++ {

@@ -11,7 +11,7 @@ const (
 	MaxRows     = 100
 )
 
-// ParseRows parses the number of rows of each list; an empty text is DefaultRows.
+// ParseRows parses the number of rows of each list; an empty text means DefaultRows.
 func ParseRows(text string) (int, error) {
 	if text == "" {
 		return DefaultRows, nil

@@ -12,7 +12,7 @@ const (
 	maxSenders = 1024
 
 	// maxPorts is how many senders of a host are listed one by one. A shell script that sends by echo
-	// has another port for each datagram.
+	// uses another port for each datagram.
 	maxPorts = 8
 )
 
@@ -91,7 +91,7 @@ func NewSenders() *Senders {
 	return &Senders{rows: newRows[sender.Sender](maxSenders), hosts: newRows[sender.Sender](maxSenders)}
 }
 
-// Add adds what a socket received in a window, named by its second.
+// Add adds the datagrams that a socket received in the window of a second.
 func (s *Senders) Add(second int64, t *Tally) {
 	for i := range t.amounts {
 		from := &t.amounts[i]

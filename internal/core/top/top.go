@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Span is how many seconds rates look back: DogStatsD clients may flush only every ten.
+// Span is how many seconds rates look back: DogStatsD clients may flush only every ten seconds.
 const Span = 10
 
 // Amount is the traffic of some seconds.
@@ -17,7 +17,7 @@ type Amount struct {
 	Bytes     uint64 // of datagrams, or of decompressed requests
 	Samples   uint64 // of requests
 	Lines     uint64 // in datagrams
-	Malformed uint64 // lines of these
+	Malformed uint64 // malformed lines, included in Lines
 }
 
 func (a *Amount) add(b Amount) {

@@ -115,8 +115,8 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// A shell's echo has another port each time. Its host is one row, and the ports of other hosts keep
-// their rows.
+// A shell's echo uses another port each time. Its host is one row, and the ports of other hosts
+// keep their rows.
 func TestHostWithManyPorts(t *testing.T) {
 	s := NewSenders()
 	sent := map[sender.Sender]int{udp("192.0.2.2:1"): 5}

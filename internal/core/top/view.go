@@ -29,7 +29,7 @@ type ViewMetric struct {
 	Series  int     `json:"series,omitempty"` // that the metric has now
 	Samples float64 `json:"samples_per_second"`
 	Share   float64 `json:"share"`            // of all samples, 0 to 1
-	Others  int     `json:"others,omitempty"` // at least how many metrics the row sums up; 0 for a single one
+	Others  int     `json:"others,omitempty"` // the least number of metrics that the row sums up; 0 for a single one
 }
 
 // ViewTraffic is what a sender sends, or the sum of all that are not listed. A row without a sender
@@ -39,7 +39,7 @@ type ViewTraffic struct {
 	Datagrams float64 `json:"datagrams_per_second"`
 	Bytes     float64 `json:"bytes_per_second"`
 	Share     float64 `json:"share"`            // of all datagrams, 0 to 1
-	Others    int     `json:"others,omitempty"` // at least how many senders the row sums up; 0 for a single one
+	Others    int     `json:"others,omitempty"` // the least number of senders that the row sums up; 0 for a single one
 }
 
 // ViewMalformed is a sender of malformed lines.
@@ -97,7 +97,7 @@ type ViewOver struct {
 	Metric  string `json:"metric"`
 	Kind    string `json:"kind"`
 	Limit   string `json:"limit"`   // key in the configuration
-	Fate    string `json:"fate"`    // folded or refused: what becomes of its samples
+	Fate    string `json:"fate"`    // fate of its samples: folded or refused
 	Samples uint64 `json:"samples"` // since the metric went over the limit
 	Label   string `json:"label,omitempty"`
 	Values  uint64 `json:"values,omitempty"`

@@ -47,7 +47,7 @@ func (t *Table) metric(number uint32, r *record, m *dogstatsd.Metric, scale floa
 	return taken
 }
 
-// weighted returns what a counter's line adds to its sum.
+// weighted returns the amount that a counter's line adds to its sum.
 func weighted(m *dogstatsd.Metric, scale float64) (total float64) {
 	for _, v := range m.Values {
 		total += v

@@ -96,7 +96,7 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 			for i := range lines {
 				send(t, table, at(0.5), fmt.Sprintf(test.line, second-i*7919%lines)) // in random order
 			}
-			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // a time that is there already has room
+			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // another value for a known time has room
 			if got := flush(t, table, at(1)); len(got) != maxTimed || !strings.Contains(strings.Join(got, "\n"), "n=2") {
 				t.Errorf("%d increments", len(got))
 			}
@@ -110,8 +110,7 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 	}
 }
 
-// A gauge with a time more than a minute ahead used to be stored at another time than its sender
-// gave.
+// A gauge with a time more than a minute ahead used to be stored at a time other than the sender's.
 func TestTimesTooFarAheadAreRefused(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -137,8 +136,8 @@ func TestSamplesSaturate(t *testing.T) {
 }
 
 // Whatever clients send, the batches of a window can be read to their end, and each sample is in a
-// batch or in a counter. Datagrams are separated by a zero byte. The flusher takes a window only at
-// every third one.
+// batch or in a counter. Datagrams are separated by a zero byte. The flusher returns its window
+// only at every third datagram.
 func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00up.a:-1:2|c|@0.5\n"+
 		"up.a:-7|c|T1763680000\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"),

@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
-// spelling is a context as it lies in a datagram.
+// spelling is a context as it stands in a datagram.
 type spelling struct {
 	kind             byte // the type of a metric, 0 for a check
 	name, tags, rest []byte
@@ -55,8 +55,8 @@ func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 // or a source changes the upper bits of a hash, too.
 const hashFactor = 0x9e3779b97f4a7c15
 
-// rest returns what else distinguishes contexts, nearly always nothing. The table owns the
-// memory until the next call.
+// rest returns the other fields that distinguish contexts. It is nearly always empty. The table
+// owns its memory, and reuses it in the next call.
 func (t *Table) rest(host []byte, o *dogstatsd.Origin) []byte {
 	if host == nil && !t.options.OriginLabels {
 		return nil
@@ -64,8 +64,8 @@ func (t *Table) rest(host []byte, o *dogstatsd.Origin) []byte {
 	return t.appendRest(host, o)
 }
 
-// appendRest appends the rest. Its fields are separated by bytes that cannot occur in them: a
-// line ends at \n and a field at |.
+// appendRest appends the rest of a context. Its fields are separated by bytes that cannot occur in
+// them: a line ends at \n and a field at |.
 func (t *Table) appendRest(host []byte, o *dogstatsd.Origin) []byte {
 	dst := t.others[:0]
 	if host != nil {

@@ -110,8 +110,8 @@ func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	}
 }
 
-// A series may get the record of a series that left. InUse yields it in its first window; it used
-// to wait for the record's turn.
+// A series may get the record of a series that left. InUse yields the new series in its first
+// window. The series used to wait for the record's turn.
 func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 2})
 	table.Start(at(0))

@@ -9,15 +9,15 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/prefetch"
 )
 
-// MaxLines is how many metrics Metrics takes at once: about as many as a datagram of 1,432
-// bytes holds, and as many cache misses as memory serves in parallel.
+// MaxLines is how many metrics Metrics takes at once: about as many as a datagram of 1,432 bytes
+// holds. Memory serves as many cache misses in parallel.
 const MaxLines = 16
 
-// Metrics counts at most MaxLines metrics that were read at now, Unix nanoseconds.
+// Metrics counts at most MaxLines metrics that were read at now, in Unix nanoseconds.
 //
-// It first prefetches what they all need: slots, contexts, records. Cache misses are most of a
-// metric's cost: even in heavy traffic each context comes rarely, and other programs use the caches
-// meanwhile. 16 misses at once take little longer than one.
+// It first prefetches the slots, contexts and records that all of them need. Cache misses are most
+// of a metric's cost: even in heavy traffic each context comes rarely, and other programs use the
+// caches meanwhile. 16 misses at once take little longer than one.
 func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {
 	var hashes [MaxLines]uint64
 	var refs [MaxLines]arena.Ref

@@ -82,7 +82,7 @@ func (t *Table) leaveIdleOverflows(now int64) {
 // idle: first the table's own, then those without a holder. Only a bounded number leaves in each
 // window, because the reader waits. During the flood they stay, or the flood would flow through the
 // tables into the stores. So recover begins only after a whole window in which nothing was over a
-// limit. Without a flood it costs one comparison of times.
+// limit. Without a flood, recover costs one comparison of times.
 func (t *Table) recover(now int64) {
 	if t.options.Limits == nil {
 		return

@@ -145,9 +145,9 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 			t.Fatalf("%d series during the flood, in window %d", r.Series, window)
 		}
 	}
-	send(t, table, at(5.5), steady[0]) // the first window after it
+	send(t, table, at(5.5), steady[0]) // the first window after the flood
 	closed(5)
-	if r := tenant.Report(at(6)); r.Series != 3 { // b was over no limit, the third is no passer-by: both stay
+	if r := tenant.Report(at(6)); r.Series != 3 { // b was over no limit, and "twice" came in two windows: both stay
 		t.Errorf("%d series have a place after the flood", r.Series)
 	}
 	send(t, table, at(6.5), steady[0], "a:7|c|#new")
@@ -215,7 +215,7 @@ func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
 	}
 }
 
-// The reader waits while passers-by leave, so only so many leave in each window.
+// The reader waits while passers-by leave, so only a bounded number leaves in each window.
 func TestRecoveryTakesItsTime(t *testing.T) {
 	table, _ := limited(&resolver{}, limit.Config{MaxSeries: 2*leaveMost + 10})
 	for id := range 2*leaveMost + 11 {
@@ -230,8 +230,8 @@ func TestRecoveryTakesItsTime(t *testing.T) {
 	}
 }
 
-// The same holds for series without a holder. After a restart no series has one, and the reader
-// used to wait until a million of them had left.
+// Only a bounded number of series without a holder leaves in each window, too. After a restart no
+// series has a holder, and the reader used to wait until a million of them had left.
 func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
 	const restored = 2*leaveMost + 10
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: restored})
@@ -266,7 +266,7 @@ func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 }
 
 // Rules may give timers of one metric native histograms of several resolutions. The overflow series
-// has a resolution of its own, whatever theirs are.
+// has a resolution of its own, whatever resolutions the timers have.
 func TestAnOverflowSeriesHasOnePolicy(t *testing.T) {
 	r := &resolver{policy: &series.Policy{Schema: 8, MaxBuckets: 10}}
 	table, _ := limited(r, limit.Config{MaxSeriesPerMetric: 1})
@@ -327,7 +327,7 @@ func TestIdleOverflowsTakeTheirTime(t *testing.T) {
 }
 
 // A million unique labels over the limit cost at most 5 % of the memory of the series that the
-// limit allows. Both tables have seen as many windows.
+// limit allows. Both tables have seen the same number of windows.
 func TestAFloodTakesNoMemory(t *testing.T) {
 	const allowed, flood = 10_000, 300_000
 	heap := func(lines int) (bytes uint64) {

@@ -56,7 +56,7 @@ func decimal(digits []byte, n int) {
 	}
 }
 
-// count counts the datagrams of 14 lines that hold each of so many contexts once.
+// count counts datagrams of 14 lines that hold each of the contexts once.
 func count(table *Table, contexts int, now int64) {
 	var p dogstatsd.Parser
 	var packet []byte

@@ -60,8 +60,8 @@ func (r *record) add(window uint8, samples uint64) {
 	r.samples[window] = saturate(uint64(r.samples[window]) + samples)
 }
 
-// saturate caps a number of samples at the most that a batch can count. Only a window that was open
-// for hours, because the flusher kept the previous one, has more.
+// saturate caps a number of samples at the largest number that a batch can count. Only a window
+// that was open for hours, because the flusher kept the previous one, has more.
 func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
 
 // extra holds the state that only few series have. It is not laid out for the cache, and the
@@ -89,7 +89,7 @@ const chunkRecords = 1024
 
 func (r records) at(number uint32) *record { return &r[number/chunkRecords][number%chunkRecords] }
 
-// policy is how series of a rule combine, and its encoding in a batch.
+// policy is the policy of a rule's series, with its encoding in a batch.
 type policy struct {
 	*series.Policy
 	encoded []byte // series.AppendPolicy

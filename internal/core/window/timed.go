@@ -46,7 +46,7 @@ func (t *Table) timedMetric(r *record, m *dogstatsd.Metric, scale float64, sampl
 	return values.set(at, found, timedValue{m.Time, total, samples, now})
 }
 
-// timedLast notes a value that replaces the one of the same time.
+// timedLast notes a value, which replaces an earlier value of the same time.
 func (t *Table) timedLast(r *record, time int64, value float64, samples uint64, now int64) fate {
 	if time > now/1e9+MaxAhead {
 		return tooFarAhead

@@ -50,8 +50,8 @@ func (t *Table) observe(number uint32, r *record, values []float64, weight, scal
 	return true
 }
 
-// observeBuckets is observe for a line of buckets, see dogstatsd.Metric: one value in each
-// bucket stands for all of them.
+// observeBuckets is observe for a line of buckets (see dogstatsd.Metric). One value in each bucket
+// stands for all values of that bucket.
 func (t *Table) observeBuckets(number uint32, r *record, buckets []float64, weight, scale float64) (ok bool) {
 	i := t.open & 1
 	sum, count := r.values[i]+buckets[0]*scale*weight, math.Float64frombits(uint64(r.ats[i]))
@@ -82,8 +82,8 @@ func (t *Table) begin(r *record) (first bool) {
 }
 
 // maxAhead is how far an exemplar's time may lie in the future, in milliseconds. The stores refuse
-// exemplars further ahead. Kept in the window, such an exemplar would replace all others of its
-// series as the newest.
+// exemplars further ahead. In the window, such an exemplar would be the newest of its series, and
+// replace all others.
 const maxAhead = 600_000
 
 // exemplify keeps an exemplar of a timer in the open window, if it is the newest. Its value is

@@ -51,7 +51,7 @@ type Resolution struct {
 type Options struct {
 	OriginLabels   bool   // origin fields become labels, so they are part of a context
 	RelativeGauges bool   // StatsD: "+5|g" changes a gauge; DogStatsD sets it to 5
-	IdleWindows    uint32 // a context leaves after so many windows without a sample
+	IdleWindows    uint32 // a context leaves after this many windows without a sample
 
 	Limits *limit.Tenant // asked for a place for each new series; nil for no limits
 }
@@ -61,10 +61,10 @@ type Options struct {
 const maxSpellings = 8
 
 // maxDropped is how many dropped contexts a table remembers. They need this bound because they have
-// no series, so the limits do not count them. Further ones take the slow path.
+// no series, so the limits do not count them. Further dropped contexts take the slow path.
 const maxDropped = 16_384
 
-// Stats counts what the table did since it was made. Each of its values is in Samples, Dropped,
+// Stats counts what the table did since it was made. Each value on the wire is in Samples, Dropped,
 // Negative, TimedRefused, AheadRefused, Overflowed or LimitRefused.
 type Stats struct {
 	Samples uint64 // values that entered a window
@@ -136,7 +136,7 @@ type Table struct {
 
 	overflows     map[overflowName]uint32
 	overflowNames []overflowName // keys of overflows, unordered
-	overflowSweep int            // index of the next one to check for idleness
+	overflowSweep int            // index of the next overflow to check for idleness
 	folded        []uint32       // overflow series of the open window
 
 	open       uint8       // index of the window that is being filled
@@ -146,7 +146,7 @@ type Table struct {
 	sweep      uint32      // last record checked for idleness
 	recovered  int64       // limit.Tenant.Over at the last recovery
 	recovering uint32      // last record checked in the recovery under way
-	unclaimed  limit.Place // last place without a holder checked in it
+	unclaimed  limit.Place // last place without a holder that this recovery checked
 
 	stats Stats
 }

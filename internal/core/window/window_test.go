@@ -323,8 +323,8 @@ func TestKnownContextsAreNotResolvedAgain(t *testing.T) {
 	}
 }
 
-// Tags in another order are another spelling of the same series. They add up, and only maxSpellings
-// of them are remembered.
+// Tags in another order are another spelling of the same series. Their samples add up, and only
+// maxSpellings spellings are remembered.
 func TestSpellingsShareASeries(t *testing.T) {
 	r := &resolver{}
 	table := New(r, Options{IdleWindows: 300})
@@ -555,8 +555,8 @@ func TestNewContextsAllocateInPieces(t *testing.T) {
 	}
 }
 
-// The counts of a table carry over to the next one; what it held does not. This covers every
-// field, including ones added later.
+// The counts of a table carry over to the next one. The numbers of contexts and series that it
+// holds do not. This covers every field, including ones added later.
 func TestCountsGoOnWithTheNextTable(t *testing.T) {
 	fill := func(n uint64) (s Stats) {
 		for _, f := range reflect.ValueOf(&s).Elem().Fields() {

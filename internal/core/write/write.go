@@ -27,7 +27,7 @@ import (
 // TSDB refuse the present as too old.
 const MaxAhead = 10 * time.Minute
 
-// Incoming is a request as the sender's side has it.
+// Incoming is a request as received, before the distributor has decided about it.
 type Incoming struct {
 	remotewrite.Request
 
@@ -43,12 +43,12 @@ type Request struct {
 	Tenant    string
 	Arrival   int64         // Unix milliseconds
 	Window    time.Duration // how much older than the tenant's newest sample an out-of-order one may be
-	Sender    sender.Sender // whose new series these are; zero if unknown
+	Sender    sender.Sender // of the request, and so of its new series; zero if unknown
 	Only      []uint32      // series to write, as increasing indexes; nil for all
 	MaxSeries int           // of the tenant in memory; 0 for no limit
 	Terms     *Terms
 
-	// Outcome has what became of each part. The store fills it in.
+	// Outcome has the fate of each part. The store fills it in.
 	Outcome outcome.Outcome
 
 	// Described has the series whose metadata is new to the store, written or not. The store

@@ -10,25 +10,25 @@ import (
 
 // Ref is the place of a block in its Arena. The zero Ref is no block.
 //
-// Below largeRef a Ref counts units of memory from the first chunk on. From there it numbers
+// Below largeRef a Ref counts units of memory from the first chunk on. From largeRef on it numbers
 // the large blocks.
 type Ref uint32
 
 const (
 	unit       = 8  // bytes; blocks begin at multiples of it
-	chunkBits  = 17 // of a Ref that count units within a chunk
+	chunkBits  = 17 // bits of a Ref that count units within a chunk
 	chunkUnits = 1 << chunkBits
 	chunkBytes = chunkUnits * unit // 1 MiB; pages that nothing was written to are not resident
 
 	// A chunk is cut into slabs of 16 KiB. Smaller slabs would have two effects: a few remaining
 	// blocks would keep less memory in use, and more would be lost at the ends of slabs. Now that loss
 	// is 5 % at worst, and 1 % for blocks of 200 bytes.
-	slabBits  = 11 // of a Ref that count units within a slab
+	slabBits  = 11 // bits of a Ref that count units within a slab
 	slabUnits = 1 << slabBits
 	slabBytes = slabUnits * unit
 
-	// exactUnits is the size up to which blocks are only rounded up to units. Larger blocks
-	// are rounded up so that 15 to 2 of them fill a slab.
+	// exactUnits is the size up to which blocks are only rounded up to units. Larger blocks are
+	// rounded up so that 2 to 15 of them fill a slab.
 	exactUnits = 128
 	classes    = exactUnits + slabUnits/exactUnits
 
@@ -47,9 +47,9 @@ const MaxLen = 512 << 10
 // at the same time, for a block that Alloc has returned and that is not freed meanwhile.
 //
 // A slab has blocks of one size. A freed block is reused for that size; an empty slab for any size.
-// So an arena is as large as all its blocks at the time of their largest total. It is not the sum
-// of the largest totals of each size. Blocks above 8 KiB are allocated separately and released when
-// freed. An arena holds up to 16 GiB of smaller ones.
+// So an arena is as large as the largest total of all its blocks at one time, not as the sum of the
+// largest totals of each size. Blocks above 8 KiB are allocated separately and released when freed.
+// An arena holds up to 16 GiB of smaller ones.
 type Arena struct {
 	chunks atomic.Pointer[[][]byte] // the first is nil, so that no block has Ref 0
 	large  atomic.Pointer[[][]byte] // large blocks; nil where one was freed

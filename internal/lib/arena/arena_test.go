@@ -58,7 +58,7 @@ func TestLongestBlock(t *testing.T) {
 	}
 }
 
-// A crowd that comes and goes takes no more memory than it had at its largest.
+// Blocks that come and go take no more memory than their largest total.
 func TestFreedMemoryIsUsedAgain(t *testing.T) {
 	var a Arena
 	var size int
@@ -116,7 +116,7 @@ func TestASlabServesWhoNeedsIt(t *testing.T) {
 		ref, _ := a.Alloc(2 * unit)
 		refs = append(refs, ref)
 	}
-	for i := 2 * all; i < 3*all; i++ { // the third slab becomes empty, the first half so
+	for i := 2 * all; i < 3*all; i++ { // the third slab becomes empty, the first one half empty
 		a.Free(refs[i], 2*unit)
 		if i%2 == 0 {
 			a.Free(refs[i-2*all], 2*unit)

@@ -19,7 +19,7 @@ const lockTimeout = 1 * time.Second
 
 // Damage describes a damaged file that was moved aside.
 type Damage struct {
-	MovedTo string // where the file is now; an earlier one there is gone
+	MovedTo string // where the file is now; it replaced any earlier file there
 	Cause   error
 }
 
@@ -37,7 +37,8 @@ func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damag
 		return db, nil, nil
 	}
 	if errors.Is(err, bbolterrors.ErrTimeout) {
-		return nil, nil, fmt.Errorf("open %s: another process uses it; stop that one, or use another data directory", path)
+		return nil, nil,
+			fmt.Errorf("open %s: another process uses it; stop that process, or use another data directory", path)
 	}
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return nil, nil, fmt.Errorf("open %s: %w", path, err)

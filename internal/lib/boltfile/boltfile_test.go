@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// walk touches every key and value, as owners do.
+// walk touches every key and value, as callers of Open do.
 func walk(tx *bbolt.Tx) error {
 	return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A snapshot has what was there when it was begun, and writers go on.
+// A snapshot has the data from the moment at which it began, and does not block writers.
 func TestSnapshot(t *testing.T) {
 	db, _, err := Open(begin(t), walk)
 	if err != nil {

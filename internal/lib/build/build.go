@@ -1,4 +1,4 @@
-// Package build says which source this binary was made of.
+// Package build says from which source this binary was made.
 package build
 
 import (
@@ -21,7 +21,7 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
-// This reads what the linker and the Go command have left in the binary.
+// This returns the build of this binary, as the linker and the Go command recorded it.
 func This() Info {
 	b := Info{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

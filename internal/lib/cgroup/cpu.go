@@ -9,11 +9,11 @@ import (
 // CPU is the quota of a cgroup, and how often it was used up since the cgroup was made.
 type CPU struct {
 	Dir       string  // its directory, with a slash at the front
-	File      string  // that has the quota
+	File      string  // the file in Dir that has the quota
 	Cores     float64 // the quota: processors that it may use on average
 	Periods   float64 // periods in which something ran
 	Throttled float64 // periods in which the quota was used up
-	Seconds   float64 // for which threads were throttled, summed over all processors
+	Seconds   float64 // time for which threads were throttled, summed over all processors
 }
 
 // CPUs returns the process' cgroups with a quota, its own first.

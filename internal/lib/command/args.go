@@ -63,8 +63,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
 
-// wrongValue says in words what is wrong with the value of a flag, where pflag quotes Go's
-// parser.
+// wrongValue says in words what is wrong with the value of a flag. pflag would quote Go's parser.
 func wrongValue(err error) error {
 	var invalid *pflag.InvalidValueError
 	var number *strconv.NumError

@@ -18,19 +18,19 @@ import (
 const (
 	OK      = 0
 	Failure = 1
-	Usage   = 2 // a mistake on the command line, in what a server is asked, or in the configuration
+	Usage   = 2 // a mistake on the command line, in a request to a server, or in the configuration
 )
 
 // Execute runs the command of root that args name, prints its error, and returns the exit
 // code.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SilenceErrors = true // printed once, below
-	root.SilenceUsage = true  // an error is not an occasion to print 100 flags
+	root.SilenceUsage = true  // 100 flags would hide the error
 	root.SetFlagErrorFunc(flagError)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	parsed := false // an error before is a mistake on the command line
+	parsed := false // an error before parsing ends is a mistake on the command line
 	before := root.PersistentPreRun
 	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
 		parsed = true
