@@ -18,11 +18,12 @@ func benchmarkPacket() (packet []byte, lines int) {
 	return packet, metrics
 }
 
-// BenchmarkListener measures what one datagram costs the reading thread, and what freshet top
-// adds. sockets.BenchmarkSender measures what the kernel then takes for senders.
+// BenchmarkListener measures the cost of one datagram on the reading thread, and the extra cost
+// while freshet top runs. sockets.BenchmarkSender measures what the kernel then takes to report
+// senders.
 //
-// Bound: 0 allocs/op; 250 ns a line on one core of the CI machine. freshet top adds nothing
-// while nobody watches, else 50 ns a datagram.
+// Bound: 0 allocs/op; 250 ns per line on one core of the CI machine. While freshet top runs, at
+// most 50 ns more per datagram.
 func BenchmarkListener(b *testing.B) {
 	packet, lines := benchmarkPacket()
 	for _, looking := range []bool{false, true} {
@@ -38,7 +39,7 @@ func BenchmarkListener(b *testing.B) {
 	}
 }
 
-// newBusyListener returns a listener that knows the contexts of a packet.
+// newBusyListener returns a listener that has already resolved the contexts of a packet.
 func newBusyListener(t testing.TB, packet []byte, looking bool) *listener {
 	l := newFixture(t, nil).listeners()[0]
 	now := time.Now().UnixNano()
@@ -61,8 +62,8 @@ func TestListenerDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A client that put a long packed line after ever more short ones used to make each of a
-// listener's lines keep memory for it, well-formed or not. Packed lines of a usual length
+// A client that sent a long packed line after ever more short lines used to make each of a
+// listener's lines keep memory for a long one, well-formed or not. Packed lines of a usual length
 // allocate nothing.
 func TestListenerKeepsNoLongLines(t *testing.T) {
 	l := newFixture(t, nil).listeners()[0]

@@ -20,9 +20,9 @@ const (
 	reasonUnsent   = "not_acknowledged"
 )
 
-// clientCounts are the clients' own counts since the window before. They are read off the
-// lines, since a rule may drop their series and a limit may fold them: in a flood, when
-// clients drop most.
+// clientCounts are the clients' own counts in the open window. They are read from the lines and not
+// from series: a rule may drop the series, and a limit may fold them, which happens in a flood,
+// just when clients drop most.
 type clientCounts map[ledger.ClientCount]float64
 
 // maxClientCount is beyond any real count, and small enough for sums.
@@ -46,7 +46,8 @@ func (c *clientCounts) add(m *dogstatsd.Metric) {
 	}
 }
 
-// post enters a listener's samples and datagrams between last and next into the books.
+// post enters into the books the samples and datagrams that a listener received between last and
+// next.
 func (l *listener) post(next, last *counts) {
 	books, tenant := l.shared.Ledger, l.terms.tenant
 	received := next.received - last.received
@@ -93,10 +94,10 @@ func (l *listener) post(next, last *counts) {
 // counts are a listener's figures since it was made.
 type counts struct {
 	window.Stats
-	received                 uint64 // in well-formed lines
+	received                 uint64 // values on the wire in well-formed lines
 	malformed                [dogstatsd.NumReasons]uint64
 	unknownFields, badFields uint64
 	events, eventsRefused    uint64
-	clientDrops              float64 // datagrams that the socket did not take, by the clients' own counts
+	clientDrops              float64 // datagrams that the socket did not take; the clients counted them
 	datagrams                ledger.Datagrams
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Whatever a line holds, each of its values is in one state once its window is closed, and the
-// aggregator got exactly the samples that are in windows.
+// Once the window of a line is closed, each value of the line is in one state, whatever the line
+// holds. The aggregator got exactly the samples that are in the state Window.
 func TestEverySampleIsInTheBooks(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"},
@@ -33,7 +33,7 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 		"broken", "a:x|c", "_e{9,9}:x|y", "t:1:2|ms", "s:a:b|s", "_sc|up|0", "_sc|up|9", "g:1:2|g", "t:h3,9,0;1,5,4|nh",
 		"t:h0,1,0;1,1e308,1e308|nh", "t:h3,9,0;1|nh",
 	}
-	for i := range 1030 { // of one series, with a time each: 1,024 fit
+	for i := range 1030 { // values of one series, each with its own time; 1,024 fit
 		lines = append(lines, fmt.Sprintf("timed:1|c|T%d", second-i))
 	}
 	l.Packet([]byte(strings.Join(lines, "\n")), second*1e9)
@@ -50,8 +50,8 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	if !maps.Equal(b.Refused, wantRefused) || !maps.Equal(b.Malformed, wantMalformed) {
 		t.Errorf("refused %v, malformed %v; want %v, %v", b.Refused, b.Malformed, wantRefused, wantMalformed)
 	}
-	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member, 1
-	// check, 2 gauges and 1,024 with times.
+	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member
+	// of a set, 1 check, 2 gauges, and 1,024 gauges with times.
 	if b.Window != 1039 || b.Received != 1039+12+5 {
 		t.Errorf("%d in windows of %d received", b.Window, b.Received)
 	}
@@ -60,7 +60,7 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	}
 }
 
-// A window that is refused permanently is in the books, and so are its datagrams.
+// The samples of a window that is refused permanently are in the books, and so are its datagrams.
 func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(fmt.Errorf("%w: too long", batch.ErrRefused))

@@ -36,8 +36,8 @@ func (f *fixture) flushAll(ctx context.Context) {
 	f.flusher.run(ctx, closed)
 }
 
-// Ten seconds with a packet each quarter are ten windows of four, whatever the phase of the
-// packets.
+// Ten seconds with a packet every 250 ms give ten windows of four packets, whatever the phase of
+// the packets.
 func TestAWindowIsASecond(t *testing.T) {
 	for _, phase := range []int64{0, 1, 125e6, 249_999_999} {
 		f := newFixture(t, nil)
@@ -109,7 +109,7 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	}
 }
 
-// Samples given up at the end are counted: those of the window that the aggregator refused
+// Samples given up at the end are counted: the samples of the window that the aggregator refused
 // during the whole drain, and of the windows behind it.
 func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	f := newFixture(t, nil) // sockets cannot live in the bubble
@@ -145,16 +145,16 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	})
 }
 
-// The reader must never wait for the flusher, or the kernel's buffer overflows. It used to
-// wait when it had only events to hand over for the second time, while the flusher was busy
-// with the aggregator.
+// The reader must never wait for the flusher, or the kernel's buffer overflows. It used to wait
+// while the flusher was busy with the aggregator, if the reader had a second window of only events
+// to hand over.
 func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range int64(5) { // nothing takes from the channel
+		for i := range int64(5) { // no flusher takes windows from the channel
 			now := (second + i) * 1e9
 			l.Tick(now)
 			l.Packet([]byte("_e{1,1}:t|x"), now)
@@ -168,7 +168,7 @@ func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the reader waits for the flusher")
 	}
-	for range 2 { // the window that the flusher has already, and the open one
+	for range 2 { // the window that was already handed over, and the open one
 		f.flushAll(t.Context())
 		l.close((second+5)*1e9, false)
 	}
@@ -207,8 +207,9 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	}
 }
 
-// Events that cannot be written are tried again until they are, or until the end. They delay
-// no samples, and those beyond the bound are counted. A single error used to lose them.
+// The flusher retries events that cannot be written until they are written, or until the end. They
+// delay no samples. Events beyond the bound are lost and counted. A single error used to lose all
+// events.
 func TestEventsThatCannotBeWritten(t *testing.T) {
 	for _, c := range []struct {
 		why        string
@@ -249,7 +250,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 			}
 			if c.mend {
 				f.events.mend()
-				time.Sleep(eventRetry) // of the bubble: no time at all
+				time.Sleep(eventRetry) // on synctest's clock, so it takes no time
 				synctest.Wait()
 				if got := len(f.events.all()); got != c.kept {
 					t.Errorf("%s: %d events are written, want %d", c.why, got, c.kept)
@@ -270,7 +271,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A window that can never be accepted must not delay those behind it for ever.
+// A window that can never be accepted must not delay the windows behind it for ever.
 func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -294,8 +295,8 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 	}
 }
 
-// Each window gets a real try at the end, even behind one that failed for the whole drain. With an
-// aggregator that accepts any push unless it is cancelled, chance used to decide.
+// Each window gets a real try at the end, even behind a window that failed for the whole drain.
+// With an aggregator that accepts any push unless it is cancelled, chance used to decide.
 func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -316,9 +317,9 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	}
 }
 
-// A name in constant use stays, though its context was resolved only once and its series is in
-// one window a minute, never in the first of an hour. It used to be forgotten after 40 days,
-// and its next kind owned it.
+// A name in constant use stays, even if its context is resolved only once and its series is in one
+// window a minute, never in the first of an hour. Such a name used to be forgotten after 40 days,
+// and another kind could own it.
 func TestNamesInUseAreTouched(t *testing.T) {
 	clock := time.Unix(second-second%3600, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
@@ -341,8 +342,8 @@ func TestNamesInUseAreTouched(t *testing.T) {
 	}
 }
 
-// Bound: 150 ns a series and window and no allocation, so that 100,000 series a
-// second cost 1.5 % of a core.
+// Bound: 150 ns per series in a window and no allocation, so that 100,000 series a second cost 1.5
+// % of a core.
 func BenchmarkTouch(b *testing.B) {
 	names := catalogue.New(1000)
 	keys := make([][]byte, 1000)

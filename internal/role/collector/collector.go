@@ -84,8 +84,8 @@ func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 // Tap opens a tap. The caller must close it.
 func (c *Collector) Tap(o TapOptions) (*Tap, error) { return c.taps.begin(o, c.watchSenders) }
 
-// watchSenders counts the callers that want senders to be known. Sockets report senders while
-// there is one.
+// watchSenders counts the callers that want senders to be known. Sockets report senders while there
+// is such a caller.
 func (c *Collector) watchSenders(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *Collector) watchSenders(on bool) {
 	}
 }
 
-// watchNew turns on senders for a listener that starts reading, if they are wanted.
+// watchNew makes a listener that starts reading report senders, if a caller wants them.
 func (c *Collector) watchNew(l *listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,9 +129,9 @@ func (c *Collector) listensFor(tenant string) bool {
 // force yet. Apply or Abandon ends it.
 type Reload struct {
 	collector *Collector
-	inputs    []*input // the inputs to read, including those read already
+	inputs    []*input // all inputs to read, including inputs that are already read
 	bound     []*listener
 	terms     map[*input]*terms
 	buffer    int           // kernel receive buffer of UDP sockets, bytes
-	done      chan struct{} // closed once Run has taken it over
+	done      chan struct{} // closed once Run has put it in force
 }

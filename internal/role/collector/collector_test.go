@@ -62,8 +62,8 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// Each listener has one window a second. None comes twice or out of order; each has the time of its
-// second, and is pushed when that second is over.
+// Each listener has one window a second. No window comes twice or out of order; each has the time
+// of its second, and is pushed when that second is over.
 func TestWindowsArriveOnceASecond(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -102,8 +102,8 @@ func TestEmptyWindowsAreNotPushed(t *testing.T) {
 	}
 }
 
-// Several readers share a port; the kernel distributes senders among them, and in answers and
-// metrics their counts are one listener's.
+// Several readers share a port, and the kernel distributes senders among them. Answers and metrics
+// show their counts as one listener.
 func TestReadersShareAnAddress(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.Readers = 4 }).start(t)
 	const senders, packets = 64, 20
@@ -132,15 +132,15 @@ func TestReadersShareAnAddress(t *testing.T) {
 	}
 }
 
-// Datagrams in the kernel when the collector is told to stop are counted, and so is the open
-// window. Here the collector stops before it has read anything.
+// Datagrams that are in the kernel when the collector is told to stop are counted, and so is the
+// open window. Here the collector stops before it has read anything.
 func TestShutdownHandsOverEverything(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
 			f := newFixture(t, nil)
 			conn := dial(t, network, f.address(network))
-			// The kernel's queue while the sockets are not read: for datagrams on Unix sockets
-			// net.unix.max_dgram_qlen, 10 by default.
+			// While the sockets are not read, as many writes as fit the kernel's queue. The queue
+			// of a Unix datagram socket holds net.unix.max_dgram_qlen datagrams, 10 by default.
 			n := map[string]int{"udp": 500, "unixgram": 8, "unix": 100}[network]
 			for range n {
 				send(t, conn, "a:1|c\n_e{1,1}:t|x")
@@ -160,8 +160,8 @@ func TestShutdownHandsOverEverything(t *testing.T) {
 	}
 }
 
-// Samples on a socket belong to the socket's tenant: the same name is another series there,
-// and may have another kind.
+// Samples on a socket belong to the socket's tenant. The same name on another tenant's socket is
+// another series, and may have another kind.
 func TestListenersHaveTheirTenants(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Config.Listeners = []settings.Listener{{Network: "udp", Address: "127.0.0.1:0", Tenant: "blue"}}
@@ -186,7 +186,7 @@ func TestListenersHaveTheirTenants(t *testing.T) {
 	}
 }
 
-// Constant labels apply where the sender sent none of that name.
+// A constant label applies if the sender sent no label of that name.
 func TestConstantLabels(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "web-1", "zone", "a"))
@@ -231,8 +231,8 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 	}
 }
 
-// Each metric of a collector is there once, with a name by the rules, and with help for an
-// operator at night.
+// Each metric of a collector is registered once, has a name that follows the rules, and has help
+// that an operator can act on.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -254,7 +254,7 @@ func TestMetrics(t *testing.T) {
 	}
 	want["setting_too_small"], want["client_dropped_packets_total"] = 0, 0
 	for _, l := range f.listeners() {
-		if _, tooSmall := l.socket.Setting(); tooSmall { // as this machine's kernel is
+		if _, tooSmall := l.socket.Setting(); tooSmall { // a limit of this machine's kernel
 			want["setting_too_small"]++
 		}
 		wanted, granted := l.socket.ReceiveBuffer()
@@ -267,7 +267,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, got, v)
 		}
 	}
-	families, err := f.registry.Gather() // fails if a metric is there twice
+	families, err := f.registry.Gather() // fails if a metric is registered twice
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,8 +288,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A value that would overflow its sum is refused where it would have spoilt the series for
-// ever. Other values still count.
+// A value that would overflow its sum is refused, since it would spoil the series for ever. Other
+// values still count.
 func TestOverflowedWindowsAreCounted(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -324,7 +324,7 @@ func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("Run goes on without one of its sockets")
 	}
-	// The others hand over what they have.
+	// The other listeners hand over their counts.
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
 		t.Errorf("counted %v, sent 1", got)
 	}
@@ -363,8 +363,9 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// A UDP socket has a buffer, in bytes, and a Unix datagram socket a queue, in datagrams: each
-// reports the kernel setting that bounds it. Only clients know what they drop at a full queue.
+// A UDP socket has a buffer in bytes, and a Unix datagram socket has a queue of datagrams. Each
+// reports the kernel setting that bounds it. Only clients know how many datagrams they drop at a
+// full queue.
 func TestMetricsOfWhatWaits(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.ReceiveBuffer = 4096 }).start(t)
 	send(t, dial(t, "unixgram", f.address("unixgram")),

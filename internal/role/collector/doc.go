@@ -1,7 +1,7 @@
 // Package collector is the role that reads DogStatsD sockets and hands its counts to the
 // aggregator, once a second. Each listener has its own table and shares nothing until a window
-// closes; one flusher turns windows into batches. adapter/sockets has the sockets, core/window
-// the tables.
+// closes; one flusher turns windows into batches. The sockets are in adapter/sockets, and the
+// tables in core/window.
 //
 // The files, from the top; each uses names of files below it:
 //

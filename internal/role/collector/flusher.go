@@ -17,19 +17,18 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
-// maxEvents bounds the events of one window; events are written one by one, for people to
-// read.
+// maxEvents bounds the events of one window. It can be small: people read events.
 const maxEvents = 10_000
 
 // closedWindow is a window on its way to the flusher.
 type closedWindow struct {
 	mark   *mark        // of its listener
-	handed *atomic.Bool // of its listener: false once the flusher has the window
+	handed *atomic.Bool // of its listener; the flusher sets it to false when it has the window
 	tenant string
 	at     time.Time      // when it was closed
 	window *window.Window // nil if nothing happened in it
-	probed *window.Window // the window of the probes; nil for none
-	left   *window.Table  // the table to release after this, its last window; nil if it stays in use
+	probed *window.Window // the window of the probes; nil if there were none
+	left   *window.Table  // the table to release, if this is its last window; nil if the table stays in use
 	events []event.Event
 }
 
@@ -42,7 +41,7 @@ type flusher struct {
 	sequence    uint64
 	writer      batch.Writer
 	events      []event.Event   // not yet written, maxEvents at most
-	last        context.Context // of the last try of the window being flushed, nil before it
+	last        context.Context // of the last try of the window being flushed; nil before that try
 	endLast     context.CancelFunc
 
 	refused      atomic.Uint64 // samples that the aggregator refused for good
@@ -56,19 +55,19 @@ func newFlusher(o *Options, windows *progress, metrics *byTenant[top.Metrics], i
 }
 
 const (
-	// drainTime is how long pushes are retried after ctx is done. An aggregator that cannot
-	// write by then will not.
+	// drainTime is how long pushes are retried after ctx is done. An aggregator that cannot accept
+	// a window by then will not recover in time.
 	drainTime = 10 * time.Second
 
 	// lastTry is how long an aggregator may then take to accept each window.
 	lastTry = time.Second
 
-	// portionBytes is the size of a push. A larger window is pushed in portions, so that
-	// neither end holds all of it in memory.
+	// portionBytes is the size of a push. A larger window is pushed in portions, so that neither
+	// the collector nor the aggregator holds all its batches in memory.
 	portionBytes = 4 << 20
 
-	// eventRetry is when events are retried. Nothing waits for them, so there is no hurry, and
-	// no need to log more often.
+	// eventRetry is the interval at which events are retried, and an error is logged. It can be
+	// long, since nothing waits for events.
 	eventRetry = 5 * time.Second
 )
 
@@ -112,8 +111,8 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	}
 }
 
-// flush pushes a window, in portions that each have a sequence. The table gets the window back
-// as soon as the last portion is a batch.
+// flush pushes a window, in portions that each have a sequence. The table can reuse the window as
+// soon as the last portion is encoded.
 func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, closed time.Time) {
 	f.touch(tenant, w)
 	f.saveNames()
@@ -146,9 +145,9 @@ func (f *flusher) tell() {
 	f.Aggregator.Through(through * 1000)
 }
 
-// push tries until the batches are acknowledged or permanently refused. Meanwhile listeners
-// extend their open window: new samples are added to it, and nothing is lost. Once ctx is done
-// there is one more try.
+// push tries until the batches are acknowledged or permanently refused. Meanwhile listeners extend
+// their open window: new samples are added to it, and nothing is lost. After ctx is done there is
+// one last try.
 func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch) {
 	backoff := retry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
@@ -193,7 +192,7 @@ func (f *flusher) lose(tenant string, lost uint64, reason string) {
 	f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reason, Samples: lost})
 }
 
-// endTry ends the last try of a window, if there was one.
+// endTry ends the context of a window's last try, if there was a last try.
 func (f *flusher) endTry() {
 	if f.last != nil {
 		f.endLast()
@@ -201,8 +200,8 @@ func (f *flusher) endTry() {
 	}
 }
 
-// pushOnce tries once. After ctx is done it uses a new context: a push that is cancelled
-// before it begins is not a try, and each window gets one, shared by its portions.
+// pushOnce tries once. After ctx is done it uses a new context, since a push that is cancelled
+// before it begins would be no try. The portions of a window share this context.
 func (f *flusher) pushOnce(ctx context.Context, batches []batch.Batch) error {
 	if ctx.Err() != nil {
 		if f.last == nil {
@@ -244,7 +243,7 @@ func (f *flusher) saveNames() {
 	}
 }
 
-// touch tells the catalogue which names are in use, and freshet top what is in the window.
+// touch tells the catalogue which names are in use, and counts the window's series for freshet top.
 func (f *flusher) touch(tenant string, w *window.Window) {
 	now := f.Now().UnixMilli()
 	for key := range w.InUse() {
@@ -260,8 +259,8 @@ func (f *flusher) touch(tenant string, w *window.Window) {
 	}
 }
 
-// holdEvents adds to the waiting events. Beyond the limit the oldest are lost: this also removes an
-// event that can never be written.
+// holdEvents adds to the waiting events. Beyond the limit the oldest events are lost. This also
+// removes an event that can never be written.
 func (f *flusher) holdEvents(events []event.Event) {
 	f.events = append(f.events, events...)
 	if beyond := len(f.events) - maxEvents; beyond > 0 {
@@ -290,7 +289,7 @@ func (f *flusher) appendEvents(ctx context.Context) bool {
 	return true
 }
 
-// appendLastEvents writes the waiting events, or loses them. Like the last push of a window it
+// appendLastEvents writes the waiting events, or gives them up. Like the last push of a window, it
 // uses a new context.
 func (f *flusher) appendLastEvents(ctx context.Context) {
 	if len(f.events) == 0 {

@@ -40,7 +40,7 @@ type pushed struct {
 	sequence              uint64
 	second, birth         int64
 	at                    time.Time
-	series                map[string]float64 // by kind and labels; timers by their count, sets by their size
+	series                map[string]float64 // values by kind and labels; for timers the count, for sets the size
 }
 
 // aggregator stands in for the role of that name: it decodes the windows that it accepts.
@@ -80,7 +80,7 @@ func (a *aggregator) Through(t int64) {
 	a.through = t
 }
 
-// told is the Through of all windows so far, Unix seconds.
+// told returns the last time that Through reported, in Unix seconds.
 func (a *aggregator) told() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,7 +95,7 @@ func decode(batches []batch.Batch) (w pushed, err error) {
 			return w, err
 		}
 		h := r.Header
-		h.Sequence >>= 16 // below: which of the shard's batches in this window
+		h.Sequence >>= 16 // the lower 16 bits number the batches of a shard in this window
 		if i > 0 && (h.Sequence != w.sequence || string(h.Tenant) != w.tenant || h.Second != w.second) {
 			return w, errors.New("the batches of one push are not of one window")
 		}
@@ -145,7 +145,7 @@ func (a *aggregator) refusals() []uint64 {
 	return slices.Clone(a.refused)
 }
 
-// totals adds up all windows; for gauges, which do not add, it has the last value.
+// totals adds up all windows. For gauges, which do not add up, it has the last value.
 func (a *aggregator) totals() map[string]float64 {
 	all := map[string]float64{}
 	for _, w := range a.taken() {

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Metrics of several datagrams are counted together, wherever each datagram lies: read in
-// place if there is memory after it, else copied.
+// Metrics of several datagrams are counted together, whether a datagram is read in place, because
+// there is memory after it, or copied.
 func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -52,8 +52,8 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 }
 
 // Holding lines changes only the time at which they are counted. A packet gives the same totals as
-// its lines sent one by one, whether or not they are well-formed, whoever sends them, and wherever
-// they lie in memory.
+// its lines sent one by one, whether or not the lines are well-formed, whichever sender sends them,
+// and wherever they lie in memory.
 func TestHoldingLinesChangesNothing(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -77,7 +77,7 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 			}
 			// The packet's slice has spare capacity, as in the buffers of a socket, or none.
 			packet = append(make([]byte, 0, len(packet)+256*rng.IntN(2)), packet...)
-			a.from.PID = int32(rng.IntN(2)) // as if the held lines had another sender
+			a.from.PID = int32(rng.IntN(2)) // at random, as if the held lines had another sender
 			a.Packet(packet, second*1e9)
 			if rng.IntN(10) == 0 {
 				a.Tick(second * 1e9)
@@ -102,7 +102,8 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 	}
 }
 
-// A service check does not overtake the metrics before it: the first one owns the name.
+// A service check does not overtake the metrics before it, since the first line with a name owns
+// it.
 func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -119,7 +120,8 @@ func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	}
 }
 
-// A sender is blamed only for its own metrics, even if datagrams of another lie between.
+// A sender is blamed only for its own metrics, even if datagrams of another sender lie between
+// them.
 func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)

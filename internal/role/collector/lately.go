@@ -2,11 +2,11 @@ package collector
 
 import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
-// latelySeconds is how many seconds a listener remembers one by one: clients usually flush
-// each 10 s.
+// latelySeconds is for how many seconds a listener keeps the counts of each second. Clients usually
+// flush every 10 s.
 const latelySeconds = 15
 
-// lately has a listener's counts of the last seconds, some kB.
+// lately has a listener's counts of each of the last seconds, in some kB.
 type lately [latelySeconds + 1]struct {
 	second    int64 // Unix
 	received  uint64
@@ -27,7 +27,7 @@ func (l *lately) add(second int64, received uint64, malformed, before *[dogstats
 	}
 }
 
-// since adds up the seconds after a given one.
+// since adds up the counts of the seconds after a given second.
 func (l *lately) since(second int64) (received uint64, malformed [dogstatsd.NumReasons]uint64) {
 	for i := range l {
 		if s := &l[i]; s.second > second {

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// A client that flushes each 10 s may have sent all of its malformed lines before anybody
-// looks, and none after. Its listener is remembered for 15 s, and no longer.
+// A client that flushes every 10 s may send all of its malformed lines before anybody looks, and
+// none after. Its listener remembers them for 15 s, and no longer.
 func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

@@ -8,15 +8,15 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Left is a socket that a successor goes on reading. The caller owns its file.
+// Left is a socket from which a successor goes on reading. The caller owns its file.
 type Left struct {
-	Network, Address string // as the configuration spells it
+	Network, Address string // as in the configuration
 	File             *os.File
 }
 
-// Leave prepares for a successor. When Run's context is done, it hands over what it has read,
-// leaves the rest in the kernel, and keeps the sockets open. After an error the opened files
-// are returned as well.
+// Leave prepares for a successor. When Run's context is then done, the collector hands over the
+// samples that it has read, leaves the rest in the kernel, and keeps the sockets open. After an
+// error the opened files are returned as well.
 func (c *Collector) Leave() (all []Left, err error) {
 	var errs []error
 	for _, l := range c.listeners() {
@@ -30,8 +30,8 @@ func (c *Collector) Leave() (all []Left, err error) {
 	return all, errors.Join(errs...)
 }
 
-// Booked returns how many drops of each UDP socket are in the books, by the socket's number in
-// the kernel: a successor counts on from there (sockets.Inherited.Drops).
+// Booked returns how many drops of each UDP socket are in the books, by the socket's number in the
+// kernel. A successor starts its count there: see sockets.Inherited.Drops.
 func (c *Collector) Booked() map[uint64]uint32 {
 	all := map[uint64]uint32{}
 	for _, l := range c.listeners() {

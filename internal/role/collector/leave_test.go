@@ -6,7 +6,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
 )
 
-// The collector hands over what it has read; the rest is for its successor.
+// The collector hands over the samples that it has read, and leaves the rest to its successor.
 func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 	first := newFixture(t, nil)
 	config := first.Config
@@ -25,7 +25,7 @@ func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 		t.Fatalf("left %+v: %v", left, err)
 	}
 	first.stop()
-	for _, network := range []string{"udp", "unixgram"} { // nobody reads, and the sockets are open
+	for _, network := range []string{"udp", "unixgram"} { // the sockets are open, but no collector reads them
 		conns[network]("after." + network + ":1|c")
 	}
 	next := newFixture(t, func(o *Options) {

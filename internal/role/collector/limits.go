@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// lookTime is the interval between looks at what is over a limit.
+	// lookTime is the interval between looks for metrics over a limit.
 	lookTime = time.Second
 
-	// firstTold is how long a metric must be over a limit before the log says so although its
-	// sender is unknown: sockets report senders only since the metric went over.
+	// firstTold is how long a metric must be over a limit before the log says so without its
+	// sender. Sockets report senders only after a metric went over a limit.
 	firstTold = 3 * time.Second
 
 	// toldAgain is the interval at which the log repeats that a metric is over a limit.
 	toldAgain = time.Minute
 
-	// maxTold is how many metrics of a tenant the log names in that time. The others share a
-	// line.
+	// maxTold is how many metrics of a tenant the log names in the time toldAgain. The others share
+	// a line.
 	maxTold = 3
 
 	// overFor is the time without samples over a limit after which a metric is within limits
@@ -53,8 +53,8 @@ type limits struct {
 	watch      func(on bool) // senders
 	listensFor func(tenant string) bool
 	watching   bool
-	told       map[offence]*telling // in the last forgetTold
-	others     map[string]int64     // when the others were reported, by tenant; Unix nanoseconds
+	told       map[offence]*telling // reported in the last forgetTold
+	others     map[string]int64     // when the unnamed metrics were reported, by tenant; Unix nanoseconds
 
 	mu      sync.Mutex
 	reports []LimitReport // of the last look
@@ -66,13 +66,13 @@ type offence struct {
 	kind           series.Kind
 }
 
-// telling is what the log has said about a metric.
+// telling is the log's last report about a metric.
 type telling struct {
 	at      int64  // Unix nanoseconds
-	since   int64  // limit.Offender.Since: samples count from there
-	samples uint64 // over a limit by then
-	named   bool   // named, and not only one of the others
-	over    bool   // it has been named, and has not been within limits since
+	since   int64  // limit.Offender.Since: samples are counted since then
+	samples uint64 // over a limit until the report
+	named   bool   // named, and not only counted among the others
+	over    bool   // named, and over a limit ever since
 }
 
 // LimitReport is the state of a tenant's limits, for answers.
@@ -107,7 +107,7 @@ func (l *limits) run(ctx context.Context) {
 	}
 }
 
-// look updates the reports, logs what is new, and watches senders while they are wanted.
+// look updates the reports, logs news, and watches senders while they are wanted.
 func (l *limits) look(now int64) {
 	var reports []LimitReport
 	wanted := false
@@ -131,7 +131,7 @@ func (l *limits) look(now int64) {
 }
 
 // tell logs which metrics of a tenant are over a limit, and when they no longer are. At most
-// maxTold are named in a minute: those with the most samples that were not reported yet.
+// maxTold metrics are named in a minute: the metrics with the most unreported samples.
 func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 	named := 0
 	for key, t := range l.told {
@@ -155,7 +155,7 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 			due = append(due, o)
 		case t != nil && t.over && !recent:
 			l.logger(tenant, o).Info("no new series are over a limit any more", o.Fate.String()+"_samples", samplesOver(o))
-			// Everything is reported now: only new samples are news.
+			// All samples so far are reported now, so that only new samples make another report.
 			*t = telling{at: t.at, since: o.Since, samples: samplesOver(o), named: t.named}
 		}
 	}
@@ -176,8 +176,8 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 	l.tellOthers(now, tenant, due, unsteady)
 }
 
-// tellOthers logs, once a minute, how many more metrics are over a limit. Some are only counted,
-// since they take each other's place.
+// tellOthers logs, once a minute, how many more metrics are over a limit. It cannot tell unsteady
+// metrics apart, since they take each other's place, so it only counts them.
 func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, unsteady int) {
 	if len(due)+unsteady == 0 || now-l.others[tenant] < int64(toldAgain) {
 		return
@@ -208,8 +208,8 @@ func (l *limits) untold(tenant string, o *limit.Offender) uint64 {
 	return samplesOver(o)
 }
 
-// forget forgets old reports. That bounds the map: 3 metrics of a tenant are named in a
-// minute, and at most 16 are others.
+// forget forgets old reports. This bounds the map: each minute, at most 3 metrics of a tenant are
+// named, and at most 16 others are counted.
 func (l *limits) forget(now int64, tenants map[string]*limit.Tenant) {
 	maps.DeleteFunc(l.told, func(_ offence, t *telling) bool { return now-t.at > int64(forgetTold) })
 	maps.DeleteFunc(l.others, func(tenant string, _ int64) bool { return tenants[tenant] == nil })
@@ -242,7 +242,7 @@ func setting(o *limit.Offender) string {
 	}[reason(o)]
 }
 
-// culprit returns the label with most values.
+// culprit returns the label with the most values.
 func culprit(o *limit.Offender) string {
 	if len(o.Labels) == 0 {
 		return ""
@@ -257,7 +257,7 @@ func values(o *limit.Offender) uint64 {
 	return o.Labels[0].Values
 }
 
-// loudest describes the sender of most samples.
+// loudest describes the sender of the most samples.
 func loudest(o *limit.Offender) string {
 	if len(o.Senders) == 0 {
 		return "unknown"
@@ -326,7 +326,7 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 		}
 		for i := range r.Offenders {
 			o := &r.Offenders[i]
-			if !o.Steady { // another metric has its place at the next scrape
+			if !o.Steady { // another metric may have its place at the next scrape
 				continue
 			}
 			out <- prometheus.MustNewConstMetric(descLimitOffender, prometheus.GaugeValue, float64(samplesOver(o)),
@@ -336,8 +336,9 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Restored makes a series known that was live before a restart, so that limits do not turn it
-// away. Overflow series take no place. Series come in the order of seen, their last sample.
+// Restored makes a series known that was live before a restart, so that limits do not turn it away.
+// Overflow series take no place. The caller passes series in the order of seen, the time of their
+// last sample.
 func (c *Collector) Restored(tenant string, key []byte, source uint64, seen time.Time) {
 	for name := range series.KeyLabels(key) {
 		if string(name) == mapping.OverflowLabel {

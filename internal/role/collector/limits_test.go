@@ -44,7 +44,7 @@ func TestWhoIsOverALimitIsNamed(t *testing.T) {
 			return false
 		}
 	}
-	flood("udp", 0) // senders are watched once it has begun
+	flood("udp", 0) // the collector watches senders once a flood has begun
 	await(t, "senders are watched", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -103,8 +103,8 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 	})
 }
 
-// The log says once when a metric goes over a limit, and once when that is over; without a new
-// sample it says no more.
+// The log says once that a metric goes over a limit, and once that it is within limits again.
+// Without a new sample it says no more.
 func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.limits
@@ -121,9 +121,9 @@ func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	}
 }
 
-// However many metrics are over a limit, the log names three a minute and reports the others
-// in one line. A heavy one is among the named, and the server's metrics do not show another
-// offender at each scrape.
+// However many metrics are over a limit, the log names three a minute and reports the others in one
+// line. A metric with many samples is among the named ones, and the server's metrics do not show
+// another offender at each scrape.
 func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 	for _, test := range []struct {
 		why           string
@@ -194,8 +194,8 @@ func (f *fixture) offenders(t *testing.T) (names []string) {
 	return names
 }
 
-// A tenant whose listener is gone is still looked at: its last folded samples are scraped, and
-// its places expire.
+// The collector still looks at a tenant whose listener is gone, so that its last folded samples are
+// scraped and its places expire.
 func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{}, time.Minute, time.Hour) })
 	const begin = 1_763_680_000 * int64(1e9)
@@ -254,7 +254,7 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	}
 }
 
-// flooded returns a table like a listener's.
+// flooded returns a table like the table of a listener, and its catalogue, which has a known name.
 func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue) {
 	t.Helper()
 	mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "h"))
@@ -271,9 +271,9 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 	return table, names
 }
 
-// Bound: at most 1.2 us of CPU for a line of a new context over a limit, including parsing, so
-// that 100,000 a second cost an eighth of a core, and nothing of them is kept. Most of it is
-// making the key, which is needed to know that the series is new.
+// Bound: at most 1.2 us of CPU for a line with a new context over a limit, including parsing, so
+// that 100,000 lines a second cost an eighth of a core. Nothing of them is kept. Most of the time
+// goes into making the key, which is needed to know that the series is new.
 func BenchmarkFlood(b *testing.B) {
 	table, _ := flooded(b, limit.Config{MaxSeriesPerMetric: 1000})
 	var lines [][]byte
@@ -295,8 +295,8 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
-// Whatever makes a context too long for a place, the host of a check or its name, keeps its
-// name out of the catalogue.
+// The name of a context that is too long for a place stays out of the catalogue, whether the host
+// of a check or its name is too long.
 func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeriesBytes: 1000})
 	var p dogstatsd.Parser

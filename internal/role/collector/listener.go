@@ -16,12 +16,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// keptValues is how many values of a packed line each of a listener's lines has memory for
-// between batches: 8 KiB, more than a datagram of 1,432 bytes fills. Within a batch the lines
-// may take 4 MiB, if all held lines have 64 KiB; with a dogstatsd.max_packet of 1 MiB, 64 MiB.
+// Between batches, each line of a listener keeps memory for at most keptValues values: 8 KiB, more
+// than a datagram of 1,432 bytes fills. Within a batch the lines may take 4 MiB, if all held lines
+// have 64 KiB. With a dogstatsd.max_packet of 1 MiB they may take 64 MiB.
 const keptValues = 1024
 
-// busyRetry is when a listener asks again while the flusher is busy with its last window.
+// busyRetry is the time after which a listener tries again to close its window while the flusher is
+// busy with the window before, in nanoseconds.
 const busyRetry = int64(10 * time.Millisecond)
 
 // listener counts what one socket receives. The fields up to next belong to the reading
@@ -30,10 +31,10 @@ type listener struct {
 	shared        *shared
 	socket        *sockets.Listener
 	address       address
-	terms         *terms // table was made for them
+	terms         *terms // the terms for which table was made
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
-	held          int                               // of lines
+	held          int                               // how many of lines wait to be counted
 	from          sender.Sender                     // of the packet being parsed, and of all held lines
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet being counted was read
@@ -50,7 +51,7 @@ type listener struct {
 	probed        uint64  // datagrams that were probes
 
 	next   atomic.Pointer[terms] // from the next window on
-	mark   *mark                 // in shared.windows
+	mark   *mark                 // its progress in shared.windows
 	handed atomic.Bool           // the flusher has not taken the last window yet
 	stop   context.CancelFunc    // ends the reading; set by Run
 	ended  chan struct{}         // closed after its last window
@@ -83,14 +84,14 @@ func (l *listener) newTable() *window.Table {
 // sender returns the sender of what is being counted, or zero if senders are not tracked.
 func (l *listener) sender() sender.Sender { return l.from }
 
-// name returns the address in the spelling of metrics and logs.
+// name returns the address as metrics and logs show it.
 func (l *listener) name() string { return l.address.network + "://" + l.socket.Addr().String() }
 
 // run reads until ctx is done and hands over the last window.
 func (l *listener) run(ctx context.Context) error {
-	err := l.socket.Run(ctx, l) // says which socket
+	err := l.socket.Run(ctx, l) // the error names the socket
 	for !l.close(l.shared.Now().UnixNano(), true) {
-		// The flusher still has the window before: it is being pushed.
+		// The flusher is still pushing the window before.
 		time.Sleep(time.Duration(busyRetry))
 	}
 	return err
@@ -108,9 +109,9 @@ func (c *Collector) timed(t sockets.Timing) {
 	c.Watch.End(trip)
 }
 
-// Packet counts one datagram, or only parses it: the cost of a metric is mostly waiting for
-// memory, and metrics of several datagrams can wait together. Held metrics are counted when a
-// group is complete, or by the Tick.
+// Packet counts one datagram, or parses it and holds its metrics. Most of the cost of a metric is
+// waiting for memory, and metrics of several datagrams can wait together. Held metrics are counted
+// when a group is complete, or by Tick.
 func (l *listener) Packet(packet []byte, now int64) {
 	if l.shared.Probe.On(packet) {
 		l.probe(packet, now)
@@ -120,8 +121,8 @@ func (l *listener) Packet(packet []byte, now int64) {
 		l.tap(*open, packet, now)
 	}
 	from := l.socket.Sender()
-	// Count the held metrics first: they belong to their sender, and the next copy would overwrite
-	// their bytes.
+	// Count the held metrics first: they belong to the sender before, and the next copy would
+	// overwrite their bytes.
 	if from != l.from || !dogstatsd.InPlace(packet) {
 		l.countHeld(now)
 	}
@@ -157,7 +158,7 @@ func (l *listener) parse(packet []byte, now int64) (lines int) {
 		switch next {
 		case dogstatsd.CheckLine:
 			lines++
-			l.countHeld(now) // the first one owns the name
+			l.countHeld(now) // before the check, since the first line with a name owns it
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
@@ -178,11 +179,11 @@ func (l *listener) countHeld(now int64) {
 		l.clients.add(&lines[i])
 	}
 	l.table.Metrics(lines, now)
-	dropValues(l.lines[:min(len(lines)+1, len(l.lines))]) // a malformed line may have been read into the last
+	dropValues(l.lines[:min(len(lines)+1, len(l.lines))]) // one line more: a malformed line may be in it
 }
 
-// dropValues frees the memory for values of long packed lines: otherwise each line could end
-// up with as much as the longest needs.
+// dropValues frees the memory for values of long packed lines: otherwise each line could end up
+// with as much memory as the longest needs.
 func dropValues(lines []dogstatsd.Metric) {
 	for i := range lines {
 		if cap(lines[i].Values) > keptValues {
@@ -249,7 +250,7 @@ func (l *listener) close(now int64, last bool) bool {
 	}
 	empty := w == nil && probed == nil
 	if empty {
-		l.shared.flusher.tell() // no other goroutine may call it for a second
+		l.shared.flusher.tell() // without a window, no other goroutine might call it for a second
 	}
 	if empty && len(l.events) == 0 && closed.left == nil {
 		return true
@@ -260,8 +261,8 @@ func (l *listener) close(now int64, last bool) bool {
 	return true
 }
 
-// change makes a new table for new terms: each context is looked up again when it comes next.
-// The old table goes to the flusher, which gives up its places after its last window.
+// change makes a new table for new terms, so that each context is resolved again when it comes
+// next. The old table goes to the flusher, which gives up the table's places after its last window.
 func (l *listener) change(t *terms, now int64) {
 	l.left = l.left.Plus(l.table.Stats())
 	l.terms = t
@@ -269,7 +270,7 @@ func (l *listener) change(t *terms, now int64) {
 	l.table.Start(now)
 }
 
-// publish copies the counts for readers of metrics, and posts the increase since the window
+// publish copies the counts for readers of metrics, and posts their increase since the window
 // before.
 func (l *listener) publish(now int64) {
 	read := l.socket.Stats()
@@ -294,7 +295,7 @@ func (l *listener) publish(now int64) {
 	l.lately.add(now/1e9, next.received-last.received, &next.malformed, &last.malformed)
 	l.mu.Unlock()
 	l.post(&next, &last)
-	// Count all batches here: timed sees only some.
+	// Count the samples here, since timed sees only some of the batches.
 	for _, s := range []stage.Stage{stage.Read, stage.Parse} {
 		l.shared.Watch.Count(s, stage.DogStatsD, next.received-last.received)
 	}

@@ -111,8 +111,8 @@ var (
 		"Events lost because they could not be written before the process ended, or more than 10,000 waited.")
 )
 
-// exporter reads the listeners' counts at each scrape, so counting costs the reading threads
-// nothing more.
+// exporter reads the listeners' counts at each scrape, so metrics cost the reading threads no extra
+// work.
 type exporter struct {
 	*shared
 	listeners func() []*listener
@@ -184,8 +184,8 @@ type total struct {
 	counts  counts
 
 	setting         string // the kernel's setting that bounds the queue
-	tooSmall        int    // 1 if it is too small for any reader
-	granted, wanted int    // bytes of receive buffer; the smallest of all readers
+	tooSmall        int    // 1 if the setting is too small for any reader
+	granted, wanted int    // bytes of the smallest receive buffer among the readers
 }
 
 // byName sums the readers that share an address.

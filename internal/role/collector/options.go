@@ -48,19 +48,19 @@ type Options struct {
 	Limiter       *limit.Limiter
 	CatalogueFile CatalogueFile
 	Ledger        *ledger.Ledger
-	Watch         *stage.Watch // nil for none
+	Watch         *stage.Watch // may be nil
 	Aggregator    Aggregator
 	Events        Events
 	Producer      uint64      // identifies this collector, across restarts
-	Connections   int         // most open connections on all Unix stream sockets together; 0 means each socket's own limit
+	Connections   int         // limit for all Unix stream sockets together; 0: each socket has its own limit
 	Host          string      // for events without a host
-	Probe         *probe.Mark // marks Freshet's own probes; nil for none
+	Probe         *probe.Mark // marks Freshet's own probes; nil if it sends none
 	Now           func() time.Time
 	Registry      prometheus.Registerer
 	Logger        *slog.Logger
 
-	// Inherited returns the sockets for an address of Config that are already open. A nil
-	// function means none.
+	// Inherited returns the sockets for an address of Config that are already open. If the function
+	// is nil, there are none.
 	Inherited func(network, address string) []sockets.Inherited
 }
 
@@ -69,5 +69,5 @@ type address struct{ network, address string }
 
 func addressOf(l settings.Listener) address { return address{l.Network, l.Address} }
 
-// reports counts the catalogue's findings.
+// reports counts what the catalogue finds.
 type reports struct{ conflicts, forms, collisions, full atomic.Uint64 }

@@ -9,12 +9,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// probes are Freshet's own datagrams at a listener, beside those of applications. They share the
-// socket, the reader, the second and the flusher, but belong to Freshet's own tenant. So they
-// measure the path, and do not show in the names, limits, books and rules of the listener's tenant,
-// nor in freshet tail.
+// probes counts the datagrams that Freshet sends to a listener, beside the datagrams of
+// applications. Probes share the socket, the reader, the window's second and the flusher, so they
+// measure the path of applications. They belong to Freshet's own tenant, so they do not appear in
+// the names, limits, books and rules of the listener's tenant, nor in freshet tail.
 type probes struct {
-	terms  *terms // the terms that they were made for
+	terms  *terms // of the listener when this was made
 	parser dogstatsd.Parser
 	line   [1]dogstatsd.Metric
 	table  *window.Table
@@ -25,10 +25,9 @@ type probes struct {
 // probe counts a datagram if it is a probe, and reports whether it is.
 func (l *listener) probe(packet []byte, now int64) {
 	l.probed++
-	if l.probes == nil || l.probes.terms != l.terms { // a reload gave the socket to another tenant
+	if l.probes == nil || l.probes.terms != l.terms { // a reload may have given the socket to another tenant
 		p := &probes{terms: l.terms}
-		// Probes need no limits: a tenant's socket has one series, and sockets have their own
-		// limit.
+		// Probes need no limit of series: all probes on a tenant's sockets are one series.
 		p.table = window.New(&probeResolver{mark: l.shared.Probe, tenant: l.terms.tenant},
 			window.Options{IdleWindows: l.terms.idleWindows})
 		p.table.Start(now)
@@ -42,7 +41,7 @@ func (l *listener) probe(packet []byte, now int64) {
 
 // close ends the open window. It returns false while the flusher still has the window before.
 func (p *probes) close(now int64) bool {
-	if p == nil || p.closed != nil { // the listener's own window could not be closed last time
+	if p == nil || p.closed != nil { // last time, the listener's own window could not be closed
 		return true
 	}
 	w, ok := p.table.Close(now)
@@ -80,7 +79,7 @@ func (l *listener) postProbes() {
 // probeResolver gives all probes on a tenant's socket one series.
 type probeResolver struct {
 	mark   *probe.Mark
-	tenant string // of the socket
+	tenant string // the socket's tenant
 }
 
 // ResolveMetric is part of window.Resolver.
@@ -97,7 +96,7 @@ func (r *probeResolver) ResolveCheck(*dogstatsd.Check) window.Resolution {
 // UpDown is part of window.Resolver. A probe is never a counter.
 func (r *probeResolver) UpDown(*dogstatsd.Metric) bool { return false }
 
-// ResolveOverflow is part of window.Resolver. Probes have no limit.
+// ResolveOverflow is part of window.Resolver. Probes have no limit, so they never overflow.
 func (r *probeResolver) ResolveOverflow(series.Kind, string, *series.Policy) window.Resolution {
 	return window.Resolution{Drop: true}
 }

@@ -31,7 +31,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 		o.Mapper = m
 	}).start(t)
 	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
-	f.mostBusy(t, 10) // from now on it is counted
+	f.mostBusy(t, 10) // from now on datagrams are counted for freshet top
 	sent := time.UnixMicro(second*1e6 + 250_000)
 	for _, network := range []string{"udp", "unixgram"} {
 		conn := dial(t, network, f.address(network))
@@ -77,7 +77,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	}
 }
 
-// An application's gauge is an ordinary one, whatever its name.
+// An application's gauge is an ordinary gauge, even with the name of a probe.
 func TestAnApplicationsProbeIsItsOwn(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Probe = probe.NewMark(7) })
 	l := f.listeners()[0]
@@ -108,7 +108,7 @@ func TestLinesBehindAProbeCount(t *testing.T) {
 	}
 }
 
-// While the aggregator accepts nothing a window is extended, and so is the window of probes. No
+// While the aggregator accepts nothing, the open window grows, and so does the window of probes. No
 // probe is lost, and none comes twice.
 func TestProbesWaitLikeSamples(t *testing.T) {
 	mark := probe.NewMark(7)
@@ -141,8 +141,8 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 	}
 }
 
-// A closed window of probes waits for the listener's own window, which the flusher has not
-// given back.
+// A closed window of probes waits until the listener can close its own window, which it cannot
+// while the flusher has the window before.
 func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })

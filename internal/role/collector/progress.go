@@ -2,8 +2,8 @@ package collector
 
 import "sync"
 
-// progress knows up to which second all windows were pushed, including empty ones. Listeners
-// and the flusher report to it, once a second each.
+// progress knows up to which second all windows were pushed, including empty ones. Each listener
+// and the flusher report to it once a second.
 type progress struct {
 	mu    sync.Mutex
 	told  int64 // the last answer of next
@@ -13,7 +13,7 @@ type progress struct {
 // mark is the progress of one listener, in Unix seconds.
 type mark struct {
 	open    int64   // the open window; all before it are closed
-	waiting []int64 // closed ones that are not pushed yet, the oldest first
+	waiting []int64 // closed windows that are not pushed yet, the oldest first
 	ended   bool    // there will be no more windows
 }
 
@@ -29,7 +29,7 @@ func (p *progress) begin(m *mark, open int64) {
 	m.open = open
 }
 
-// close notes that a listener's window is closed, and which one is open now. The closed one is
+// close notes that a listener's window is closed, and which one is open now. The closed window is
 // about to be handed to the flusher, unless it is empty.
 func (p *progress) close(m *mark, closed, open int64, empty bool) {
 	p.mu.Lock()
@@ -56,8 +56,8 @@ func (p *progress) pushed(m *mark) {
 	}
 }
 
-// next returns the Unix second before which all windows were pushed, and whether it has moved.
-// Without listeners it is the present, since no window will ever come.
+// next returns the Unix second before which all windows were pushed, and whether it is later than
+// the last answer. Without listeners it is the present, since no window will ever come.
 func (p *progress) next(now int64) (through int64, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// tickAll moves the clock of all listeners to a second, and lets the flusher take what they
-// close.
+// tickAll moves the clock of all listeners to a second, and lets the flusher take the windows that
+// they close.
 func (f *fixture) tickAll(t *testing.T, at int64) {
 	t.Helper()
 	for _, l := range f.listeners() {
@@ -57,8 +57,8 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	}
 }
 
-// While a window is retried the aggregator is told no later second; once the window is
-// accepted, progress goes on.
+// While a push is retried, the collector reports no later second to the aggregator. Once the window
+// is accepted, progress goes on.
 func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	await(t, "empty windows", func() bool { return f.aggregator.told() > 0 })
@@ -74,7 +74,7 @@ func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	await(t, "progress", func() bool { return f.aggregator.told() > stalled+1 })
 }
 
-// Without a socket no window will ever come: all of them are empty.
+// Without a socket all windows are empty, so the collector reports the present second.
 func TestWithoutSocketsAllWindowsAreEmpty(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.UDP, o.Config.Unixgram, o.Config.Unix = "", "", "" }).start(t)
 	for range 2 {

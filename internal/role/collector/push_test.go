@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// An aggregator that refuses for a while loses nothing: the refused window comes again,
-// unchanged, and the open one grows meanwhile.
+// Nothing is lost if the aggregator refuses windows for a while: the refused window comes again,
+// unchanged, and the open window grows meanwhile.
 func TestARefusedWindowComesAgain(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(errors.New("disk full"))
@@ -70,12 +70,12 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	}
 }
 
-// Two kinds under one name are two series with two names. That is logged once, and neither is
-// folded into the other (FACTS, trap 13).
+// Two kinds under one name are two series with two names. The conflict is logged once, and neither
+// kind is folded into the other (FACTS, trap 13).
 func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
-	for i := range 20 { // several contexts of each, so that each is resolved
+	for i := range 20 { // several contexts of each kind, so that each context is resolved
 		send(t, conn, fmt.Sprintf("x:1|c|#n:%d\nx:5|g|#n:%[1]d\nx:7|ms|#n:%[1]d\nother:1|c", i))
 	}
 	await(t, "all packets", func() bool { return f.aggregator.totals()[`counter {__name__="other"}`] == 20 })
@@ -103,7 +103,7 @@ func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 	}
 }
 
-// Two DogStatsD names that become one Prometheus name are one series, and that is logged once.
+// Two DogStatsD names that become one Prometheus name are one series. The collision is logged once.
 func TestCollisionsAreTold(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -149,8 +149,8 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	}
 }
 
-// Names that could not be saved are saved with the next window. Samples do not wait for them
-// meanwhile, since only a restart could tell the difference.
+// Names that could not be saved are saved with the next window. Meanwhile samples do not wait for
+// the names, since an unsaved name matters only after a restart.
 func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -173,8 +173,8 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	}
 }
 
-// A name that was given back is removed from the file as soon as that can be written, before
-// it gets another owner there.
+// A name that was given back is removed from the file as soon as the file can be written, and
+// before another owner of the name is saved.
 func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	now := int64(second)
 	f := newFixture(t, func(o *Options) {
@@ -205,8 +205,8 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	}
 }
 
-// A window beyond some megabytes is pushed in portions. Each has its own sequence, so that a
-// repeated portion is recognized, and counts once.
+// A window of more than some megabytes is pushed in portions. Each portion has its own sequence, so
+// that a repeated portion is recognized and counted once.
 func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -253,7 +253,7 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	clock := time.Unix(second, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
 	l := f.listeners()[0]
-	places := func() int { // after unused places are forgotten
+	places := func() int { // counts the places in use, after unused ones are forgotten
 		later := clock.Add(time.Hour).UnixNano()
 		tenant := f.Limiter.Tenant(l.terms.tenant)
 		tenant.Room(later)

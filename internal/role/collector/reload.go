@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Prepare does everything of a reload that can fail, and changes nothing that is in force. One
+// Prepare does every step of a reload that can fail, and changes nothing that is in force. One
 // reload must end before the next is prepared.
 func (c *Collector) Prepare(config settings.DogStatsD, mapper *mapping.Mapper, host string) (*Reload, error) {
 	mode, err := config.Mode()
@@ -30,7 +30,7 @@ func (c *Collector) Prepare(config settings.DogStatsD, mapper *mapping.Mapper, h
 		}
 		if at := slices.IndexFunc(left, func(in *input) bool { return in.address == addressOf(wanted) }); at >= 0 {
 			if now := left[at].listeners[0].next.Load(); now.same(t) {
-				t = now // the same: its table stays, with everything it knows
+				t = now // the terms are the same, so the listener keeps its table and its known contexts
 			}
 			r.inputs = append(r.inputs, left[at])
 			r.terms[left[at]] = t
@@ -71,7 +71,7 @@ func (c *Collector) bind(a address, t *terms, config sockets.Config) (*input, er
 	return in, nil
 }
 
-// Abandon releases what Prepare bound.
+// Abandon releases the sockets that Prepare bound.
 func (r *Reload) Abandon() error {
 	var errs []error
 	for _, l := range r.bound {
@@ -80,8 +80,8 @@ func (r *Reload) Abandon() error {
 	return errors.Join(errs...)
 }
 
-// Apply puts the configuration in force. Listeners that stay use it from their next window on,
-// new ones are read, and removed ones have handed over everything when Apply returns, unless
+// Apply puts the configuration in force. Listeners that stay use it from their next window on, and
+// new listeners are read. When Apply returns, removed listeners have handed over everything, unless
 // ctx was done before.
 func (r *Reload) Apply(ctx context.Context) error {
 	before := r.collector.listeners()
@@ -99,13 +99,13 @@ func (r *Reload) Apply(ctx context.Context) error {
 		select {
 		case <-l.ended:
 		case <-ctx.Done():
-			return nil // it ends on its own
+			return nil // the listener ends on its own
 		}
 	}
 	return nil
 }
 
-// change takes over a reload. Run calls it.
+// change puts a reload in force. Run calls it.
 func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 	defer close(r.done)
 	c.mu.Lock()
@@ -121,7 +121,7 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 			}
 			l.next.Store(t)
 			if r.buffer == c.buffer {
-				continue // an inherited socket may have more
+				continue // do not shrink an inherited socket, whose buffer may be larger
 			}
 			if err := l.socket.SetReceiveBuffer(r.buffer); err != nil {
 				c.Logger.Error("the receive buffer of a socket could not be changed", "error", err)

@@ -26,7 +26,7 @@ func mapper(t *testing.T, name, value string) *mapping.Mapper {
 	return m
 }
 
-// reload applies the configuration that change makes of the present one.
+// reload applies the present configuration with a change.
 func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.DogStatsD)) {
 	t.Helper()
 	config := f.Config
@@ -42,12 +42,12 @@ func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.
 	}
 }
 
-// Under traffic, every sample counts once, by the rules before a reload or after it, and the
+// Under traffic, every sample counts once, under the rules before a reload or after it, and the
 // sockets stay the same.
 func TestReloadsLoseNothing(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
-			t.Parallel() // windows last a second
+			t.Parallel() // each window takes a second of real time
 			f := newFixture(t, nil).start(t)
 			before := f.Listening()
 			stop, sent := make(chan struct{}), make(chan int)
@@ -115,7 +115,7 @@ func packets(f *fixture, network string) int {
 	return int(n)
 }
 
-// The new rules apply from the next window on, to known contexts, too.
+// The new rules apply from the next window on, even to known contexts.
 func TestReloadChangesWhatAContextBecomes(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -133,7 +133,7 @@ func TestReloadChangesWhatAContextBecomes(t *testing.T) {
 	}
 }
 
-// A socket that a reload removes hands over everything it received; an added one is read at
+// A socket that a reload removes hands over everything that it received. An added socket is read at
 // once.
 func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	f := newFixture(t, nil).start(t)
@@ -152,7 +152,7 @@ func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	send(t, dial(t, "unixgram", path), "new:1|c")
 	want := map[string]float64{`counter {__name__="old"}`: 5, `counter {__name__="new"}`: 1}
 	await(t, "both counters", func() bool { return maps.Equal(f.aggregator.totals(), want) })
-	// Going back works too: the path is free.
+	// The old configuration can come back, since the path of its socket is free.
 	f.reload(t, f.Mapper, nil)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "old:1|c")
 	await(t, "the socket that came back", func() bool { return f.aggregator.totals()[`counter {__name__="old"}`] == 6 })
@@ -189,7 +189,7 @@ func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 	await(t, "a sample", func() bool { return len(f.aggregator.totals()) == 1 })
 }
 
-// A reload waits for a collector that does not run yet, and gives up with its context.
+// A reload waits for a collector that does not run yet, and gives up when its context ends.
 func TestAReloadCanGiveUp(t *testing.T) {
 	f := newFixture(t, nil)
 	path := filepath.Join(t.TempDir(), "d")
@@ -210,8 +210,7 @@ func TestAReloadCanGiveUp(t *testing.T) {
 	}
 }
 
-// A reload that changes nothing for a listener leaves its table alone, with everything it
-// knows.
+// A reload that changes nothing for a listener keeps its table, with all known contexts.
 func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -232,11 +231,11 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 }
 
 // The receive buffer is set only when the configuration changes it: a buffer that systemd made
-// larger than we may set must not shrink.
+// larger than Freshet may set must not shrink.
 func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	udp := f.listeners()[0].socket
-	if err := udp.SetReceiveBuffer(100_000); err != nil { // as it was passed
+	if err := udp.SetReceiveBuffer(100_000); err != nil { // the size that the socket had when it was passed
 		t.Fatal(err)
 	}
 	f.reload(t, mapper(t, "zone", "a"), nil)

@@ -20,7 +20,7 @@ type resolver struct {
 	reports *reports
 	limits  *limit.Tenant
 	sender  func() sender.Sender // of the packet being read
-	now     func() int64         // Unix nanoseconds of that packet: asking a clock costs more than a claim
+	now     func() int64         // Unix nanoseconds when that packet was read: reading a clock costs too much
 
 	// Results of the last resolution, kept so that a flood leaves no garbage behind.
 	out mapping.Output
@@ -61,9 +61,9 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 }
 
-// name returns the name under which a context is stored. If there is no room for another
-// series, or for one of this length, it does not add an unknown name to the catalogue, and
-// named is false: a flood of names must not fill the catalogue either.
+// name returns the name under which a context is stored. If there is no room for another series, or
+// for one of this length, it does not add an unknown name to the catalogue, and named is false.
+// Otherwise a flood of names would fill the catalogue.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
 	now := r.now()
 	claim := catalogue.Claim{
@@ -80,8 +80,8 @@ func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, na
 	return name, true
 }
 
-// length returns the length of a context in bytes, as the table measures it: everything that
-// distinguishes it counts.
+// length returns the length of a context in bytes, as the table measures it: the total of all texts
+// that distinguish contexts.
 func (r *resolver) length(in *mapping.Input) int {
 	n := len(in.Name) + len(in.Tags)
 	if in.Host != nil {
@@ -93,7 +93,7 @@ func (r *resolver) length(in *mapping.Input) int {
 	return n
 }
 
-// ResolveOverflow is part of window.Resolver. The constant labels stay, since another
+// ResolveOverflow is part of window.Resolver. The series keeps the constant labels, since another
 // collector must not write the same series.
 func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series.Policy) window.Resolution {
 	if name == "" {
@@ -105,7 +105,7 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 	return window.Resolution{Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: policy, Scale: 1}
 }
 
-// tell counts the catalogue's findings, and logs each once.
+// tell counts the catalogue's findings, and logs each finding once.
 func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, report catalogue.Report) {
 	if report.Finding == catalogue.Nothing {
 		return
@@ -127,7 +127,7 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 		r.Logger.Warn("two metrics have the same name now, and are one series where their labels agree", "tenant", r.tenant,
 			"metric", raw, "other_metric", report.Owner.Raw, "name", name)
 	case catalogue.Full:
-		// Every context beyond the limit comes here: it is counted, not logged.
+		// Every context beyond the limit comes here, so it is counted but not logged.
 		r.reports.full.Add(1)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // newContexts is a datagram of 14 lines, each of a new context with four tags.
 type newContexts struct {
 	packet []byte
-	ids    [14][]byte // in the packet
+	ids    [14][]byte // their tag values in the packet
 	next   int
 }
 
@@ -31,7 +31,7 @@ func newStorm() *newContexts {
 	return n
 }
 
-// datagram returns the next one, in the memory of the one before.
+// datagram returns the next datagram, in the memory of the last one.
 func (n *newContexts) datagram() []byte {
 	for _, id := range n.ids {
 		for i, rest := len(id)-1, n.next; i >= 0; i, rest = i-1, rest/10 {
@@ -42,7 +42,7 @@ func (n *newContexts) datagram() []byte {
 	return n.packet
 }
 
-// newStormListener returns a listener of a process with constant labels.
+// newStormListener returns a listener of a collector with constant labels.
 func newStormListener(t testing.TB, limits limit.Config) *listener {
 	l := newFixture(t, func(o *Options) {
 		mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "web-1"))
@@ -55,8 +55,8 @@ func newStormListener(t testing.TB, limits limit.Config) *listener {
 	return l
 }
 
-// Each context over a limit takes the slow path each time: a flood must make no garbage but
-// the text of the line, and its name if that has to change.
+// A context over a limit takes the slow path each time. A flood must make no garbage except the
+// text of the line, and its name if the name has to change.
 func TestContextsOverALimitMakeLittleGarbage(t *testing.T) {
 	l, storm, now := newStormListener(t, limit.Config{MaxSeriesPerMetric: 1}), newStorm(), time.Now().UnixNano()
 	l.Packet(storm.datagram(), now)
@@ -67,11 +67,11 @@ func TestContextsOverALimitMakeLittleGarbage(t *testing.T) {
 	}
 }
 
-// BenchmarkNewContext measures what a new context costs the reading thread: parsed, resolved,
-// and given a place or turned away.
+// BenchmarkNewContext measures the cost of a new context on the reading thread. The context is
+// parsed, resolved, and given a place or turned away.
 //
-// Bound: 1.7 µs of CPU with a place, 1 µs over a limit, so that a storm of 100,000 a second
-// takes a tenth of a core.
+// Bound: 1.7 µs of CPU with a place, 1 µs over a limit, so that a storm of 100,000 contexts a
+// second takes a tenth of a core.
 func BenchmarkNewContext(b *testing.B) {
 	for _, bench := range []struct {
 		name   string

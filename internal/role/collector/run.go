@@ -13,8 +13,8 @@ func New(o Options) (*Collector, error) {
 	c := &Collector{
 		shared: shared{
 			Options: o,
-			// Each listener has at most one window in the channel, which has room for twice as many,
-			// for listeners that a reload removes.
+			// Each listener has at most one window in the channel. There is room for twice as many,
+			// since listeners that a reload removes hand over a last one.
 			closed:  make(chan closedWindow, 2*settings.MaxSockets),
 			windows: newProgress(),
 		},
@@ -47,7 +47,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	for _, l := range c.listeners() {
 		c.read(ctx, stop, l)
 	}
-	for ctx.Err() == nil { // even without a socket, since an early end is a failure
+	for ctx.Err() == nil { // even without a socket, since Run must not end early
 		select {
 		case r := <-c.reloads:
 			c.change(ctx, stop, r)
@@ -55,7 +55,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		}
 	}
 	c.readers.Wait()
-	// Every reader has handed over its last window: there will be no more.
+	// Every reader has handed over its last window, so there will be no more.
 	close(c.closed)
 	flusher.Wait()
 	looking.Wait()

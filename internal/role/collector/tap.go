@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// maxTaps bounds what taps cost the readers, and their memory.
+	// maxTaps bounds the time that taps cost the readers, and the memory of taps.
 	maxTaps = 4
 
-	// Sizes of a tap's buffers: one fills while its user reads the other. A buffer holds 80 ms of
-	// 400,000 datagrams a second. A tap takes at most 30 MiB.
+	// Sizes of a tap's buffers: one fills while its user reads the other. A buffer holds the
+	// datagrams of 80 ms at 400,000 a second. A tap takes at most 30 MiB.
 	tapBytes   = 8 << 20
 	tapPackets = 1 << 15
 
@@ -44,8 +44,8 @@ type taps struct {
 // TapOptions select the datagrams of a tap.
 type TapOptions struct {
 	Tenant   string
-	Listener string  // NETWORK://ADDRESS; empty for all
-	Share    float64 // of the datagrams, chosen at random; 1 for all
+	Listener string  // NETWORK://ADDRESS; empty: all
+	Share    float64 // of the datagrams to copy, chosen at random; 1: all
 }
 
 // Tap gets a copy of arriving datagrams, for one user. Readers never wait for it: datagrams
@@ -58,7 +58,7 @@ type Tap struct {
 
 	mu      sync.Mutex // held for a copy or less
 	filling tapBuffer
-	missed  uint64 // since the last Next, after what is in filling
+	missed  uint64 // since the last Next; they came after the datagrams in filling
 
 	// Used by Next.
 	full      tapBuffer
@@ -143,8 +143,8 @@ func (t *Tap) add(packet []byte, p tapped) {
 	}
 }
 
-// Next waits for datagrams and returns them, and how many were missed after them. They are
-// valid until the next call. The error is ctx's.
+// Next waits for datagrams and returns them, and how many were missed after them. The datagrams are
+// valid until the next call. Next fails only if ctx ends.
 func (t *Tap) Next(ctx context.Context) (all []capture.Datagram, missed uint64, err error) {
 	select {
 	case <-t.arrived:
@@ -155,7 +155,7 @@ func (t *Tap) Next(ctx context.Context) (all []capture.Datagram, missed uint64, 
 	defer pause.Stop()
 	select {
 	case <-pause.C:
-	case <-ctx.Done(): // datagrams that are there may still be returned
+	case <-ctx.Done(): // return the datagrams that have arrived
 	}
 	t.full.data, t.full.packets = t.full.data[:0], t.full.packets[:0]
 	t.mu.Lock()

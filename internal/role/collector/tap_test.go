@@ -20,7 +20,7 @@ func openTap(t testing.TB, c *Collector, o TapOptions) *Tap {
 	return tap
 }
 
-// next returns the datagrams that the tap has or gets, copied.
+// next returns copies of the datagrams that the tap has, or else gets.
 func next(t *testing.T, tap *Tap) []capture.Datagram {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -32,7 +32,8 @@ func next(t *testing.T, tap *Tap) []capture.Datagram {
 	return append([]capture.Datagram(nil), all...)
 }
 
-// A tap shows the datagrams of each socket with their senders, and they count as usual.
+// A tap shows the datagrams of each socket with their senders, and the collector counts them as
+// usual.
 func TestTap(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
@@ -115,8 +116,8 @@ func TestTapsAreFew(t *testing.T) {
 	}
 }
 
-// Readers do not wait for a slow tap: what it misses is counted, and reported after what it
-// got.
+// Readers do not wait for a slow tap. The datagrams that it misses are counted, and Next reports
+// their number with the datagrams before them.
 func TestTapMisses(t *testing.T) {
 	f := newFixture(t, nil)
 	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
@@ -166,8 +167,8 @@ func (f *fixture) gauge(t *testing.T, name string) float64 {
 	return 0
 }
 
-// Bound: without a tap, the check for one is within the noise of counting a datagram. Each tap
-// adds at most 150 ns, and the cost of asking the kernel for senders
+// Bound: without a tap, the check for taps costs less than the noise of counting a datagram. Each
+// tap adds at most 150 ns, plus the cost of asking the kernel for senders
 // (sockets.BenchmarkSender). Measured in one run, on two cores with other load: 133 to 147 ns
 // without a tap, 141 to 181 ns without the check, 205 to 280 ns with one tap.
 func BenchmarkPacket(b *testing.B) {

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// topLease is how long counting goes on after a request: users who stop watching do not
-	// say so.
+	// topLease is how long counting goes on after a request. It must end by itself, since clients
+	// do not report when they stop watching.
 	topLease = 15 * time.Second
 
 	// topSlack is how long the windows of a second may take to reach the flusher before the
 	// second is shown.
 	topSlack = 500 * time.Millisecond
 
-	// labelsAge is how old the counts of label values may be: counting them visits every
-	// series, 40 ms for 100,000.
+	// labelsAge is how old the counts of label values may be. Counting them visits every series,
+	// which takes 40 ms for 100,000 series.
 	labelsAge = 5 * time.Second
 )
 
 // tops counts the busiest metrics and senders while somebody watches, and holds nothing otherwise.
-// Readers check counting once a window. They wait for the composing of an answer at most as long as
-// a copy of maxSenders rows takes.
+// Readers check the field counting once a window. While an answer is composed, they wait at most as
+// long as a copy of maxSenders rows takes.
 type tops struct {
 	now      func() time.Time
-	watch    func(on bool) // senders
-	counting atomic.Bool   // from the next window on
+	watch    func(on bool) // turns the senders of datagrams on and off
+	counting atomic.Bool   // takes effect at a reader's next window
 	begun    chan struct{} // capacity 1: a lease began
 
 	lease sync.Mutex // held to begin and end the counting
@@ -70,9 +70,9 @@ func (b *byTenant[T]) lock(tenant string, empty func() *T) *T {
 	return b.rows[tenant]
 }
 
-// labelScans are each tenant's labels with most values.
+// labelScans are each tenant's labels with the most values.
 type labelScans struct {
-	mu    sync.Mutex // held during a scan: callers that come meanwhile want its result
+	mu    sync.Mutex // held during a scan, so that callers that come meanwhile wait for its result
 	scans map[string]labelScan
 }
 
@@ -85,7 +85,8 @@ func newTops(now func() time.Time, watch func(on bool)) *tops {
 	return &tops{now: now, watch: watch, begun: make(chan struct{}, 1)}
 }
 
-// look extends the counting by another lease, and returns its first second.
+// look begins the counting, or extends it by another lease, and returns the first second that is
+// counted whole.
 func (t *tops) look(now time.Time) (first int64) {
 	t.lease.Lock()
 	defer t.lease.Unlock()
@@ -124,12 +125,12 @@ func (t *tops) run(ctx context.Context) {
 func (t *tops) left() time.Duration {
 	t.lease.Lock()
 	defer t.lease.Unlock()
-	// A clock that went back must not extend it.
+	// A clock that went back must not extend the lease.
 	return min(t.until.Sub(t.now()), topLease)
 }
 
-// end stops the counting and frees its memory. It returns false, and does nothing, if the
-// lease was extended.
+// end stops the counting and frees its memory. If the lease was extended, it does nothing and
+// returns false.
 func (t *tops) end(stopping bool) (ended bool) {
 	t.lease.Lock()
 	defer t.lease.Unlock()
@@ -149,8 +150,8 @@ func (t *tops) end(stopping bool) (ended bool) {
 	return true
 }
 
-// windowed counts the senders of a tenant's window that ended at now. It returns the tally for
-// the next window, nil if nobody watches. The reader calls it.
+// windowed counts the senders of a tenant's window that ended at now. It returns the tally for the
+// next window, or nil if nobody watches. The reader calls it.
 func (t *tops) windowed(tenant string, tally *top.Tally, now int64) *top.Tally {
 	if tally != nil {
 		if senders := t.senders.lock(tenant, top.NewSenders); senders != nil {

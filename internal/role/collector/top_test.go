@@ -31,7 +31,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 // in returns the count that a rate stands for.
 func in(v *top.View, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
-// The answer shows the busiest metrics, the senders, the new series and the labels with most
+// The answer shows the busiest metrics, the senders, the new series and the labels with the most
 // values. All figures cover whole windows.
 func TestTop(t *testing.T) {
 	m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "open", UpDown: true}}}, labels.EmptyLabels())
@@ -39,7 +39,7 @@ func TestTop(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFixture(t, func(o *Options) { o.Mapper = m }).start(t)
-	f.mostBusy(t, 10) // from now on it is counted
+	f.mostBusy(t, 10) // from now on datagrams are counted for freshet top
 
 	busy, quiet, local := dial(t, "udp", f.address("udp")), dial(t, "udp", f.address("udp")),
 		dial(t, "unixgram", f.address("unixgram"))
@@ -104,7 +104,7 @@ func (f *fixture) checkLabels(t *testing.T) {
 	}
 }
 
-// The first answer shows what is over a limit, by which label and sender.
+// The first answer shows which metric is over a limit, by which label and sender.
 func TestTopOverALimit(t *testing.T) {
 	f := newFixture(t,
 		func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 2}, time.Minute, time.Hour) }).start(t)
@@ -128,8 +128,8 @@ func TestTopOverALimit(t *testing.T) {
 	}
 }
 
-// A client with malformed lines is named, by its address or its process, with their share of
-// its lines and an example. Its neighbours are not.
+// The answer names a client with malformed lines, by its address or its process, with the share of
+// malformed lines and an example. It does not name other clients.
 func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.mostBusy(t, 10)
@@ -158,8 +158,8 @@ func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	}
 }
 
-// Counting ends some time after the last request, and goes on while requests come. Afterwards
-// nothing is held, and sockets do not report senders.
+// Counting ends some time after the last request, and goes on while requests come. Afterwards no
+// counts stay in memory, and sockets do not report senders.
 func TestTopLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)
@@ -208,7 +208,7 @@ func TestTopLease(t *testing.T) {
 	})
 }
 
-// A datagram counts only in its own window, whatever comes after.
+// A datagram counts only in its own window, and not again in later ones.
 func TestTopCountsEachDatagramOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

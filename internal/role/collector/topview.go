@@ -17,9 +17,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Top counts the busiest metrics and senders for a while, and returns one tenant's, with at most
-// limit rows in each list. The first call waits up to 2.5 s for a window that is counted whole. The
-// error is ctx's.
+// Top counts the busiest metrics and senders for a while, and returns those of one tenant, with at
+// most limit rows in each list. The first call waits up to 2.5 s for a window that is counted
+// whole. Top fails only if ctx ends.
 func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.View, error) {
 	first := c.top.look(c.Now())
 	// A clock that steps back meanwhile must not extend the wait.
@@ -129,14 +129,14 @@ func (v *topView) senders(t *top.View) {
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)
 }
 
-// listeners returns the tenant's listeners that received malformed lines lately. The sender may
-// have been silent since the counting began.
+// listeners returns the tenant's listeners that received malformed lines lately. It shows malformed
+// lines even of a sender that has been silent since the counting began.
 func (v *topView) listeners(t *top.View, now time.Time) {
 	type sum struct {
 		received  uint64
 		malformed [dogstatsd.NumReasons]uint64
 	}
-	all := map[string]*sum{} // by name: several readers share one
+	all := map[string]*sum{} // by address, which several readers may share
 	for _, l := range v.collector.listeners() {
 		if l.next.Load().tenant != v.tenant {
 			continue
@@ -176,7 +176,7 @@ func (v *topView) listeners(t *top.View, now time.Time) {
 	t.Listeners = t.Listeners[:min(v.limit, len(t.Listeners))]
 }
 
-// sender returns what is known of a sender. container is the one that its lines name, if any.
+// sender describes a sender. container is the container that its lines name, if any.
 func (v *topView) sender(s sender.Sender, container string) top.ViewSender {
 	known := top.ViewSender{Address: s.Address(), Container: container}
 	if s.PID == 0 {
@@ -201,7 +201,7 @@ func (v *topView) newest(t *top.View) {
 	for _, n := range newest[:min(v.limit, len(newest))] {
 		_, ls, err := series.ParseKey(n.Key)
 		if err != nil {
-			continue // the slow path wrote it
+			continue // cannot happen, since the resolver made this key
 		}
 		t.Newest = append(t.Newest, top.ViewSeries{
 			At: float64(n.At/1e6) / 1e3, Metric: ls.Get(model.MetricNameLabel),
@@ -217,7 +217,8 @@ func (v *topView) labels(t *top.View, now time.Time) {
 	}
 }
 
-// of returns the labels of a tenant, counted anew if the last count is too old.
+// of returns the labels of a tenant with the most values. It counts them anew if the last count is
+// too old.
 func (s *labelScans) of(tenant string, series *limit.Tenant, now time.Time) []top.Label {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// maxDecompressed bounds the bytes of a decompressed body. The distributor has accepted the
+// maxDecompressed bounds the bytes of a decompressed body. The distributor has already accepted the
 // body under a lower limit.
 const maxDecompressed = 256 << 20
 
 // toV1 converts a body of remote write 2.0 to version 1.0, both compressed. It drops start
-// timestamps, for which 1.0 has no field, and metadata, which 1.0 has by metric and not by
-// series.
+// timestamps, for which 1.0 has no field, and metadata, which belong to metrics in 1.0 and to
+// series in 2.0.
 func toV1(body []byte) ([]byte, error) {
 	raw, err := remotewrite.Decompress(nil, body, maxDecompressed)
 	if err != nil {

@@ -76,8 +76,8 @@ func checkV1(t *testing.T, body string) {
 	}
 }
 
-// A backend that knows only 1.0 gets 1.0, whether it says so by its status or by not saying
-// what was written. It is asked once.
+// A backend that knows only 1.0 gets 1.0. It shows this by status 415, or by an answer that does
+// not say what was written. Only the first request tries 2.0.
 func TestFallsBack(t *testing.T) {
 	for name, refusal := range map[string]int{"415": http.StatusUnsupportedMediaType,
 		"a success that writes nothing": http.StatusOK} {

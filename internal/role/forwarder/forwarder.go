@@ -1,6 +1,6 @@
-// Package forwarder sends accepted requests to a backend: any endpoint of remote write, 2.0 or
-// 1.0. They wait in a queue on disk (core/queue), so they outlive restarts and outages of the
-// backend. The backend may get a request twice, which remote write allows.
+// Package forwarder sends accepted requests to a backend: any endpoint of remote write, 2.0 or 1.0.
+// Requests wait in a queue on disk (core/queue), so they outlive restarts of Freshet and outages of
+// the backend. The backend may get a request twice, which remote write allows.
 //
 // The callers of Push decide what is forwarded, and to which backends.
 package forwarder
@@ -31,9 +31,9 @@ import (
 type Options struct {
 	Backend settings.Backend
 
-	// Dirs has a directory for the queue of each connection, always in the same order.
-	// Directories beyond Backend.Connections hold requests from a time with more connections.
-	// They are sent until these queues are empty.
+	// Dirs has a directory for the queue of each connection, always in the same order. Directories
+	// beyond Backend.Connections hold requests from a time with more connections. Their requests
+	// are sent, too, and no new ones go there.
 	Dirs []segment.FS
 
 	UserAgent string // such as freshet/1.2.3
@@ -49,7 +49,7 @@ type Forwarder struct {
 	logger    *slog.Logger
 	metrics   *metrics
 	lanes     []*lane
-	onlyV1    atomic.Bool // the backend has said so
+	onlyV1    atomic.Bool // the backend knows only version 1.0 of remote write
 }
 
 // lane is a queue and the connection that empties it, one request at a time, so that the
@@ -115,7 +115,7 @@ func (f *Forwarder) damaged(d segment.Damage) {
 	f.logger.Warn("the queue is damaged; everything else in it is sent", "place", d.String())
 }
 
-// waiting sums the lanes' queues.
+// waiting sums the amounts in the lanes' queues, and finds the time of the oldest request.
 func (f *Forwarder) waiting() (sum queue.Amount, oldest int64) {
 	for _, l := range f.lanes {
 		amount, t := l.queue.Waiting()
@@ -129,9 +129,9 @@ func (f *Forwarder) waiting() (sum queue.Amount, oldest int64) {
 	return sum, oldest
 }
 
-// Push puts a request into the queue. When it returns nil, the request survives the death of
-// the process, and is sent sooner or later unless the queue runs full. After an error it is
-// not sent, and is counted. The body may be used again.
+// Push puts a request into the queue. When it returns nil, the request survives the death of the
+// process, and is sent sooner or later unless the queue runs full. After an error the request is
+// counted as unsent. The caller may reuse the body.
 func (f *Forwarder) Push(r Request) error {
 	frame := queue.Frame{Time: time.Now().UnixMilli(), Samples: uint32(r.Samples + r.Histograms)}
 	var err error
@@ -151,7 +151,7 @@ func (f *Forwarder) Push(r Request) error {
 	}
 	select {
 	case l.wake <- struct{}{}:
-	default: // it will look at the queue anyway
+	default: // the lane is already signalled
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (f *Forwarder) close() error {
 	return errors.Join(errs...)
 }
 
-// run sends the oldest request until it has a fate, then the next.
+// run sends the oldest request until it is accepted, refused or given up, and then the next.
 func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		frame, ok, err := l.queue.Peek()
@@ -196,8 +196,8 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// try makes one attempt with a frame. The next attempt begins with Peek again, since the queue
-// may give the frame up meanwhile.
+// try makes one attempt with a frame. The next attempt begins with Peek again, since the queue may
+// meanwhile give up the frame.
 func (l *lane) try(ctx context.Context, frame queue.Frame) {
 	r, err := parseRequest(frame.Payload, frame.Samples)
 	a := answer{verdict: refused, reason: reasonFrame}
@@ -235,7 +235,7 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 		if counted {
 			l.metrics.refused.add(frame.Amount(), a.reason)
 		}
-	case counted: // else it was given up meanwhile, and counted then
+	case counted: // otherwise the queue gave it up meanwhile, and counted it then
 		l.metrics.acknowledged.add(frame.Amount())
 	}
 }
@@ -243,5 +243,5 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 // pause waits before the next attempt: the time that the backend asks for, and then the
 // backoff.
 func (l *lane) pause(ctx context.Context, asked time.Duration) {
-	_ = retry.Wait(ctx, asked+l.backoff.Next()) // its caller looks at ctx
+	_ = retry.Wait(ctx, asked+l.backoff.Next()) // ignores the error, since the caller checks ctx
 }

@@ -55,20 +55,20 @@ func TestForwards(t *testing.T) {
 	x.expect("waiting", map[string]float64{})
 }
 
-// Whatever a stop interrupts, the next process sends: nothing is lost, and only the request in
+// Whenever the process stops, the next one sends the rest: nothing is lost, and only the request in
 // flight is sent again.
 func TestRestartLosesNothing(t *testing.T) {
 	const n = 40
 	arrived := make(chan struct{}, n)
 	hang := make(chan struct{})
 	var mu sync.Mutex
-	var got []string // in the order in which they came
+	var got []string // accepted requests in the order in which they came
 	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request, body string) {
 		mu.Lock()
 		got = append(got, body)
 		count := len(got)
 		mu.Unlock()
-		if count%7 == 0 { // it takes this one, but its answer never comes
+		if count%7 == 0 { // the backend takes this request, but its answer never comes
 			arrived <- struct{}{}
 			select {
 			case <-r.Context().Done():
@@ -110,8 +110,8 @@ func TestRestartLosesNothing(t *testing.T) {
 	}
 }
 
-// A full queue gives up its oldest requests, counts them and logs it. The backend gets the
-// rest, and every request is counted once.
+// A full queue gives up its oldest requests, and counts and logs them. The backend gets the rest,
+// and every request is counted once.
 func TestFullQueue(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -170,8 +170,8 @@ func TestGivenUpWhileSent(t *testing.T) {
 	}
 }
 
-// A refusal is final: counted by its status, logged with the beginning of the backend's words,
-// and the next request follows.
+// A refusal is final. It is counted by its status and logged with the beginning of the backend's
+// text, and the next request follows.
 func TestRefused(t *testing.T) {
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request, body string) {
 		switch body {
@@ -202,8 +202,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An answer may come before the request is sent. The rest of the request must not change while
-// the next one is read from the queue.
+// An answer may come before the whole request is sent. The rest of the request must not change
+// while the next one is read from the queue.
 func TestEarlyAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -215,10 +215,10 @@ func TestEarlyAnswer(t *testing.T) {
 		large.Body = make([]byte, 8<<20)
 		x.push(large)
 	}
-	x.runUntilEmpty() // the race detector checks it
+	x.runUntilEmpty() // the race detector checks the memory of the body
 }
 
-// Any other failure is retried until the backend takes the request, and the order stays.
+// After any other failure, the request is retried until the backend takes it, and the order stays.
 func TestRetries(t *testing.T) {
 	codes := []int{500, 502, 503, 429, 302, 307, 500}
 	b := newBackend(t, func(w http.ResponseWriter, r *http.Request, _ string) {
@@ -245,7 +245,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A backend that does not answer in time, or is not there, is retried.
+// Requests to a backend that does not answer in time, or that is not running, are retried.
 func TestAway(t *testing.T) {
 	var once sync.Once
 	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request, _ string) {
@@ -278,8 +278,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// Tenants share the connections. Requests of one tenant stay in order, and arrive concurrently
-// with those of others.
+// Tenants share the connections. Requests of one tenant stay in order, and arrive concurrently with
+// requests of other tenants.
 func TestConnections(t *testing.T) {
 	const tenants, each = 16, 10
 	var arrived atomic.Int32
@@ -314,7 +314,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// Requests that wait for a removed connection are sent, and no new ones go there.
+// Requests that wait for a removed connection are sent, and no new requests go into its queue.
 func TestFewerConnections(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -337,7 +337,7 @@ func TestFewerConnections(t *testing.T) {
 	}
 }
 
-// After Run none of its goroutines is running, whatever it was doing.
+// After Run has returned, none of its goroutines is running, whatever Run was doing.
 func TestNothingIsLeft(t *testing.T) {
 	arrived := make(chan struct{}, 10)
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request, body string){
@@ -364,7 +364,7 @@ func TestNothingIsLeft(t *testing.T) {
 			})
 			select {
 			case <-b.closed:
-				// A request that we cancel is neither a retry nor worth a log line.
+				// A request that the stop cancels is no retry, and is not logged.
 				if retries := x.counts("retries"); name == "in flight" && (len(retries) > 0 || x.logs.Len() > 0) {
 					t.Errorf("retries %v, log:\n%s", retries, x.logs)
 				}

@@ -33,7 +33,7 @@ type backend struct {
 	mu     sync.Mutex
 	answer func(w http.ResponseWriter, r *http.Request, body string) // nil accepts all
 	taken  []string                                                  // bodies that got a 2xx, numbered by newRequest
-	closed chan struct{}                                             // receives for each connection that ended
+	closed chan struct{}                                             // receives a value for each connection that ended
 }
 
 func newBackend(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, body string)) *backend {
@@ -119,7 +119,7 @@ func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 	for i := 0; ; i++ {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil && i >= max(1, config.Connections) {
-			break // an earlier process had no more, either
+			break // an earlier process had no more directories than this, either
 		}
 		d, err := files.Open(path)
 		if err != nil {

@@ -65,7 +65,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
 	}
 	all.acknowledged.add(queue.Amount{})
-	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} { // so that the first increase is seen, too
+	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} { // so that queries see the first increase
 		all.unsent.add(queue.Amount{}, reason)
 	}
 	return all

@@ -26,7 +26,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// waits returns how long a Forwarder waits between attempts until the answers are used up.
+// waits returns the times that a Forwarder waits between attempts until the answers are used up.
 func waits(t *testing.T, config settings.Backend, answers ...func(w http.ResponseWriter)) (all []time.Duration) {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,8 +67,8 @@ func status(code int, header ...string) func(w http.ResponseWriter) {
 
 const ms = time.Millisecond
 
-// The bound of the wait doubles up to its limit, and starts anew after a request that was
-// accepted or refused.
+// The bound of the wait doubles up to its limit, and starts again at its minimum after a request
+// that was accepted or refused.
 func TestBackOff(t *testing.T) {
 	failed, taken := status(500), status(204, "X-Prometheus-Remote-Write-Samples-Written", "3")
 	var answers []func(w http.ResponseWriter)
@@ -89,7 +89,7 @@ func TestBackOff(t *testing.T) {
 // withinBound reports whether a wait can come from this bound.
 func withinBound(wait, bound time.Duration) bool { return bound/2 <= wait && wait <= bound }
 
-// The time that the backend asks for is the least wait; jitter comes on top.
+// The time that the backend asks for is the shortest wait; jitter is added to it.
 func TestRetryAfter(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(w http.ResponseWriter)
@@ -116,7 +116,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The age of the oldest request is by the clock, across restarts.
+// The age of the oldest request counts from its arrival, even across restarts.
 func TestOldest(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // answer is the result of one attempt to send a request.
 type answer struct {
 	verdict    verdict
-	reason     string        // of a refusal or a retry, for metrics: few values
+	reason     string        // of a refusal or a retry; a label of metrics, so it has few values
 	text       string        // for the log
 	retryAfter time.Duration // what the backend asks for
 }
@@ -32,7 +32,7 @@ const (
 
 // Reasons for answers without a status.
 const (
-	reasonFrame      = "frame"       // the queue holds a frame that we did not write
+	reasonFrame      = "frame"       // the queue holds a frame of another program
 	reasonConversion = "conversion"  // the body cannot be converted to remote write 1.0
 	reasonNotWritten = "not_written" // a success that does not say what was written
 	reasonTimeout    = "timeout"
@@ -43,12 +43,13 @@ const (
 	maxText  = 512      // bytes of an answer that are shown
 	maxDrain = 64 << 10 // bytes that are read and dropped so that the connection can be used again
 
-	// maxRetryAfter bounds the wait that a backend may ask for, so that its mistake cannot
-	// stop us for days.
+	// maxRetryAfter bounds the wait that a backend may ask for, so that a backend's mistake cannot
+	// stop the forwarder for days.
 	maxRetryAfter = time.Hour
 )
 
-// send makes one attempt, and at once another in version 1.0 if the backend does not know 2.0.
+// send makes one attempt. If the backend does not know 2.0, send makes another attempt in version
+// 1.0 at once.
 func (f *Forwarder) send(ctx context.Context, r Request) answer {
 	if r.Version == 2 && (f.config.Protocol == settings.ProtocolV1 || f.onlyV1.Load()) {
 		body, err := toV1(r.Body)
@@ -85,7 +86,7 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 		return a, false
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // an error does not matter: the status is there
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // an error does not matter, since the status has arrived
 	_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
 	a = answer{reason: strconv.Itoa(resp.StatusCode), text: resp.Status + ": " + strings.TrimSpace(string(text))}
 	switch code := resp.StatusCode; {
@@ -99,14 +100,14 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 		return a, true
 	case code/100 == 4 && code != http.StatusTooManyRequests:
 		a.verdict = refused
-	default: // a redirect, too: the queue waits until an operator mends the URL
+	default: // also a redirect: requests wait until an operator corrects the URL
 		a.verdict, a.retryAfter = again, retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	}
 	return a, false
 }
 
-// withoutURL returns a client's error without the URL in front: that may contain a token, and
-// the log line names the backend.
+// withoutURL returns a client's error without the URL in front. The URL may contain a token, and
+// the log line already names the backend.
 func withoutURL(err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		return wrapped.Err
@@ -137,9 +138,9 @@ func (f *Forwarder) request(ctx context.Context, r Request) *http.Request {
 	return req
 }
 
-// saysWritten reports whether the answer says what was written, as a backend that knows 2.0
-// must. A backend that knows only 1.0 may find nothing in a request of 2.0, and still answer
-// with success.
+// saysWritten reports whether the answer has a header that says how much was written. A backend
+// that knows 2.0 must send one. A backend that knows only 1.0 may find nothing in a request of 2.0,
+// and still answer with success.
 func saysWritten(h http.Header) bool {
 	for _, what := range []string{"Samples", "Histograms", "Exemplars"} {
 		if h.Get("X-Prometheus-Remote-Write-"+what+"-Written") != "" {

@@ -1,5 +1,5 @@
-// Package prober is the role that measures freshness. Every two seconds it sends a datagram to
-// a socket of each tenant, as an application would, and a remote write, and queries until the
+// Package prober is the role that measures freshness. Every two seconds it sends a datagram to a
+// socket of each tenant, as an application would, and one remote write. Then it queries until each
 // sample is there. Its samples are stored in Freshet's own tenant, so that tenants do not see
 // probes.
 package prober
@@ -25,7 +25,7 @@ type Target struct{ Tenant, Network, Address string }
 
 // Options are the parts of a Prober. All fields are required.
 type Options struct {
-	Targets  func() []Target // the current ones; the first of each tenant is probed
+	Targets  func() []Target // returns the current sockets; the first of each tenant is probed
 	Write    http.Handler    // takes remote write for the tenant in the context
 	Query    func(ctx context.Context, expr string) (v float64, found bool, err error)
 	Mark     *probe.Mark
@@ -34,30 +34,29 @@ type Options struct {
 }
 
 const (
-	// interval is the time between probes of a way. A probe wakes the whole pipeline, which is
-	// half of the work of an idle server: TestProbesAreFew.
+	// interval is the time between probes of a way. It is not shorter, since a probe wakes the
+	// whole pipeline, and probes are half of the work of an idle server: see TestProbesAreFew.
 	interval = 2 * time.Second
 
-	// patience is how long a probe is looked for. After that it counts as lost.
+	// patience is how long the prober looks for a probe before it counts it as lost.
 	patience = 10 * time.Second
 
 	// windowed is the earliest time after the end of a second at which queries may see its
 	// window.
 	windowed = 3 * time.Millisecond
 
-	// The waits between queries, which are the precision of the result. A query takes some 100
-	// us.
+	// The waits between queries. They are the precision of the result; a query takes some 100 us.
 	betweenWrites  = 2 * time.Millisecond
 	betweenWindows = 10 * time.Millisecond
 
 	// betweenTargets is how soon new sockets are probed after a reload.
 	betweenTargets = 10 * time.Second
 
-	// maxTenants bounds what probing costs.
+	// maxTenants bounds the cost of probing.
 	maxTenants = 50
 
-	// toldAgain is the least time between log lines about lost probes of a way: a broken store
-	// loses all of them.
+	// toldAgain is the least time between log lines about lost probes of a way, since a broken
+	// store loses all of them.
 	toldAgain = time.Minute
 )
 
@@ -139,20 +138,20 @@ func (p *Prober) targets() map[Target]bool {
 type way struct {
 	tenant, path string
 	send         func(ctx context.Context, at time.Time) error
-	expr         string // finds the newest probe that queries see
+	expr         string // the query for the newest stored probe
 	told         time.Time
-	lost         int // since the last log line
+	lost         int // probes lost since the last log line
 }
 
 func (p *Prober) way(path, tenant string, send func(context.Context, time.Time) error) *way {
 	return &way{tenant: tenant, path: path, send: send, expr: p.Mark.Labels(path, tenant).String()}
 }
 
-// run probes one way until ctx is done: once in each interval, at a random time, so that
-// probes meet every phase of a window.
+// run probes one way until ctx is done, once in each interval. The time in the interval is random,
+// so that probes meet every phase of a window.
 func (p *Prober) run(ctx context.Context, w *way) {
 	freshness, lost := p.freshness.WithLabelValues(w.tenant, w.path), p.lost.WithLabelValues(w.tenant, w.path)
-	lost.Add(0) // so that the first loss is a rise
+	lost.Add(0) // so that queries see the first loss as a rise from 0
 	for next := time.Now(); ; next = next.Add(interval) {
 		if !sleep(ctx, time.Until(next.Add(rand.N(interval)))) {
 			return
@@ -163,9 +162,9 @@ func (p *Prober) run(ctx context.Context, w *way) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Count the probes that should have been sent meanwhile, too. Otherwise a time in
-		// which nothing passes would be one slow probe among hundreds.
-		kept := 0 // probes that this one kept from being sent
+		// Also count the probes that should have been sent meanwhile. Otherwise an outage would be
+		// a single slow probe among hundreds.
+		kept := 0 // probes that were not sent because this one was slow
 		for ; time.Since(next) > 2*interval; next = next.Add(interval) {
 			kept++
 		}
@@ -180,12 +179,12 @@ func (p *Prober) run(ctx context.Context, w *way) {
 	}
 }
 
-// probe sends once and queries until the sample is there. The error says why it was lost.
+// probe sends once and queries until the sample is there. The error says why the probe was lost.
 func (p *Prober) probe(ctx context.Context, w *way, at time.Time) error {
 	if err := w.send(ctx, at); err != nil {
 		return err
 	}
-	var asking error // of the last query
+	var asking error // error of the last query
 	for time.Since(at) <= patience {
 		if w.path == probe.DogStatsD {
 			// No query can return the sample before its second is over.
@@ -207,7 +206,7 @@ func (p *Prober) probe(ctx context.Context, w *way, at time.Time) error {
 	return errors.Join(fmt.Errorf("no query has it after %v", patience), asking)
 }
 
-// tell logs why probes are lost, unless it has just done so.
+// tell logs why probes are lost, at most once in toldAgain.
 func (p *Prober) tell(w *way, lost int, err error) {
 	w.lost += lost
 	if !w.told.IsZero() && time.Since(w.told) < toldAgain {

@@ -125,7 +125,7 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("%v are lost", n)
 		}
 		for _, of := range []string{"a", "b"} {
-			if n := testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)); n < 19 { // there is no socket
+			if n := testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)); n < 19 { // no socket takes them
 				t.Errorf("%s: %v datagrams are lost", of, n)
 			}
 		}
@@ -136,7 +136,8 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: time.Hour}
 		p, log := probing(t, s, 30*interval, "a")
-		// One probe in each interval is lost, except the last ones, which are still looked for.
+		// One probe in each interval is lost, except the last ones, for which the prober still
+		// looks.
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 24 || n > 30 {
 			t.Errorf("%v are lost", n)
 		}
@@ -149,15 +150,16 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	})
 }
 
-// While nothing passes for some time, one probe waits. The probes that it delays count as
-// well: otherwise hundreds of quick ones would hide the outage.
+// While nothing passes for some time, one probe waits. The probes that it delays count as well.
+// Otherwise hundreds of quick probes would hide the outage.
 func TestASlowProbeStandsForThoseThatItKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: 9 * time.Second}
 		p, _ := probing(t, s, time.Minute)
 		h := freshness(t, p, tenant.Own, probe.RemoteWrite)
 		mean := h.GetSampleSum() / float64(h.GetSampleCount())
-		// Each takes 9 s, and one is sent every two seconds, less those that the end cut off.
+		// Each probe takes 9 s, and one is due every two seconds, except for probes that the end
+		// cut off.
 		if h.GetSampleCount() < 22 || mean < 4 || mean > 6 {
 			t.Errorf("%d probes, %v s on average", h.GetSampleCount(), mean)
 		}
@@ -176,7 +178,8 @@ func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	})
 }
 
-// A broken store loses each probe with a long error. The log used to have a line for each.
+// With a broken store, each probe is lost with a long error. The log used to have a line for each
+// probe.
 func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, log := probing(t, &store{t: t, full: true}, 3*time.Minute, "a")
@@ -196,8 +199,8 @@ func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 	})
 }
 
-// An idle server does little but probe. Ten times as many probes would take ten times as much
-// of a processor: operations.md gives the figure.
+// Probes are much of the work of an idle server. Ten times as many probes would take ten times as
+// much processor time; operations.md gives the figure.
 func TestProbesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t}
@@ -232,7 +235,7 @@ func read(t *testing.T, from net.PacketConn) (text string, sender net.Addr) {
 	return string(packet[:n]), sender
 }
 
-// All probes come from one port. A new port for each probe made each a new sender.
+// All probes come from one port. When each probe had a new port, each was a new sender.
 func TestOneSocketForItsLife(t *testing.T) {
 	server := listen(t, "udp", "127.0.0.1:0")
 	s := &socket{target: Target{"a", "udp", server.LocalAddr().String()}}
@@ -255,7 +258,7 @@ func TestOneSocketForItsLife(t *testing.T) {
 	}
 }
 
-// A listener that is bound anew, as by a restart, is probed again.
+// A listener that is bound anew, for example after a restart, is probed again.
 func TestASocketThatWasBoundAnew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first := listen(t, "unixgram", path)

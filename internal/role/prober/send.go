@@ -16,15 +16,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// socket sends datagrams to a target, all from one socket: a new socket for each would be a
-// new sender each time.
+// socket sends datagrams to a target, all from one socket. With a new socket for each datagram,
+// each would have a new sender.
 type socket struct {
 	target Target
-	conn   net.Conn // nil before the first, and after an error
+	conn   net.Conn // nil before the first datagram, and after an error
 }
 
-// send sends as any DogStatsD client would. If its peer is gone, it tries a new socket once: a
-// restart may have bound the address anew.
+// send sends as any DogStatsD client would. If its peer is gone, it tries a new socket once, since
+// a restart may have bound the address anew.
 func (s *socket) send(packet []byte, at time.Time) (err error) {
 	for range 2 {
 		if s.conn == nil {
@@ -46,7 +46,7 @@ func (s *socket) send(packet []byte, at time.Time) (err error) {
 
 func (s *socket) close() {
 	if s.conn != nil {
-		_ = s.conn.Close() // no unsent data in it
+		_ = s.conn.Close() // the error does not matter, since no data is unsent
 		s.conn = nil
 	}
 }
@@ -89,7 +89,7 @@ func (p *Prober) write(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// recorded keeps an answer.
+// recorded keeps the answer of a handler.
 type recorded struct {
 	header http.Header
 	status int
