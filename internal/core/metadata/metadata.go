@@ -1,5 +1,6 @@
-// Package metadata holds the type, help and unit that senders give for their metrics. It is in
-// memory only, as in Prometheus, since senders repeat it every minute or with every sample.
+// Package metadata holds the type, help and unit that senders give for their metrics. As in
+// Prometheus, metadata is in memory only, since senders repeat it every minute or with every
+// sample.
 package metadata
 
 import (
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	// maxNames and maxBytes bound what is remembered of a tenant: the names, and the bytes of
+	// maxNames and maxBytes bound the memory for a tenant: the number of names, and the bytes of
 	// names and texts.
 	maxNames = 20_000
 	maxBytes = 4 << 20
@@ -62,8 +63,8 @@ func (s *Store) Families(tenant string, families []remotewrite.Family) {
 	}
 }
 
-// Series keeps the metadata of a series of version 2, if it has any. Metadata of a part of a
-// classic histogram or summary applies to the whole.
+// Series keeps the metadata of a series of version 2, if it has any. Metadata of a series that is
+// part of a classic histogram or summary applies to the whole metric.
 func (s *Store) Series(tenant, name string, r *remotewrite.Request, m remotewrite.Metadata) {
 	if m == (remotewrite.Metadata{}) {
 		return
@@ -107,7 +108,7 @@ func (s *Store) set(tenantName, name string, t model.MetricType, help, unit []by
 		more -= size(name, before)
 	}
 	if !ok && len(of.names) >= maxNames || of.bytes+more > maxBytes {
-		return // not remembered, but its samples are stored
+		return // the metadata is not kept, but samples are stored
 	}
 	of.names[strings.Clone(name)] = m
 	of.bytes += more

@@ -16,17 +16,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 )
 
-// maxAttributes is how many attributes a point or a resource may have. The converter compares
-// each of them with all before it, so 100,000 would take it a minute.
+// maxAttributes is how many attributes a point or a resource may have. The converter compares each
+// attribute with all earlier ones, so 100,000 attributes would take a minute.
 const maxAttributes = 1000
 
-// check removes from a request the points that the converter would refuse. The converter would
-// lose the rest of the metric with a bad point, and would not say how many points that were.
+// check removes from a request the points that the converter would refuse. At a bad point the
+// converter would drop the rest of the metric, and would not say how many points it dropped.
 type check struct {
 	Settings
 	metrics otlptranslator.MetricNamer
 	labels  otlptranslator.LabelNamer
-	names   map[string]error // by attribute name: why it cannot be a label, or nil if it can
+	names   map[string]error // by attribute name: why the attribute cannot be a label, or nil if it can
 	out     *Converted
 }
 
@@ -41,7 +41,7 @@ func newCheck(s Settings, out *Converted) *check {
 func (c *check) request(m pmetric.Metrics) {
 	m.ResourceMetrics().RemoveIf(func(r pmetric.ResourceMetrics) bool {
 		refused := tooMany(r.Resource().Attributes(), "resource")
-		// A resource attribute that cannot be a label is left out, and costs no point.
+		// A resource attribute that cannot be a label is left out. The points are kept.
 		r.Resource().Attributes().RemoveIf(func(name string, _ pcommon.Value) bool { return c.name(name) != nil })
 		r.ScopeMetrics().RemoveIf(func(s pmetric.ScopeMetrics) bool {
 			refused := refused
@@ -76,7 +76,7 @@ func (c *check) name(of string) error {
 }
 
 // metric checks the points of a metric, and reports whether it has removed all of them. If refused
-// is set, it removes all.
+// is set, it removes all points.
 func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 	if refused == nil {
 		name, err := c.metrics.Build(prometheusremotewrite.TranslatorMetricFromOtelMetric(m))
@@ -128,7 +128,7 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 		m.Summary().DataPoints().RemoveIf(func(p pmetric.SummaryDataPoint) bool {
 			return c.point(m, p.Attributes(), p.Timestamp(), 2+p.QuantileValues().Len(), refused)
 		})
-	default: // no kind, or a newer kind, whose points this program cannot read
+	default: // a metric without a kind, or of a newer kind whose points this program cannot read
 		return true
 	}
 	return false
@@ -141,8 +141,8 @@ func (c *check) numbers(m pmetric.Metric, points pmetric.NumberDataPointSlice, r
 	})
 }
 
-// sum checks the points of a sum. With delta temporality, a value is what was added since the
-// point before.
+// sum checks the points of a sum. With delta temporality, a value is the increment since the
+// previous point.
 func (c *check) sum(m pmetric.Metric, refused *outcome.Refusal) {
 	m.Sum().DataPoints().RemoveIf(func(p pmetric.NumberDataPoint) bool {
 		refused := refused
@@ -257,7 +257,7 @@ func (c *check) valid(attributes pcommon.Map, t pcommon.Timestamp) *outcome.Refu
 	return nil
 }
 
-// exemplars removes exemplars without a value.
+// exemplars removes the exemplars that have no value.
 func (c *check) exemplars(m pmetric.Metric, attributes pcommon.Map, all pmetric.ExemplarSlice) {
 	all.RemoveIf(func(e pmetric.Exemplar) bool {
 		if e.ValueType() != pmetric.ExemplarValueTypeEmpty {
@@ -278,7 +278,7 @@ func pointText(m pmetric.Metric, attributes pcommon.Map) string {
 	separator := ""
 	for name, v := range attributes.All() {
 		if b.Len() > 1<<10 {
-			break // the rest would be cut off
+			break // the rest of the text would be cut off
 		}
 		fmt.Fprintf(&b, "%s%s=%q", separator, name, v.AsString())
 		separator = ", "

@@ -12,7 +12,7 @@ import (
 // Form is the encoding of a request.
 type Form uint8
 
-// The forms. Source: opentelemetry-proto, "OTLP/HTTP".
+// The encodings. Source: opentelemetry-proto, "OTLP/HTTP".
 const (
 	Protobuf Form = iota
 	JSON
@@ -37,13 +37,13 @@ func Decode(body []byte, form Form) (pmetric.Metrics, error) {
 var ErrTooDeep = errors.New("the request nests its values too deep")
 
 const (
-	maxDepth     = 64           // nested messages; the string of a point's attribute is in the 7th
+	maxDepth     = 64           // levels of messages; the string of a point's attribute is at level 7
 	maxJSONDepth = 2 * maxDepth // a brace for each message, and a bracket for each list
 )
 
-// Size returns how many bytes the decoded metrics of a request take at most. They can take far more
-// than the body: an empty data point has 2 bytes on the wire and a hundred in memory. Size does not
-// check that the request is valid, but refuses bodies that would crash Decode.
+// Size returns how many bytes the decoded metrics of a request take at most. Decoded metrics can
+// take far more than the body: an empty data point has 2 bytes on the wire and a hundred in memory.
+// Size does not check that the request is valid, but refuses bodies that would crash Decode.
 func Size(body []byte, form Form) (int, error) {
 	if form == JSON {
 		return sizeOfJSON(body)
@@ -54,9 +54,9 @@ func Size(body []byte, form Form) (int, error) {
 // message describes a protobuf message: its size in memory, and which of its fields are
 // messages.
 type message struct {
-	bytes  int // with the pointer to it; twice that if lists of it grow by doubling
+	bytes  int // with the pointer to it; twice the size if lists of the message grow by doubling
 	fields map[protowire.Number]*message
-	packed protowire.Number // field with numbers of 1 byte or more on the wire, and 8 in memory
+	packed protowire.Number // field with numbers that take 1 byte or more on the wire and 8 bytes in memory
 }
 
 type fields = map[protowire.Number]*message
@@ -104,7 +104,7 @@ const deprecatedScopeMetrics = 1000
 func points(of *message) *message { return &message{bytes: 64, fields: fields{1: of}} }
 
 // size returns the bytes that a message takes in memory, with everything in it. It parses unknown
-// fields strictly: a body that size could misread must not reach the decoder.
+// fields strictly, so that a body that size may misread does not reach the decoder.
 func (m *message) size(b []byte, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, ErrTooDeep
@@ -151,15 +151,16 @@ func (m *message) size(b []byte, depth int) (int, error) {
 
 const (
 	growing = 2 // a growing list has room for up to twice its length
-	packed  = 8 // bytes of a number that may take 1 byte on the wire
+	packed  = 8 // bytes in memory of a number that may take 1 byte on the wire
 )
 
 func malformed(n int) error {
 	return fmt.Errorf("the body is not an ExportMetricsServiceRequest: %w", protowire.ParseError(n))
 }
 
-// These bound the memory that JSON text can take when decoded. Sources: the largest message above,
-// and a list of numbers, of which each may be only a digit and a comma.
+// Bounds, in bytes, of the memory that JSON text takes when decoded. jsonObject is for a brace or
+// bracket, after the largest message above. jsonItem is for an item of a list of numbers, which may
+// be only a digit and a comma.
 const (
 	jsonObject = 288
 	jsonItem   = 2 * 8

@@ -23,7 +23,7 @@ func setDelta(m pmetric.Metric) {
 	}
 }
 
-// Cumulative and delta values go to different requests, under the same names.
+// Cumulative and delta values go to different requests, with the same names.
 func TestDeltasAreApart(t *testing.T) {
 	of := func(change func(pmetric.Metric)) (totals, increments *remotewrite.Request, c Converted) {
 		m := one(func(m pmetric.Metric) { counter(m, 1) })
@@ -108,7 +108,8 @@ func TestDeltasHaveNoCustomBuckets(t *testing.T) {
 	}
 }
 
-// The target_info of a resource is written once: with the cumulative points, if there are any.
+// The target_info of a resource is written once. If there are cumulative points, it is written with
+// these.
 func TestTargetInfoBesideDeltas(t *testing.T) {
 	for why, c := range map[string]struct {
 		fill func(m pmetric.MetricSlice)
@@ -138,7 +139,7 @@ func TestTargetInfoBesideDeltas(t *testing.T) {
 	}
 }
 
-// Values that cannot be added to a total are refused, point by point.
+// Only points whose values cannot be added to a total are refused.
 func TestDeltasThatCannotBeAdded(t *testing.T) {
 	point := func(m pmetric.Metric) pmetric.NumberDataPoint { return m.Sum().DataPoints().At(0) }
 	none := pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)
@@ -163,7 +164,8 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 			!strings.Contains(text, c.text) {
 			t.Errorf("%s: %v, %d points: %s", c.why, err, converted.Points, text)
 		}
-		// The same value is accepted as cumulative. Even a negative counter is, since nothing checks it.
+		// The same value is accepted as a cumulative value. Even a negative counter is accepted,
+		// since nothing checks for it.
 		if _, converted, err := convert(one(c.fill), escaping); err != nil || converted.Refused.AnyRefused() {
 			t.Errorf("%s, cumulative: %v, %s", c.why, err, converted.Refused.Text())
 		}

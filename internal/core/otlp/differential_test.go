@@ -55,7 +55,7 @@ func TestPrometheusStoresTheSame(t *testing.T) {
 	}
 }
 
-// prometheusStores returns what Prometheus stores from a request, a line for each value.
+// prometheusStores returns the values that Prometheus stores from a request, one per line.
 func prometheusStores(t *testing.T, m pmetric.Metrics, s Settings) (all []string) {
 	t.Helper()
 	options := tsdb.DefaultOptions()
@@ -110,7 +110,7 @@ func prometheusStores(t *testing.T, m pmetric.Metrics, s Settings) (all []string
 	return slices.Compact(all)
 }
 
-// plain returns a request in the form of prometheusStores.
+// plain returns a request as text in the form that prometheusStores returns.
 func plain(t *testing.T, r *remotewrite.Request) (all []string) {
 	t.Helper()
 	for i := range r.Series {
@@ -149,7 +149,7 @@ func plain(t *testing.T, r *remotewrite.Request) (all []string) {
 	return slices.Compact(all)
 }
 
-// random returns metrics of all kinds, from some resources, that Prometheus accepts.
+// random returns metrics of all kinds, from a few resources. Prometheus accepts all of them.
 func random(r *rand.Rand) pmetric.Metrics {
 	words := []string{"a.b", "a_b", "http.route", "0digit", "ünï", "x y", "le", "job"}
 	word := func() string { return words[r.IntN(len(words))] }
@@ -167,7 +167,7 @@ func random(r *rand.Rand) pmetric.Metrics {
 	}
 	all := pmetric.NewMetrics()
 	times := 0
-	at := func() pcommon.Timestamp { times++; return stamp(now + int64(times)) } // no two values of a series at one time
+	at := func() pcommon.Timestamp { times++; return stamp(now + int64(times)) } // two values of a series differ in time
 	for i := range 3 {
 		resource := all.ResourceMetrics().AppendEmpty()
 		attributes(resource.Resource().Attributes())

@@ -17,7 +17,8 @@ import (
 //go:generate go test . -run TestCorpus -update
 var update = flag.Bool("update", false, "rewrite the seeds of the fuzz tests")
 
-// The seeds lie in testdata/fuzz, so that every test run tries them, not only fuzzing.
+// The seeds are files in testdata/fuzz, so that every run of the tests tries them, not only
+// fuzzing.
 func TestCorpus(t *testing.T) {
 	full := one(func(m pmetric.Metric) { counter(m, 1, 2) })
 	full.ResourceMetrics().At(0).Resource().Attributes().PutStr("os", "linux")
@@ -41,7 +42,7 @@ func TestCorpus(t *testing.T) {
 		compare(t, "FuzzJSON", name, text, err)
 		compare(t, "FuzzJSON", name+"-cut", text[:len(text)/2], nil)
 	}
-	// As in the specification, which differs from what the encoder writes.
+	// JSON as in the specification, which differs from the encoder's.
 	compare(t, "FuzzJSON", "specification",
 		[]byte(`{"resourceMetrics":[{"unknown":[{"a":{}}],"scopeMetrics":[{"metrics":[{"name":"a","sum":{"aggregationTemporality":2,"isMonotonic":true,
 		"dataPoints":[{"asDouble":"NaN","timeUnixNano":"1790000000000000000","startTimeUnixNano":1790000000000000000,"exemplars":[{"asInt":"3","traceId":"5b8efff798038103d269b633813fc60c"}]}]}}]}]}]}`), nil)
@@ -71,8 +72,8 @@ func compare(t *testing.T, fuzz, name string, seed []byte, err error) {
 	}
 }
 
-// FuzzProtobuf: any body is refused as a whole, or each of its data points is either refused or
-// in the request; and the request reads back.
+// FuzzProtobuf checks that any body is refused as a whole, or that each data point is either
+// refused or in the request, and that the request can be read.
 func FuzzProtobuf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { everyPointIsSomewhere(t, body, Protobuf) })
 }
@@ -92,7 +93,7 @@ func everyPointIsSomewhere(t *testing.T, body []byte, form Form) {
 		return
 	}
 	before, err := pmetricotlp.NewExportRequestFromMetrics(m).MarshalProto()
-	for i := range body { // its memory is reused for the converted request
+	for i := range body { // overwrite the body, since the converted request must not point into it
 		body[i] = 0xff
 	}
 	if after, _ := pmetricotlp.NewExportRequestFromMetrics(m).MarshalProto(); err != nil || !bytes.Equal(after, before) {

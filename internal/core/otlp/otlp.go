@@ -1,7 +1,7 @@
 // Package otlp converts metrics in OpenTelemetry's protocol into remote-write requests. Names,
-// labels and values come from Prometheus' own converter, so that a series has the same name
-// here as there. Points that it cannot convert are removed beforehand, one by one, so that they
-// cost none of their neighbours. Package adapter/receive reads requests and answers them.
+// labels and values come from Prometheus' own converter, so that a series has the same name here as
+// there. Points that the converter cannot convert are removed beforehand, one by one, so that no
+// other points are lost. Package adapter/receive reads requests and answers them.
 package otlp
 
 import (
@@ -26,29 +26,30 @@ import (
 
 // Settings are the operator's choices of how OTLP becomes series.
 type Settings struct {
-	Strategy      otlptranslator.TranslationStrategyOption // of names
-	Promote       []string                                 // resource attributes that become labels; All for all
+	Strategy      otlptranslator.TranslationStrategyOption // how names are translated
+	Promote       []string                                 // resource attributes that become labels; All means all
 	PromoteScope  bool                                     // the scope's name, version and attributes become labels
 	CustomBuckets bool                                     // histograms with explicit buckets become native ones
-	Lookback      time.Duration                            // of queries; target_info is repeated twice within it
+	Lookback      time.Duration                            // of queries; twice in this time target_info is repeated
 }
 
 // All in Settings.Promote stands for all resource attributes.
 const All = "*"
 
-// Converted is what became of the data points of a request.
+// Converted says what became of the data points of a request.
 type Converted struct {
-	Points  int // converted into the requests
-	Samples int // of these points; without target_info, which belongs to no point
+	Points  int // points that were converted
+	Samples int // samples of these points, without target_info, which belongs to no point
 	Refused outcome.Outcome
 }
 
 // Convert adds the series of m to two requests that the caller has begun, and finishes both.
-// Cumulative values go into the request to. Values of delta temporality, the increments since the
-// previous point, go into the request deltas. A series in deltas has the type counter if it only
-// grows, gauge if it may fall, or histogram for a native histogram or a part of a classic one.
-// Convert uses up m. It calls room with the size of both requests, in bytes, before they grow. If
-// room returns an error, Convert ends and returns it. After an error neither request may be used.
+// Cumulative values go into the request to. Values of delta temporality, which are increments since
+// the previous point, go into the request deltas. A series in deltas has the type counter if it
+// only grows, or gauge if it may fall. It has the type histogram if it is a native histogram or
+// part of a classic one. Convert changes m. It calls room with the size of both requests, in bytes,
+// before they grow. If room returns an error, Convert ends and returns it. After an error neither
+// request may be used.
 //
 // Each refused data point counts as one sample.
 func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
@@ -81,8 +82,8 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
 		return c, a.err
 	}
 	// The check should have removed all that the converter refuses. If it missed a point, the
-	// converter loses the rest of the metric without saying how many points it had: count each
-	// missing sample as a point.
+	// converter drops the rest of the metric and does not say how many points it dropped. So count
+	// each missing sample as a point.
 	if missing := c.Samples - a.samples; err != nil && missing > 0 {
 		c.Points = max(0, c.Points-missing)
 		c.Samples = a.samples
@@ -96,7 +97,7 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
 }
 
 // cutDeltas moves the metrics with delta temporality out of m. It marks them as cumulative, so that
-// the converter gives them the names of cumulative ones. It drops their exemplars, because an
+// the converter gives them the names of cumulative metrics. It drops the exemplars, because an
 // exemplar would have to wait until its series is stored.
 func cutDeltas(m pmetric.Metrics, c *Converted) pmetric.Metrics {
 	deltas := pmetric.NewMetrics()
@@ -192,12 +193,12 @@ type appender struct {
 	deltas   *remotewrite.Builder
 	room     func(bytes int) error
 	cancel   context.CancelFunc // cancels the conversion
-	err      error              // why it ended
+	err      error              // why the conversion ended
 	label    func(labels.Label)
 	full     bool // there was no room for a label
 	families map[string]struct{}
-	samples  int // without target_info
-	targets  int // samples of target_info that came in a row
+	samples  int // number of samples without those of target_info
+	targets  int // consecutive samples of target_info
 
 	described map[uint64]struct{} // series of target_info in totals, by hash
 
@@ -207,9 +208,10 @@ type appender struct {
 const (
 	targetInfo = "target_info"
 
-	// maxTargets is how many samples of target_info one resource gets. They lie half a lookback apart,
-	// from the first point to the last. Without the limit, one point with a time in 1970 would make 12
-	// million of them. If the points of a resource span more than 41 hours, the last hours get none.
+	// maxTargets is how many samples of target_info one resource gets. The samples are half a
+	// lookback apart, from the first point to the last. Without the limit, one point with a time in
+	// 1970 would make 12 million samples. If the points of a resource span more than 41 hours, the
+	// last hours have no target_info.
 	maxTargets = 1000
 )
 
@@ -243,7 +245,7 @@ func (a *appender) target(ls labels.Labels, start, t int64, v float64, o storage
 		return a.series(ls, start, t, v, nil, o)
 	}
 	if _, is := a.described[hash]; is {
-		return 1, nil // written with the cumulative points already
+		return 1, nil // already written with the cumulative points
 	}
 	a.to = a.totals
 	defer func() { a.to = a.deltas }()
@@ -257,7 +259,7 @@ func (a *appender) series(ls labels.Labels, start, t int64, v float64, h *histog
 	ls.Range(a.label)
 	if a.to == a.deltas {
 		a.to.Type(types[o.Metadata.Type])
-		start = 0 // a delta's start is the end of the interval before
+		start = 0 // the start of a delta is the end of the previous interval
 	}
 	stale := value.IsStaleNaN(v) || h != nil && value.IsStaleNaN(h.Sum)
 	if stale || !counts(ls, &o) {
@@ -292,7 +294,7 @@ func (a *appender) fail(err error) error {
 }
 
 // counts reports whether a series was zero at its start. A series that may fall can start with any
-// value, so a zero there would be invented.
+// value, so it gets no zero sample at its start.
 func counts(ls labels.Labels, o *storage.AOptions) bool {
 	switch o.Metadata.Type {
 	case model.MetricTypeCounter, model.MetricTypeHistogram:
@@ -308,7 +310,7 @@ var types = map[model.MetricType]remotewrite.MetricType{
 	model.MetricTypeHistogram: remotewrite.HistogramType, model.MetricTypeSummary: remotewrite.SummaryType,
 }
 
-// family adds the metadata of a metric, once in a request.
+// family adds the metadata of a metric once to each request.
 func (a *appender) family(o *storage.AOptions) {
 	if _, said := a.families[o.MetricFamilyName]; said {
 		return
@@ -318,7 +320,7 @@ func (a *appender) family(o *storage.AOptions) {
 }
 
 func (a *appender) histogram(h *histogram.Histogram, start, t int64) {
-	if value.IsStaleNaN(h.Sum) { // its counts mean nothing then
+	if value.IsStaleNaN(h.Sum) { // the counts of a stale histogram mean nothing
 		a.to.Histogram(remotewrite.Histogram{Count: integer(0), ZeroCount: integer(0), Sum: h.Sum, Time: t})
 		return
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// The times of the examples, in Unix milliseconds: a process begins, and sends its values.
+// The times of the examples, in Unix milliseconds: when a process begins, and when it sends its
+// values.
 const begin, now = 1_790_000_000_000, 1_790_000_060_000
 
 func stamp(ms int64) pcommon.Timestamp { return pcommon.Timestamp(ms * 1e6) }
@@ -87,7 +88,7 @@ func addExponential(m pmetric.Metric) pmetric.ExponentialHistogramDataPoint {
 	return p
 }
 
-// convert converts with room for everything.
+// convert converts metrics without a limit on memory.
 func convert(m pmetric.Metrics, s Settings) (*remotewrite.Request, Converted, error) {
 	r, _, c, err := convertBoth(m, s)
 	return r, c, err
@@ -263,7 +264,7 @@ __name__=http_requests_total http_method=M0 job=shop otel_scope_name=net/http se
 	}
 }
 
-// A refused point costs nothing else of the request. Refusals are counted point by point.
+// A refused point does not affect the rest of the request. Each refused point is counted.
 func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 	attributes := func(n int) func(pcommon.Map) {
 		return func(a pcommon.Map) {
@@ -275,7 +276,7 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 	point := func(m pmetric.Metric) pmetric.NumberDataPoint { return m.Sum().DataPoints().At(1) }
 	for _, c := range []struct {
 		why    string
-		change func(m pmetric.Metric) // of a counter with three points
+		change func(m pmetric.Metric) // changes a counter with three points
 		left   int
 		text   string
 	}{
@@ -360,8 +361,8 @@ func TestTargetInfoIsBounded(t *testing.T) {
 	}
 }
 
-// A histogram of many buckets with long labels grows many times in conversion: the caller that
-// counts the memory can end it.
+// A histogram of many buckets with long labels becomes many times as large in the conversion. The
+// caller counts the memory and can end the conversion.
 func TestConversionEndsWithTheMemory(t *testing.T) {
 	m := one(func(m pmetric.Metric) {
 		p := addExplicit(m)
@@ -386,11 +387,11 @@ func TestConversionEndsWithTheMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkConvert measures all that a request costs before it is pushed: Size, Decode and
+// BenchmarkConvert measures the whole cost of a request before it is pushed: Size, Decode and
 // Convert of counters, gauges, summaries and both kinds of histograms.
 //
-// Bound: at most 4 us a sample on one core of the CI machine, nearly all of it in the
-// third-party decoder and converter: 250,000 samples a second and core.
+// Bound: at most 4 us for a sample on one core of the CI machine, or 250,000 samples a second.
+// Nearly all of this time is spent in the third-party decoder and converter.
 func BenchmarkConvert(b *testing.B) {
 	wire, err := pmetricotlp.NewExportRequestFromMetrics(random(rand.New(rand.NewPCG(1, 1)))).MarshalProto()
 	if err != nil {

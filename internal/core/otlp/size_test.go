@@ -26,8 +26,8 @@ func in(content []byte, numbers ...protowire.Number) []byte {
 
 func times(n int, b []byte) []byte { return bytes.Repeat(b, n) }
 
-// Decoding takes at most the memory that Size returned. The bodies are the worst cases: only
-// beginnings of messages, or only numbers of one byte.
+// Decoding takes at most the memory that Size returned. The bodies are the worst cases: empty
+// messages only, or numbers of one byte only.
 func TestSizeIsWhatDecodingTakes(t *testing.T) {
 	const n = 50_000
 	toMetrics := []protowire.Number{2, 2, 1} // Metric, ScopeMetrics, ResourceMetrics
@@ -107,8 +107,8 @@ func compareSize(t *testing.T, name string, body []byte, form Form) {
 	runtime.KeepAlive(m)
 }
 
-// The decoder calls itself for each level of a nested value: without the limit, a request of 30 MiB
-// would end the process.
+// The decoder calls itself for each level of a nested value. So without the limit a request of 30
+// MiB would end the process.
 func TestDeepValuesAreRefused(t *testing.T) {
 	var value []byte
 	for len(value) < 1<<16 {

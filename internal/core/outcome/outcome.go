@@ -1,4 +1,4 @@
-// Package outcome holds what became of a request that brought samples: how much was written, what
+// Package outcome describes what became of a request with samples: how much was written, how much
 // was refused and why, and the first refusal. It also makes the answers of remote write and OTLP,
 // which report the same outcome in two ways.
 package outcome
@@ -11,17 +11,17 @@ import (
 // Reason is why part of a request was not written.
 type Reason uint8
 
-// First the sender's mistakes, then limits.
+// The reasons: first the sender's mistakes, then limits.
 const (
-	BadLabels    Reason = iota // no name, not UTF-8, a name twice
-	BadHistogram               // contradictory, or of an unknown schema
+	BadLabels    Reason = iota // no metric name, text that is not UTF-8, or a label twice
+	BadHistogram               // contradictory, or with an unknown schema
 	BadExemplar                // no time, or labels that are too long
 	Mixed                      // a delta of one kind for a total of another kind
 	TooOld                     // before the out-of-order window
 	TooFarAhead                // more than 10 minutes in the future
-	Duplicate                  // there is another value at its time
+	Duplicate                  // the series has another value at this time
 	Delta                      // an increment that cannot be added to a total
-	NoSamples                  // a series of remote write 2.0 that brings nothing
+	NoSamples                  // a series of remote write 2.0 without samples, histograms and exemplars
 	TooManySeries
 	TooManyLabels
 	TooLongLabel
@@ -49,7 +49,7 @@ func (r Reason) IsLimit() bool { return r >= firstLimit }
 type Counts struct {
 	Samples, Histograms, Exemplars int
 
-	Series int // refused series without any other part, so that they count, too
+	Series int // refused series without samples, histograms and exemplars
 }
 
 // Total returns the sum.
@@ -66,35 +66,35 @@ func (c *Counts) Add(more Counts) {
 // Outcome is the fate of each part of a request: written, dropped or refused. It is a value without
 // references to the request. The zero Outcome is the outcome of an empty request.
 type Outcome struct {
-	Written Counts // stored, or there already with the same value
-	Dropped Counts // by a rule, or as the copy of an HA pair: the configuration wants it
+	Written Counts // stored now, or stored before with the same value
+	Dropped Counts // dropped as configured: by a rule, or as the copy of an HA pair
 	Refused [NumReasons]Counts
 
 	// NotKept counts exemplars for which there was no room. They are not refused: the store keeps
-	// a fixed number of exemplars, the newest.
+	// only a fixed number of the newest exemplars.
 	NotKept int
 
 	First Example // the first refusal
 }
 
-// Example is the one refusal that the answer shows.
+// Example is the only refusal that the answer shows.
 type Example struct {
 	Series string // as sent, at most maxSeriesText bytes
-	Cause  string // names the limit, if any, and the way out
+	Cause  string // the cause, with the limit if there is one, and the way out
 }
 
 // Refusal is the reason why something is not written.
 type Refusal struct {
 	Reason Reason
-	Cause  error // names the limit, if any, and the way out
+	Cause  error // the cause, with the limit if there is one, and the way out
 }
 
 // maxSeriesText bounds the text of a series in an answer, in bytes.
 const maxSeriesText = 512
 
-// Refuse counts refused parts of one series, or the series itself if it has none. It reports
-// whether this is the request's first refusal. Then the caller calls Tell with the series and the
-// cause. Formatting both for each refusal would cost more than writing the samples.
+// Refuse counts refused parts of one series, or the series itself if it has no parts. It reports
+// whether this is the request's first refusal. If so, the caller calls Tell with the series and the
+// cause. To format both for each refusal would cost more than to write the samples.
 func (o *Outcome) Refuse(reason Reason, parts Counts) (first bool) {
 	if parts == (Counts{}) {
 		parts.Series = 1
@@ -139,7 +139,8 @@ func (o *Outcome) Add(more *Outcome) {
 	}
 }
 
-// Text lists the refusals by reason, and names the first series. It is empty if there are none.
+// Text lists the refusals by reason, and names the first refused series. It is empty if nothing was
+// refused.
 func (o *Outcome) Text() string {
 	if !o.AnyRefused() {
 		return ""
@@ -164,8 +165,8 @@ const (
 )
 
 // RemoteWrite returns the answer of remote write, which is never 2xx if something was refused. If
-// 400 and 429 both apply, the answer is 400: on 429 a sender would retry samples that can never be
-// written. Source: the specification of remote write 2.0, "Partial Write".
+// 400 and 429 both apply, the answer is 400, since after a 429 a sender would retry samples that
+// can never be written. Source: the specification of remote write 2.0, "Partial Write".
 func (o *Outcome) RemoteWrite() (status int, text string) {
 	switch {
 	case !o.AnyRefused():
@@ -179,9 +180,9 @@ func (o *Outcome) RemoteWrite() (status int, text string) {
 // OTLP returns the answer of OTLP: 200, and the number of rejected data points. Exemplars are
 // parts of points and do not count. Source: opentelemetry-proto, "Partial Success".
 //
-// The number is exact if all or none were refused, or if each point became one sample. Only classic
-// histograms and summaries become several. For them the number is an estimate: points in proportion
-// to samples, and at least one.
+// The number is exact if all points or none were refused, or if each point became one sample. Only
+// points of classic histograms and summaries become several samples. For these the number is an
+// estimate: points in proportion to samples, and at least one.
 func (o *Outcome) OTLP(points, samples int) (rejected int64, text string) {
 	all := o.AllRefused()
 	refused := int64(all.Samples + all.Histograms)

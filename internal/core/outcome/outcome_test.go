@@ -17,7 +17,7 @@ func refuse(reason Reason, parts Counts) func(*Outcome) {
 
 func written(parts Counts) func(*Outcome) { return func(o *Outcome) { o.Written.Add(parts) } }
 
-// Both answers of one outcome: an error in one protocol is a success with a message in the other.
+// Both answers of one outcome: an error in remote write is a success with a message in OTLP.
 func TestOneOutcomeTwoAnswers(t *testing.T) {
 	for _, c := range []struct {
 		why          string
@@ -91,8 +91,8 @@ func TestPartsOfARequestAddUp(t *testing.T) {
 	}
 }
 
-// Points that became several samples each: the number of refused points is exact if all or none are
-// refused, otherwise at least one.
+// Each point became several samples. The number of refused points is exact if all or none are
+// refused. Otherwise it is at least one.
 func TestRejectedPointsOfSeveralSamples(t *testing.T) {
 	const points, samples = 10, 140 // histograms of 12 buckets
 	for refused, want := range map[int]int64{0: 0, 1: 1, 14: 1, 15: 2, 70: 5, 140: 10} {
@@ -103,7 +103,7 @@ func TestRejectedPointsOfSeveralSamples(t *testing.T) {
 		}
 	}
 	var o Outcome
-	refuse(TooOld, Counts{Samples: 2})(&o) // one of them is target_info, which belongs to no point
+	refuse(TooOld, Counts{Samples: 2})(&o) // one sample is of target_info, which belongs to no point
 	if rejected, _ := o.OTLP(1, 1); rejected != 1 {
 		t.Errorf("%d points are rejected, and only one was sent", rejected)
 	}

@@ -1,6 +1,6 @@
-// Package probe describes what Freshet sends to itself to measure freshness: the datagram, which a
-// listener can tell from the datagrams of applications, and the series that it becomes in Freshet's
-// own tenant. role/prober decides when to send and query.
+// Package probe describes the probes that Freshet sends to itself to measure freshness. A listener
+// can tell a probe's datagram from the datagrams of applications, and the probe becomes a series in
+// Freshet's own tenant. role/prober decides when to send and query.
 package probe
 
 import (
@@ -20,26 +20,26 @@ import (
 // Metric is the gauge that is sent. Its value is the time of sending, in Unix seconds.
 const Metric = "freshet_probe"
 
-// The ways of a probe through Freshet: the values of its label "path".
+// The paths of a probe through Freshet, which are the values of the label "path".
 const (
 	DogStatsD   = "dogstatsd"
 	RemoteWrite = "remote_write"
 )
 
-// Mark is in every probe of one Freshet and in no other line. So an application's own gauge
-// freshet_probe is another series.
+// Mark is in every probe of one Freshet and in no other line. So if an application has a gauge
+// freshet_probe of its own, that gauge is another series.
 type Mark struct {
-	id     string // label prober
-	prefix string // of every datagram
+	id     string // value of the label prober
+	prefix string // prefix of every datagram
 }
 
 // NewMark returns the mark of the collector with this producer number. A restart does not change
-// the mark. So the series stay the same, and after a restart in place the process recognizes the
-// probes that wait in its socket.
+// the mark, so the series stay the same. After a restart in place the process recognizes the probes
+// that wait in its socket.
 func NewMark(producer uint64) *Mark {
 	var text [8]byte
 	binary.BigEndian.PutUint64(text[:], producer)
-	sum := sha256.Sum256(append([]byte(Metric), text[:]...)) // batches show the number itself
+	sum := sha256.Sum256(append([]byte(Metric), text[:]...)) // a hash, since batches show the number itself
 	id := hex.EncodeToString(sum[:8])
 	return &Mark{id: id, prefix: Metric + "." + id + ":"}
 }
@@ -50,8 +50,8 @@ func (m *Mark) Datagram(at time.Time) []byte {
 }
 
 // On reports whether a datagram is a probe of this Freshet: a single line as written by Datagram. A
-// longer datagram comes from an application, and its other lines must be counted. For a nil Mark,
-// On returns false.
+// datagram with further lines comes from an application, and these lines must be counted. For a nil
+// Mark, On returns false.
 func (m *Mark) On(packet []byte) bool {
 	if m == nil || len(packet) <= len(m.prefix) || string(packet[:len(m.prefix)]) != m.prefix {
 		return false

@@ -1,7 +1,7 @@
 // Package promqlguard bounds what one PromQL query can cost before it is evaluated. Prometheus'
 // parser and engine take any query. Parsing 100,000 nested parentheses takes a quarter of a minute,
 // and printing the result takes far longer. count_over_time(vector(1)[1000d:1ms]) asks for 691 GB
-// at once. And an evaluation checks its deadline only once per series.
+// at once. An evaluation checks its deadline only once per series.
 //
 // Parser bounds the text, its nesting and its selectors; Limits.CheckStatement bounds the steps
 // of a parsed query. The engine and its callers bound how many samples a query loads, how long it
@@ -19,13 +19,13 @@ import (
 
 // Limits of one query. Errors name them by their keys in the configuration.
 type Limits struct {
-	Bytes         int   // max_query_bytes: length of the text, or of all match[] together
-	Depth         int   // max_query_depth: levels of the syntax tree
-	SubquerySteps int64 // max_subquery_steps: of all subqueries together
+	Bytes         int   // max_query_bytes: length of a query, or of all match[] parameters together
+	Depth         int   // max_query_depth: levels of a query's syntax tree
+	SubquerySteps int64 // max_subquery_steps: steps of all subqueries together
 	WindowSamples int64 // max_window_samples: see CheckStatement
 }
 
-// Parser is Prometheus' parser behind limits on text and depth. The API and the engine both use it,
+// Parser is Prometheus' parser with limits on text and depth. The API and the engine both use it,
 // so it sees all text that becomes a query or a selector.
 type Parser struct {
 	parser.Parser
@@ -59,8 +59,8 @@ func (p Parser) ParseExpr(query string) (parser.Expr, error) {
 	return expr, nil
 }
 
-// nameSetting adds to the error of an experimental function or aggregation the setting that enables
-// it. Prometheus' error names a flag of Prometheus, or no setting at all.
+// nameSetting changes the error about an experimental function or aggregation: it adds our setting
+// that enables it. Prometheus' error names a flag of Prometheus, or no setting at all.
 func nameSetting(e *parser.ParseErr) {
 	const setting = "query.experimental: true in the configuration"
 	text := e.Err.Error()
@@ -80,8 +80,9 @@ func (p Parser) ParseMetricSelector(selector string) ([]*labels.Matcher, error) 
 	return p.Parser.ParseMetricSelector(selector)
 }
 
-// maxSelectors bounds the selectors of a query, and the match[] of a request. Each is a separate
-// search in every store and in all open tiles; dashboards have a handful.
+// maxSelectors bounds the selectors of a query, and the match[] parameters of a request. Each
+// selector is a separate search in every store and in all open tiles. Dashboards have a handful of
+// selectors.
 const maxSelectors = 1000
 
 // ParseMetricSelectors parses the match[] parameters of one request.
@@ -141,7 +142,7 @@ func (l Limits) checkDepth(query string) error {
 
 // level is the state of one open bracket, or of the query itself. Commas split it into branches.
 type level struct {
-	links   int // of this branch: operators and subqueries; each may deepen the tree by one
+	links   int // operators and subqueries of this branch, each of which may deepen the tree by one level
 	below   int // depth of the deepest bracket of this branch
 	deepest int // depth of the branches before this one
 }
@@ -160,7 +161,7 @@ func Depth(query string) int {
 		top := &open[len(open)-1]
 		switch item.Typ {
 		case parser.EOF, parser.ERROR:
-			for len(open) > 1 { // unclosed brackets count, too
+			for len(open) > 1 { // brackets that are not closed count, too
 				open = closeBracket(open)
 			}
 			return 1 + open[0].depth()

@@ -159,8 +159,8 @@ func TestCheckStatement(t *testing.T) {
 	}
 }
 
-// FuzzDepth checks the law that protects the parser: its tree of a text is never deeper than Depth
-// says.
+// FuzzDepth checks the law that protects the parser: the parser's tree of a text is never deeper
+// than Depth says.
 func FuzzDepth(f *testing.F) {
 	for _, seed := range []string{
 		`sum by (a) (rate(x{a="b",c!~"d"}[5m:1m] offset -1m)) / -2 ^ 3 @ 4`,
@@ -194,7 +194,8 @@ func treeDepth(n parser.Node) int {
 	return 1 + deepest
 }
 
-// Bound: 30 ms for any text of maximal length. Refusing it is then cheaper than receiving it.
+// Bound: 30 ms for any text of maximal length, so that to refuse the text is cheaper than to
+// receive it.
 func BenchmarkCheckText(b *testing.B) {
 	query := strings.Repeat("(", limits.Bytes)
 	for b.Loop() {

@@ -9,24 +9,24 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// DefaultStep is the step of a subquery without one, as in x[1h:].
+// DefaultStep is the step of a subquery that states no step, as in x[1h:].
 const DefaultStep = time.Minute
 
-// sampleSpacing is the assumed distance between samples of a range selector: the width of the
-// finest tiles.
+// sampleSpacing is the time that is assumed between two samples of a range selector: the width of
+// the finest tiles.
 const sampleSpacing = 10 * time.Second
 
-// CheckStatement refuses a query whose steps would take more memory or time than the limits
-// allow. s must be prepared by the engine, with step-invariant parts wrapped.
+// CheckStatement refuses a query whose steps would take more memory or time than the limits allow.
+// The engine must have prepared s: it wraps the parts that are the same at each step.
 //
 // The steps of a subquery cover its own range and all ranges around it, because the engine
-// evaluates it once for all of them. Each step takes 16 bytes before any sample is read.
+// evaluates the subquery once for all ranges. Each step takes 16 bytes before any sample is read.
 //
-// Window samples are the samples that range functions look at in one series, over all steps: 1000
-// steps over 30 days of one sample per 10 s are 259 million. The engine checks the deadline and
-// cancellation only between two series, so this limit bounds how long a query runs on after it
-// should have stopped. For each billion of samples, max_over_time runs for about a second,
-// quantile_over_time for minutes.
+// Window samples are the samples that range functions look at in one series, over all steps. With
+// one sample per 10 s, 1000 steps that each look at 30 days are 259 million window samples. The
+// engine checks the deadline and cancellation only between two series, so this limit bounds how
+// long a query runs on after it should have stopped. For each billion samples, max_over_time runs
+// for about a second, and quantile_over_time for minutes.
 func (l Limits) CheckStatement(s *parser.EvalStmt) error {
 	if s.Interval > 0 && s.Interval < time.Millisecond {
 		return fmt.Errorf("the query's step is %v; make it 1ms or more", s.Interval)
@@ -39,8 +39,8 @@ func (l Limits) CheckStatement(s *parser.EvalStmt) error {
 	return c.walk(s.Expr, outer)
 }
 
-// window is the time over which an expression is evaluated. Floating point holds milliseconds
-// exactly for 285,000 years, and its products do not overflow.
+// window is the time over which an expression is evaluated. A float64 holds milliseconds exactly
+// for 285,000 years, and products of such numbers do not overflow.
 type window struct {
 	span  float64 // milliseconds from the first step to the last
 	steps float64
@@ -57,8 +57,8 @@ type counter struct {
 	steps, samples float64
 }
 
-// walk counts n, which is evaluated over w, and everything below it. Its recursion is bounded,
-// since the query passed a Parser.
+// walk counts the node n and all nodes below it. n is evaluated over w. The depth of the recursion
+// is bounded, since a Parser accepted the query.
 func (c *counter) walk(n parser.Node, w window) error {
 	switch n := n.(type) {
 	case *parser.StepInvariantExpr:
@@ -94,7 +94,7 @@ func (c *counter) walk(n parser.Node, w window) error {
 	return nil
 }
 
-// addSamples counts the samples that a range function looks at, at each step of w.
+// addSamples counts the samples that a range function looks at, over all steps of w.
 func (c *counter) addSamples(length, spacing time.Duration, w window) error {
 	c.samples += w.steps * newWindow(milliseconds(length), spacing).steps
 	if c.samples > float64(c.limits.WindowSamples) {

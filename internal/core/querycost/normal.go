@@ -3,9 +3,9 @@ package querycost
 import "strings"
 
 // Normal returns a query with a question mark for each number, duration and value of a matcher,
-// without comments, and with at most one space between words. So dashboards that differ only in
-// variables and ranges ask the same query. For text that is not a query, Normal returns some text,
-// too.
+// without comments, and with at most one space between words. So queries of dashboards that differ
+// only in variables and ranges become the same text. Normal returns some text even if the input is
+// not a query.
 func Normal(text string) string {
 	var b strings.Builder
 	b.Grow(min(len(text), maxText))
@@ -33,7 +33,7 @@ func Normal(text string) string {
 			space = true
 		case c == '"' || c == '\'' || c == '`':
 			i = endOfString(text, from)
-			if last == '=' || last == '~' { // of a matcher; other strings are names
+			if last == '=' || last == '~' { // the value of a matcher; other strings are names
 				write("?")
 			} else {
 				write(text[from:i])
@@ -66,8 +66,8 @@ func endOfWord(text string, i int) int {
 	return i
 }
 
-// endOfString returns the position after the string that begins at from, or the end of an
-// unterminated one.
+// endOfString returns the position after the string that begins at from, or the end of the text if
+// the string is not terminated.
 func endOfString(text string, from int) int {
 	quote := text[from]
 	for i := from + 1; i < len(text); i++ {

@@ -47,12 +47,12 @@ func (t *template) String() string {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// globReference is a reference in a glob's templates as statsd_exporter reads it: it takes all
-// of $1_total, which refers to nothing.
+// globReference is a reference in a glob's templates as statsd_exporter reads it. It matches all of
+// $1_total, which refers to no capture.
 var globReference = regexp.MustCompile(`\$\{?([a-zA-Z0-9_\$]+)\}?`)
 
-// globTemplate reads a template as statsd_exporter does for a glob: it replaces each reference,
-// wherever its text occurs, by a verb of a format.
+// globTemplate reads a template as statsd_exporter does for a glob: it replaces the text of each
+// reference by a verb of a format, wherever the text occurs.
 func globTemplate(s string, captures int) (t template) {
 	const verb = "\x00"
 	format := s
@@ -81,8 +81,8 @@ func globTemplate(s string, captures int) (t template) {
 // package regexp expands it.
 var regexReference = regexp.MustCompile(`\$(?:\$|\w+|\{\w+\})`)
 
-// regexTemplate reads a template as package regexp does. It adds shift to group numbers, for an
-// expression that was put into a group.
+// regexTemplate reads a template as package regexp does. It adds shift to group numbers: shift is 1
+// if the whole expression was put into a group.
 func regexTemplate(s string, re *regexp.Regexp, shift int) (t template) {
 	at := 0
 	for _, ref := range regexReference.FindAllStringIndex(s, -1) {
@@ -107,13 +107,13 @@ func regexTemplate(s string, re *regexp.Regexp, shift int) (t template) {
 	return t
 }
 
-// anchored returns an expression, with the same groups, that matches a whole name where s
-// matches any part of it. If whole is set, a group around the part that s matches comes first.
-// Names have no line breaks, so . is any character.
+// anchored returns an expression that matches a whole name if s matches any part of the name. It
+// has the same groups as s. If whole is set, the first group is the part that s matches. Names have
+// no line breaks, so . is any character.
 func anchored(s string, whole bool) (expr string, shift int) {
 	re, err := syntax.Parse(s, syntax.Perl)
 	if err != nil {
-		return s, 0 // cannot happen: it was compiled before
+		return s, 0 // cannot happen: s was compiled before
 	}
 	front, back := ".*?", ".*"
 	if reachesFront(re) {
@@ -133,8 +133,8 @@ func anchored(s string, whole bool) (expr string, shift int) {
 	return front + s + back, 0
 }
 
-// reachesFront reports whether re, where it matches, matches from the beginning of a name: it
-// begins with ^, .* or .+.
+// reachesFront reports whether each match of re begins where the name begins, because re begins
+// with ^, .* or .+.
 func reachesFront(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpBeginText:
@@ -147,7 +147,7 @@ func reachesFront(re *syntax.Regexp) bool {
 	return false
 }
 
-// reachesBack reports whether re always matches to the end of a name.
+// reachesBack reports whether each match of re ends where the name ends.
 func reachesBack(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpEndText:

@@ -117,8 +117,8 @@ func (r *rule) write(b *strings.Builder) {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// quote writes a YAML scalar. Single quotes keep backslashes as they are. Text that cannot
-// stand in them is escaped as in Go, which YAML reads the same.
+// quote writes a YAML scalar. Backslashes in single quotes are plain text. Text that single quotes
+// cannot hold is escaped as in Go, and YAML reads it in the same way.
 func quote(s string) string {
 	for _, c := range s {
 		if c < ' ' || c > '~' {
