@@ -183,8 +183,8 @@ func (o *Options) complete(network string) error {
 		bytes += 1 + len(tag)
 	}
 	if bytes > o.PacketBytes/2 {
-		return fmt.Errorf("options Prefix, Tags and Container have %d bytes: together at most half of PacketBytes (%d)",
-			bytes, o.PacketBytes)
+		return fmt.Errorf("options Prefix, Tags and Container have %d bytes: together they may have at most half of "+
+			"PacketBytes (%d)", bytes, o.PacketBytes)
 	}
 	return nil
 }

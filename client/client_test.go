@@ -159,10 +159,10 @@ func TestRefusalsOfEvents(t *testing.T) {
 			{`event "t": field AlertType = "warn": must be one of info, success, warning, error`,
 				c.Event(Event{Title: "t", AlertType: "warn"})},
 			{`event "t": field Time = 1969`, c.Event(Event{Title: "t", Time: time.Unix(-5, 0).UTC()})},
-			{`event "t": has 1445 bytes, and a packet at most 1432`, c.Event(Event{Title: "t", Text: long})},
+			{`event "t": is 1445 bytes long, but a packet holds at most 1432`, c.Event(Event{Title: "t", Text: long})},
 			{`service check "": has no name`, c.ServiceCheck(ServiceCheck{})},
 			{`service check "n": field Status = 4: must be`, c.ServiceCheck(ServiceCheck{Name: "n", Status: 4})},
-			{`service check "n": has 1442 bytes`, c.ServiceCheck(ServiceCheck{Name: "n", Message: long})},
+			{`service check "n": is 1442 bytes long`, c.ServiceCheck(ServiceCheck{Name: "n", Message: long})},
 		} {
 			if tt.err == nil || !strings.HasPrefix(tt.err.Error(), tt.want) {
 				t.Errorf("got %v, want %s...", tt.err, tt.want)
@@ -682,7 +682,8 @@ func TestOptions(t *testing.T) {
 		{Options{Tags: []string{"a,b"}}, `option Tags: "a,b": must not be empty`},
 		{Options{Container: "a|b"}, `option Container = "a|b": must hold no`},
 		{Options{Tags: []string{strings.Repeat("x", 800)}},
-			`options Prefix, Tags and Container have 801 bytes: together at most half of PacketBytes (1432)`},
+			"options Prefix, Tags and Container have 801 bytes: together they may have at most half of PacketBytes " +
+				"(1432)"},
 	} {
 		c, err := NewWithOptions("127.0.0.1:8125", tt.o)
 		if want := "client to udp://127.0.0.1:8125: " + tt.want; err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -99,7 +99,7 @@ func (c *Client) push(k kind, line string) error {
 	switch {
 	case len(line) > c.options.PacketBytes:
 		c.counts.turnAway(refused, k)
-		return fmt.Errorf("has %d bytes, and a packet at most %d", len(line), c.options.PacketBytes)
+		return fmt.Errorf("is %d bytes long, but a packet holds at most %d", len(line), c.options.PacketBytes)
 	case e.closed:
 		c.counts.turnAway(unsent, k)
 		return errClosed

@@ -46,7 +46,8 @@ and increase(freshet_aggregator_checkpoints_total[15m]) == 0`, "5m", "ticket",
 		"{{ $value | humanize }} new series a second at {{ $labels.instance }}: a client writes values into labels."},
 	{"FreshetLateSamples", `rate(freshet_aggregator_late_samples_total[10m])
 > 0.01 * rate(freshet_aggregator_journalled_samples_total[10m])`, "10m", "ticket",
-		"One sample in a hundred or more comes after its tile was closed: a clock is off, or the machine is overloaded."},
+		"At least one sample in a hundred comes after its tile was closed: a clock is off, or the machine is " +
+			"overloaded."},
 	{"FreshetMalformedLines", `sum by (instance, reason) (rate(freshet_dogstatsd_malformed_lines_total[10m])) > 1`, "10m",
 		"ticket",
 		"{{ $value | humanize }} lines a second cannot be read ({{ $labels.reason }}) at {{ $labels.instance }}: " +

@@ -36,12 +36,12 @@ var about = [stage.NumStages]string{
 	stage.Parse:      "Lines parsed and counted in the window; a request decompressed and decoded.",
 	stage.Window:     "From the end of a second until its batches are made.",
 	stage.Forward:    "Until the aggregator takes the batches.",
-	stage.Journal:    "Until they survive the death of the process.",
+	stage.Journal:    "Until the batches survive the death of the process.",
 	stage.Tile:       "Folded into open tiles.",
 	stage.Distribute: "Rules, limits, replicas.",
-	stage.Queue:      "Until a worker of the ingester takes it.",
+	stage.Queue:      "Until a worker of the ingester takes the request.",
 	stage.Append:     "Committed in the store.",
-	stage.Visible:    "The whole way, from the birth until queries see it.",
+	stage.Visible:    "The whole way of a sample, from its birth until queries see it.",
 }
 
 // quantileNow returns a query for a quantile of a histogram over the time between two points of a
@@ -106,7 +106,7 @@ func process() dashboard {
 						{now("process_resident_memory_bytes"), "resident"}, {now("go_memstats_heap_inuse_bytes"), "heap"},
 						{now("go_memstats_stack_inuse_bytes"), "stacks"},
 					}},
-				{Title: "Goroutines", Unit: "short", About: "Rising without end: something waits for ever.",
+				{Title: "Goroutines", Unit: "short", About: "If they rise without end, something waits for ever.",
 					Queries: []query{{now("go_goroutines"), "goroutines"}, {now("go_threads"), "threads"}}},
 			}},
 			{"What is held", []panel{

@@ -84,7 +84,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 			"name the file with its CA by --ca-file or FRESHET_CA_FILE"},
 		{"no token", []string{"--server", address, "--ca-file", ca}, "",
 			"not authenticated: the request has no token; send a tenant's token in the header Authorization: Bearer TOKEN; " +
-				"have the token in a file and name it by --token-file, or in FRESHET_TOKEN"},
+				"put the token in a file and name the file by --token-file, or put the token in FRESHET_TOKEN"},
 		{"a CA that is none", []string{"--server", address, "--ca-file", token}, "", "has no certificate"},
 		{"a token that is not there", []string{"--server", address, "--ca-file", ca, "--token-file", "/nonexistent"}, "",
 			"--token-file: open /nonexistent"},

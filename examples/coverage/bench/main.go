@@ -135,7 +135,8 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("without a log: %.0f requests/s of 16 connections; asked when due: a quarter of that\n", capacity.rate)
+	fmt.Printf("without a log: %.0f requests/s over 16 connections; \"asked when due\" sends a quarter of that\n",
+		capacity.rate)
 	takenBefore, totalBefore := stolen()
 	for range pairs {
 		for _, i := range rand.Perm(len(services)) {
@@ -164,7 +165,7 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 			float64(now.IndexBytes)/float64(now.Documents), now.Pauses-s.before.Pauses, now.Long-s.before.Long, now.Longest*1e3)
 	}
 	taken, total := stolen()
-	fmt.Printf("other machines had %.0f %% of the processors meanwhile, and the load average was %s: "+
+	fmt.Printf("other virtual machines used %.0f %% of the processors, and the load average was %s: "+
 		"both lengthen pauses and latencies\n",
 		100*float64(taken-takenBefore)/float64(max(1, total-totalBefore)), loadAverage())
 	return nil

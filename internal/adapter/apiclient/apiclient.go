@@ -61,7 +61,7 @@ func Flags(flags *pflag.FlagSet) *Server {
 // CredentialFlags adds the flags for the token and the server's CA.
 func (s *Server) CredentialFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.TokenFile, "token-file", "",
-		"`file` with the token of a tenant or an operator; or have the token in "+TokenVariable)
+		"`file` with the token of a tenant or an operator; or put the token in "+TokenVariable)
 	flags.StringVar(&s.CAFile, "ca-file", os.Getenv(CAVariable), "`file` with the CA of an https server; also "+CAVariable)
 }
 
@@ -238,7 +238,8 @@ func (s Server) Refusal(resp *http.Response) error {
 // failure returns the server's error.
 func (a Answer) failure(resp *http.Response) error {
 	if a.ErrorType == "unauthorized" {
-		return fmt.Errorf("%s; have the token in a file and name it by --token-file, or in %s", a.Error, TokenVariable)
+		return fmt.Errorf("%s; put the token in a file and name the file by --token-file, or put the token in %s",
+			a.Error, TokenVariable)
 	}
 	return mistake(resp, fmt.Errorf("%s: %s", a.ErrorType, a.Error))
 }

@@ -66,11 +66,12 @@ type Bound struct {
 func New(o Options) *Bound {
 	b := &Bound{Options: o, conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
 	b.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_closed_connections_total",
-		Help: "HTTP and gRPC connections that were closed because the limit was reached, by reason: idle, " +
-			"it had been idle the longest, and a new one took its place; full, a new one, while all others had a request; " +
-			"address, a new one whose address already had three quarters of all. Also, at any number: unread, " +
-			"its client read nothing of an answer for a minute. Rising: a client opens connections and keeps them, " +
-			"or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
+		Help: "HTTP and gRPC connections that were closed, by reason. At the limit of connections: idle, the " +
+			"connection was idle the longest and a new one took its place; full, the connection was new while all " +
+			"others had a request; address, the connection was new and its address already had three quarters of the " +
+			"limit. At any time: unread, the client read nothing of an answer for a minute. Rising: a client opens " +
+			"connections and keeps them, or http.max_connections, or the limit of open files, is too low."},
+		[]string{"reason"})
 	for _, reason := range []string{reasonIdle, reasonFull, reasonAddress, reasonUnread} {
 		b.closed.WithLabelValues(reason)
 	}

@@ -101,8 +101,8 @@ func (r response) written(samples, version int) (int, error) {
 	case !ok:
 		return 0, errors.New("answered " + r.said)
 	case version == 2: // version 2 requires the headers
-		return 0,
-			fmt.Errorf("answered %s without saying how many samples are written: it does not understand version 2", r.said)
+		return 0, fmt.Errorf("answered %s without saying how many samples are written; the receiver does not "+
+			"understand version 2", r.said)
 	}
 	return samples, nil
 }

@@ -228,7 +228,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		"all is written":               {version: 1, status: 204, written: "100", want: 100},
 		"version 1 need not say so":    {version: 1, status: 200, want: 100},
-		"version 2 must":               {version: 2, status: 200, fails: "it does not understand version 2"},
+		"version 2 must":               {version: 2, status: 200, fails: "the receiver does not understand version 2"},
 		"a part was dropped by a rule": {version: 2, status: 204, written: "40", want: 40},
 		"a part can never be written":  {version: 1, status: 400, written: "99", want: 99},
 		"a limit":                      {version: 1, status: 429, written: "0", want: 0},

@@ -64,7 +64,7 @@ func (c Config) Validate() []conf.Problem {
 			conf.Problem{
 				Key: "max_memory",
 				Text: fmt.Sprintf("leaves too little for each query; set it to %d MiB or more, "+
-					"or to 0 for a quarter of what there is", leastMemory>>20),
+					"or to 0 for a quarter of the available memory", leastMemory>>20),
 			})
 	}
 	positive("max_query_bytes", c.MaxQueryBytes > 0, "1")

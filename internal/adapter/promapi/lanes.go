@@ -175,7 +175,7 @@ func (s *lanes) tooMany(l *lane) error {
 		return &memoryError{fmt.Sprintf("the query needs too many samples: more than %d at once (query.max_samples); "+
 			"ask for fewer series, a shorter range or a longer step", l.maxSamples)}
 	}
-	return &memoryError{fmt.Sprintf("the query needs too many samples: it has memory for %d at once; %s",
+	return &memoryError{fmt.Sprintf("the query needs too many samples: there is memory for %d at once; %s",
 		l.maxSamples, s.wayOut(l))}
 }
 
@@ -204,8 +204,8 @@ var (
 		"Queries of a tenant that wait for their turn in a lane. Stays above 0: the tenant asks for more than its share, "+
 			"and its own queries wait for each other.", []string{"lane", "tenant"}, nil)
 	heldDesc = prometheus.NewDesc("freshet_query_held_bytes",
-		"Memory set aside for queries of a tenant, by lane; lane answers is for answers that its clients have not read "+
-			"yet. Stays high there: clients read slowly.", []string{"lane", "tenant"}, nil)
+		"Memory set aside for queries of a tenant, by lane. Lane answers: answers that the tenant's clients have not "+
+			"read yet; if it stays high, they read slowly.", []string{"lane", "tenant"}, nil)
 )
 
 func (c lanesCollector) Describe(out chan<- *prometheus.Desc) {

@@ -226,8 +226,8 @@ func TestQueryMemory(t *testing.T) {
 		// A long query has 12 of the 64 MiB: 393,216 samples, and 6 MiB for series.
 		{"all fits", memory(64 * mib), 100, ranged(1000), ""},
 		{"too many samples", memory(64 * mib), 400, ranged(1000),
-			"it has memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at once " +
-				"(query.max_concurrency): ask for fewer series"},
+			"there is memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at " +
+				"once (query.max_concurrency): ask for fewer series"},
 		{"too many of the setting", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000),
 			"more than 1000 at once (query.max_samples)"},
 		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000),
