@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// packetRun is one run: what was sent, what the receiver's books say about it, and what the
-// receiver cost meanwhile. The names of the fields in JSON never change.
+// packetRun is the result of one run: the sent packets, the receiver's books about them, and the
+// receiver's cost meanwhile. The names of the fields in JSON never change.
 type packetRun struct {
 	SentPackets          uint64            `json:"sent_packets"`
 	SentBytes            uint64            `json:"sent_bytes"` // of payload

@@ -40,8 +40,8 @@ func (b *writeBench) interval() time.Duration {
 	return time.Duration(b.load.Interval) * time.Millisecond
 }
 
-// writeRun is what was sent, what became of it, and what it cost. The names of the fields in JSON
-// never change, because other programs read them.
+// writeRun is the result of a run: the sent samples, their fate and their cost. The names of the
+// fields in JSON never change, because other programs read them.
 type writeRun struct {
 	Rounds         int    `json:"rounds"` // begun
 	SentRequests   uint64 `json:"sent_requests"`
@@ -75,7 +75,7 @@ type writeCost struct {
 	P90               float64 `json:"acknowledged_p90_ms"`
 	P99               float64 `json:"acknowledged_p99_ms"`
 	Max               float64 `json:"acknowledged_max_ms"`
-	ResidentPerSeries float64 `json:"resident_bytes_per_series"` // growth since before the first round
+	ResidentPerSeries float64 `json:"resident_bytes_per_series"` // growth from before the first round to the end
 	ResidentBytes     float64 `json:"resident_bytes"`
 	HeapLiveBytes     float64 `json:"heap_live_bytes"`
 	SenderCPUSeconds  float64 `json:"sender_cpu_seconds_per_million_samples"`

@@ -194,7 +194,7 @@ type ledgerTable struct {
 	colours []string
 	before  *answer.Ledger // for rates
 	seconds float64        // time since before; 0 if there are no rates
-	total   uint64         // the total of which shares are parts
+	total   uint64         // the total that shares refer to
 }
 
 func (t *ledgerTable) add(colour string, cells ...string) {

@@ -22,7 +22,7 @@ type query struct {
 	server apiclient.Server
 	expr   string
 	raw    bool          // print the answer unchanged
-	view   terminal.View // it has the time to query
+	view   terminal.View // shows the answer, and has the time to query
 }
 
 func newQueryCommand() *cobra.Command {

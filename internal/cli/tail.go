@@ -165,8 +165,8 @@ func (t *tailView) notice() error {
 	return err
 }
 
-// writeLine prints the time, the sender and the line, and for a malformed line, below the place,
-// its problem.
+// writeLine prints the time, the sender and the line. For a malformed line it prints the problem
+// below the faulty place.
 func writeLine(v terminal.View, l *tail.Line) error {
 	sender := l.Sender
 	if sender == "" {

@@ -1,12 +1,12 @@
-// Package batch encodes what one producer counted in one window, for one shard of one tenant. A
-// batch is what the journal appends and what processes will send to each other. Package tile
+// Package batch encodes the samples that one producer counted in one window, for one shard of one
+// tenant. The journal appends batches, and processes will send them to each other. Package tile
 // folds batches. Layout: docs/format/batch.md.
 //
-// Producers hand the batches of a window to the aggregator by Push(ctx, batches). Its error says
-// what became of them:
+// Producers hand the batches of a window to the aggregator by Push(ctx, batches). The error of Push
+// says what became of them:
 //
 //	nil          they count, and survive the death of the process
-//	ErrUnsynced  likewise, but not a power loss
+//	ErrUnsynced  they count, and survive the death of the process, but perhaps not a power loss
 //	FullError    the batches of the tenants that it names are refused for good; the others count
 //	ErrRefused   none counts, and none ever will
 //	any other    none counts
@@ -30,7 +30,7 @@ import (
 
 const version = 1
 
-// Flags of a batch. A reader refuses a batch with an unknown flag, since flags share a byte with
+// Flags of a batch. A reader refuses a batch with an unknown flag, because flags share a byte with
 // the version.
 const (
 	versionMask = 0x0f
@@ -48,10 +48,10 @@ type Header struct {
 	Shard       uint16
 	Producer    uint64 // the collector or distributor that made the batch; the same after a restart
 	Incarnation uint64 // one life of the producer
-	Sequence    uint64 // grows with each batch of a shard and incarnation; a repeat has the same. See Writer.Begin
+	Sequence    uint64 // grows with each batch of a shard and incarnation; repeats have the same number. See Writer.Begin
 	Second      int64  // Unix seconds, start of the window
 	Birth       int64  // Unix nanoseconds at which the window's first packet was read
-	UpDown      bool   // increments may be of up/down counters; a Writer sets it
+	UpDown      bool   // some increments may be of up/down counters; set by Writer
 }
 
 // countSize is the size of the header's last field, the number of increments. End writes it.
@@ -87,9 +87,9 @@ func End(b []byte, increments uint32) { binary.LittleEndian.PutUint32(b[countAt:
 
 // Flags of an increment.
 const (
-	flagTime     = 1 << iota // has a time of its own (|T)
+	flagTime     = 1 << iota // the increment has a time of its own (|T)
 	flagRelative             // a gauge's change, not its value (StatsD's +5|g)
-	flagSource               // has a source
+	flagSource               // the increment has a source
 	flagBounds               // a timer in classic buckets
 	flagDelta                // Delta is set
 	flagExemplar             // a timer has an exemplar
@@ -101,9 +101,9 @@ const (
 type Increment struct {
 	Key     []byte // series.AppendKey
 	Policy  []byte // series.AppendPolicy
-	Samples uint32 // values on the wire, unweighted
+	Samples uint32 // how many values came on the wire, unweighted
 	Time    int64  // Unix seconds of |T, 0 if absent
-	Source  uint64 // which of the values that a gauge is merged from, 0 if absent
+	Source  uint64 // which of a merged gauge's values this is, 0 if absent
 	Delta   int64  // Unix milliseconds at which a sender's own delta ends, to recognize repeats; 0 if absent
 
 	Value    float64                // counter, up/down counter: sum; gauge: last; check: status
@@ -111,12 +111,12 @@ type Increment struct {
 	Relative bool                   // gauge: Value is a change
 	Timer    *histogram.Exponential // timer, unless Classic is set
 	Classic  []float64              // timer in classic buckets: counts by bound, the last for +Inf
-	Sum      float64                // of Classic
+	Sum      float64                // sum of the values in Classic
 	Set      *distinct.Set
-	Exemplar *Exemplar // of a timer; nil for none
+	Exemplar *Exemplar // only for timers; nil for none
 
 	flags byte   // if it was read
-	brief []byte // if it was read: its bytes after the policy
+	brief []byte // the bytes after the policy, if the increment was read
 }
 
 // Kind is the kind of the increment's series.
@@ -262,8 +262,8 @@ func (r *Reader) Reset(b []byte) (err error) {
 	return nil
 }
 
-// Next returns the next increment, valid until the next call, or nil at the end or where the batch
-// is cut short. It skips a malformed increment and reads on.
+// Next returns the next increment, which is valid until the next call. It returns nil at the end,
+// or where the batch is cut short. It skips malformed increments.
 func (r *Reader) Next() *Increment {
 	for r.left > 0 && r.err == nil {
 		if !r.cutBody() {
@@ -282,8 +282,8 @@ func (r *Reader) Next() *Increment {
 	return nil
 }
 
-// Err says which increments are missing, once Next has returned nil: malformed ones that Next
-// skipped, or all behind the place where the batch is damaged.
+// Err says which increments are missing after Next has returned nil: the malformed increments that
+// Next skipped, or all increments behind the place where the batch is damaged.
 func (r *Reader) Err() error {
 	switch {
 	case r.err != nil || r.skipped == 0:
@@ -394,7 +394,7 @@ func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
 	return &r.inc
 }
 
-// kindKeys has at each kind's index the first byte of its series' keys.
+// kindKeys has the first byte of the keys of series, by the kind of the series.
 var kindKeys = func() (keys [256]byte) {
 	for i := range keys {
 		keys[i] = byte(i)
@@ -459,7 +459,8 @@ func (r *Reader) cut() []byte {
 	return b
 }
 
-// offset takes a time that is written as its distance from base. Both lie between 0 and latest.
+// offset takes a time that is written as its distance from base. base and the time lie between 0
+// and latest.
 func (r *Reader) offset(base, latest int64) int64 {
 	d, n := binary.Varint(r.body)
 	if n <= 0 || d < -base || d > latest-base {

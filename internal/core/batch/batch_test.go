@@ -133,8 +133,8 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A batch that was cut short is reported, and never yields a wrong increment: everything before
-// the cut is read as it was written.
+// A batch that was cut short is reported, and never yields a wrong increment: all increments before
+// the cut are read as they were written.
 func TestTruncation(t *testing.T) {
 	incs := increments()
 	whole := encode(header(), incs)
@@ -176,7 +176,7 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	for _, test := range []struct {
 		why string
 		bad Increment
-		end []byte // the bytes after it
+		end []byte // the bytes after the increment
 	}{
 		{"a field of a newer version", good[0], []byte{1}},
 		{"a kind of a newer version", Increment{Key: []byte{99}}, nil},
@@ -223,8 +223,8 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	}
 }
 
-// A computer without a battery starts in 1970 and is set right while its first window is open:
-// samples from before lie decades before the window's second.
+// The clock of a computer without a battery starts in 1970. If it is set right while the first
+// window is open, earlier samples lie decades before the window's second.
 func TestTheClockMayJumpWithinAWindow(t *testing.T) {
 	inc := increments()[2]
 	inc.At = 5e9
@@ -237,10 +237,10 @@ func TestTheClockMayJumpWithinAWindow(t *testing.T) {
 	}
 }
 
-// A journal frame holds 16 MiB: a larger batch could never be written, and was retried for
-// ever. So a large window becomes several batches of a shard, each with a higher sequence than
-// the one before: otherwise the reader would take it for a repeat. Sequences of the next window
-// are higher than all of them.
+// A journal frame holds 16 MiB: a larger batch could never be written, and was retried for ever. So
+// a large window becomes several batches of a shard. Each has a higher sequence than the batch
+// before, because otherwise the reader would take it for a repeat. Sequences of the next window are
+// higher than all of them.
 func TestALargeWindowIsSplit(t *testing.T) {
 	const frame = 16 << 20
 	inc := increments()[0]
@@ -288,8 +288,8 @@ func TestALargeWindowIsSplit(t *testing.T) {
 	}
 }
 
-// The length of a trace tells where the rest of an exemplar begins. A length beyond any
-// trace's, or beyond the increment, is refused.
+// The length of a trace tells where the rest of an exemplar begins. A length beyond the longest
+// trace, or beyond the increment, is refused.
 func TestLengthsOfTraces(t *testing.T) {
 	whole := (&Exemplar{Value: 1, Time: 5, Trace: TraceOf([]byte("ab"))}).Append(nil, 0)
 	digits := []byte(strings.Repeat("a", 300))
@@ -358,8 +358,8 @@ func FuzzReader(f *testing.F) {
 }
 
 // A reader refuses a batch with an unknown flag in its header, and skips an increment with an
-// unknown flag of its own. The error names the flag. A reader from before up/down counters accepts
-// only 1 as the first byte.
+// unknown flag. The error names the flag. A reader from before up/down counters accepts only 1 as
+// the first byte.
 func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 	good := increments()
 	for _, c := range []struct {

@@ -8,11 +8,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/histogram"
 )
 
-// Exemplar is one measurement of a timer, with the id of the trace that shows what happened in
-// it.
+// Exemplar is one measurement of a timer, with the id of the trace of that measurement.
 //
-// Shape: 56 bytes without pointers: copying it allocates nothing, so a place for each series
-// can be reused.
+// Shape: 56 bytes without pointers. Copying an exemplar allocates nothing, so each series can reuse
+// its memory.
 type Exemplar struct {
 	Value float64
 	Time  int64 // Unix milliseconds
@@ -45,8 +44,8 @@ func (e *Exemplar) Append(dst []byte, base int64) []byte {
 
 var errExemplar = errors.New("exemplar is malformed")
 
-// Parse reads what Append wrote at the front of b. It refuses the exemplars that core/dogstatsd
-// refuses in a line. base is not negative.
+// Parse reads what Append wrote at the front of b. It refuses the same exemplars that
+// core/dogstatsd refuses in a line. base must not be negative.
 func (e *Exemplar) Parse(b []byte, base int64) (rest []byte, err error) {
 	if len(b) == 0 || int(b[0]) >= len(b) {
 		return nil, errExemplar

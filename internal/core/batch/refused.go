@@ -11,15 +11,15 @@ import (
 // ErrRefused means that the batches will never be accepted: retrying cannot help.
 var ErrRefused = errors.New("refused for good")
 
-// ErrUnsynced means that the batches count, but are not acknowledged, since a power loss might lose
-// them.
+// ErrUnsynced means that the batches count, but are not acknowledged, because a power loss might
+// lose them.
 var ErrUnsynced = errors.New("not synced to the disk")
 
 // FullError means that the batches of some tenants are refused for good: their stores accept
 // nothing, and no more samples may wait for them. The batches of all other tenants are
 // accepted.
 type FullError struct {
-	Samples map[string]uint64 // refused, by tenant
+	Samples map[string]uint64 // how many samples are refused, by tenant
 	Cause   error             // why a store accepts nothing, nil if it is only slow
 }
 

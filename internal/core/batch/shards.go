@@ -2,12 +2,12 @@ package batch
 
 import "github.com/freshet-io/freshet/internal/core/series"
 
-// Writer sorts the increments of one tenant's window, or of a portion of it, into batches,
-// nearly always one a shard. It reuses its memory from window to window.
+// Writer sorts the increments of one tenant's window, or of a portion of the window, into batches:
+// nearly always one batch for each shard. It reuses its memory from window to window.
 type Writer struct {
 	header  Header
 	shards  [series.Shards]pending
-	touched []uint16 // shards with something pending, in the order of their first increment
+	touched []uint16 // shards with increments, in the order of their first increment
 	batches []Batch
 	size    int // bytes of all increments added
 }
@@ -16,17 +16,17 @@ type Writer struct {
 type pending struct {
 	bytes      []byte
 	increments uint32
-	samples    uint64 // of the increments
-	part       uint64 // full batches of the shard before this one
+	samples    uint64 // how many samples the increments have
+	part       uint64 // how many full batches of the shard came before this one
 }
 
 const (
-	// splitBytes is the size at which a batch takes no more increments. A journal frame holds
-	// 16 MiB, and no increment is nearly as large as the difference.
+	// splitBytes is the size at which a batch takes no more increments. A journal frame holds 16 MiB,
+	// and every increment is much smaller than the remaining 12 MiB.
 	splitBytes = 4 << 20
 
-	// keepBytes is the most memory that a shard's batch keeps for the next portion, 16 MiB for
-	// all shards, so that a flood of one second does not hold memory for ever.
+	// keepBytes is the most memory that a shard's batch keeps for the next portion, so that a flood of
+	// one second does not hold memory for ever. All shards together keep at most 16 MiB.
 	keepBytes = 16 << 10
 
 	// partBits is how many bits of a sequence number count the batches of one shard in a
@@ -34,9 +34,9 @@ const (
 	partBits = 16
 )
 
-// Begin starts the batches of a portion of a window, nearly always all of it. It uses all
-// fields of the header but Shard. h.Sequence is the number of the portion, below 2^48. The
-// sequence of a batch is the portion's number times 65,536, plus 1 for each earlier batch of
+// Begin starts the batches of a portion of a window. Nearly always the portion is the whole window.
+// It uses all fields of the header but Shard. h.Sequence is the number of the portion, below 2^48.
+// The sequence of a batch is the portion's number times 65,536, plus 1 for each earlier batch of
 // the shard in the portion. So sequences grow with the batches of a shard, in the order of End.
 func (w *Writer) Begin(h Header) {
 	for _, shard := range w.touched {
@@ -98,6 +98,6 @@ func (w *Writer) End() []Batch {
 // Batch is one complete batch of one shard.
 type Batch struct {
 	Shard   uint16
-	Samples uint64 // in its increments
+	Samples uint64 // how many samples its increments have
 	Bytes   []byte
 }

@@ -17,11 +17,11 @@ const (
 
 	headerSize = len(magic) + 1
 
-	// frameSize is what precedes a record: its length and its checksum.
+	// frameSize is the size of the length and the checksum before a record, in bytes.
 	frameSize = 8
 
-	// maxRecord bounds the length that a reader believes. The longest packet that a socket may
-	// be configured for is 1 MiB.
+	// maxRecord bounds the length of a record: a reader takes a greater length for damage. The longest
+	// packet that a socket may be configured for is 1 MiB.
 	maxRecord = 2 << 20
 )
 
@@ -42,18 +42,18 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrCut means that the capture ends inside a record, as it does if the writer was killed.
-// Everything before that record has been read.
+// ErrCut means that the capture ends inside a record, for example because the writer was killed.
+// All records before that have been read.
 var ErrCut = errors.New("the capture is cut off")
 
-// errShort means that a record ends before its fields do.
+// errShort means that a field extends beyond the end of its record.
 var errShort = errors.New("a field exceeds its record")
 
-// Datagram is one packet as it arrived, and where.
+// Datagram is one packet as it arrived, with the socket that received it.
 type Datagram struct {
-	Time    int64  // Unix nanoseconds at which it was read
+	Time    int64  // Unix nanoseconds at which the datagram was read
 	Network string // udp, unixgram or unix
-	Address string // of the socket that got it
+	Address string // address of the socket that received it
 	Sender  sender.Sender
 	Data    []byte
 	Missed  uint64 // datagrams that arrived just before this one and are not in the capture

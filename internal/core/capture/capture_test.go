@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// some are datagrams of every kind of sender.
+// some has datagrams of every kind of sender.
 var some = []Datagram{
 	{Time: 1, Network: "udp", Address: "127.0.0.1:8125",
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
@@ -89,11 +89,11 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// Wherever a capture is cut off, everything before the cut is read, and a cut inside a record
-// is not taken for the end.
+// Wherever a capture is cut off, all records before the cut are read, and a cut inside a record is
+// not taken for the end.
 func TestCutAnywhere(t *testing.T) {
 	whole := written(t, some)
-	var ends []int // of the prefixes that hold one datagram more
+	var ends []int // lengths of the prefixes that hold 1, 2, 3 and more datagrams
 	for n := range some {
 		ends = append(ends, len(written(t, some[:n+1])))
 	}
@@ -128,7 +128,7 @@ func atRecord(whole []byte, cut int) bool {
 	return r.at == int64(cut)
 }
 
-// A byte that changed is never taken for data.
+// A changed byte is always found, and never read as data.
 func TestDamage(t *testing.T) {
 	whole := written(t, some)
 	for i := range whole {
@@ -180,8 +180,8 @@ func TestUnknownRecord(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 500 ns for a datagram of 100 bytes, so that a
-// capture of 100,000 a second takes a twentieth of a core.
+// Bound: 0 allocs/op and at most 500 ns for a datagram of 100 bytes, so that a capture of 100,000
+// datagrams a second takes a twentieth of a core.
 func BenchmarkWriter(b *testing.B) {
 	w := NewWriter(io.Discard)
 	d := some[0]
@@ -202,8 +202,8 @@ func TestWriterAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Laws: reading arbitrary bytes ends, and the datagrams read are the same after writing and reading
-// them again.
+// Laws: reading arbitrary bytes ends. Datagrams that were read do not change when they are written
+// and read again.
 func FuzzReader(f *testing.F) {
 	whole := written(f, some)
 	f.Add(whole)
@@ -230,7 +230,8 @@ func FuzzReader(f *testing.F) {
 		if len(b) == 0 {
 			return
 		}
-		// The same bytes as a record, since the fuzzer does not guess checksums.
+		// The same bytes are also read as a record with a valid checksum, because the fuzzer cannot guess
+		// checksums.
 		var framed bytes.Buffer
 		w := NewWriter(&framed)
 		_ = w.Write(&some[0])

@@ -19,16 +19,16 @@ type Reader struct {
 	frame     [frameSize]byte
 	buf       []byte
 	listeners []listener
-	missed    uint64 // not yet reported
+	missed    uint64 // missed datagrams that no Datagram has reported yet
 }
 
-// NewReader returns a Reader of the capture that r holds. It reads in small
-// pieces: r should be buffered.
+// NewReader returns a Reader of the capture in r. It reads in small pieces, so r should be
+// buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
 // Next fills d with the next datagram, whose Data is valid until the next call. It returns io.EOF
 // at the end, ErrCut where the capture breaks off, and another error where it is damaged. With an
-// error only d.Missed is valid: the datagrams missed after the last one.
+// error only d.Missed is valid: it counts the datagrams that are missing after the last one.
 func (r *Reader) Next(d *Datagram) error {
 	*d = Datagram{}
 	err := r.begin()

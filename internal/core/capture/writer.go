@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Writer writes a capture. It passes on each record in one Write, so that a killed process
-// leaves whole records, unless the writer below splits them.
+// Writer writes a capture. It passes on each record in one Write. So a killed process leaves whole
+// records, unless the underlying writer splits them.
 type Writer struct {
 	w         io.Writer
 	buf       []byte // the record being written; reused
@@ -26,8 +26,8 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{w: w, listeners: map[listener]uint32{}}
 }
 
-// Begin writes the header once. Write calls it; call it to make a capture without datagrams
-// valid.
+// Begin writes the header once. Write calls Begin. Callers need it only to make a capture without
+// datagrams valid.
 func (w *Writer) Begin() error {
 	if w.begun {
 		return nil
@@ -37,7 +37,7 @@ func (w *Writer) Begin() error {
 	return err
 }
 
-// Write adds a datagram, after the count of those missed before it.
+// Write adds the count of datagrams missed before d, and then d.
 func (w *Writer) Write(d *Datagram) error {
 	if err := w.Missed(d.Missed); err != nil {
 		return err
@@ -61,7 +61,8 @@ func (w *Writer) Missed(n uint64) error {
 	return w.end(binary.LittleEndian.AppendUint64(w.record(typeMissed), n))
 }
 
-// number returns the number of l in the capture. It names l first if it is new.
+// number returns the number of l in the capture. If l is new, it first writes the record that names
+// l.
 func (w *Writer) number(l listener) (uint32, error) {
 	if n, ok := w.listeners[l]; ok {
 		return n, nil

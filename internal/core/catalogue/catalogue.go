@@ -1,7 +1,7 @@
 // Package catalogue gives each Prometheus name of a tenant one owner: the kind of metric that
 // claimed it first. It also has the name's metadata. Other kinds that claim the name get other
-// names, and so do timers whose histograms differ in form. Package mapping makes the claimed
-// names; an adapter saves the catalogue.
+// names. Timers whose histograms differ in form also get different names. Package mapping makes the
+// claimed names; an adapter saves the catalogue.
 //
 // A name must be claimed on one machine: two machines that see the claims in different orders would
 // give the plain name to different kinds. So a sample's series is decided once, where the sample
@@ -21,22 +21,23 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// DefaultMaxNames is the number of names that a tenant may have by default. A
-// metric takes about 300 bytes with its names, so this is 30 MB.
+// DefaultMaxNames is the number of names that a tenant may have by default. A metric takes about
+// 300 bytes with its names, so 100,000 take 30 MB.
 const DefaultMaxNames = 100_000
 
-// seenStep is how far LastSeen lags behind, in milliseconds, so that the names in use are not
-// saved all the time.
+// seenStep is how far LastSeen may lag behind, in milliseconds, so that names in use are not saved
+// all the time.
 const seenStep = 3_600_000
 
-// Metric is one name and its owner: a kind under a base name, for timers also a form.
+// Metric is one name and its owner. An owner is a kind under a base name, and for timers also a
+// form.
 type Metric struct {
 	Tenant   string
 	Name     string // the name of the series
-	Base     string // the name from mapping; differs from Name if another claim came first
+	Base     string // the name that mapping gave; differs from Name if another claim came first
 	Raw      string // the first DogStatsD name that became Name
 	Kind     series.Kind
-	Classic  bool   // a timer that has or had classic buckets, stored as Name_bucket, _sum and _count
+	Classic  bool   // a timer that has or had classic buckets, stored as Name_bucket, Name_sum and Name_count
 	Buckets  string // see Claim
 	Unit     string
 	Help     string
@@ -44,11 +45,11 @@ type Metric struct {
 	LastSeen int64 // Unix milliseconds, up to an hour behind
 }
 
-// Claim is what a new context asks for.
+// Claim is the request of a new context for a name.
 type Claim struct {
 	Tenant  string
-	Name    string // from mapping; not kept
-	Raw     []byte // as sent; not kept
+	Name    string // the name that mapping gave; the catalogue does not keep these bytes
+	Raw     []byte // the name as sent; not kept
 	Named   bool   // a rule chose Name, so several raw names may share it
 	Kind    series.Kind
 	Buckets string // the upper bounds of a timer with classic buckets, as text; empty for native histograms
@@ -61,12 +62,12 @@ type Finding uint8
 
 const (
 	Nothing      Finding = iota
-	KindConflict         // another kind owns the name; the claim got another name. Reported once a name and kind
-	// Timers with other buckets own the name; the claim got another name. Reported once a name and
+	KindConflict         // another kind owns the name; the claim got another name. Reported once for a name and kind
+	// Timers with other buckets own the name; the claim got another name. Reported once for a name and
 	// form.
 	FormConflict
-	NameCollision // another raw name became the same name; both are one series. Reported once a raw name
-	Full          // the tenant has as many names as it may; this one is not remembered. Reported every time
+	NameCollision // another raw name became the same name; both are one series. Reported once for a raw name
+	Full          // the tenant has as many names as it may; this name is not remembered. Reported every time
 )
 
 // String returns the finding's name in logs and metrics.
@@ -74,7 +75,7 @@ func (f Finding) String() string {
 	return [...]string{"nothing", "kind_conflict", "form_conflict", "name_collision", "full"}[f]
 }
 
-// Report is what is worth reporting about a claim; the zero value is nothing.
+// Report is a finding about a claim. The zero value means that there is nothing to report.
 type Report struct {
 	Finding Finding
 	Owner   Metric // in a conflict, the owner of the name; in a collision, the metric that both share
@@ -83,7 +84,7 @@ type Report struct {
 // Catalogue holds the names of all tenants. It is safe for concurrent use. Callers ask it only
 // about new contexts.
 type Catalogue struct {
-	maxNames int // for each tenant
+	maxNames int // most names of each tenant
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
@@ -97,8 +98,8 @@ type Catalogue struct {
 
 type tenant struct {
 	names  int                  // metrics
-	stored map[string]*metric   // by each name that a metric is stored under, Name included
-	aside  map[owner]*metric    // owners that did not get the name they claimed, with the metric that they keep
+	stored map[string]*metric   // metrics by each name under which they are stored, Name included
+	aside  map[owner]*metric    // the metrics of owners that did not get the name that they claimed
 	raws   map[rawName]struct{} // collisions reported
 
 	searchAt int64 // Unix milliseconds; see makeRoom
@@ -106,11 +107,11 @@ type tenant struct {
 
 type metric struct {
 	Metric
-	owned   bool // it has an owner: always, except for timers that were classic once
+	owned   bool // false only for timers that were classic once, and now have no owner
 	claimed bool // its owner claimed it in this process
 	told    bool // its conflict was reported in this process
 
-	used int64 // Unix milliseconds of the last sample that this process knows of, some minutes behind
+	used int64 // Unix milliseconds of the last sample that this process knows of; may lag some minutes behind
 }
 
 // owner identifies the owner of a name: the kind, the name from mapping, and for timers the form.
@@ -126,10 +127,11 @@ func (m *Metric) owner() owner { return owner{m.Base, m.Kind, m.Buckets} }
 
 func (c *Claim) owner() owner { return owner{c.Name, c.Kind, c.Buckets} }
 
-// sharesBase reports whether m and the claim differ at most in their form.
+// sharesBase reports whether m and the claim have the same kind and base name; their forms may
+// differ.
 func (m *metric) sharesBase(c *Claim) bool { return m.Base == c.Name && m.Kind == c.Kind }
 
-// conflict returns the finding of a claim that may not have m's name.
+// conflict returns the finding for a claim that cannot have the name of m.
 func (m *metric) conflict(claim *Claim) Finding {
 	if m.sharesBase(claim) {
 		return FormConflict
@@ -148,10 +150,9 @@ func New(maxNames int) *Catalogue {
 	}
 }
 
-// Resolve returns the name under which the series of a claim are stored, and what is worth
-// reporting. The first kind that claims a name owns it. Another kind, or timers of another
-// form, get the name with a suffix appended, as often as it takes to find a free one. now is in
-// Unix milliseconds.
+// Resolve returns the name under which the series of a claim are stored, and a report. The first
+// kind that claims a name owns it. For another kind, or timers of another form, Resolve appends
+// suffixes to the name until it finds a free one. now is in Unix milliseconds.
 func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,9 +195,9 @@ func newMetric(now int64, name string, claim *Claim) *metric {
 }
 
 // Peek returns what Resolve would return, and changes nothing. The answers may differ only for a
-// tenant without room for another name, since Resolve first gives unused names back. known reports
-// whether the claim has the name already. Peek reports every time what Resolve reports once.
-// Without a finding, Owner is the name's owner, if it has one.
+// tenant without room for another name, because Resolve first gives unused names back. known
+// reports whether the claim has the name already. Peek reports every time what Resolve reports
+// once. Without a finding, Owner is the name's owner, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +229,7 @@ func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) 
 	return name, known, Report{Owner: m.Metric}
 }
 
-// report returns what is worth reporting about a claim that was given m.
+// report returns the report about a claim that was given m.
 func (c *Catalogue) report(t *tenant, m *metric, claim *Claim) Report {
 	if m.Name != m.Base && !m.told {
 		if first := t.blocked(m.Base, claim); first != nil {
@@ -252,7 +253,7 @@ func (t *tenant) free(claim *Claim) string {
 }
 
 // beside returns the next name to try for a claim that may not have name because of m. The suffix
-// says how the two differ.
+// says how the claim and m differ.
 func beside(name string, m *metric, claim *Claim) string {
 	switch {
 	case !m.sharesBase(claim):
@@ -264,9 +265,9 @@ func beside(name string, m *metric, claim *Claim) string {
 	}
 }
 
-// blocked returns a metric that keeps a claim from having name, nil if there is none. Only claims
-// of one kind on one base share a name: a gauge that got the name x_gauge is not the gauge that a
-// client calls x_gauge. Timers of another form block the name if they were claimed in this process.
+// blocked returns a metric that keeps a claim from having name, or nil. Only claims of one kind on
+// one base name share a name: a gauge that got the name x_gauge is not the gauge that a client
+// calls x_gauge. Timers of another form block the name if they were claimed in this process.
 // Otherwise they may have the form from before a change of configuration, and the new form takes
 // over the name.
 func (t *tenant) blocked(name string, claim *Claim) *metric {
@@ -279,7 +280,8 @@ func (t *tenant) blocked(name string, claim *Claim) *metric {
 }
 
 // unremembered returns the name of a claim beyond the bound on names. The name depends on the claim
-// alone. The hash makes it unique: nothing remembers which shorter names other claims have.
+// alone. A hash makes it unique, because the catalogue does not know which shorter names other
+// claims beyond the bound have.
 func unremembered(claim *Claim) string {
 	hash := xxhash.Sum64String(claim.Name + "\x00" + claim.Buckets)
 	return fmt.Sprintf("%s_%s_%08x", claim.Name, claim.Kind, uint32(hash))
@@ -316,8 +318,8 @@ func seen(m *metric, now int64) (changed bool) {
 	return true
 }
 
-// firstCollision reports whether raw becomes name for the first time. Raw names have the same
-// bound as names; collisions beyond it are not reported.
+// firstCollision reports whether raw becomes name for the first time. There may be as many raw
+// names as names; collisions beyond that are not reported.
 func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 	key := rawName{name, string(raw)}
 	if _, told := t.raws[key]; told || len(t.raws) >= c.maxNames {
@@ -337,7 +339,7 @@ func (c *Catalogue) tenant(name string) *tenant {
 }
 
 // give makes timers of one form the owner of a metric. A metric that was ever classic keeps the
-// names of its buckets until it is forgotten, since they are still stored.
+// names of its buckets until it is forgotten, because series of these names are still stored.
 func (t *tenant) give(m *metric, buckets string) {
 	t.disown(m)
 	m.Buckets, m.Classic = buckets, m.Classic || buckets != ""
@@ -360,8 +362,8 @@ func (t *tenant) disown(m *metric) {
 	}
 }
 
-// owned returns the metric of an owner, nil if it has none. Nearly all owners have the name that
-// they claimed, and need no entry in aside.
+// owned returns the metric of an owner, or nil. Nearly all owners have the name that they claimed,
+// and need no entry in aside.
 func (t *tenant) owned(by owner) *metric {
 	if m := t.metric(by.base); m != nil && m.owned && m.owner() == by {
 		return m
@@ -397,9 +399,9 @@ func (t *tenant) put(m *metric) {
 	}
 }
 
-// Touch notes that a series of this stored name is still measured. A context that never pauses
-// is resolved only once, so its holder must call Touch now and then, or Forget removes its
-// name. name is not kept.
+// Touch notes that a series of this stored name is still measured. A context that never pauses is
+// resolved only once. So its holder must call Touch now and then, or Forget removes the name. Touch
+// does not keep the bytes of name.
 func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -452,8 +454,8 @@ func (c *Catalogue) MarkDirty(metrics []Metric) {
 	}
 }
 
-// Load puts saved metrics into a new catalogue, so that owners stay the same. It returns how
-// many it left out: metrics that no catalogue can have saved.
+// Load puts saved metrics into a new catalogue, so that owners stay the same. It leaves out metrics
+// that no catalogue can have saved, and returns their number.
 func (c *Catalogue) Load(metrics []Metric) (refused int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -465,8 +467,8 @@ func (c *Catalogue) Load(metrics []Metric) (refused int) {
 		}
 		m := &metric{Metric: saved}
 		t.put(m)
-		// The buckets of a timer that was classic once may be unknown: then the timer belongs to
-		// the first form that claims it.
+		// The buckets of a timer that was classic once may be unknown. Then the timer belongs to the
+		// first form that claims it.
 		if !m.Classic || m.Buckets != "" {
 			t.own(m)
 		}
@@ -479,9 +481,9 @@ func (t *tenant) taken(m *Metric) bool {
 	return slices.ContainsFunc(storedNames(m.Name, m.Classic), func(name string) bool { return t.stored[name] != nil })
 }
 
-// Forget removes and returns the names that were last seen before a time, in Unix milliseconds.
-// A claim that got another name because one of these was taken keeps it. A name whose series
-// live longer, by KeepFor, stays. now is in Unix milliseconds.
+// Forget removes and returns the names that were last seen before a time, in Unix milliseconds. If
+// a claim got another name because one of these was taken, it keeps that other name. A name stays
+// if its series live longer by KeepFor. now is in Unix milliseconds.
 func (c *Catalogue) Forget(now, before int64) []Metric {
 	c.mu.Lock()
 	var gone []Metric

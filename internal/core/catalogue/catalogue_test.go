@@ -12,7 +12,7 @@ import (
 )
 
 // claim makes a claim from a few words: "counter x", "classic timer x", or "fine timer x" for a
-// classic timer with other buckets. The raw name is the name unless given.
+// classic timer with other buckets. The raw name equals the name unless raw gives it.
 func claim(words string, raw ...string) *Claim {
 	buckets := ""
 	for form, bounds := range map[string]string{"classic ": "1,2", "fine ": "0.1,0.2"} {
@@ -33,7 +33,7 @@ func claim(words string, raw ...string) *Claim {
 	return c
 }
 
-// The table of docs/names.md and its consequences.
+// The cases are the table of docs/names.md and its consequences.
 func TestKindsUnderOneName(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -172,7 +172,7 @@ func TestBound(t *testing.T) {
 		{"counter a", "a", Nothing},
 		{"counter b", "b", Nothing},
 		{"counter c", "c_counter_ae2f6b70", Full},
-		{"counter c", "c_counter_ae2f6b70", Full}, // every time, since it is not known
+		{"counter c", "c_counter_ae2f6b70", Full}, // every time, because the name is not remembered
 		{"gauge a", "a_gauge_99167f96", Full},
 		{"counter a", "a", Nothing},
 	} {
@@ -180,7 +180,7 @@ func TestBound(t *testing.T) {
 			t.Errorf("%d: %s: got %s, %s", i, c.words, name, report.Finding)
 		}
 	}
-	// Collisions have the same bound.
+	// Raw names have the same bound as names.
 	told := 0
 	for i := range 10 {
 		if _, report := cat.Resolve(0, claim("counter a", fmt.Sprint(i))); report.Finding == NameCollision {
@@ -195,8 +195,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Owners survive restarts, whichever claim comes first afterwards. Each restart reports a
-// conflict again.
+// Owners keep their names after a restart, whichever claim comes first. After each restart a
+// conflict is reported again.
 func TestRestart(t *testing.T) {
 	story := []string{
 		"counter x", "gauge x", "gauge x_gauge", "timer y", "classic timer y", "fine timer y", "classic timer z",
@@ -238,8 +238,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A deliberate change of a rule's buckets must not separate its series from the earlier ones: after
-// the restart the new form takes over the name, since the old one no longer comes.
+// If an operator changes the buckets of a rule, the new series must continue the earlier ones:
+// after the restart the new form takes over the name, because the old form no longer comes.
 func TestChangedBucketsTakeOverTheName(t *testing.T) {
 	metrics := func(words ...string) []Metric {
 		cat := New(100)
@@ -285,8 +285,8 @@ func TestChangedBucketsTakeOverTheName(t *testing.T) {
 	}
 }
 
-// Beyond the bound nothing is remembered, and still no two metrics may write one series. A
-// counter and a timer once did, and so did two forms of a timer.
+// Names beyond the bound are not remembered, but two metrics must never write one series. A counter
+// and a timer once wrote one series, and so did two forms of a timer.
 func TestUnrememberedNamesHarmNobody(t *testing.T) {
 	cat := New(1)
 	seen := map[string]string{}
@@ -418,8 +418,8 @@ func TestForgetOneFormOfATimer(t *testing.T) {
 	}
 }
 
-// Listeners resolve at the same time. Whichever is first, each kind has one name and no two
-// share one.
+// Listeners resolve claims at the same time. Whichever comes first, each kind has one name, and no
+// two kinds share a name.
 func TestConcurrent(t *testing.T) {
 	cat := New(1000)
 	kinds := []string{"counter", "gauge", "timer", "set", "check"}
@@ -512,7 +512,7 @@ func TestKnownNamesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The name of a total that outlives its samples stays reserved: another kind would be written
+// A total may outlive its samples. Its name then stays reserved, because another kind would write
 // into the same series.
 func TestForgetKeepsNamesOfSeriesThatLive(t *testing.T) {
 	cat := New(3)

@@ -8,12 +8,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// keptBriefly is how long a name keeps its owner after the last sample, until KeepFor sets another
-// time. By default no series of any kind lives longer.
+// keptBriefly is how long a name keeps its owner after the last sample, unless KeepFor sets another
+// time. By default no series lives longer.
 const keptBriefly = 2 * time.Hour
 
-// TouchedEvery is how far Touch may lag behind the last sample of a name: a series that never
-// pauses is touched every 17 min.
+// TouchedEvery is how far Touch may lag behind the last sample of a name: callers touch a series
+// that never pauses every 17 min.
 const TouchedEvery = 20 * time.Minute
 
 const (
@@ -21,14 +21,14 @@ const (
 	// tenth. The next new names then need no search.
 	givingBack = 10
 
-	// searchEvery is the least time between two searches of a full tenant's names, in
-	// milliseconds. A search of 100,000 takes about 20 ms, and other callers wait.
+	// searchEvery is the least time between two searches of a full tenant's names, in milliseconds. A
+	// search of 100,000 names takes about 20 ms, and other callers wait for it.
 	searchEvery = 10_000
 )
 
-// KeepFor sets the least time that a name keeps its owner after the last sample, by kind. After
-// that time no series of the name may be measured, remembered or repeated. kept is called with the
-// catalogue locked.
+// KeepFor sets the least time that a name keeps its owner after the last sample, by kind. kept must
+// be long enough that no series of the name is measured, remembered or repeated afterwards. kept is
+// called with the catalogue locked.
 func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
 }
 
 // idle returns how long a name has been unused, in milliseconds, as far as this process can know:
-// the file has earlier use only to the hour.
+// the file has the times of earlier use only to the hour.
 func (c *Catalogue) idle(m *metric, now int64) int64 {
 	return now - max(m.LastSeen, m.used, c.began)
 }
@@ -75,7 +75,7 @@ func (c *Catalogue) idle(m *metric, now int64) int64 {
 // metric saved before Metric.First existed counts as old.
 func (m *metric) life() int64 { return max(m.LastSeen, m.used) - m.First }
 
-// use notes that a name is in use, by a clock that may go back.
+// use notes that a name is in use at the time now. The clock may go back.
 func (c *Catalogue) use(m *metric, now int64) {
 	c.begin(now)
 	m.used = max(m.used, now)
@@ -97,7 +97,7 @@ type savedName struct{ tenant, name string }
 func (c *Catalogue) Gone() (gone []Metric) {
 	c.mu.Lock()
 	for key := range c.gone {
-		if t := c.tenants[key.tenant]; t.metric(key.name) == nil { // else Dirty overwrites it
+		if t := c.tenants[key.tenant]; t.metric(key.name) == nil { // otherwise Dirty overwrites it
 			gone = append(gone, Metric{Tenant: key.tenant, Name: key.name})
 		}
 	}

@@ -15,7 +15,7 @@ const (
 	dayMillis    = 24 * hourMillis
 )
 
-// saved is the catalogue's file, as the flusher keeps it.
+// saved stands for the catalogue's file, which the flusher writes.
 type saved map[string]Metric
 
 func (s saved) flush(c *Catalogue) {
@@ -40,14 +40,14 @@ func (s saved) restart(t *testing.T, maxNames int) *Catalogue {
 	return short(c)
 }
 
-// short sets the default times, by which a series is gone half an hour after its last sample.
+// short sets the default time: a series is gone half an hour after its last sample.
 func short(c *Catalogue) *Catalogue {
 	c.KeepFor(func(series.Kind) time.Duration { return 30 * time.Minute })
 	return c
 }
 
-// A flood of 480 new names a second for four minutes used to fill the catalogue, and for 40
-// days each new name was stored with a hash.
+// A flood of 480 new names a second for four minutes used to fill the catalogue, and then each new
+// name was stored with a hash for 40 days.
 func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 	const start = 1_800_000_000_000
 	for _, restart := range []bool{false, true} {
@@ -57,7 +57,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 			name, _ := c.Resolve(now, claim(words))
 			return name
 		}
-		// A name used every five days for half a year, like a report, and once more this morning.
+		// The name of a report was used every five days for half a year, and once more this morning.
 		for day := int64(180); day >= 0; day -= 5 {
 			resolve(start-day*dayMillis-6*hourMillis, "counter report")
 		}
@@ -89,7 +89,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 			now += minuteMillis
 			c.Touch(now, "t", []byte("steady"))
 		}
-		for i := range 30_000 { // three searches' worth
+		for i := range 30_000 { // enough names for three searches
 			words := fmt.Sprintf("counter new_%d", i)
 			if i%10_000 == 0 {
 				now += searchEvery + 1
@@ -108,8 +108,8 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 	}
 }
 
-// Whether a name is given back depends on how long it was in use, and for how long it has been
-// unused.
+// A name is given back or not, depending on how long it was in use and how long it has been unused
+// since.
 func TestWhatIsGivenBack(t *testing.T) {
 	for _, c := range []struct {
 		why        string
@@ -150,7 +150,7 @@ func TestNamesOfOldFilesAreKept(t *testing.T) {
 	}
 }
 
-// Names that could not be removed from the file are in Gone again, except one that has a new
+// Gone returns names again that could not be removed from the file, but not a name that has a new
 // owner by then.
 func TestMarkGone(t *testing.T) {
 	const start = 1_800_000_000_000

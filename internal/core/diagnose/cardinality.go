@@ -12,17 +12,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// A flood of series: a label takes ever new values, and each value is a series that costs memory
-// and query time. Limits keep a flood out of the store (docs/limits.md), and are the first to
-// notice it.
+// A flood of series: a label takes ever new values, and each value makes a series that costs memory
+// and query time. Limits keep a flood out of the store (docs/limits.md), and notice it first.
 const (
-	// New series a second. The default limit is 30,000 a minute, 500 a second. A deploy makes as
-	// many for some seconds, so new series alone are never a clear cause.
+	// New series a second. The default limit is 30,000 a minute, 500 a second. A deploy makes as many
+	// new series for some seconds, so new series alone are never a clear cause.
 	newUsual = 500
 	newBad   = 3_000
 	newMost  = 0.4
 
-	// maxTenants bounds the tenants that evidence is shown for.
+	// maxTenants bounds for how many tenants evidence is shown.
 	maxTenants = 4
 
 	// A label with fewer values is not named.
@@ -33,8 +32,8 @@ const (
 	overBad   = 50
 )
 
-// refusedByRequests are the names of the metric of refused samples of remote write and OTLP:
-// the present name, and the one in older records.
+// refusedByRequests has the names of the metric that counts refused samples of remote write and
+// OTLP: the present name, and the name in older records.
 var refusedByRequests = [...]string{"freshet_distributor_refused_total", "freshet_ingest_refused_total"}
 
 func cardinality(m *moment) finding {
@@ -47,8 +46,8 @@ func cardinality(m *moment) finding {
 		}
 	}
 	over := sockets + requests
-	// Series of DogStatsD that got a place, and series of all inputs that are new to a store. The
-	// two overlap, so the larger counts.
+	// Series of DogStatsD that got a place, and series of all inputs that are new to a store. Many
+	// series are in both counts, so the larger count is used.
 	begun := max(m.grownBy("freshet_limit_series"), m.grownBy("prometheus_tsdb_head_series_created_total")) / m.seconds
 
 	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit",
@@ -97,16 +96,16 @@ func cardinality(m *moment) finding {
 	return f
 }
 
-// New values tell a flood from a start and a deploy: each series of a flood has a label value, or
-// a name, that no other series has, in this window and in the next. A deploy brings about as many
-// values as it ends, each with many series. Series without such values that keep coming for four
-// minutes are no deploy.
+// New values distinguish a flood from a start and a deploy: each series of a flood has a label
+// value, or a name, that no other series has, in this window and in the next. A deploy brings about
+// as many values as it ends, each with many series. If series without such values keep coming for
+// four minutes, the cause is no deploy.
 //
 // floodWindows are the windows, in steps of growth.Step: for a constant stream, and for scrapes
 // every 15 or 20 s, 30 s and a minute.
 var floodWindows = []int{1, 2, 4, windowSteps}
 
-// floodSteps is two of the shortest windows.
+// floodSteps is the length of two of the shortest windows, in steps of growth.Step.
 const floodSteps = 2
 
 // flood returns the flood with most series a second, or nil.
@@ -134,8 +133,8 @@ func (m *moment) floods(t *record.GrowingTenant) *grown {
 	return nil
 }
 
-// goesOn reports whether the series are still coming: the pause since the last burst is at most
-// one step longer than the longest between bursts.
+// goesOn reports whether the series are still coming: the pause since the last burst is at most one
+// step longer than the longest pause between bursts.
 func goesOn(counts []uint64) bool {
 	usual, quiet, begun := 0, 0, false
 	for _, n := range counts {
@@ -151,12 +150,13 @@ func goesOn(counts []uint64) bool {
 	return quiet <= usual+1
 }
 
-// histogramShare is the part of a metric's new series that one classic histogram per new label
-// value must explain. Values are counted with an error of some per cent.
+// histogramShare is the least part of a metric's new series that must belong to classic histograms,
+// one for each new label value. It is below 1 because values are counted with an error of some per
+// cent.
 const histogramShare = 0.8
 
-// everNew reports whether each new series of the metric, or each of its new classic histograms,
-// has a label value that no other has. The buckets of a histogram share it. A deploy does not
+// everNew reports whether each new series of the metric, or each of its new classic histograms, has
+// a label value that no other has. The buckets of one histogram share a value. A deploy does not
 // make so many values.
 func everNew(of *growth.Metric, steps int) bool {
 	if of == nil {
@@ -173,8 +173,8 @@ func everNew(of *growth.Metric, steps int) bool {
 		histogramShare*countedNew(of.Counted, of.New, steps)
 }
 
-// mostNew returns the tenant with most new series, including refused ones, in the last steps or
-// else in the last minute. It is nil if no tenant has any.
+// mostNew returns the tenant with the most new series, including refused ones, in the last
+// floodSteps steps or otherwise in the last minute. It is nil if no tenant has new series.
 func (m *moment) mostNew() (most *grown) {
 	for _, steps := range []int{floodSteps, windowSteps} {
 		highest := 0.0
@@ -199,7 +199,7 @@ func (m *moment) mostNew() (most *grown) {
 }
 
 // overLimits names the first metric over a limit of DogStatsD, with its label and sender, and adds
-// the evidence for all.
+// evidence for all such metrics.
 func (m *moment) overLimits(f *finding) (who string) {
 	for i := range m.tops[:min(maxTenants, len(m.tops))] {
 		t := &m.tops[i]
@@ -249,7 +249,7 @@ func largestLabels(t *top.View) (all []Evidence) {
 	return all
 }
 
-// floodedLabel returns the label with most values, for when no limit has named one.
+// floodedLabel returns the label with the most values. It is used if no limit has named a label.
 func (m *moment) floodedLabel() string {
 	most, text := manyValues, ""
 	for _, t := range m.tops {

@@ -1,6 +1,6 @@
 package diagnose
 
-// The causes, by the names that programs use.
+// The names of the causes, which programs use.
 const (
 	Cardinality   = "cardinality"
 	CPUThrottling = "cpu_throttling"
@@ -23,8 +23,8 @@ const (
 	// reach lower scores.
 	Listed = 0.2
 
-	// Clear is the lowest score at which a cause counts as found. Causes that are only its
-	// effects then rank below it. Alarms should use this threshold.
+	// Clear is the lowest score at which a cause counts as found. Its effects then rank below it.
+	// Alarms should use this threshold.
 	Clear = 0.5
 )
 
@@ -45,14 +45,15 @@ type Evidence struct {
 	Stack   []string `json:"stack,omitempty"` // innermost first
 }
 
-// finding is the result of checking for one cause. Its field fine says what was checked, with
-// figures. For a low score only fine is shown.
+// finding is the result of checking for one cause. The field fine says what was checked, with
+// figures. If the score is low, only this text is shown.
 type finding struct {
 	Cause
 	fine string
 }
 
-// ramp is 0 up to from, 1 from to on, and linear between them. It is 0 for NaN.
+// ramp returns 0 for x up to the lower bound from, 1 for x above the bound to, and values on a line
+// in between. It returns 0 for NaN.
 func ramp(x, from, to float64) float64 {
 	if !(x > from) {
 		return 0

@@ -38,7 +38,7 @@ func cpu(seconds float64, calls ...string) sampled {
 	return sampled{stack: calls, count: 100 * seconds, value: 1e9 * seconds}
 }
 
-// times returns a stack that occurred n times, for the duration each.
+// times returns a stack that occurred n times and lasted for the duration each time.
 func times(n int, each time.Duration, calls ...string) sampled {
 	return sampled{stack: calls, count: float64(n), value: float64(n) * float64(each)}
 }
@@ -98,7 +98,7 @@ const (
 	fine    = 0
 )
 
-// Records of each cause, and records that only resemble them.
+// The cases are records of each cause, and records that only resemble them.
 func TestCauses(t *testing.T) {
 	growth := []string{"runtime.copystack", "runtime.newstack", "runtime.morestack", "main.leaf", "main.deep"}
 	held := []string{"sync.(*Mutex).Lock", ourModule + "internal/role/x.(*X).Push"}
@@ -329,8 +329,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// A client that flushes every 10 s may send nothing while a record is made. Earlier malformed
-// lines are reported, and are no cause.
+// A client that flushes every 10 s may send nothing while a record is made. Earlier malformed lines
+// are reported, but are not a cause.
 func TestMalformedLinesBeforeARecord(t *testing.T) {
 	lines := "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 1200\n" +
 		"freshet_dogstatsd_malformed_lines_total{listener=\"unixgram:///s\",reason=\"no_type\"} 34\n"
@@ -370,8 +370,8 @@ freshet_dogstatsd_setting_too_small{listener="unixgram:///run/s",setting="net.un
 `, drops, tooSmall)
 }
 
-// udp returns the /metrics of a UDP socket, and of a Unix datagram socket with a short queue,
-// which is the default.
+// udp returns the /metrics of a UDP socket, and of a Unix datagram socket with the default queue,
+// which is short.
 func udp(drops, granted, wanted int) string {
 	return fmt.Sprintf(`freshet_dogstatsd_kernel_dropped_packets_total{listener="udp://:8125"} %d
 freshet_dogstatsd_client_dropped_packets_total{listener="udp://:8125"} 30
@@ -384,8 +384,8 @@ freshet_dogstatsd_setting_too_small{listener="unixgram:///run/s",setting="net.un
 `, drops, granted, wanted)
 }
 
-// Evidence and advice name the limit of the socket that drops, its size and its setting, and not
-// those of another socket.
+// Evidence and advice name the limit of the socket that drops, with its size and its setting, and
+// not the limit of another socket.
 func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
 	for _, c := range []struct {
 		name, end string
@@ -440,8 +440,8 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// An effect ranks below its clear cause, however high its score. Without a clear cause it keeps
-// its score.
+// An effect ranks below its clear cause, however high the effect's score is. Without a clear cause
+// the effect keeps its score.
 func TestRank(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"a flood allocates", "garbage 1 cardinality 0.8", "cardinality 0.8 garbage 0.48"},
@@ -468,7 +468,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// The effects have no circles: two causes would lower each other.
+// The effects have no circles. In a circle two causes would lower each other's scores.
 func TestEffectsHaveNoCircles(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range effects {

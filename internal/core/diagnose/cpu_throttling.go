@@ -7,15 +7,15 @@ import (
 )
 
 // CPU throttling: a cgroup has used up its quota, and the kernel stops all of its threads until the
-// next period, usually of 100 ms. A few long stops hardly show in the waits of goroutines, since
+// next period, usually of 100 ms. A few long stops hardly show in the waits of goroutines, because
 // most goroutines run while there is quota.
 const (
-	// The share of active periods in which the quota was used up. Short bursts use it up in a
+	// Shares of active periods in which the quota was used up. Short bursts use up the quota in a
 	// healthy process too.
 	throttledUsual = 0.10
 	throttledBad   = 0.50
 
-	// Processors that stood still on average although threads had work.
+	// How many processors stood still on average although threads had work.
 	stoodUsual = 0.02
 	stoodBad   = 0.20
 
@@ -59,7 +59,7 @@ func throttledShare(q *record.CPUQuota) float64 {
 	return min(1, throttled/periods)
 }
 
-// throttled describes how much a cgroup was throttled, as a share of the time that it ran or
+// throttled describes how much a cgroup was throttled, as a share of the time in which it ran or
 // stood still.
 func (m *moment) throttled(q *record.CPUQuota) string {
 	stood := max(0, q.Stood.Grown())
@@ -85,7 +85,7 @@ func (m *moment) outOfQuota(q *record.CPUQuota) string {
 		"More threads only use up the quota sooner, and then stand still for longer.", clip(q.File), others)
 }
 
-// processors formats a quota.
+// processors formats a quota of n processors.
 func processors(n float64) string {
 	if n == 1 {
 		return "1 processor"

@@ -2,8 +2,8 @@
 // moment, with evidence. The content of a record: docs/format/record.md. The causes and what to
 // do about each: docs/diagnose.md.
 //
-// A record may come from anyone: its parts are bounded before they are decoded, and text quoted
-// from it may say anything.
+// A record may come from anyone. So its parts are bounded before they are decoded, and text quoted
+// from it is never trusted.
 //
 // The files, from the top; each uses only names of those below it:
 //
@@ -45,7 +45,7 @@ import (
 type Diagnosis struct {
 	Record  Summary           `json:"record"`
 	Causes  []Cause           `json:"causes"`  // the likeliest first
-	Checked []string          `json:"checked"` // what was checked and found fine, with its figures
+	Checked []string          `json:"checked"` // checks that found no fault, with their figures
 	Missing map[string]string `json:"missing"` // files of the record that could not be read, and why
 }
 
@@ -60,7 +60,7 @@ type Summary struct {
 	Cores      float64   `json:"cores_used"` // processors that the process kept busy
 }
 
-// looks has the check for each cause.
+// looks has one check for each cause.
 var looks = []func(*moment) finding{
 	cpuThrottling,
 	cardinality,
@@ -78,8 +78,8 @@ var looks = []func(*moment) finding{
 	malformed,
 }
 
-// effects lists what each cause brings about. An effect that is found beside its clear cause
-// ranks below it. There are no circles:
+// effects lists the effects of each cause. An effect that is found beside its clear cause ranks
+// below the cause. There are no circles:
 //
 //   - A flood over a limit also makes new series under it.
 //   - New series and the results of queries are allocated. Allocating, starting goroutines and
@@ -113,7 +113,7 @@ const effectShare = 0.6
 
 var errTimes = errors.New("the record ends before it begins")
 
-// ReadRecord reads a record of size bytes, a zip, like Read.
+// ReadRecord is Read for a record in a zip file of size bytes.
 func ReadRecord(from io.ReaderAt, size int64) (*Diagnosis, error) {
 	f, err := record.Open(from, size)
 	if err != nil {
@@ -122,8 +122,8 @@ func ReadRecord(from io.ReaderAt, size int64) (*Diagnosis, error) {
 	return Read(f)
 }
 
-// Read names the causes that a record shows. If a file of it is missing or cannot be read, only
-// the evidence in that file is missing.
+// Read names the causes that a record shows. If a file of the record is missing or cannot be read,
+// only the evidence in that file is missing.
 func Read(f *record.File) (*Diagnosis, error) {
 	if s := f.Seconds(); s <= 0 || s > maxSeconds {
 		return nil, errTimes
@@ -149,7 +149,7 @@ func Read(f *record.File) (*Diagnosis, error) {
 	return d, nil
 }
 
-// rank lowers the effects of clear causes, and sorts.
+// rank lowers the scores of the effects of clear causes, and sorts the causes.
 func rank(causes []Cause) {
 	named := func(name string) *Cause {
 		i := slices.IndexFunc(causes, func(c Cause) bool { return c.Name == name })

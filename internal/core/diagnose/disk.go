@@ -8,13 +8,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// A slow disk: goroutines spend long in system calls on files. The sum, in seconds per second,
-// is the number of goroutines in such calls at any time.
+// A slow disk: goroutines spend long in system calls on files. Their total time in such calls, in
+// seconds per second, is the average number of goroutines in such calls.
 const (
 	fileUsual = 0.10
 	fileBad   = 0.60
 
-	// A call of this length on average waits for the disk; many quick calls are merely load. On a
+	// Calls that take this long on average wait for the disk. Many quick calls are only load. On a
 	// healthy disk a write takes microseconds and a sync some milliseconds.
 	callUsual = 0.005 // seconds
 	callBad   = 0.050
@@ -32,7 +32,7 @@ var fileCalls = []string{
 
 // isFile reports whether a stack is in a system call on a file.
 func isFile(s stack) bool {
-	if len(s) == 0 || !s.in(fileCalls...) || s.has("internal/poll.runtime_pollWait") { // a pipe or a timer
+	if len(s) == 0 || !s.in(fileCalls...) || s.has("internal/poll.runtime_pollWait") { // it waits for a pipe or a timer
 		return false
 	}
 	return slices.ContainsFunc(s[:min(4, len(s))], func(name string) bool {
@@ -55,7 +55,7 @@ func disk(m *moment) finding {
 	if n := calls.counted(func(stack) bool { return true }); n > 0 {
 		perCall = calls.total() / 1e9 / n
 	}
-	// The slowest place counts: quick reads elsewhere must not hide it.
+	// The slowest group of stacks counts, so that quick reads elsewhere do not hide it.
 	places := calls.groups(stack.own)
 	for _, g := range places {
 		if g.value/1e9 > fileUsual*m.trace.seconds {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Shares of the processor time mean nothing for an idle process.
+// Shares of the used processor time say little about an idle process.
 const (
-	idlePart = 0.02 // of the processors
+	idlePart = 0.02 // share of all processors' time
 	busyPart = 0.15
 )
 
-// active is 0 for an idle process and 1 for a busy one.
+// active returns 0 for an idle process, 1 for a busy one, and a value in between for others.
 func (m *moment) active() float64 { return ramp(m.full(), idlePart, busyPart) }
 
 // idleNote qualifies a share of the used processor time.

@@ -2,11 +2,11 @@ package diagnose
 
 import "fmt"
 
-// Garbage: the collector must mark and sweep all that is allocated. A goroutine that allocates
-// faster than the collector works has to assist it, in the middle of its own work.
+// Garbage: the collector must mark and sweep all allocated memory. A goroutine that allocates
+// faster than the collector works has to assist the collector, in the middle of its own work.
 const (
-	// Usual servers spend up to a quarter of their time on collection and allocation together;
-	// above a half they do little else.
+	// Usual servers spend up to a quarter of their time on collection and allocation together; above a
+	// half, servers do little other work.
 	garbageUsual = 0.30
 	garbageBad   = 0.60
 )

@@ -2,21 +2,21 @@ package diagnose
 
 import "fmt"
 
-// A goroutine storm: many goroutines that wait, whose stacks the collector must scan, or many
-// that begin and end, which the scheduler must handle and whose stacks grow anew.
+// A goroutine storm: many goroutines wait, or many begin and end. The collector must scan the
+// stacks of waiting ones. The scheduler must handle new ones, and their stacks grow anew.
 const (
-	// A server has some for each connection and worker: hundreds. Each takes 2 to 8 kB, and some
-	// microseconds of each collection.
+	// A server has some goroutines for each connection and worker, hundreds in all. Each takes 2 to 8
+	// kB, and some microseconds of each collection.
 	manyUsual = 2_000
 	manyBad   = 20_000
 
-	// Beginning and ending one takes a microsecond: 100,000 a second take a tenth of a processor,
-	// plus the cost of their stacks.
+	// A goroutine takes a microsecond to begin and end. So 100,000 a second take a tenth of a
+	// processor, plus the cost of their stacks.
 	beginUsual = 10_000 // a second
 	beginBad   = 100_000
 )
 
-// waitsOtherwise matches goroutines that are many for another reason. They wait for a lock or a
+// waitsOtherwise matches goroutines whose number has another reason. They wait for a lock or a
 // file, which are causes of their own, or for a connection, which is load.
 func waitsOtherwise(s stack) bool {
 	return isLock(s) || isFile(s) || s.has("internal/poll.runtime_pollWait")
@@ -60,7 +60,8 @@ func goroutines(m *moment) finding {
 	return f
 }
 
-// whichGoroutines returns the largest groups, by the function of ours that they are in.
+// whichGoroutines returns the largest groups of goroutines. A group has the goroutines in one
+// function of ours.
 func (m *moment) whichGoroutines() []*group {
 	groups := m.goroutines.groups(func(s stack) string {
 		if waitsOtherwise(s) {

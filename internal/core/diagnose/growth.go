@@ -20,14 +20,14 @@ const (
 	steadyUsual = 5
 
 	// During a start and a deploy all series are new, until each target was scraped once. If each
-	// series has a label value or a name that no other has, this is no deploy, and 30 s suffice to
-	// tell. Otherwise it takes four minutes, after which a deploy is over. A tenant that began less
-	// than two minutes ago is still starting.
+	// series has a label value or a name that no other has, the cause is no deploy, and 30 s are
+	// enough to see that. Otherwise it takes four minutes, because after that time a deploy is over. A
+	// tenant that began less than two minutes ago is still starting.
 	startSeconds = 120
 	ownSteps     = 3
 
-	// Series of a target come once per scrape interval, which is usually a minute at most. A
-	// window is a step longer, so that it includes a scrape that is some seconds late.
+	// Series of a target come once in a scrape interval, which is usually a minute at most. A window
+	// is one step longer than a minute, so that it includes a scrape that is some seconds late.
 	windows     = 4
 	windowSteps = 60/growth.Step + 1
 
@@ -37,16 +37,16 @@ const (
 	// A metric is named as the origin of the new series if it has at least oneMetricShare of them.
 	oneMetricShare = 0.5
 
-	// headSeconds is how long a series stays in memory after its last sample, at most: three
-	// hours. Growth levels off after that.
+	// headSeconds is how long a series stays in memory at most after its last sample: three hours.
+	// Growth levels off after that.
 	headSeconds = 3 * 3600
 
-	// Series reached in three hours, as a part of the room that is left.
+	// New series in three hours, as a part of the room that is left.
 	roomUsual = 0.25
 	roomFull  = 1
 
-	// labelShare is how many values per new series a label must have to be named as their origin:
-	// one for the 50 buckets of a histogram.
+	// labelShare is how many values per new series a label must have to be named as their origin: one
+	// value for the 50 buckets of a histogram.
 	labelShare = 0.02
 
 	// Bytes of memory per series: docs/remote-write.md and docs/limits.md.
@@ -59,7 +59,7 @@ const raw = "raw" // the store of remote write and OTLP
 // grown describes how the series of a tenant grow.
 type grown struct {
 	*record.GrowingTenant
-	steps  int     // of growth.Step, during which the series have grown like this
+	steps  int     // for how many steps of growth.Step the series have grown like this
 	rate   float64 // new series a second
 	metric *growth.Metric
 	names  bool // most new series are metrics with new names
