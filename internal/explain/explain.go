@@ -186,7 +186,8 @@ func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.Explained
 	return b
 }
 
-// limits says how much room there is, and what becomes of a series that has none.
+// limits lists how much of each limit is in use, and adds a warning if there is no room for the
+// series.
 func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 	row := func(what string, n, most int) {
 		if most > 0 {

@@ -101,8 +101,8 @@ type Family struct {
 	Type             MetricType
 }
 
-// MetricType is the type of a metric, numbered as in both versions. It may have other values
-// than the constants.
+// MetricType is the type of a metric, numbered as in both versions. A request may contain other
+// values than the constants.
 type MetricType int32
 
 // The types. Source: the specification of remote write 2.0, Metadata.MetricType.

@@ -44,7 +44,7 @@ func TestAnErrorSaysWhere(t *testing.T) {
 	}
 }
 
-// A reused request has nothing of the one before.
+// A reused request keeps nothing of the previous request.
 func TestARequestIsUsedAgain(t *testing.T) {
 	var r Request
 	first, second := marshal(t, fullV1()), marshal(t, plainRequestV1())
@@ -81,8 +81,8 @@ func TestDecodingDoesNotAllocate(t *testing.T) {
 }
 
 // BenchmarkDecode reads requests of series with 7 labels and a sample each. It also reads each
-// label, as a store does only for new series. The cases "-key" do not read labels, as for known
-// series. The cases "-generated" use Prometheus' decoder.
+// label, which a store needs only for new series. The cases "-key" do not read labels, like a store
+// that knows the series. The cases "-generated" use Prometheus' decoder.
 //
 // Bound: 0 allocations, at most 100 ns a sample in version 1 and 50 in version 2. That is a tenth
 // of the time that Prometheus' receiver takes for a sample.

@@ -7,11 +7,11 @@ import (
 	"unsafe"
 )
 
-// A body of 1 MiB that consists only of empty messages of any kind takes only a few times its size
-// when decoded.
+// A body of 1 MiB that consists only of empty messages of any kind takes only a small multiple of
+// its size when decoded.
 func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	const size = 1 << 20
-	inSeries := func(tag byte, n int) []byte { // one series of empty messages
+	inSeries := func(tag byte, n int) []byte { // one series of empty messages, of n bytes
 		content := bytes.Repeat([]byte{tag, 0}, n/2)
 		body := []byte{
 			1<<3 | wireBytes, byte(len(content)) | 0x80, byte(len(content)>>7) | 0x80, byte(len(content)>>14) | 0x80,
@@ -52,8 +52,8 @@ func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	t.Logf("%.1f bytes for each of the body, all kinds together", float64(bytes)/size)
 }
 
-// A decoded request is only data. It once kept the function that accounts for its memory, and with
-// it the HTTP request.
+// A decoded request is only data. It used to keep the function that accounts for its memory, and so
+// the whole HTTP request.
 func TestABoundEndsWithTheDecode(t *testing.T) {
 	full := errors.New("no more")
 	for _, result := range []error{nil, full} {

@@ -129,8 +129,8 @@ func (r *Request) exemplarV1(b []byte, i int) bool {
 	return true
 }
 
-// add adds the field b[from:to]. Fields that are adjacent, as every encoder writes them, stay where
-// they are. Otherwise add copies all of them to copies.
+// add adds the field b[from:to]. Every encoder writes adjacent fields, which stay where they are.
+// Fields that are not adjacent are all copied to copies.
 func (l *labels) add(copies, b []byte, from, to int) []byte {
 	if int(l.to) == from && !l.copied {
 		l.to = uint32(to)

@@ -66,8 +66,8 @@ func (e *RefError) Error() string {
 		e.Series, e.Field, e.Ref, e.Symbols)
 }
 
-// checkRefs refuses a request whose highest reference is too high, and finds the place for the
-// error. Nothing needs to check references afterwards.
+// checkRefs refuses a request whose highest reference is too high, and names the place in the
+// error. So later code need not check references.
 func (r *Request) checkRefs() error {
 	if r.odd > 0 {
 		return fmt.Errorf("time series %d: labels_refs has a name without a value, an odd number of references", r.odd)

@@ -70,8 +70,8 @@ func varint(b []byte, i int) (v uint64, next int) {
 	return longVarint(b, i)
 }
 
-// longVarint reads numbers of up to 8 bytes at once, such as times, which have 6: it joins
-// their groups of 7 bits in pairs, pairs of pairs and halves.
+// longVarint reads numbers of up to 8 bytes at once, such as times, which have 6: it joins their
+// groups of 7 bits to pairs, the pairs to fours, and the fours to the number.
 func longVarint(b []byte, i int) (v uint64, next int) {
 	if i+8 <= len(b) {
 		v = binary.LittleEndian.Uint64(b[i:])

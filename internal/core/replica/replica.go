@@ -73,9 +73,9 @@ var (
 	// caller must ask the leader.
 	ErrNotLeader = errors.New("this member does not lead its group")
 
-	// ErrFull means that too many bytes of entries wait for the other members already. The call did
+	// ErrFull means that too many bytes of entries already wait for the other members. The call did
 	// nothing.
-	ErrFull = errors.New("too many entries wait for the other members of the group already")
+	ErrFull = errors.New("too many entries already wait for the other members of the group")
 
 	// ErrDamaged means that this member must be filled again from the others.
 	ErrDamaged = errors.New("this member of the group is damaged")
@@ -148,9 +148,8 @@ type Config struct {
 	Rand    *rand.Rand
 	Log     entrylog.Options
 
-	// New is where the log of a new member begins. It is nil for a member that comes back. If the
-	// directory of such a member is empty, it has forgotten its votes, and Open returns
-	// entrylog.ErrNone.
+	// New is where the log of a new member begins. It is nil for a member that comes back. If its
+	// directory is empty, such a member has forgotten its votes, and Open returns entrylog.ErrNone.
 	New *entrylog.Base
 }
 

@@ -284,7 +284,7 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 	for _, out := range leader.out {
 		lost = append(lost, out.Lost...)
 	}
-	if len(lost) == 0 { // it had stepped down before it could hear the others
+	if len(lost) == 0 { // the leader had stepped down before it could hear the others
 		t.Error("nothing is lost")
 	}
 	if !slices.Equal(leader.applied, []string{"another false"}) || leader.leadership.Leads {
@@ -374,7 +374,7 @@ func TestBarrier(t *testing.T) {
 	}
 
 	m := others[0]
-	m.slow = true // it can confirm its leadership, but not apply
+	m.slow = true // the member gets the leader's answer, but cannot apply entries
 	index := g.propose(leader, "one")
 	g.settle()
 	m.out = nil
@@ -405,7 +405,7 @@ func TestBarrier(t *testing.T) {
 
 // After a crash the commit index of the only voter may be lower than the last entry that it
 // acknowledged, since that index needs no sync. Until an entry of its new term is stored, no
-// barrier ends: neither its own nor a learner's. TestGroupOfOne found this fault.
+// barrier may end, whether its own or a learner's. TestGroupOfOne found this fault.
 func TestABarrierOfTheOnlyVoter(t *testing.T) {
 	g := newGroup(t, 1)
 	m := g.members[0]
@@ -457,8 +457,8 @@ func (m *member) reads() (list []Read) {
 	return list
 }
 
-// Numbers begin again with each life of a member. A late answer to a question of an earlier life
-// must not end a barrier of this life: the index in it is too low.
+// Each life of a member numbers its questions anew. A late answer to a question of an earlier life
+// must not end a barrier of this life: the index in that answer is too low.
 func TestAnAnswerToAnEarlierLife(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()

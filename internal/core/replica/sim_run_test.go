@@ -20,8 +20,8 @@ var soaking = os.Getenv("FRESHET_SOAK") != ""
 
 var oneSeed = flag.Uint64("seed", 0, "TestGroup simulates this seed alone, and prints its story")
 
-// least has the numbers of events that the runs of CI must reach together, or they have not tested
-// enough. The runs reach about twice as many.
+// least has the numbers of events that the runs of CI must reach together. With fewer events, they
+// have not tested enough. The runs reach about twice as many.
 var least = coverage{acknowledged: 30_000, reads: 10_000, retries: 2_000, lost: 100, elections: 120,
 	truncations: 12, restarts: 80, kills: 35, powerLosses: 40, outages: 8, torn: 25, pauses: 30,
 	parts: 60, transfers: 25, swaps: 6, slow: 25, full: 10}
@@ -80,8 +80,8 @@ func TestSameSeedSameStory(t *testing.T) {
 	}
 }
 
-// The simulation finds each of these mistakes with the seed recorded here, which is also a seed of
-// TestGroup. `make soak` looks for the first seed that finds it.
+// The simulation finds each of these mistakes with the seed recorded here, which TestGroup runs as
+// well. `make soak` looks for the first seed that finds each mistake.
 func TestMistakesAreFound(t *testing.T) {
 	founding := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}
 	for _, m := range []struct {

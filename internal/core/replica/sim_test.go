@@ -512,7 +512,7 @@ func (s *sim) retry(o *operation, after int64) {
 
 func (s *sim) acknowledge(o *operation, index uint64) {
 	if o.c.doing != o {
-		return // of an earlier try; the client has gone on
+		return // the answer to an earlier try; the client has gone on
 	}
 	s.oracle.acknowledged(o, index)
 	s.covered.acknowledged++

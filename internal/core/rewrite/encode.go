@@ -15,7 +15,7 @@ import (
 // encoder encodes series as bodies of remote write 2.0, as many as are needed. Field numbers:
 // types.proto of the specification.
 //
-// It leaves out integers that are zero, since a reader takes a missing one for zero. It always
+// It leaves out integers that are zero, since a reader takes a missing integer for zero. It always
 // writes doubles: -0 is not 0, and a reader refuses a body with too many short parts
 // (remotewrite.ErrTooManyParts).
 type encoder struct {
@@ -95,7 +95,7 @@ func (e *encoder) series(s *remotewrite.Series, ls labels.Labels) {
 	e.parts(s, ls, true)
 }
 
-// parts encodes a series. It reports false if it does not fit and cut is not set.
+// parts encodes a series. It reports false if the series does not fit and cut is not set.
 func (e *encoder) parts(s *remotewrite.Series, ls labels.Labels, cut bool) bool {
 	r := e.request
 	before := e.mark()

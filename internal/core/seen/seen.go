@@ -82,7 +82,8 @@ type request struct {
 	hash Hash
 }
 
-// sweepEvery is the interval, in milliseconds, at which tenants that send nothing are looked at.
+// sweepEvery is the interval, in milliseconds, at which old requests of tenants that send nothing
+// are forgotten.
 const sweepEvery = 10_000
 
 // Advance moves the log's time, in Unix milliseconds, to the time of the entry that is being applied.
@@ -143,7 +144,7 @@ func (t *tenant) add(r request) {
 	t.queue = append(t.queue, r)
 }
 
-// forget forgets what is older than Keep.
+// forget forgets requests that are older than Keep.
 func (t *tenant) forget(now int64) {
 	for t.size() > 0 && t.queue[t.first].t <= now-Keep {
 		t.forgetFirst()

@@ -114,7 +114,7 @@ func TestForgotten(t *testing.T) {
 	s.Add("a", 1)
 	s.Add("b", 1)
 	s.Advance(base + Keep - 1)
-	s.Add("a", 1) // a repeat; it does not extend the time
+	s.Add("a", 1) // a repeat, which does not extend the time
 	if !s.Has("a", 1) || !s.Has("b", 1) || s.Has("a", 2) || s.Has("c", 1) {
 		t.Error("not known for ten minutes, or mixed up")
 	}

@@ -46,8 +46,8 @@ func (a *Appender) Added() int64 { return int64(len(a.buf) - HeaderBytes) }
 func (a *Appender) Full() bool { return a.file != nil && a.size+a.Added() > a.MaxBytes }
 
 // Write writes the added frames, and reports whether that began a new segment. When the error is
-// nil, they survive the death of the process. On an error none of them counts, and the caller must
-// call CutBack.
+// nil, the frames survive the death of the process. On an error no frame counts, and the caller
+// must call CutBack.
 func (a *Appender) Write() (began bool, err error) {
 	buf := a.buf
 	if began = a.file == nil; began {
@@ -103,8 +103,8 @@ func (a *Appender) Active() (Writer, Position) { return a.file, a.first }
 // Size returns the size of the last segment, in bytes.
 func (a *Appender) Size() int64 { return a.size }
 
-// Seal ends the current segment and returns its file, which the caller must close, or nil if
-// there is none. The next Write begins another segment.
+// Seal ends the current segment and returns its file, or nil if there is none. The caller must
+// close the file. The next Write begins another segment.
 func (a *Appender) Seal() Writer {
 	f := a.file
 	a.file = nil

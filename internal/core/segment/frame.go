@@ -54,7 +54,7 @@ func ParseHeader(b []byte, magic string) (mark uint32, pos Position, err error) 
 	return order.Uint32(b[12:]), Position(order.Uint64(b[16:])), nil
 }
 
-// Frame is a piece of a log: a payload, and what the log keeps with it.
+// Frame is a piece of a log: a payload with its position, tag and stamp.
 type Frame struct {
 	Pos     Position
 	Tag     uint32 // for the log's own use

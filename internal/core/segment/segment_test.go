@@ -41,8 +41,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// A log takes only files that it can have written itself, and leaves all others in the directory
-// alone.
+// A log takes only files that it may have written itself, and ignores all others in the directory.
 func TestFiles(t *testing.T) {
 	names := []string{
 		plain.Name(300), plain.Name(1), plain.Name(20), plain.Name(0),
@@ -151,7 +150,8 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
-// If the first write of a segment fails, nothing of it stays, and the next write uses its position.
+// If the first write of a segment fails, nothing of it stays, and the next write uses the same
+// position.
 func TestFailedFirstWrite(t *testing.T) {
 	fs := memfs.New()
 	a := &segment.Appender{FS: fs, Format: &plain, Mark: testMark, MaxBytes: 1 << 10}

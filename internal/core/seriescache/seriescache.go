@@ -31,7 +31,7 @@ type Series struct {
 	LastT int64  // Unix milliseconds of the newest sample, in the database or waiting to be committed
 	Bits  uint64 // of the value at LastT, if Float
 
-	Commit uint32 // the last commit that wrote to the series; 0 for none since it was cached
+	Commit uint32 // the last commit that wrote to the series; 0 if none did since the series was cached
 	first  uint32 // its first spelling
 	Float  bool   // the sample at LastT is a float, not a histogram
 	Exact  bool   // there is a sample at LastT; otherwise LastT is an upper bound

@@ -24,10 +24,10 @@ const (
 	Parse                   // into values: lines counted in the window, or a request decoded
 	Window                  // from the end of a second until its batches are made
 	Forward                 // until the aggregator takes the batches
-	Journal                 // appended; from here on they survive the death of the process
+	Journal                 // appended; from here on the batches survive the death of the process
 	Tile                    // folded into open tiles
 	Distribute              // until the stores get them: rules, limits, replicas
-	Queue                   // until a worker of the ingester takes it
+	Queue                   // until a worker of the ingester takes the request
 	Append                  // committed in the store
 	Visible                 // all stages, from birth until queries see it
 	NumStages

@@ -35,7 +35,7 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 	trip.Enter(stage.Read, at(0))
 	trip.Pass(stage.Read, stage.Parse, at(2*time.Millisecond))
 	trip.Leave(stage.Parse, at(5*time.Millisecond))
-	trip.Enter(stage.Queue, at(6*time.Millisecond)) // it never leaves, because the request is refused
+	trip.Enter(stage.Queue, at(6*time.Millisecond)) // the trip never leaves, because the request is refused
 	trip.Seen(at(10 * time.Millisecond))
 	w.End(trip)
 

@@ -25,7 +25,7 @@ type cell struct {
 	spent, age histogram
 }
 
-// pace chooses which requests of an input are timed: all while they are few, otherwise one in
+// pace chooses which requests of an input are timed: all while requests are few, otherwise one in
 // timedEvery on average, because timing takes 1 % of a small request's time. It chooses at random,
 // so that a sender's rhythm cannot hide requests.
 type pace struct{ last atomic.Int64 } // Unix nanoseconds; end of the last request that was timed

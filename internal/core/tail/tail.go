@@ -35,8 +35,8 @@ type Line struct {
 	Text     string   `json:"line"`
 	Bytes    []byte   `json:"bytes,omitempty"` // only if the line is not UTF-8, which Text in JSON cannot show
 
-	// For a malformed line: the reason, the offset of the byte where it goes wrong, and what
-	// was expected there.
+	// For a malformed line: the reason, the offset of the first wrong byte, and what was expected
+	// there.
 	Malformed string `json:"malformed,omitempty"`
 	At        int    `json:"at,omitempty"`
 	Expected  string `json:"expected,omitempty"`

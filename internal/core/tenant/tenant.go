@@ -18,8 +18,8 @@ const Own = "freshet"
 // value.
 const maxLength = 64
 
-// Check returns what is wrong with name as a tenant's name. Names become directories, so
-// Check refuses any that could leave the parent directory.
+// Check returns an error if name is not a valid name of a tenant. Names become directories, so
+// Check refuses any name that could leave the parent directory.
 func Check(name string) error {
 	if name == "" || len(name) > maxLength || name == "." || name == ".." {
 		return fmt.Errorf("tenant %.80q: not a name; use 1 to %d letters, digits, dots, dashes and underscores",

@@ -15,7 +15,7 @@ const producers = 3
 
 // canonicalSeconds returns the increments of three tenants for each second, by producer. Their
 // order of arrival does not matter: sums are whole numbers, and each gauge and exemplar has its own
-// time. Some come late, and some are ahead.
+// time. Some increments come late, and some are ahead.
 func canonicalSeconds(seed uint64, seconds int) (all [][producers][]string) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	for second := range seconds {
@@ -87,7 +87,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 			}
 		}
 		closes := (second+1)%10 == 4
-		if rng != nil && rng.IntN(3) == 0 && !closes { // these batches come with those of the next second
+		if rng != nil && rng.IntN(3) == 0 && !closes { // these batches come with the batches of the next second
 			continue
 		}
 		pending = p.foldAll(t, pending, rng)

@@ -32,7 +32,7 @@ type entry struct {
 	live        [NumWidths]bool // the store's newest sample of the series is a value, not a stale marker
 	owes        [NumWidths]bool // total includes something that the store has not been given yet
 
-	open       []openTile // by end, none before the boundary
+	open       []openTile // in order of their ends, which are after the boundary
 	total      amount     // the sum of all tiles up to the boundary
 	series     *Series
 	lastStored [NumWidths]int64 // Unix ms of the newest sample handed out, 0 for none
@@ -52,14 +52,14 @@ type timedPoint struct {
 	samples uint64 // values on the wire
 }
 
-// openTile is what a series counted in one tile of the finest width.
+// openTile has the counts of a series in one tile of the finest width.
 type openTile struct {
 	end     int64  // Unix ms
 	samples uint64 // values on the wire
 	amount
 }
 
-// amount is what a series of any kind has counted in one tile, or in all tiles so far.
+// amount has the counts or the value of a series of any kind, in one tile or in all tiles so far.
 type amount struct {
 	value    float64 // counter, up/down counter: sum; gauge, check: the last
 	at       int64   // gauge, check: Unix ns at which value was read

@@ -347,8 +347,8 @@ func TestSlowStoresChangeNothing(t *testing.T) {
 	}
 }
 
-// written plays a history and returns what was stored, sorted. After each window, between decides
-// how much is stored.
+// written plays a history and returns the stored samples, sorted. After each window, between
+// decides how much is stored.
 func (h history) written(t *testing.T, between func(p *player, store func(tiles int))) (all []string) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -401,8 +401,8 @@ func oldState(s *Shard, state []byte, version byte) []byte {
 	return append(old, state[1+boundary+window:]...)
 }
 
-// A state of version 3 has no exemplars: it ends with the sources of an open tile, and has no
-// waiting tiles.
+// A state of version 3 has no exemplars and no waiting tiles. It ends with the sources of an open
+// tile.
 func TestStateOfVersion3(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -414,7 +414,8 @@ func TestStateOfVersion3(t *testing.T) {
 	}
 }
 
-// A state of version 4 has no timed window, so the configuration's is used, and no waiting tiles.
+// A state of version 4 has no waiting tiles and no timed window. The timed window of the
+// configuration is used.
 func TestStateOfVersion4(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -495,7 +496,7 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 }
 
 // The fold of a batch expects the series of the batch before, in the same order. It does not find a
-// removed series by that order: such a series comes back like a new one.
+// removed series in that way: such a series comes back like a new one.
 func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)

@@ -86,5 +86,5 @@ type Held struct {
 	Source uint64
 
 	LastSeen int64 // Unix ms, end of the last window with a sample
-	Delta    bool  // its increments are deltas that the sender itself counted, and came by OTLP
+	Delta    bool  // its increments are deltas that the sender counted, and came by OTLP
 }

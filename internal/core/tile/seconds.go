@@ -10,7 +10,7 @@ import (
 // Queries that end slightly in the past, such as those of dashboards, need the content of an open
 // tile at the end of each of its seconds. So the increments of an open tile are kept until it
 // closes, encoded and without their keys: an increment of a counter takes some 15 bytes, one of a
-// timer some 40. They are in one piece of memory for all series of the shard, without pointers.
+// timer some 40. All increments of a shard's tile are in one piece of memory, without pointers.
 // Only such queries read that memory, and fold the increments again. A series without increments in
 // its open tiles takes no space here.
 

@@ -419,10 +419,10 @@ func (s *Shard) Unstored() iter.Seq2[string, int64] {
 // stamp, the end of the last complete window.
 //
 // If the query ends earlier, at until, that sample is at the end of the last second before until,
-// with the counts of that time. There is none if that second is in no open tile. In the same way
-// the sample at stamp leaves out later windows: a shard may have folded a window that other shards
-// still lack. Times are Unix milliseconds. w is the width of the store that the answer is merged
-// with.
+// with the counts of that time. There is no such sample if that second is in no open tile. In the
+// same way the sample at stamp leaves out later windows: a shard may have folded a window that
+// other shards still lack. Times are Unix milliseconds. w is the width of the store that the answer
+// is merged with.
 func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
 	t := s.tenants[tenantName]
 	if t == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // A waiting histogram has the bytes that docs/format/checkpoint.md draws. Spans and buckets of the
-// positive side come before those of the negative side.
+// positive side come before the negative ones.
 func TestBytesOfAWaitingHistogram(t *testing.T) {
 	h := &prom.FloatHistogram{Schema: -1, ZeroThreshold: 0.5, ZeroCount: 1, Count: 8, Sum: -2,
 		PositiveSpans: []prom.Span{{Offset: -3, Length: 2}}, PositiveBuckets: []float64{1, 2},

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxSenders bounds the senders of a tenant, and those of a socket in one window.
+	// maxSenders bounds the senders of a tenant, and the senders of a socket in one window.
 	maxSenders = 1024
 
 	// maxPorts is how many senders of a host are listed one by one. A shell script that sends by echo

@@ -1,6 +1,6 @@
-// Package top counts what is busiest: samples by metric, datagrams by sender, values by label. Each
-// table is bounded, and one row counts everything that has no room in it. The collector feeds it
-// only while a client asks for it.
+// Package top finds the busiest metrics, senders and labels: it counts samples by metric, datagrams
+// by sender and values by label. Each table is bounded, and one row counts everything that has no
+// room in it. The collector feeds it only while a client asks for it.
 package top
 
 import (
@@ -45,7 +45,7 @@ func (r *recent) add(at int64, a Amount) {
 	s.add(a)
 }
 
-// sum returns what came in the seconds [from, to).
+// sum returns the traffic in the seconds [from, to).
 func (r *recent) sum(from, to int64) (sum Amount) {
 	for i := range r {
 		if s := &r[i]; s.at >= from && s.at < to {

@@ -2,8 +2,8 @@ package top
 
 import "github.com/prometheus/prometheus/model/labels"
 
-// View shows what is busiest in a tenant: servers answer it as JSON, and records keep it for
-// core/diagnose. Rates cover the Seconds whole seconds before End.
+// View has the busiest metrics, senders and labels of a tenant. Servers answer it as JSON, and
+// records keep it for core/diagnose. Rates cover the Seconds whole seconds before End.
 type View struct {
 	Tenant    string          `json:"tenant"`
 	End       int64           `json:"end"` // Unix seconds
@@ -22,7 +22,7 @@ type View struct {
 	Over      []ViewOver     `json:"over_limits"` // most samples first
 }
 
-// ViewMetric is a metric, or the sum of all that are not listed.
+// ViewMetric is a metric, or the sum of all metrics that are not listed.
 type ViewMetric struct {
 	Name    string  `json:"metric,omitempty"`
 	Kind    string  `json:"kind,omitempty"`
@@ -32,8 +32,8 @@ type ViewMetric struct {
 	Others  int     `json:"others,omitempty"` // the least number of metrics that the row sums up; 0 for a single one
 }
 
-// ViewTraffic is what a sender sends, or the sum of all that are not listed. A row without a sender
-// is traffic for which the kernel did not name the sender.
+// ViewTraffic is the traffic of a sender, or of all senders that are not listed. A row without a
+// sender is traffic for which the kernel did not name the sender.
 type ViewTraffic struct {
 	ViewSender
 	Datagrams float64 `json:"datagrams_per_second"`
@@ -52,8 +52,8 @@ type ViewMalformed struct {
 	Example   string  `json:"example,omitempty"` // one of the lines, cut off after 200 bytes
 }
 
-// ViewListener is what a listener received in the last 15 s, which includes clients that flush
-// every 10 s. It is counted all the time.
+// ViewListener is the traffic of a listener in the last 15 s. That is long enough for clients that
+// flush every 10 s. It is counted all the time.
 type ViewListener struct {
 	Listener  string  `json:"listener"`
 	Lines     float64 `json:"lines_per_second"`

@@ -72,8 +72,8 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 	}
 }
 
-// An exemplar belongs to one window. The next window but one reuses its memory, and has its own
-// exemplar or none, even if that exemplar is older.
+// An exemplar belongs to one window. The next window but one reuses the memory, but not the
+// exemplar, even if its own exemplar is older or it has none.
 func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
 	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}},
 		Options{IdleWindows: 300})

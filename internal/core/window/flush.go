@@ -71,7 +71,7 @@ func (w *Window) key(r *record) []byte {
 	return keyOf(r, r.marks[w.index]&ownKey != 0, w.limits, w.keys)
 }
 
-// Series is what a window holds of one series.
+// Series is a series of a window, with its samples there.
 type Series struct {
 	Key     []byte // valid until the window is flushed
 	Samples uint64 // values on the wire

@@ -21,9 +21,9 @@ const (
 	recoverLook = 64 * chunkRecords
 )
 
-// idle reports whether a series or context with its last sample in window used is idle. Being idle
-// takes more than one window, whatever the options say, since the flusher may still have the
-// previous window.
+// idle reports whether a series or context with its last sample in window used is idle. That takes
+// more than one window, whatever the options say, since the flusher may still have the previous
+// window.
 func (t *Table) idle(used uint32) bool { return t.ordinal-used > max(t.options.IdleWindows, 1) }
 
 // leaveIdle removes idle series and contexts. It keeps the last context of a series that is in use,

@@ -39,8 +39,8 @@ type record struct {
 const (
 	live     = 1 << iota // leaves when it is idle: a series, or a context that a rule drops
 	drops                // a rule drops its context
-	passerBy             // it came in one window only
-	ownKey               // it has no place, so its key is in the table's memory
+	passerBy             // the series came in one window only
+	ownKey               // the series has no place, so its key is in the table's memory
 	extended             // extra holds something of the window
 	relative             // a gauge that was changed in the window but not set
 	traced               // extra has an exemplar of the window

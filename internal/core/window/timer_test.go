@@ -35,7 +35,7 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 				timer, v1, v2, rate := random.IntN(timers), float64(random.IntN(200)), float64(random.IntN(200)),
 					[]float64{1, 0.25}[random.IntN(2)]
 				line := fmt.Sprintf("t%d:%g:%g|ms|@%g", timer, v1, v2, rate)
-				if random.IntN(lines/20) == 0 { // some timers have none in a window
+				if random.IntN(lines/20) == 0 { // so rarely that some timers have no exemplar in a window
 					x := &batch.Exemplar{
 						Value: v1, Time: int64(1 + random.IntN(4)), Trace: batch.TraceOf(fmt.Appendf(nil, "%x", random.Uint32())),
 					}
@@ -78,7 +78,7 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 	}
 }
 
-// increments flushes a window and reads what is in its batches.
+// increments flushes a window, and calls each with every increment of its batches.
 func increments(t *testing.T, w *Window, each func(*batch.Increment)) {
 	t.Helper()
 	var out batch.Writer

@@ -140,7 +140,7 @@ type Table struct {
 	folded        []uint32       // overflow series of the open window
 
 	open       uint8       // index of the window that is being filled
-	windows    [2]Window   // the other one may be with the flusher
+	windows    [2]Window   // the flusher may have the window that is not open
 	noted      noted       // the flusher's
 	ordinal    uint32      // 1 + windows closed so far
 	sweep      uint32      // last record checked for idleness

@@ -274,7 +274,8 @@ func TestHowValuesCombine(t *testing.T) {
 	}
 }
 
-// A bucket's values are counted at their place, whatever their unit and the series' resolution.
+// The values of a bucket keep their place in the distribution, whatever their unit and the
+// resolution of the series.
 func TestBucketsKeepTheirPlace(t *testing.T) {
 	for _, test := range []struct {
 		schema int8

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Blocks of all sizes keep what was written to them while others come and go.
+// Blocks of all sizes keep their bytes while other blocks come and go.
 func TestBlocksKeepTheirBytes(t *testing.T) {
 	type block struct {
 		ref  Ref

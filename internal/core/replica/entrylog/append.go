@@ -217,8 +217,8 @@ func (l *Log) forget(n int, first *part) {
 }
 
 // removable returns how many segments can be removed, and the segment with which the log then
-// begins. That is not always the oldest remaining one, since a later one may have replaced all its
-// entries.
+// begins. That is not always the oldest remaining segment, since a later segment may have replaced
+// all of its entries.
 func (l *Log) removable(upTo uint64, keepBytes int64) (n int, first *part) {
 	size := l.Bytes()
 	for i := 1; i < len(l.segments) && size > keepBytes; i++ {

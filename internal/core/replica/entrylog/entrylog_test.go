@@ -58,7 +58,7 @@ func mustAppend(t testing.TB, l *Log, list []Entry, state *State) {
 	}
 }
 
-// story prints all that a log has, read from memory and from disk.
+// story prints all contents of a log, read from memory and from disk.
 func story(t testing.TB, l *Log) string {
 	t.Helper()
 	var b strings.Builder
@@ -137,8 +137,8 @@ func powerLoss(fs *memfs.FS) *memfs.FS {
 	return c
 }
 
-// A new leader's entries replace the old ones from their first index on. They go into a new
-// segment, and the bytes of the old entries stay as they were.
+// A new leader's entries replace the old ones from their first index on. The new entries go into a
+// new segment, and the bytes of the old entries do not change.
 func TestTruncate(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -538,8 +538,8 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A write goes on while Raft reads what is stored: from memory and from disk, before and after a
-// removal. The race detector checks both.
+// A write goes on while Raft reads stored entries, from memory and from disk, before and after a
+// removal. The race detector must find nothing.
 func TestReadsBesideWrites(t *testing.T) {
 	fs := memfs.New()
 	opts := testOptions
@@ -548,7 +548,7 @@ func TestReadsBesideWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored := make(chan uint64, 1) // the last index
+	stored := make(chan uint64, 1) // the last stored index
 	go func() {
 		defer close(stored)
 		for i := uint64(2); i <= 2000; i++ {

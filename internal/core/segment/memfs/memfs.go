@@ -20,8 +20,8 @@ var (
 	ErrNoSpace  = errors.New("no space left on device")
 )
 
-// FS is a directory that can fail, and that knows what a crash would leave of it. Tests may read
-// and change its fields while nothing else uses it.
+// FS is a directory that can fail, and that knows which names and bytes would survive a crash.
+// Tests may read and change its fields while nothing else uses it.
 type FS struct {
 	Files   map[string]*File
 	Durable map[string]*File // the names at the last SyncDir
