@@ -134,7 +134,7 @@ func abandon(rest []*running, drain time.Duration) []error {
 		case <-r.done:
 			errs = append(errs, r.outcome())
 		default:
-			errs = append(errs, fmt.Errorf("%s: still running when the %s for draining were over", r.Name, drain))
+			errs = append(errs, fmt.Errorf("%s: still running after the %s for draining", r.Name, drain))
 		}
 	}
 	return errs

@@ -149,8 +149,8 @@ func TestRun(t *testing.T) {
 			10 * time.Second,
 			[]part{{name: "store"}, {name: "aggregator", neverStops: true}, {name: "collector", drains: 20 * time.Second}},
 			"30s stop collector",
-			"aggregator: still running when the 30s for draining were over\nstore: still running when the 30s for " +
-				"draining were over",
+			"aggregator: still running after the 30s for draining\nstore: still running after the 30s for " +
+				"draining",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

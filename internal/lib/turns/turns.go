@@ -12,7 +12,7 @@ import (
 )
 
 // ErrFull means that the party's queue is full.
-var ErrFull = errors.New("too many wait already")
+var ErrFull = errors.New("the queue is full")
 
 // Shares is a capacity and its use. All methods are safe for concurrent use.
 type Shares struct {

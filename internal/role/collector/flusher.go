@@ -228,7 +228,7 @@ func (f *flusher) saveNames() {
 			f.Logger.Error("names that were given back could not be removed from the file: "+
 				"after a restart they would have owners again", "names", len(gone), "error", err)
 		} else {
-			f.Logger.Info("names out of use were given back, since a tenant had as many as it may",
+			f.Logger.Info("names out of use were given back, since the tenant had as many names as it may have",
 				"tenant", gone[0].Tenant, "names", len(gone), "one", gone[0].Name)
 		}
 	}
@@ -264,7 +264,7 @@ func (f *flusher) touch(tenant string, w *window.Window) {
 func (f *flusher) holdEvents(events []event.Event) {
 	f.events = append(f.events, events...)
 	if beyond := len(f.events) - maxEvents; beyond > 0 {
-		f.loseEvents(beyond, errors.New("too many wait to be written"))
+		f.loseEvents(beyond, errors.New("too many events wait to be written"))
 	}
 }
 

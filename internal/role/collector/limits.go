@@ -299,14 +299,14 @@ func cut(text string) string {
 
 var (
 	descLimitSamples = prometheus.NewDesc("freshet_limit_samples_total",
-		"Values of new series for which a limit left no place, by limit. Folded ones count in an overflow series, "+
-			"refused ones nowhere. Rising: freshet_limit_offender names the metric and the label.",
+		"Values of new series for which a limit left no place, by limit. Folded values count in an overflow series, "+
+			"refused values nowhere. Rising: freshet_limit_offender names the metric and the label.",
 		[]string{"tenant", "reason", "fate"}, nil)
 	descLimitSeries = prometheus.NewDesc("freshet_limit_series",
-		"Series of the tenant that have a place. At limits.max_series new series get none.", []string{"tenant"}, nil)
+		"Series of the tenant that have a place. At limits.max_series new series get no place.", []string{"tenant"}, nil)
 	descLimitOffender = prometheus.NewDesc("freshet_limit_offender",
 		"Values of new series of a metric that was over a limit in the last ten minutes, "+
-			"with the label that has the most values and the sender of most samples. At most 16 metrics a tenant, "+
+			"with the label that has the most values and the sender of the most samples. At most 16 metrics a tenant, "+
 			"without metrics that displace each other.",
 		[]string{"tenant", "metric", "kind", "reason", "fate", "label", "sender"}, nil)
 )

@@ -25,7 +25,7 @@ var (
 	descReadErrors = describe("read_errors_total",
 		"Reads that failed. Rising: the machine is short of memory or descriptors, or stream connections break.", "listener")
 	descRefusedConnections = describe("refused_connections_total",
-		"Stream connections closed at once because there were too many.", "listener")
+		"Stream connections closed at once because too many were open.", "listener")
 	descCutFrames = describe("cut_frames_total",
 		"Frames that the end of their stream connection cut off.", "listener")
 	descMalformed = describe("malformed_lines_total",
@@ -72,7 +72,7 @@ var (
 			"(datadog.dogstatsd.client.packets_dropped_writer). Rising: the queue of a Unix datagram socket is full, "+
 			"see net.unix.max_dgram_qlen.", "listener")
 	descContexts = describe("contexts",
-		"Contexts (spellings of a series) that the listener remembers. Memory grows with it.", "listener")
+		"Contexts (spellings of a series) that the listener remembers. Memory grows with their number.", "listener")
 	descSeries = describe("series",
 		"Series that the listener remembers.", "listener")
 	descResolved = describe("new_contexts_total",
@@ -84,14 +84,14 @@ var (
 	descEvents = describe("events_total",
 		"Events read.", "listener")
 	descEventsRefused = describe("refused_events_total",
-		"Events beyond 10,000 in a second.", "listener")
+		"Events that were dropped because they were beyond 10,000 in a second.", "listener")
 
 	descConflicts = describe("kind_conflicts_total",
 		"Contexts whose name another kind owns; they are stored as NAME_KIND. The log names them once. "+
 			"Rising: an application reports one name as two kinds.")
 	descForms = describe("form_conflicts_total",
-		"Names of timers whose buckets differ from the owner's; these are stored as NAME_native or "+
-			"NAME_classic. The log names them once. Rising: rules disagree about a metric.")
+		"Names of timers whose buckets differ from the buckets of the name's owner. They are stored as "+
+			"NAME_native or NAME_classic. The log names them once. Rising: rules disagree about a metric.")
 	descCollisions = describe("name_collisions_total",
 		"Metrics that get the name of another metric, such as a.b and a_b. The log names them once.")
 	descForgotten = describe("unremembered_names_total",
@@ -101,7 +101,7 @@ var (
 		"Names out of use that were given back to make room, since their tenant had all 100,000 that the catalogue "+
 			"remembers. Rising: clients write values into names.")
 	descRefused = describe("refused_samples_total",
-		"Values lost because the aggregator can never take their window. Rising: a fault of ours; "+
+		"Values lost because the aggregator can never take their window. Rising: a bug of Freshet; "+
 			"the log says which limit was met.")
 	descUnsent = describe("unsent_samples_total",
 		"Values lost because the aggregator took no window before the process ended.")

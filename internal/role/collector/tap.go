@@ -31,7 +31,7 @@ const (
 )
 
 // ErrTaps means that no further tap can be opened now.
-var ErrTaps = fmt.Errorf("%d taps are open, as many as there may be; end a freshet tail or a freshet capture first",
+var ErrTaps = fmt.Errorf("%d taps are open, which is the limit; end a freshet tail or a freshet capture first",
 	maxTaps)
 
 // taps are the open taps.

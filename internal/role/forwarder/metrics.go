@@ -48,10 +48,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		acknowledged: newFate("acknowledged", "that the backend has taken."),
 		refused: newFate("refused",
 			"that the backend refused for good, by the status of its answer. Rising: the log has the backend's words. "+
-				"conversion and frame: Freshet could not make a request of it.", "reason"),
+				"conversion and frame: Freshet could not make a request from the queue's contents.", "reason"),
 		unsent: newFate("unsent",
-			"that will never be sent. queue_full: the backend was away for longer than the queue is large, "+
-				"and the oldest were given up. "+
+			"that will never be sent. queue_full: the backend was away until the queue was full, "+
+				"and the oldest requests were given up. "+
 				"queue_error: the disk is full or broken. damaged: the disk lost what was written.", "reason"),
 		retries: counter("retries_total",
 			"Requests that are sent again, by status or cause. Rising: the backend is overloaded, away or badly configured.",
@@ -60,7 +60,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Reads of the queue that failed, and read positions that could not be saved. Rising: " +
 				"the disk is full or broken; after a restart requests may be sent again."}),
 		requestSeconds: m.NewHistogram(prometheus.HistogramOpts{Name: "freshet_forwarder_request_seconds",
-			Help: "Time from sending a request to its answer, whatever it was. Rising: " +
+			Help: "Time from sending a request to its answer, even if it was an error. Rising: " +
 				"the backend or the network is slow.",
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
 	}
@@ -83,9 +83,10 @@ func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 	const rising = " Rising without end: the backend takes less than arrives, or nothing."
 	gauge("waiting_requests", "Requests on disk that the backend has not acknowledged yet."+rising,
 		func(a queue.Amount) float64 { return float64(a.Frames) })
-	gauge("waiting_samples", "Samples and histograms in them."+rising,
+	gauge("waiting_samples", "Samples and histograms on disk that the backend has not acknowledged yet."+rising,
 		func(a queue.Amount) float64 { return float64(a.Samples) })
-	gauge("waiting_bytes", "Bytes of them, compressed. The queue's files may have a 16th of its limit more.",
+	gauge("waiting_bytes", "Compressed bytes of requests on disk that the backend has not acknowledged yet. "+
+		"The queue's files may take a 16th of its limit more.",
 		func(a queue.Amount) float64 { return float64(a.Bytes) })
 	m.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_forwarder_oldest_seconds",

@@ -203,7 +203,7 @@ func (p *Prober) probe(ctx context.Context, w *way, at time.Time) error {
 			return ctx.Err()
 		}
 	}
-	return errors.Join(fmt.Errorf("no query has it after %v", patience), asking)
+	return errors.Join(fmt.Errorf("no query returned it within %v", patience), asking)
 }
 
 // tell logs why probes are lost, at most once in toldAgain.

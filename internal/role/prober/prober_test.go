@@ -141,7 +141,7 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 24 || n > 30 {
 			t.Errorf("%v are lost", n)
 		}
-		if !strings.Contains(log, "no query has it after 10s") {
+		if !strings.Contains(log, "no query returned it within 10s") {
 			t.Error(log)
 		}
 		if h := freshness(t, p, tenant.Own, probe.RemoteWrite); h.GetSampleCount() != 0 {

@@ -14,13 +14,13 @@ import (
 // opened is the result of openStores: one querier for each store that could be opened.
 type opened[Q storage.LabelQuerier] struct {
 	queriers []Q
-	tiles    int                     // how many of the queriers read tiles: the last ones
+	tiles    int                     // the last n queriers read tiles
 	warnings annotations.Annotations // of stores that could not be opened
 }
 
-// openStores opens the stores of a selection. A broken store only adds a warning, and the
-// others answer. Tiles of the other width, and open tiles of the broken one, answer for a
-// broken store of tiles. If no store is left, the error is returned: an empty answer would end
+// openStores opens the stores of a selection. A broken store only adds a warning, and the other
+// stores answer. In place of a broken store of tiles, tiles of the other width answer, or else only
+// open tiles. If no store is left, openStores returns the error, since an empty answer would end
 // alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
@@ -73,7 +73,8 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	return o, err
 }
 
-// otherWidth returns the width that answers for a broken one. There are two.
+// otherWidth returns the width whose tiles answer in place of a broken store of width w. There are
+// two widths.
 func otherWidth(w tile.Width) tile.Width { return tile.Width(tile.NumWidths) - 1 - w }
 
 // isNone reports whether a querier belongs to a store that does not exist.

@@ -15,8 +15,8 @@ import (
 )
 
 // TestABrokenStoreCostsAWarning checks that the tenant's other stores answer, and that the answer
-// says what is missing. If no store is left, it is an error, since an empty answer would end
-// alerts.
+// says which samples are missing. If no store is left, the query fails, since an empty answer would
+// end alerts.
 func TestABrokenStoreCostsAWarning(t *testing.T) {
 	const lacks10s = "store 10s of tenant default cannot be opened, tiles of 1m answer in their place: "
 	for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 		open     string // tiles of 10 s
 		openMin  string
 		want     string
-		warnings []string // their first words
+		warnings []string // the first words of each warning
 		err      string
 	}{
 		{"raw: tiles answer", []string{"raw"}, "", "a@-30=1", "", "", "", "a@-30=1",

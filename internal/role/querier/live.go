@@ -34,9 +34,9 @@ func (s *liveSet) At() storage.Series                { return liveSeries{live: s
 func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
-// tileEnds leaves out samples inside open tiles, and series that have no others. Such a sample
-// would be the second in a range that is too short for two tiles, and rate would compute a value
-// from the two samples, at that step alone and far off.
+// tileEnds leaves out samples inside open tiles, and series that have no other samples. In a range
+// that is too short for two tiles, a sample inside an open tile would be the second sample. From
+// the two, rate would compute a value at that step alone, and a wrong one.
 func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	for _, s := range series {
 		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {
@@ -56,8 +56,8 @@ type answer struct {
 	width tile.Width
 }
 
-// LiveSample returns the width of the tiles before a series' sample, if that is inside an open
-// tile, else 0. Samples at the end of a tile, as most are, cost no search.
+// LiveSample returns the width of the tiles before a series' sample if the sample is inside an open
+// tile, else 0. Most samples are at the end of a tile, and these cost no search.
 func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	width = a.width.Millis()
 	if at%width == 0 {
@@ -76,7 +76,7 @@ func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 // liveSeries is a series of the open tiles, on top of its stored samples.
 type liveSeries struct {
 	live   tile.Live
-	stored storage.Series // nil if none is stored
+	stored storage.Series // nil if the series has no stored samples
 }
 
 func (s liveSeries) Labels() labels.Labels { return s.live.Labels }
@@ -96,9 +96,9 @@ func (s liveSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 	return m
 }
 
-// mergeSeries merges the samples that the sets of a select have of one series. The chain of
-// package storage would let either of two samples at the same time win. Of an open and a
-// stored tile the stored one must win, because it is final.
+// mergeSeries merges the samples of one series from all sets of a select. If an open and a stored
+// tile have a sample at the same time, the stored sample must win, because it is final. The merge
+// of package storage would let either of them win.
 func mergeSeries(all ...storage.Series) storage.Series {
 	var live *liveSeries
 	stored := make([]storage.Series, 0, len(all))
@@ -109,7 +109,7 @@ func mergeSeries(all ...storage.Series) storage.Series {
 			stored = append(stored, s)
 		}
 	}
-	merged := stored[0] // of several series in all, at most one is live
+	merged := stored[0] // all has several series, at most one of them live
 	if len(stored) > 1 {
 		merged = storage.ChainedSeriesMerge(stored...)
 	}
@@ -124,8 +124,8 @@ func mergeSeries(all ...storage.Series) storage.Series {
 // order of time. If both have a sample at one time, the stored one counts.
 type mergeIterator struct {
 	stored  chunkenc.Iterator
-	storedV chunkenc.ValueType // where stored stands; ValNone before the start and after the end
-	points  []tile.Point       // not yet passed; the first is the current one if onPoint
+	storedV chunkenc.ValueType // type of the current stored sample; ValNone before the start and after the end
+	points  []tile.Point       // not yet passed; if onPoint, the first is the current sample
 	begun   bool
 	onPoint bool
 	jumped  bool // the sample before the current one came from the other side
@@ -144,7 +144,8 @@ func (m *mergeIterator) Next() chunkenc.ValueType {
 	return m.choose()
 }
 
-// millis is int64. If Seek took an int64 by that name, vet would take it for io.Seeker's.
+// millis is int64. If Seek's parameter had the type name int64, vet would take it for the Seek of
+// io.Seeker.
 type millis = int64
 
 func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
@@ -161,10 +162,10 @@ func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
 	return m.choose()
 }
 
-// choose makes the earlier of both sides the current one.
+// choose makes the earlier of the next stored sample and the next point the current sample.
 func (m *mergeIterator) choose() chunkenc.ValueType {
 	if m.storedV == chunkenc.ValNone && m.stored.Err() != nil {
-		m.points = nil // an error must not look like the end
+		m.points = nil // stop here, since an error must not look like the end of the stored samples
 	}
 	if m.storedV != chunkenc.ValNone {
 		for len(m.points) > 0 && m.points[0].T == m.stored.AtT() {
@@ -195,7 +196,7 @@ func (m *mergeIterator) At() (int64, float64) {
 	return m.stored.At()
 }
 
-// AtHistogram is never called at a point: the histograms of points are of floats.
+// AtHistogram is never called at a point, since the histograms of points have float counts.
 func (m *mergeIterator) AtHistogram(h *histogram.Histogram) (int64, *histogram.Histogram) {
 	t, h := m.stored.AtHistogram(h)
 	if m.jumped && h.CounterResetHint != histogram.GaugeType {
@@ -205,7 +206,7 @@ func (m *mergeIterator) AtHistogram(h *histogram.Histogram) (int64, *histogram.H
 }
 
 func (m *mergeIterator) AtFloatHistogram(h *histogram.FloatHistogram) (int64, *histogram.FloatHistogram) {
-	if m.onPoint { // the reader may change what it gets; a point is shared
+	if m.onPoint { // copy, since the reader may change the result, and queries share the point
 		p := m.points[0]
 		if h == nil {
 			return p.T, p.H.Copy()
@@ -214,8 +215,8 @@ func (m *mergeIterator) AtFloatHistogram(h *histogram.FloatHistogram) (int64, *h
 		return p.T, h
 	}
 	t, h := m.stored.AtFloatHistogram(h)
-	// The hint compares with the stored sample before this one. The reader last saw another
-	// sample.
+	// The hint compares this sample with the stored sample before it, but the reader last saw a
+	// sample of the other side.
 	if m.jumped && h.CounterResetHint != histogram.GaugeType {
 		h.CounterResetHint = histogram.UnknownCounterReset
 	}

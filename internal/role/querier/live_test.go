@@ -35,13 +35,13 @@ func (s sample) Type() chunkenc.ValueType {
 	return chunkenc.ValFloat
 }
 
-// Any walk over any mixture gives what a few naive lines predict.
+// Any walk over any mixture of samples gives the same result as a few naive lines of code.
 func TestMergeIteratorModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var stored []chunks.Sample
 		var points []tile.Point
-		var want []sample // stored are even, points odd
+		var want []sample // stored values are even, values of points are odd
 		for at := range int64(10) {
 			inStored, inPoints := random.IntN(2) == 0, random.IntN(3) == 0
 			if inStored {
@@ -113,9 +113,9 @@ func TestMergeIteratorReused(t *testing.T) {
 	}
 }
 
-// A stored histogram says whether its counter was reset since the stored one before. After an
-// open one in between, that is not known. Nobody may change an open one, since all queries
-// share it.
+// A stored histogram says whether its counter was reset since the stored histogram before it. If an
+// open histogram lies in between, that is not known. No reader may change an open histogram, since
+// all queries share it.
 func TestMergeIteratorHistograms(t *testing.T) {
 	h := func(n float64) *histogram.FloatHistogram {
 		return &histogram.FloatHistogram{Count: n, Sum: n, ZeroCount: n, CounterResetHint: histogram.NotCounterReset}
@@ -128,7 +128,7 @@ func TestMergeIteratorHistograms(t *testing.T) {
 	var got []string
 	it := series.Iterator(nil)
 	for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
-		if it.Seek(it.AtT()) != typ || typ != chunkenc.ValFloatHistogram { // to where it is: no change
+		if it.Seek(it.AtT()) != typ || typ != chunkenc.ValFloatHistogram { // such a Seek changes nothing
 			t.Fatalf("type %v", typ)
 		}
 		for _, into := range []*histogram.FloatHistogram{nil, {}} {

@@ -28,8 +28,8 @@ import (
 type server struct {
 	t      *testing.T
 	now    int64
-	delay  int64 // ms after the end of a window at which it is folded
-	close  int64 // ms after the end of a tile at which it is closed and stored
+	delay  int64 // ms from the end of a window until it is folded
+	close  int64 // ms from the end of a tile until it is closed and stored
 	window func(second int64) []batch.Increment
 
 	config *tile.Config
@@ -144,8 +144,8 @@ func (s *server) ask(expr string, at int64, step time.Duration) float64 {
 	return math.NaN()
 }
 
-// constant sends the same each second: 100 requests, and 100 timers, 99 of 1 and one of 8, so
-// that the quantiles stay the same.
+// constant sends the same samples each second, so that the quantiles stay the same: 100 requests,
+// and 100 timer values, 99 of them 1 and one 8.
 func constant(int64) []batch.Increment {
 	key := func(k series.Kind, name string) []byte {
 		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
@@ -164,10 +164,10 @@ func constant(int64) []batch.Increment {
 	}
 }
 
-// The rate of a constant is the constant, at any time of the query. A live sample is anywhere
-// in a tile and so shortened the mean spacing of samples, by which Prometheus extrapolates: in
-// the second after a tile's end rate(x[20s]) was 69 in place of 100, each ten seconds, and
-// rate(x[40s]) 87.
+// A constant rate gives that rate at any time of the query. Prometheus extrapolates by the mean
+// spacing of samples. A live sample, which may be anywhere in a tile, used to shorten this spacing.
+// So in the second after each tile's end, rate(x[20s]) was 69 in place of 100, and rate(x[40s]) was
+// 87.
 func TestRateOfAConstant(t *testing.T) {
 	const quarter, tolerance = 250, 0.01
 	for _, c := range []struct {
@@ -203,8 +203,8 @@ func TestRateOfAConstant(t *testing.T) {
 						}
 					}
 				}
-				// Each step after the newest sample is a last step, so these hold for all of
-				// them.
+				// Each step after the newest sample counts as a last step, so the extremes over
+				// these steps must be right, too.
 				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])",
 					"max_over_time(rate(requests_total[40s])[15s:250ms])"} {
 					if got := s.ask(expr, at-c.behind.Milliseconds(), 0); !(math.Abs(got-100) <= 1) {
@@ -216,8 +216,8 @@ func TestRateOfAConstant(t *testing.T) {
 	}
 }
 
-// A range with one tile has no rate at any step. The last step used to compute one from the
-// tile's end and the live sample: 40 to 97 in place of 100.
+// A range with one tile has no rate at any step. The last step used to compute a rate from the
+// tile's end and the live sample, of 40 to 97 in place of 100.
 func TestNoRateOfOneTile(t *testing.T) {
 	s := started(t, 400*time.Millisecond, 2*time.Second, constant)
 	for at := int64(now + 400_000); at < now+460_000; at += 250 {
@@ -235,8 +235,8 @@ func TestNoRateOfOneTile(t *testing.T) {
 	}
 }
 
-// bursts sends a counter, a timer, a gauge and two users. The values show the seconds in which
-// they were sent.
+// bursts sends a counter, a timer, a gauge and two users. The values show in which seconds they
+// were sent.
 func bursts(second int64) []batch.Increment {
 	key := func(k series.Kind, name string) []byte {
 		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
@@ -266,11 +266,11 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	for at := int64(now + 100_000); at < now+160_000; at += 250 {
 		s.until(at)
 		for behind := int64(0); behind <= 2000; behind += 250 {
-			// The last second that was complete at the time of the query, and is folded now.
+			// The last second that was complete at the time of the query and is already folded.
 			second := min(at-behind, at-delay.Milliseconds())/1000 - now/1000 - 1
 			n := second + 1
 			sum := float64(second*n*(2*second+1)) / 6
-			// The users of this tile: the seconds since its start, and root.
+			// The users of this tile: one for each second since its start, and root.
 			users := float64(second%10 + 2)
 			for expr, want := range map[string]float64{
 				"bytes_total":                         sum,
@@ -293,7 +293,8 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	}
 }
 
-// The table of docs/tiles.md: which time the increase over an anchored range of 5 min covers.
+// The test checks the table in docs/tiles.md of the times that the increase over an anchored range
+// of 5 min covers.
 func TestAnchoredIncreaseIsOver(t *testing.T) {
 	const start = 2*60 + 30
 	s := started(t, 300*time.Millisecond, 2*time.Second, constant)
@@ -319,9 +320,9 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 // sumUntil returns the total that bursts has counted before a second.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
-// steps returns the steps at which a range is queried, 0 for an instant query. Ranges of 13 h
-// begin more than two days ago, where tiles of a minute answer: a range must hold two of
-// these.
+// steps returns the steps at which the tests query a range, 0 for an instant query. A step of 13 h
+// makes the query begin more than two days ago, where tiles of a minute answer. Only ranges that
+// hold two such tiles have a rate there.
 func steps(r string) []time.Duration {
 	if seconds(r) < 120 {
 		return []time.Duration{0, 3 * time.Second, time.Minute}

@@ -22,11 +22,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// raw is the store of samples that did not come as tiles. It is always read.
+// raw is the store of samples that did not come as tiles. Every query reads it.
 const raw = "raw"
 
-// Store reads from disk. A tenant or store that does not exist has storage's NoopQuerier; a
-// store that cannot be opened has a tsdb.BrokenError.
+// Store reads from disk. For a tenant or store that does not exist it returns storage's
+// NoopQuerier, and for a store that cannot be opened a tsdb.BrokenError.
 type Store interface {
 	Querier(tenant, store string, mint, maxt int64) (storage.Querier, error)
 	ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error)
@@ -42,7 +42,7 @@ type Open interface {
 }
 
 // Queryable is the storage that Prometheus' engine and HTTP API read. The context of each call
-// has the tenant: see core/tenant.
+// holds the tenant: see core/tenant.
 type Queryable struct {
 	store    Store
 	open     Open
@@ -85,15 +85,16 @@ func tenantOf(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// source is what one query reads: a time range and what it opened. Like Prometheus' queriers
-// it belongs to one goroutine.
+// source is a time range, and the queriers that one query has opened for it. Like Prometheus'
+// queriers, it belongs to one goroutine.
 type source struct {
 	*Queryable
 	mint, maxt int64
 	opened     []storage.LabelQuerier
 }
 
-// selection is one select: the open tiles, and the store of the closed tiles, besides raw.
+// selection is one select. Besides raw, it reads the open tiles, and the store of closed tiles of
+// one width.
 type selection struct {
 	tenant string
 	width  tile.Width
@@ -101,9 +102,9 @@ type selection struct {
 	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
 }
 
-// begin reads the open tiles. It must run before any store is opened: a tile leaves the open
-// set only when it can be read from its store. In this order a query sees each tile once or
-// twice; in the other it may miss one.
+// begin reads the open tiles. It must run before any store is opened: a tile leaves the open set
+// only when it can be read from its store. In this order a query sees each tile once or twice. In
+// the other order it could miss a tile.
 func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers []*labels.Matcher) (selection, error) {
 	name, err := tenantOf(ctx)
 	if err != nil {
@@ -285,7 +286,7 @@ func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.Select
 	}
 	set := q.samples(ctx, sel, hints, matchers)
 	if a, ok := set.(answer); ok {
-		set = a.SeriesSet // chunks do not say which sample is live
+		set = a.SeriesSet // chunks cannot mark live samples
 	}
 	if w, ok := set.(warned); ok {
 		return storage.ErrChunkSeriesSet(errors.Join(w.own.AsErrors()...))

@@ -63,7 +63,7 @@ type world struct {
 	*Queryable
 }
 
-// newWorld starts with samples in the raw store, as "name@second=value".
+// newWorld returns a world with samples in the raw store, written as "name@second=value".
 func newWorld(t *testing.T, rawSamples string) *world { return newWorldIn(t, t.TempDir(), rawSamples) }
 
 func newWorldIn(t *testing.T, dir, rawSamples string) *world {
@@ -137,7 +137,7 @@ func (w *world) write(name string, width tile.Width, text string) {
 	}
 }
 
-// opened adds points to the open set, by series.
+// opened adds points to the open set, grouped by series.
 func (w *world) opened(width tile.Width, text string) {
 	w.t.Helper()
 	for _, s := range samples(w.t, text) {
@@ -273,8 +273,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// A tile is committed and then leaves the open set. If that happens between the two reads of a
-// query, one of them must have seen it.
+// A tile is committed to its store and then leaves the open set. If this happens between the two
+// reads of a query, one of the reads must see the tile.
 func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 	for name, do := range map[string]func(w *world) (string, error){
 		"samples": func(w *world) (string, error) { return w.selected(ctx, nil, everything) },
@@ -390,7 +390,7 @@ func TestTenants(t *testing.T) {
 		}
 	}
 
-	// A request that has lost its tenant gets an error, not the default tenant.
+	// A request without a tenant in its context gets an error, not the default tenant.
 	q, _ := w.Querier(now-hour, now)
 	defer q.Close()
 	lost := context.Background()
@@ -411,7 +411,8 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// Without the open tiles an answer would lack the newest samples: it must not look complete.
+// If the open tiles cannot be read, the query fails: an answer without the newest samples must not
+// look complete.
 func TestSelectSaysWhatItCannotRead(t *testing.T) {
 	w := newWorld(t, "")
 	w.open.err = errors.New("table on fire")
@@ -431,8 +432,8 @@ func TestSelectSaysWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// The engine gives the hints that decide the width. The two widths hold different values here,
-// so that the answer shows which one was read.
+// The engine gives the hints that decide the width. Here the two widths hold different values, so
+// that the answer shows which width was read.
 func TestEngineChoosesResolution(t *testing.T) {
 	w := newWorld(t, "")
 	for s := -1800; s <= 0; s += 60 {

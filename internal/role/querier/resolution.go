@@ -8,15 +8,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// pointsPerRange is the least number of tiles in a range selector. With four, rate() has three
-// intervals, and one that is missing at either end does not halve the answer.
+// pointsPerRange is the least number of tiles in a range selector. Four tiles give rate() three
+// intervals, so that a missing interval at either end does not halve the answer.
 const pointsPerRange = 4
 
-// resolution chooses the width of the tiles that answer a select. A range query reads the
-// coarsest width that has a tile for each step and four for each range (the look-back delta
-// for an instant selector). Any other query reads the finest. If tiles of that width are not
-// kept back to the start, resolution takes the finest width that is, or else the width kept
-// longest. docs/decisions/resolution.md gives the reasons.
+// resolution chooses the width of the tiles that answer a select. A range query reads the coarsest
+// width that has a tile for each step and four for each range (the look-back delta for an instant
+// selector). Any other query reads the finest. If tiles of that width are not kept back to the
+// start of the query, resolution takes the finest width whose tiles are, or else the width that is
+// kept longest. docs/decisions/resolution.md gives the reasons.
 func resolution(hints *storage.SelectHints, lookback time.Duration, now time.Time,
 	retention [tile.NumWidths]time.Duration) tile.Width {
 	const finest, coarsest = tile.Width(0), tile.Width(tile.NumWidths - 1)

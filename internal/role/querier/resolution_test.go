@@ -19,8 +19,8 @@ func TestResolution(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	for _, c := range []struct {
 		why       string
-		step, rng time.Duration // of the hints; 0 for an instant query, an instant selector
-		age       time.Duration // of the start
+		step, rng time.Duration // of the hints; 0: an instant query, or an instant selector
+		age       time.Duration // how long ago the query starts
 		lookback  time.Duration
 		retention [tile.NumWidths]time.Duration
 		want      tile.Width

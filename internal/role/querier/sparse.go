@@ -12,15 +12,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// needTwo are the functions that return nothing for a range with one sample.
+// needTwo are the functions that need two samples in a range to return a value.
 var needTwo = map[string]bool{
 	"rate": true, "increase": true, "irate": true, "delta": true, "idelta": true, "deriv": true, "predict_linear": true,
 }
 
 // sparseNote explains why a function finds nothing in a range, if the tiles that answer are at
-// least half as long as the range. Without the note the answer is empty without a reason, like
-// rate(x[1m]) at times for which no tiles of 10 s are kept. It returns nil if there are enough
-// tiles.
+// least half as long as the range. Without the note, the answer is empty without a reason, such as
+// rate(x[1m]) at times for which no tiles of 10 s are kept. If there are enough tiles, sparseNote
+// returns nil.
 func sparseNote(hints *storage.SelectHints, w tile.Width, finest time.Duration) error {
 	if hints == nil || w == tile.Width10s || !needTwo[hints.Func] || hints.Range <= 0 || hints.Range >= 2*w.Millis() {
 		return nil

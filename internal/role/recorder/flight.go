@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// flightRest is the time without senders after which the flight recorder rests. While it runs,
-// the runtime wakes the process a dozen times a second, which on an idle server costs as much
-// as everything else.
+// flightRest is the time without senders after which the flight recorder is stopped. While it runs,
+// the runtime wakes the process a dozen times a second. On an idle server this costs as much as all
+// other work.
 const flightRest = time.Minute
 
 // tracer is a trace.FlightRecorder.
@@ -24,13 +24,13 @@ type tracer interface {
 type flight struct {
 	tracer
 	running atomic.Bool   // changed by Run
-	broken  bool          // it could not be started, and the log says so
+	broken  bool          // the flight recorder could not be started, and the log says so
 	stirred chan struct{} // capacity 1: signals the first sender after a rest
-	busy    atomic.Bool   // samples came since Run looked
-	look    *time.Timer   // when Run should look
+	busy    atomic.Bool   // samples came since Run last looked
+	look    *time.Timer   // fires when Run should look again
 }
 
-// Stir notes that samples come. It is safe for concurrent use, and waits for nothing.
+// Stir notes that samples come. It is safe for concurrent use, and never blocks.
 func (r *Recorder) Stir() {
 	f := &r.flight
 	if f.busy.Load() {
@@ -43,7 +43,7 @@ func (r *Recorder) Stir() {
 	}
 }
 
-// fly starts the flight recorder if it rests, and reports whether it did.
+// fly starts the flight recorder if it is stopped, and reports whether it started it.
 func (r *Recorder) fly() bool {
 	f := &r.flight
 	if !r.Config.Flight || f.broken || f.running.Load() {

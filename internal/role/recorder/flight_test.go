@@ -35,7 +35,7 @@ func (f *fakeTracer) WriteTo(to io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// On an idle server the flight recorder rests: it used to be nearly half of the server's work.
+// On an idle server the flight recorder is stopped. It used to be nearly half of the server's work.
 func TestTheFlightRecorderRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
@@ -53,12 +53,12 @@ func TestTheFlightRecorderRests(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		time.Sleep(50 * time.Second) // less than a minute since the last
+		time.Sleep(50 * time.Second) // less than a minute since the last samples
 		synctest.Wait()
 		if !r.flight.running.Load() {
 			t.Error("it rests before a minute is over")
 		}
-		time.Sleep(time.Minute + 20*time.Second) // it looks each minute whether somebody sent
+		time.Sleep(time.Minute + 20*time.Second) // the recorder looks once a minute whether samples came
 		synctest.Wait()
 		if r.flight.running.Load() || f.starts.Load() != 1 || f.stops.Load() != 1 {
 			t.Errorf("after two minutes of rest: started %d times, stopped %d times", f.starts.Load(), f.stops.Load())
@@ -75,13 +75,13 @@ func TestTheFlightRecorderRests(t *testing.T) {
 	})
 }
 
-// A record of an idle server has the trace of its own seconds.
+// A record of an idle server has the trace of the seconds during the record.
 func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
 	r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
 	r.flight.tracer = f
 	defer run(t, r)()
 	r.duration = 20 * time.Millisecond
-	for range 2 { // the first wakes the tracer, and the second has the time before
+	for range 2 { // the first record starts the tracer, and the trace of the second begins before it
 		made, err := r.Record(t.Context(), "to see")
 		if err != nil {
 			t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 // Writing the usual 1 to 5 MB takes some milliseconds.
 const patience = 5 * time.Second
 
-// unkept is a record that the disk did not take. The last one stays in memory until another is
-// made, because a server with a full disk is one that needs a diagnosis.
+// unkept is a record that the disk did not take. The last such record stays in memory until another
+// record is made, because a server with a full disk needs a diagnosis.
 type unkept struct {
 	record.Record
 	text []byte
@@ -27,8 +27,8 @@ type unkept struct {
 
 var errStillWriting = errors.New("the disk is still writing an earlier record")
 
-// keep writes a record, and waits for patience at most. While a disk hangs, no other records
-// are kept.
+// keep writes a record, and waits at most for the time patience. While a write hangs, no other
+// records are written.
 func (r *Recorder) keep(id string, text []byte) error {
 	err, answered := within(r.patience, r.writing, func() error { return r.write(id, text) })
 	switch answered {
@@ -54,7 +54,7 @@ func (r *Recorder) broken() ([]byte, error) {
 	return json.Marshal(found)
 }
 
-// answered is whether the disk answered a waiting caller in time.
+// answered says whether the disk answered a waiting caller in time.
 type answered int
 
 const (
@@ -63,8 +63,8 @@ const (
 	busy // an earlier call still waits
 )
 
-// within runs do, which waits for the disk, and waits for its result for patience at most. held has
-// capacity 1, so that a hanging disk blocks one goroutine, however often it is asked.
+// within runs do, which uses the disk, and waits at most for the time patience for the result. held
+// has capacity 1, so that a hanging disk blocks one goroutine, however often within is called.
 func within[T any](patience time.Duration, held chan struct{}, do func() T) (result T, is answered) {
 	select {
 	case held <- struct{}{}:
@@ -87,7 +87,7 @@ func within[T any](patience time.Duration, held chan struct{}, do func() T) (res
 	}
 }
 
-// write writes a record, whole or not at all, and removes the oldest beyond the bounds.
+// write writes a record, whole or not at all, and removes the oldest records beyond the bounds.
 func (r *Recorder) write(id string, text []byte) error {
 	if err := os.MkdirAll(r.Dir, 0o750); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (r *Recorder) write(id string, text []byte) error {
 		err = os.Rename(temp, r.path(id))
 	}
 	if err != nil {
-		_ = os.Remove(temp) // what stays is removed at the next start
+		_ = os.Remove(temp) // if this fails, the next start removes the file
 		return err
 	}
 	if err := r.trim(id); err != nil {
@@ -121,7 +121,7 @@ var ErrUnknown = errors.New("there is no such record; it may have made room for 
 
 // Open opens a record. A record that was not kept is read from memory, without the disk.
 func (r *Recorder) Open(id string) (*Content, error) {
-	if !idForm.MatchString(id) { // it comes from outside, and is part of a path
+	if !idForm.MatchString(id) { // id comes from outside, and becomes part of a path
 		return nil, ErrUnknown
 	}
 	if u := r.unkept.Load(); u != nil && u.ID == id {

@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// checkUnkept checks a record that the disk did not take: it is reported, counted, listed and
-// readable all the same.
+// checkUnkept checks that a record that the disk did not take is still reported, counted, listed
+// and readable.
 func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	t.Helper()
 	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
@@ -35,7 +35,8 @@ func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	}
 }
 
-// A server with a full disk needs a diagnosis. It used to answer with the disk's error alone.
+// A server with a full disk needs a diagnosis. The recorder used to answer only with the disk's
+// error.
 func TestARecordOnAFullDisk(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	full := true
@@ -107,20 +108,20 @@ func TestARecordOnADiskThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkUnkept(t, r, second, errStillWriting.Error())
-	stop() // although the disk hangs
+	stop() // must return although the disk hangs
 	if n := len(begun); n != 1 {
 		t.Errorf("%d goroutines write", n)
 	}
 
 	close(goesOn)
-	r.writing <- struct{}{} // once the first is written
+	r.writing <- struct{}{} // waits until the first record is written
 	all, err := r.List()
 	if err != nil || len(all) != 2 || all[0].ID != second.ID || all[1].ID != first.ID || all[1].NotKept != "" {
 		t.Errorf("after the disk went on: %+v, %v", all, err)
 	}
 }
 
-// A disk that takes the last record late has it: it is listed once, as kept.
+// If the disk takes the last record late, the record is listed once, as kept.
 func TestARecordThatIsWrittenLate(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = time.Millisecond
@@ -141,7 +142,7 @@ func TestARecordThatIsWrittenLate(t *testing.T) {
 	}
 }
 
-// However many records are made while a disk hangs, only one waits for it, in one goroutine.
+// However many records are made while a disk hangs, only one goroutine waits for the disk.
 func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
@@ -166,7 +167,7 @@ func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 	})
 }
 
-// An old record that cannot be removed does not make the new one unkept.
+// The new record counts as kept even if an old record cannot be removed.
 func TestAnOldRecordThatStays(t *testing.T) {
 	var log strings.Builder
 	r := newRecorder(t, settings.DefaultRecorder(), &log)
@@ -180,8 +181,8 @@ func TestAnOldRecordThatStays(t *testing.T) {
 	}
 }
 
-// Looking at the stores waits for the disk. A hanging disk used to block the record, and with
-// it the recorder, for ever. The record now says why it has no stores.
+// Looking at the stores waits for the disk. A hanging disk used to block the record, and so the
+// recorder, for ever. Now the record says why it has no report on the stores.
 func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = 20 * time.Millisecond
@@ -207,7 +208,7 @@ func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 	}
 
 	close(goesOn)
-	r.looking <- struct{}{} // once the first has looked
+	r.looking <- struct{}{} // waits until the first look has ended
 	<-r.looking
 	r.patience = time.Minute
 	made, err := r.Record(t.Context(), "it goes on")

@@ -1,6 +1,6 @@
-// Package recorder is the role that records a moment, when a stage breaks its budget or on
-// request: profiles, an execution trace of the seconds before, metrics. core/diagnose says
-// what they mean.
+// Package recorder is the role that records a moment, when a stage exceeds its budget or on
+// request. A record has profiles, an execution trace of the seconds before, and metrics;
+// core/diagnose says what they mean.
 package recorder
 
 import (
@@ -31,7 +31,7 @@ import (
 // Options are the parts of a Recorder. All fields are required.
 type Options struct {
 	Config   settings.Recorder
-	Dir      string // of the records; made with the first one
+	Dir      string // of the records; the first record makes it
 	Gatherer prometheus.Gatherer
 	Top      func(context.Context) (any, error) // the top senders since the first call, to be marshalled as JSON
 	Broken   func() []record.BrokenStore        // stores that cannot be opened; may wait for the disk
@@ -44,13 +44,13 @@ type Options struct {
 }
 
 const (
-	// flightAge and flightBytes bound the execution trace. Five seconds of events are some
+	// flightAge and flightBytes bound the execution trace. The events of five seconds take some
 	// megabytes.
 	flightAge   = 5 * time.Second
 	flightBytes = 8 << 20
 
-	// Contention is sampled: one in mutexFraction events of locks, and one event for each
-	// blockNanoseconds of waiting.
+	// Contention is sampled: one in mutexFraction lock events, and one event per blockNanoseconds
+	// of waiting.
 	mutexFraction    = 100
 	blockNanoseconds = 1_000_000
 )
@@ -58,8 +58,8 @@ const (
 // Recorder is made by New and works while Run runs.
 type Recorder struct {
 	Options
-	duration time.Duration // Duration, but for tests
-	root     fs.FS         // of the file system, where cgroups are
+	duration time.Duration // record.Duration, except in tests
+	root     fs.FS         // the root of the file system, under which cgroups are
 	flight   flight
 	over     chan overBudget
 	asks     chan ask
@@ -71,8 +71,8 @@ type Recorder struct {
 	writing chan struct{}
 	// Capacity 1: held by the goroutine that looks at the stores.
 	looking   chan struct{}
-	patience  time.Duration                                          // patience, but for tests
-	writeFile func(name string, text []byte, mode os.FileMode) error // os.WriteFile, but for tests
+	patience  time.Duration                                          // the constant patience, except in tests
+	writeFile func(name string, text []byte, mode os.FileMode) error // os.WriteFile, except in tests
 	unkept    atomic.Pointer[unkept]
 }
 
@@ -129,7 +129,7 @@ func New(o Options) *Recorder {
 	return r
 }
 
-// Over asks for a record because a batch was over its budget in a stage. It waits for nothing.
+// Over asks for a record because a batch exceeded its budget in a stage. It never blocks.
 func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
 	if !r.Config.Budgets {
 		return
@@ -143,9 +143,10 @@ func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
 
 var errEnded = errors.New("the process is stopping")
 
-// Record makes a record now, and returns its entry in the list. It first waits for a record
-// under way, and takes record.Duration and some more. A disk that does not take the record is
-// no error: NotKept says so, and Open returns the record until another is made.
+// Record makes a record now, and returns its entry in the list. It first waits for a record under
+// way. Then it takes a little more than record.Duration. If the disk does not take the record,
+// Record returns no error: NotKept gives the reason, and Open returns the record until another is
+// made.
 func (r *Recorder) Record(ctx context.Context, reason string) (record.Listed, error) {
 	a := ask{reason, make(chan answer, 1)}
 	select {
@@ -248,8 +249,8 @@ func newID(r *record.Record) string {
 	return r.Began.UTC().Format("20060102T150405.000-") + why
 }
 
-// trim removes the oldest records beyond the bounds, but never the one just made: if the clock
-// was set back, its name looks old.
+// trim removes the oldest records beyond the bounds, but never the record that was just made, whose
+// name looks old if the clock was set back.
 func (r *Recorder) trim(made string) error {
 	all, err := r.files()
 	if err != nil {
@@ -307,17 +308,17 @@ func (r *Recorder) List() ([]record.Listed, error) {
 		return nil, err
 	}
 	all := []record.Listed{}
-	if u := r.unkept.Load(); u != nil { // newer than all others
+	if u := r.unkept.Load(); u != nil { // this record is newer than all others
 		all = append(all, record.Listed{Record: u.Record, Bytes: int64(len(u.text)), NotKept: u.why})
 	}
 	for _, f := range files {
-		if len(all) > 0 && all[0].ID == f.id { // the disk took it after all
+		if len(all) > 0 && all[0].ID == f.id { // the disk took the record after all
 			all[0].NotKept = ""
 			continue
 		}
 		l := record.Listed{Record: record.Record{ID: f.id}, Bytes: f.bytes}
 		l.Record, err = r.summary(f.id)
-		if errors.Is(err, ErrUnknown) { // it was just removed
+		if errors.Is(err, ErrUnknown) { // the file was just removed
 			continue
 		}
 		if err != nil {
@@ -326,7 +327,7 @@ func (r *Recorder) List() ([]record.Listed, error) {
 		all = append(all, l)
 	}
 	for i := range all {
-		all[i].Runtime, all[i].Spreads, all[i].CPUQuotas = nil, nil, nil // they are in the record
+		all[i].Runtime, all[i].Spreads, all[i].CPUQuotas = nil, nil, nil // only the record itself has these
 	}
 	return all, nil
 }

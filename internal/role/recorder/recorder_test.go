@@ -115,8 +115,8 @@ func TestARecordHasEverything(t *testing.T) {
 	}
 }
 
-// Senders are counted from the first look on. So a record looks at its beginning, and keeps
-// what it sees at its end: a single look covers only a second or two.
+// Senders are counted from the first look on, and a single look covers only a second or two. So a
+// record takes a first look at its beginning, and keeps the result of a look at its end.
 func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	looks := 0
@@ -132,8 +132,8 @@ func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	}
 }
 
-// counting is a file system with a cgroup that is throttled in each period: with each look
-// there is one period more.
+// counting is a file system with a cgroup that is throttled in each period. Each look at it finds
+// one more period.
 type counting struct {
 	files fstest.MapFS
 	looks int
@@ -148,7 +148,7 @@ func (c *counting) Open(name string) (fs.File, error) {
 	return c.files.Open(name)
 }
 
-// A record has the throttling during its own time.
+// A record has the throttling during the time of the record.
 func TestARecordHasCPUQuotas(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.root = &counting{files: fstest.MapFS{
@@ -171,7 +171,7 @@ func TestARecordHasCPUQuotas(t *testing.T) {
 	}
 }
 
-// A bad second puts many batches over budget, and one record is enough.
+// In a bad second many batches exceed their budget, but one record is enough.
 func TestOneRecordOfABadTime(t *testing.T) {
 	var log bytes.Buffer
 	r := newRecorder(t, settings.DefaultRecorder(), &log)
@@ -179,7 +179,7 @@ func TestOneRecordOfABadTime(t *testing.T) {
 	for range 3 {
 		r.over <- overBudget{stage.Queue, 300 * time.Millisecond, 250 * time.Millisecond}
 	}
-	r.over <- overBudget{} // is received once the third has been looked at
+	r.over <- overBudget{} // received only after the recorder has handled the third
 	stop()
 	all, err := r.List()
 	if err != nil || len(all) != 1 {
@@ -248,7 +248,7 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	}
 }
 
-// A new record is kept even if the clock was set back and older ones look newer.
+// A new record is kept even if the clock was set back and older records look newer.
 func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.Config.Records = 2

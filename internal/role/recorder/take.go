@@ -25,7 +25,7 @@ type taking struct {
 	files  map[string][]byte
 }
 
-// put adds a file, or the reason why it is missing: a record without a part is better than
+// put adds a file, or the reason why it is missing, since a record that lacks a part is better than
 // none.
 func (t *taking) put(name string, text []byte, err error) {
 	if err != nil {
@@ -35,10 +35,11 @@ func (t *taking) put(name string, text []byte, err error) {
 	t.files[name] = text
 }
 
-// added are the profiles that a record reduces to its own time.
+// added are the profiles that count since the start of the process. A record keeps their increase
+// during its own time.
 var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
 
-// take makes a record of now and the next seconds.
+// take makes a record of the present state and of the next seconds.
 func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, []byte, error) {
 	t := &taking{record: of, files: map[string][]byte{}}
 	rec := &t.record
@@ -46,8 +47,8 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	rec.Began = time.Now()
 	rec.ID = newID(rec)
 
-	// First take what is gone in a moment. If the flight recorder rested, it has nothing of the
-	// time before; the trace then covers the time of the record.
+	// First take the parts that are soon gone. If the flight recorder was stopped, it has no trace
+	// of the time before, so the trace covers the time of the record.
 	rested := r.fly()
 	if !rested {
 		text, err := r.flightTrace()
@@ -66,10 +67,10 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	looking := make(chan struct{})
 	go func() { // the first look starts the counting of senders, for some seconds
 		defer close(looking)
-		_, _ = r.Top(ctx) // its answer covers only a second or two yet
+		_, _ = r.Top(ctx) // ignored, since the answer covers only a second or two
 	}()
-	// Making a record takes processor time, too: measure only the time in between.
-	quotas, _ := cgroup.CPUs(r.root) // none if the cgroups cannot be read
+	// Making a record takes processor time, too, so measure only the time of the CPU profile.
+	quotas, _ := cgroup.CPUs(r.root) // empty if the cgroups cannot be read
 	t.cpu(ctx, r.duration)
 	after, _ := cgroup.CPUs(r.root)
 	rec.CPUQuotas = throttling(quotas, after)

@@ -13,18 +13,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// known is a series of earlier scrapes.
+// known is a series that an earlier scrape had.
 type known struct {
 	labels []label // sorted by name, with the labels of every series
-	scrape uint64  // the last scrape that had it
+	scrape uint64  // number of the last scrape that had the series
 	stored bool
 }
 
 type label struct{ name, value string }
 
 // add writes the samples of all families at t, Unix milliseconds, and a stale marker for each
-// series that is gone, as a Prometheus that scrapes them would. A known series allocates
-// nothing: an idle server does little else.
+// series that is gone, as a Prometheus that scrapes them would. A known series allocates nothing,
+// since scrapes are a large part of an idle server's work.
 func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Builder) {
 	s.scrapes++
 	for _, f := range families {
@@ -111,7 +111,7 @@ func (s *Scraper) sample(b *remotewrite.Builder, t int64, name, suffix string, m
 	b.Sample(remotewrite.Sample{Value: v, Time: t})
 }
 
-// series begins a metric's series. Its name may have a suffix, and it may have one more label.
+// series begins a metric's series. The series may have a suffix to its name, and one more label.
 func (s *Scraper) series(b *remotewrite.Builder, name, suffix string, m *dto.Metric, more label) {
 	s.key = append(append(s.key[:0], name...), suffix...)
 	for _, p := range m.GetLabel() {
@@ -129,7 +129,7 @@ func (s *Scraper) series(b *remotewrite.Builder, name, suffix string, m *dto.Met
 	begin(b, k.labels)
 }
 
-// appendLabel ends both parts with a byte that no text contains.
+// appendLabel puts a byte that no UTF-8 text contains before the name and the value.
 func appendLabel(key []byte, name, value string) []byte {
 	return append(append(append(append(key, 0xff), name...), 0xff), value...)
 }
@@ -159,7 +159,7 @@ func begin(b *remotewrite.Builder, all []label) {
 	}
 }
 
-// exemplars returns a native histogram's exemplars, which may be at its classic buckets.
+// exemplars returns a native histogram's exemplars, which may be in its classic buckets.
 func exemplars(h *dto.Histogram) []*dto.Exemplar {
 	if len(h.Exemplars) > 0 {
 		return h.Exemplars
@@ -181,7 +181,7 @@ func addExemplar(b *remotewrite.Builder, t int64, e *dto.Exemplar) {
 		t = at.AsTime().UnixMilli()
 	}
 	b.Exemplar(e.GetValue(), t)
-	for _, p := range e.Label { // few, and none of ours has more than one
+	for _, p := range e.Label { // not sorted, since our exemplars have at most one label
 		b.Label(p.GetName(), p.GetValue())
 	}
 }

@@ -59,7 +59,7 @@ func everyType(series int) *prometheus.Registry {
 }
 
 // The scraper stores the same series as a Prometheus that scrapes /metrics with native histograms.
-// Prometheus' own parser shows them.
+// Prometheus' own parser gives the expected series.
 func TestScrapesAsPrometheusDoes(t *testing.T) {
 	families, err := everyType(100).Gather()
 	if err != nil {
@@ -99,8 +99,8 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		// Parse one histogram at a time: with several, the parser skips as many exemplars of the
-		// next one as it has read of the one before.
+		// Parse one histogram at a time. With several histograms, the parser skips as many
+		// exemplars of the next histogram as it has read of the one before.
 		for _, m := range f.Metric {
 			one := &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Metric: []*dto.Metric{m}}
 			if err := encoder.Encode(one); err != nil {
@@ -141,7 +141,8 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	}
 }
 
-// An idle server does little but keep its own metrics: known series allocate nothing.
+// Known series allocate nothing, since keeping its own metrics is a large part of an idle server's
+// work.
 func TestKnownSeriesAllocateNothing(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	of := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
@@ -170,7 +171,7 @@ type counted struct{ times int }
 
 func (c *counted) Gather() ([]*dto.MetricFamily, error) { c.times++; return nil, nil }
 
-// A scrape costs an idle server as much as five seconds of everything else.
+// Scrapes must be few: one costs an idle server as much as five seconds of its other work.
 func TestScrapesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(counted)

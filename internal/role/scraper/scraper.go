@@ -46,8 +46,8 @@ func New(o Options) *Scraper {
 	return &Scraper{Options: o, known: map[string]*known{}}
 }
 
-// Run stores the metrics at each multiple of the interval, until ctx is done. A scrape that
-// cannot be stored is logged, and missing; the next one has the counts up to then.
+// Run stores the metrics at each multiple of the interval, until ctx is done. A scrape that cannot
+// be stored is logged and missing. The next scrape has the counts up to its own time.
 func (s *Scraper) Run(ctx context.Context) error {
 	for {
 		now := s.Now()
@@ -79,7 +79,7 @@ func (s *Scraper) scrape(ctx context.Context, now time.Time) error {
 	body.B = b.Body
 	o, err := s.Distributor.Push(ctx, s.Tenant, request)
 	if err != nil {
-		return err // series that are gone get their stale markers the next time
+		return err // the next scrape writes the stale markers of series that are gone
 	}
 	s.stored()
 	if o.AnyRefused() {

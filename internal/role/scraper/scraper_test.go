@@ -137,7 +137,7 @@ family wait_seconds: In line. 3`
 			fmt.Sprintf("family shelves: Full ones. 2%s\nfreshet __name__=shelves instance=here job=baker 3 @%d\n%s",
 				said, at(1), rest(at(1))),
 			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(2), rest(at(2))),
-			// The marker was refused, and is sent again.
+			// The marker was refused the first time, so it is sent again.
 			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(3), rest(at(3))),
 		}
 		for i := range want {

@@ -1,5 +1,5 @@
-// Package webui serves the web page: files that are the same for all users. The page gets its
-// data from the HTTP API, as its user.
+// Package webui serves the web page: files that are the same for all users. The page gets its data
+// from the HTTP API, with the rights of its user.
 package webui
 
 import (
@@ -20,8 +20,8 @@ var Paths = []string{"/flow", "/explore", "/series", "/tail", "/records", "/stat
 // noncePlace marks where index.html needs the nonce of an answer.
 const noncePlace = "{{nonce}}"
 
-// policy makes the browser load and run only our own files, and never parse text as markup.
-// The query editor makes a style sheet, and the nonce proves that it is ours.
+// policy makes the browser load and run only our own files, and never parse text as markup. The
+// query editor makes a style sheet at run time; its nonce shows the browser that it is ours.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-%s'; connect-src 'self'; " +
 	"img-src 'self' data:; font-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -33,7 +33,7 @@ type Page struct {
 	assets   map[string]*file
 }
 
-// kinds are the MIME types of our files. Package mime would use the machine's.
+// kinds are the MIME types of our files. Package mime would use the machine's table of types.
 var kinds = map[string]string{
 	".html": htmlKind, ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".txt": "text/plain; charset=utf-8",
@@ -41,11 +41,11 @@ var kinds = map[string]string{
 
 const htmlKind = "text/html; charset=utf-8"
 
-// file is one file as it is sent.
+// file is one file of the page, in the forms in which it is sent.
 type file struct {
 	kind       string // MIME type
 	text       []byte
-	compressed func() []byte // computed at the first use
+	compressed func() []byte // compresses the text at its first call
 }
 
 // New returns a page with the files of package ui.
@@ -83,7 +83,7 @@ func read(files fs.FS, name string) *file {
 	return f
 }
 
-// Or serves the page to browsers, and h to all others.
+// Or serves the page to browsers, and answers all other clients with h.
 func (p *Page) Or(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Accept")
@@ -104,7 +104,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, isAsset := strings.CutPrefix(r.URL.Path, "/assets/")
 	switch asset := p.assets[name]; {
 	case isAsset && asset == nil:
-		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // it belongs to another version
+		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // an older page asks
 	case isAsset:
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 		asset.send(w, r)
@@ -132,8 +132,8 @@ func (f *file) send(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // fails only if the browser went away
 }
 
-// takesGzip reports whether the client accepts gzip. q=0 refuses it; other weights do not
-// matter, as there is only one encoding.
+// takesGzip reports whether the client accepts gzip. q=0 refuses it; other weights do not matter,
+// since there is only one encoding.
 func takesGzip(r *http.Request) bool {
 	for encoding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(encoding), ";")
