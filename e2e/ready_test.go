@@ -163,7 +163,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	}
 	p.Unixgram = filepath.Join(p.dataDir, "dgram.sock")
 	increment(t, p, "meanwhile", 5)
-	p.says(t, "not ready yet: stores in use are opened", "default/raw")
+	p.says(t, "not ready yet: stores in use are being opened", "default/raw")
 
 	pipe, err := os.OpenFile(segment, os.O_WRONLY, 0)
 	if err != nil {

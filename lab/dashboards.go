@@ -215,7 +215,8 @@ func (b *besideDashboards) run(ctx context.Context, seed uint64) error {
 		return err
 	}
 	if others > othersAtMost {
-		b.progress.note(fmt.Sprintf("%s: others took %.0f %% of the processors, more than %.0f %%: measured all the same",
+		b.progress.note(fmt.Sprintf("%s: other processes took %.0f %% of the processors, more than %.0f %%; "+
+			"the run counts all the same",
 			b.database.name, 100*others, 100*othersAtMost))
 	}
 	cost := b.part.Cost(b.database.name, b.database.group)

@@ -134,8 +134,9 @@ func (l *lab) buildDatabases(ctx context.Context) error {
 		}
 		steps = append(steps,
 			step{
-				what: fmt.Sprintf("build %s %s, this once; -no-peers does without", p.Name, p.Version), takes: 3 * time.Minute,
-				do: do,
+				what:  fmt.Sprintf("build %s %s, only this time; -no-peers leaves it out", p.Name, p.Version),
+				takes: 3 * time.Minute,
+				do:    do,
 			})
 	}
 	err := l.progress.run(ctx, steps)

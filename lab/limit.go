@@ -82,7 +82,7 @@ func startLimit(ctx context.Context, program, dir string, on cpus, words []strin
 	r := &running{received: l.received, stop: l.stop}
 	var address string
 	if _, err := fmt.Fscanln(l.out, &r.pid, &address); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s says not where it listens: %w", cmd, err), l.stop())
+		return nil, errors.Join(fmt.Errorf("%s does not say where it listens: %w", cmd, err), l.stop())
 	}
 	r.addresses = map[string]string{network: address}
 	return r, nil

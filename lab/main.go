@@ -60,7 +60,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
 
   go run -C lab .                            measure everything and print the tables
   go run -C lab . -write                     and write docs/performance.md, which is what make lab does
-  go run -C lab . -quick                     less of it in about five minutes, to look at
+  go run -C lab . -quick                     the most important parts in about five minutes, for a rough result
   go run -C lab . -only udp-1-40k,idle       parts
   go run -C lab . -write -only remotewrite   measure remote write alone, or techniques, fairness, dashboards, and write that on the page
   go run -C lab . -render                    write the page again from its results
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.runs, "runs", 5, "how often each receiver of a goal is measured")
 	flags.IntVar(&o.peerRuns, "peer-runs", 1, "how often each other server is measured, for 10 s each")
 	flags.BoolVar(&noPeers, "no-peers", false, "leave out other servers")
-	flags.BoolVar(&quick, "quick", false, "3 runs of what matters most, about five minutes")
+	flags.BoolVar(&quick, "quick", false, "3 runs of the most important parts, about five minutes")
 	flags.BoolVar(&o.noisy, "noisy", false, "do not repeat runs that other processes disturbed; report the disturbance")
 	flags.StringVar(&o.freshet, "freshet", "", "measure this `program`; default: built from this tree")
 	flags.BoolVar(&write, "write", false, "write "+pageFile+", its plots and its results")
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case o.runs < 1 || o.peerRuns < 0:
 		return mistake("-runs must be 1 or more, and -peer-runs 0 or more")
 	case write && o.noisy:
-		return mistake("-write: %s takes no runs that others disturbed: leave out -noisy", pageFile)
+		return mistake("-write: %s takes no runs that other processes disturbed: leave out -noisy", pageFile)
 	case write && (quick || only != "" && !standAlone(strings.Split(only, ",")) || o.runs < pageRuns):
 		return mistake("-write: %s takes all parts and %d runs: leave out -quick, -only and -runs", pageFile, pageRuns)
 	}

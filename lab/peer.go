@@ -24,7 +24,7 @@ func (l *lab) buildPeers(ctx context.Context) error {
 			continue
 		}
 		steps = append(steps, step{
-			what:  fmt.Sprintf("build %s %s, this once; -no-peers does without", p.Name, p.Version),
+			what:  fmt.Sprintf("build %s %s, only this time; -no-peers leaves it out", p.Name, p.Version),
 			takes: 2 * time.Minute,
 			do: func(ctx context.Context) error {
 				var said bytes.Buffer

@@ -96,7 +96,7 @@ func (l *lab) rateSteps() (steps []step) {
 func searchRate(ctx context.Context, r receiver) (rate float64, sender bool, err error) {
 	last := runtime.NumCPU() - 1
 	if last == 0 {
-		return 0, false, errors.New("takes two cores: one for the receiver, one for the sender")
+		return 0, false, errors.New("needs two cores: one for the receiver and one for the sender")
 	}
 	by := road{network: udp, segmented: true}
 	for cpu := range last {
@@ -123,5 +123,5 @@ func (l *lab) halfRate() float64 {
 			return report.Median(r.PerSecond) / 2
 		}
 	}
-	panic("BUG: the highest rate is asked for before it was looked for")
+	panic("BUG: the highest rate is needed before it was measured")
 }

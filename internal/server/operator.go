@@ -71,8 +71,8 @@ func (s *server) notOperator(r *http.Request) error {
 	// lead from loopback to the socket. The browser then sees one origin, and only the Host header
 	// shows that the page is foreign.
 	if host := hostOf(r.Host); !isLoopback(host) && !strings.EqualFold(host, "localhost") && !s.http.named(host) {
-		return denial{reasonHost, fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, "+
-			"nor localhost, nor one that http.listen names; %s", r.Host, toOperators)}
+		return denial{reasonHost, fmt.Errorf("this endpoint is answered on loopback only: Host %q is neither "+
+			"a loopback address nor localhost nor a host that http.listen names; %s", r.Host, toOperators)}
 	}
 	return foreignPage(r)
 }
@@ -80,12 +80,12 @@ func (s *server) notOperator(r *http.Request) error {
 // notOnLoopback says why a request's address does not make it an operator's.
 func (s *server) notOnLoopback(r *http.Request) error {
 	if name := forwarded(r.Header); name != "" {
-		return denial{reasonOperator, fmt.Errorf("this is answered only on loopback and by operator.sock, and not "+
+		return denial{reasonOperator, fmt.Errorf("this endpoint is answered only on loopback and by operator.sock, not "+
 			"through a proxy (%s); %s", name, toOperators)}
 	}
 	if !fromLoopback(r) {
 		return denial{reasonOperator,
-			errors.New("without an operator's token this is answered only on loopback; " + toOperators)}
+			errors.New("without an operator's token this endpoint is answered only on loopback; " + toOperators)}
 	}
 	if !s.config.HTTP.OperatorLoopback {
 		return denial{reasonOperator, errors.New("http.operator_loopback is off; " + toOperators)}

@@ -94,7 +94,7 @@ func (s *server) runOTLP(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Drain/3)
 	defer cancel()
 	if err := g.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("requests were cut off: %w", err), g.Close())
+		return errors.Join(fmt.Errorf("requests of OTLP over gRPC did not end in time and were cut off: %w", err), g.Close())
 	}
 	return nil
 }

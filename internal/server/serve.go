@@ -27,7 +27,7 @@ func NewCommand() *cobra.Command {
 		Long: `Runs DogStatsD sockets, aggregation, storage and the Prometheus API in one process.
 Every setting is a key of the configuration file, a flag and an environment variable:
 dogstatsd.udp, --dogstatsd-udp, FRESHET_DOGSTATSD_UDP. Flags override the environment,
-the environment the file.`,
+and the environment overrides the file.`,
 		Example: `  freshet serve
   freshet serve --config /etc/freshet.yaml
   freshet serve --dogstatsd-udp 0.0.0.0:8125 --http-listen 0.0.0.0:7125

@@ -42,7 +42,7 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 			return err
 		}
 		if err := memory.FreeStart(); err != nil { // memory that only the start needed
-			s.logger.Warn("memory that only the start needed is not freed", "error", err)
+			s.logger.Warn("memory that only the start needed could not be freed", "error", err)
 		}
 	}
 	<-ctx.Done()
@@ -67,7 +67,7 @@ func (s *server) openUsed(ctx context.Context) {
 		select {
 		case <-tick.C:
 			p := s.stores.Opening()
-			s.logger.Info("not ready yet: stores in use are opened", "done", p.Done, "of", p.Total,
+			s.logger.Info("not ready yet: stores in use are being opened", "done", p.Done, "of", p.Total,
 				"now", strings.Join(p.Now, " "))
 			continue
 		case <-done:

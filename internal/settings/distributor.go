@@ -20,8 +20,8 @@ type Distributor struct {
 	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request after decompression; larger ones get 413"`
 	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory for requests under way, of which a tenant may use half; further requests get 503" reload:"restart"`
 
-	Rate          int `yaml:"rate" help:"samples that a tenant may send per second, with bursts of 10 s worth; further requests get 503; 0: no limit"`
-	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay up to three hours; further ones get 429; 0: no limit"`
+	Rate          int `yaml:"rate" help:"samples that a tenant may send per second, with bursts of up to 10 s of that rate; further requests get 503; 0: no limit"`
+	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay up to three hours; further series get 429; 0: no limit"`
 	MaxLabels     int `yaml:"max_labels" help:"labels that a series may have; 0: no limit"`
 	MaxLabelName  int `yaml:"max_label_name" help:"longest label name in bytes; 0: no limit"`
 	MaxLabelValue int `yaml:"max_label_value" help:"longest label value in bytes; 0: no limit"`
@@ -35,8 +35,8 @@ type Distributor struct {
 
 // HA says how to tell apart the copies that an HA pair of Prometheus servers sends.
 type HA struct {
-	Replica string        `yaml:"replica" help:"label, such as __replica__, of servers that send the same data: Freshet removes it and stores one server of each cluster; empty: stores all"`
-	Cluster string        `yaml:"cluster" help:"label that these servers share" reload:"restart"`
+	Replica string        `yaml:"replica" help:"label that tells apart servers that send the same data, such as __replica__: Freshet removes it, and stores the data of one server per cluster; empty: stores the data of all"`
+	Cluster string        `yaml:"cluster" help:"label whose value the servers of one cluster share" reload:"restart"`
 	Timeout time.Duration `yaml:"timeout" help:"silence after which another server of the cluster takes over"`
 }
 

@@ -20,7 +20,7 @@ type DogStatsD struct {
 	Tenant    string     `yaml:"tenant" help:"tenant of everything these sockets receive"`
 	Listeners []Listener `yaml:"listeners" help:"more sockets, each with its tenant"`
 
-	Readers       int        `yaml:"readers" help:"UDP sockets per address, 1 to 256, each with a reader, for many senders that keep one core busy" reload:"restart"`
+	Readers       int        `yaml:"readers" help:"UDP sockets per address, 1 to 256, each with a reader; more than 1 helps if many senders keep one core busy" reload:"restart"`
 	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel's receive buffer of each UDP socket, 4KiB to 1GiB"`
 	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame, 512B to 1MiB; longer ones are counted and dropped" reload:"restart"`
 	GRO           bool       `yaml:"gro" help:"read several UDP datagrams of a sender at once (UDP_GRO): cheaper if senders or network cards batch them, but the count of drops becomes a lower bound" reload:"restart"`
@@ -90,7 +90,7 @@ func (c DogStatsD) Validate() []conf.Problem {
 	if c.Readers < 1 || c.Readers > 256 {
 		add("readers", "must be 1 to 256")
 	} else if n := len(c.Sockets()) * c.Readers; n > MaxSockets {
-		add("listeners", "make up to %d sockets with %d readers; at most %d can be read", n, c.Readers, MaxSockets)
+		add("listeners", "make up to %d sockets with %d readers; at most %d sockets can be read", n, c.Readers, MaxSockets)
 	}
 	if c.ReceiveBuffer < 4096 || c.ReceiveBuffer > 1<<30 {
 		add("receive_buffer", "must be 4KiB to 1GiB")

@@ -24,9 +24,9 @@ type Forward struct {
 type Backend struct {
 	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores: the queue's directory, and the label backend of metrics"`
 	URL      string            `yaml:"url" help:"where requests are sent, such as https://mimir.example:8080/api/v1/push" show:"url"`
-	Protocol string            `yaml:"protocol" help:"version of remote write: auto (default: 2.0, or 1.0 once the backend refuses it, until a restart), 2.0, or 1.0, which converts requests of 2.0. Requests received in 1.0 stay as they are"`
-	Requests string            `yaml:"requests" help:"remote-write and OTLP requests that it gets: all (default, before distributor.relabel) or none"`
-	Tiles    string            `yaml:"tiles" help:"tiles of DogStatsD metrics that it gets: 10s (default), 1m or none"`
+	Protocol string            `yaml:"protocol" help:"version of remote write: 2.0; 1.0, which converts requests of 2.0; or auto (default), which is 2.0 until the backend refuses it, and then 1.0 until a restart. Requests received in 1.0 stay as they are"`
+	Requests string            `yaml:"requests" help:"remote-write and OTLP requests that the backend gets: all (default, before distributor.relabel) or none"`
+	Tiles    string            `yaml:"tiles" help:"tiles of DogStatsD metrics that the backend gets: 10s (default), 1m or none"`
 	Headers  map[string]string `yaml:"headers" help:"headers of each request (name: value); {tenant} in a value becomes the tenant: X-Scope-OrgID: '{tenant}'" show:"secret"`
 
 	Username        string     `yaml:"username" help:"user of basic authentication; needs password_file"`
@@ -34,12 +34,12 @@ type Backend struct {
 	BearerTokenFile string     `yaml:"bearer_token_file" help:"file with the bearer token, read for each request; instead of username"`
 	TLS             BackendTLS `yaml:"tls"`
 
-	Queue       conf.Bytes    `yaml:"queue" help:"bytes that may wait on disk, at least 1MiB per connection; a full queue drops its oldest. Default 1GiB"`
+	Queue       conf.Bytes    `yaml:"queue" help:"bytes that may wait on disk, at least 1MiB per connection; a full queue drops its oldest requests. Default 1GiB"`
 	Fsync       bool          `yaml:"fsync" help:"sync each request to disk before acknowledging it, against power loss"`
 	Connections int           `yaml:"connections" help:"concurrent requests, 1 (default) to 64, for many tenants, which then share the queue's bytes evenly; each tenant's requests stay in order. Change it only while the queue is empty"`
 	Timeout     time.Duration `yaml:"timeout" help:"timeout of a request. Default 30s"`
 	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry, doubled with each retry; the wait is random, at least half of it. Default 30ms"`
-	RetryMax    time.Duration `yaml:"retry_max" help:"upper bound of that wait, unless Retry-After asks for more. Default 5s"`
+	RetryMax    time.Duration `yaml:"retry_max" help:"longest wait before any retry, unless Retry-After asks for more. Default 5s"`
 }
 
 // BackendTLS names the files for a backend whose URL begins with https.
@@ -99,7 +99,7 @@ func (c Forward) Validate() []conf.Problem {
 	for i, b := range c.Backends {
 		if other, taken := first[b.Name]; taken && b.Name != "" {
 			problems = append(problems, conf.Problem{Key: fmt.Sprintf("backends[%d].name", i),
-				Text: fmt.Sprintf("is the name of backends[%d], too; give each its own", other)})
+				Text: fmt.Sprintf("is also the name of backends[%d]; give each backend its own name", other)})
 			continue
 		}
 		first[b.Name] = i
@@ -148,7 +148,7 @@ func (b Backend) Validate() []conf.Problem {
 		add("username", "and password_file go together; give both or none")
 	}
 	if b.Username != "" && b.BearerTokenFile != "" {
-		add("bearer_token_file", "is another way than username to say who we are; keep one")
+		add("bearer_token_file", "and username are two ways to authenticate; keep one of them")
 	}
 	if (b.TLS.CertFile == "") != (b.TLS.KeyFile == "") {
 		add("tls.cert_file", "and tls.key_file go together; give both or none")

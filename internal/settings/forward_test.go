@@ -20,7 +20,7 @@ func TestForward(t *testing.T) {
 			"tls: {ca_file: /ca, cert_file: /c, key_file: /k, server_name: m}, queue: 2GiB, " +
 			"fsync: true, connections: 4, timeout: 10s, retry_min: 1s, retry_max: 1m}", nil},
 		{"two of a name", good + "}, " + good + "}",
-			[]string{"backends[1].name = mimir: is the name of backends[0], too; give each its own"}},
+			[]string{"backends[1].name = mimir: is also the name of backends[0]; give each backend its own name"}},
 		{"no name, no url", "{protocol: auto}", []string{
 			"backends[0].name: is not a name; use 1 to 64 letters, digits, dashes and underscores",
 			"backends[0].url: is not a URL; write it like https://mimir.example:8080/api/v1/push"}},
@@ -40,7 +40,7 @@ func TestForward(t *testing.T) {
 			"backends[0].username = u: and password_file go together; give both or none",
 			"backends[0].tls.cert_file: and tls.key_file go together; give both or none"}},
 		{"two ways", good + ", username: u, password_file: p, bearer_token_file: b}",
-			[]string{"backends[0].bearer_token_file = b: is another way than username to say who we are; keep one"}},
+			[]string{"backends[0].bearer_token_file = b: and username are two ways to authenticate; keep one of them"}},
 		{"small queue", good + ", queue: 7MiB, connections: 8}",
 			[]string{"backends[0].queue = 7MiB: must be at least 8MiB, 1MiB for each connection"}},
 		{"connections", good + ", connections: 65}", []string{"backends[0].connections = 65: must be 1 to 64"}},

@@ -20,11 +20,11 @@ type HTTP struct {
 	MaxConnections int `yaml:"max_connections" help:"open connections, HTTP and gRPC together; 0: three eighths of the process' file limit, at most 8192" reload:"restart"`
 
 	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operators on loopback without a token; set false behind a proxy on this machine"`
-	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators; its content is read again by a reload"`
+	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators; a reload reads it again"`
 
-	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, one of which each request then needs; its content is read again by a reload"`
-	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"take the tenant from the header X-Scope-OrgID; only behind a proxy that authenticates requests and sets it"`
-	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"allow tenants in that header that the configuration does not name"`
+	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens; each request then needs one of them; a reload reads the file again"`
+	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"take the tenant from the header X-Scope-OrgID; only behind a proxy that authenticates requests and sets the header"`
+	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"with trust_tenant_header, allow tenants that the configuration does not name"`
 
 	Hosts      []string `yaml:"hosts" help:"more names that the Host header may have on loopback, such as a proxy's; *: any"`
 	CORSOrigin string   `yaml:"cors_origin" help:"regular expression for the whole origin of web pages that may read answers, such as https://grafana\\.example; empty: none"`
@@ -73,7 +73,7 @@ func (c HTTP) Validate() []conf.Problem {
 	if c.AllowUnknownTenants && !c.TrustTenantHeader {
 		problems = append(problems, conf.Problem{
 			Key:  "allow_unknown_tenants",
-			Text: "has no effect without http.trust_tenant_header; set that, or remove this",
+			Text: "has no effect without http.trust_tenant_header; set that key, or remove this one",
 		})
 	}
 	return problems

@@ -13,7 +13,7 @@ import (
 // itself.
 type Self struct {
 	Metrics  bool           `yaml:"metrics" help:"store Freshet's own metrics in the tenant freshet, for the web page" reload:"restart"`
-	Interval time.Duration  `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
+	Interval time.Duration  `yaml:"interval" help:"interval at which Freshet's own metrics are stored; 1s to 1m" reload:"restart"`
 	Probe    bool           `yaml:"probe" help:"measure freshness: every two seconds send the gauge freshet_probe to a DogStatsD address of each tenant and by remote write, and query it until it appears" reload:"restart"`
 	Budgets  Budgets        `yaml:"budgets"`
 	Traces   tracing.Config `yaml:"traces" reload:"restart"`
@@ -48,7 +48,7 @@ type Budgets struct {
 	Distribute time.Duration `yaml:"distribute" help:"budget for applying rules and limits"`
 	Queue      time.Duration `yaml:"queue" help:"budget for a request's wait for a worker"`
 	Append     time.Duration `yaml:"append" help:"budget for the commit in the store"`
-	Visible    time.Duration `yaml:"visible" help:"budget for all together, until queries see the data"`
+	Visible    time.Duration `yaml:"visible" help:"budget for all stages together, until queries see the data"`
 }
 
 // defaultBudgets are at least ten times the durations of the stages on a laptop, so that a breach

@@ -28,10 +28,10 @@ import (
 
 // Config is the configuration file.
 type Config struct {
-	Role        string          `yaml:"role" help:"what this process does: all, or collector, which counts what its sockets receive and discards it" reload:"restart"`
+	Role        string          `yaml:"role" help:"role of this process: all, or collector, which counts the metrics from its sockets and discards the counts" reload:"restart"`
 	DataDir     string          `yaml:"data_dir" help:"directory of all data; one process at a time can use it" reload:"restart"`
 	LogLevel    string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
-	Drain       time.Duration   `yaml:"drain" help:"time to hand on what was accepted when the process stops; at least 1s" reload:"restart"`
+	Drain       time.Duration   `yaml:"drain" help:"time that a stopping process has to hand on accepted data; at least 1s" reload:"restart"`
 	HTTP        HTTP            `yaml:"http" reload:"restart"`
 	DogStatsD   DogStatsD       `yaml:"dogstatsd"`
 	Mapping     mapping.Config  `yaml:"mapping"`
@@ -200,7 +200,7 @@ func (c Config) Validate() []conf.Problem {
 	if c.Aggregator.TimedWindow > c.Store.OutOfOrder {
 		problems = append(problems, conf.Problem{Key: "aggregator.timed_window",
 			Text: fmt.Sprintf("exceeds store.out_of_order (%v), "+
-				"so the store would refuse what this lets through; set it to that or less",
+				"so the store would refuse some samples that this key allows; set the key to that value or less",
 				c.Store.OutOfOrder)})
 	}
 	for name, value := range c.DogStatsD.Labels {
@@ -219,7 +219,7 @@ func (c Config) Validate() []conf.Problem {
 			Text: fmt.Sprintf("leaves no stores for some of the %d tenants that %s; set it to %d or more", n, of, n)})
 	}
 	if c.Drain < time.Second {
-		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})
+		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or a stop loses accepted data"})
 	}
 	return problems
 }
