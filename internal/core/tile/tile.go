@@ -21,6 +21,7 @@
 //
 // The files, from the top. Each uses only names of files below it:
 //
+//	shards.go     Shards: all shards of a process, which others may ask while one goroutine changes them
 //	tile.go       Shard: folds batches, closes tiles, answers queries, has a state
 //	tenant.go     the series of a tenant in a shard, and its closed tiles until they are stored
 //	live.go       what a query sees of an open tile: a copy of a series, closed early

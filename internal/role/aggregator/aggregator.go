@@ -31,7 +31,7 @@ type Aggregator struct {
 	logger     *slog.Logger
 	metrics    *metrics
 
-	shards  [series.Shards]shard
+	shards  *tile.Shards
 	stamp   atomic.Int64 // Unix ms, end of the last complete window
 	looked  atomic.Int64 // Unix ms of the last clock reading that Run believed
 	wall    *clock
@@ -49,6 +49,8 @@ type Aggregator struct {
 
 	mu      sync.Mutex
 	pending map[string]Pending // summaries of the backlogs, for other goroutines
+
+	positions [series.Shards]journal.Position // of the last frame of each shard
 
 	frames     []journal.Frame // scratch of one Append
 	boundaries []byte          // scratch, payloads of frames
@@ -94,6 +96,7 @@ func New(o Options) (*Aggregator, error) {
 		backlogs:   map[string]*backlog{},
 		pending:    map[string]Pending{},
 	}
+	a.shards = tile.NewShards(&a.tiles)
 	a.metrics = newMetrics(o.Registry)
 	a.register(o.Registry)
 	var err error

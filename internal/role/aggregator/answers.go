@@ -2,7 +2,6 @@ package aggregator
 
 import (
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -49,95 +48,20 @@ func (a *Aggregator) FoldedThrough(tenant string) (ms int64) {
 }
 
 // Series yields the restored series. Call it at the start, before Run.
-func (a *Aggregator) Series() iter.Seq[tile.Held] {
-	return func(yield func(tile.Held) bool) {
-		for i := range a.shards {
-			for held := range a.shards[i].tiles.Series() {
-				if !yield(held) {
-					return
-				}
-			}
-		}
-	}
-}
+func (a *Aggregator) Series() iter.Seq[tile.Held] { return a.shards.Series() }
 
 // Kinds returns, for each key of series.AppendKey, the kind of the total with the key's labels.
 // That may be another kind than the key's. The kind is 0 if no total has these labels.
 func (a *Aggregator) Kinds(tenant string, keys [][]byte) []series.Kind {
-	kinds := make([]series.Kind, len(keys))
-	for i, key := range keys {
-		kinds[i] = a.kind(tenant, key)
-	}
-	return kinds
-}
-
-func (a *Aggregator) kind(tenant string, key []byte) series.Kind {
-	if a.holds(tenant, key) {
-		return series.Kind(key[0])
-	}
-	other := slices.Clone(key) // a key is a kind, then the labels
-	for kind := series.Counter; kind <= series.LastKind; kind++ {
-		if other[0] = byte(kind); other[0] != key[0] && a.holds(tenant, other) {
-			return kind
-		}
-	}
-	return 0
-}
-
-func (a *Aggregator) holds(tenant string, key []byte) bool {
-	s := &a.shards[series.Shard(tenant, key)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tiles.Holds(tenant, key)
+	return a.shards.Kinds(tenant, keys)
 }
 
 // TenantSeries returns how many series of a tenant have totals. It visits all shards.
-func (a *Aggregator) TenantSeries(tenant string) (n int) {
-	for i := range a.shards {
-		s := &a.shards[i]
-		s.mu.Lock()
-		n += s.tiles.TenantLen(tenant)
-		s.mu.Unlock()
-	}
-	return n
-}
+func (a *Aggregator) TenantSeries(tenant string) int { return a.shards.TenantLen(tenant) }
 
 // Live returns the points of a tenant's matching series in open tiles, from mint to maxt inclusive,
 // Unix milliseconds.
 func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64,
 	matchers []*labels.Matcher) ([]tile.Live, error) {
-	var out []tile.Live
-	stamp := a.FoldedThrough(tenant)
-	for i := range a.shards {
-		s := &a.shards[i]
-		s.mu.Lock()
-		if maxt < s.tiles.Since(tenant)-a.reach() {
-			s.mu.Unlock()
-			continue // stored samples are enough for a query of the past
-		}
-		found := s.tiles.Live(tenant, w, stamp, maxt, matchers)
-		s.mu.Unlock()
-		for _, l := range found {
-			if l.Points = between(l.Points, mint, maxt); len(l.Points) > 0 {
-				out = append(out, l)
-			}
-		}
-	}
-	return out, nil
-}
-
-// reach returns how far before the boundary points of open tiles may lie, in milliseconds: a new
-// series has a zero at the start of its minute, and a gauge may have its sender's time.
-func (a *Aggregator) reach() int64 {
-	return a.config.TimedWindow.Milliseconds() + 2*tile.Width1m.Millis()
-}
-
-func between(points []tile.Point, mint, maxt int64) []tile.Point {
-	for len(points) > 0 && points[0].T < mint {
-		points = points[1:]
-	}
-	for len(points) > 0 && points[len(points)-1].T > maxt {
-		points = points[:len(points)-1]
-	}
-	return points
+	return a.shards.Live(tenant, w, a.FoldedThrough(tenant), mint, maxt, matchers), nil
 }

@@ -39,7 +39,7 @@ func (a *Aggregator) handOver(shard uint16, all []tile.Closed) {
 		a.metrics.tiled.Add(float64(closed.Samples))
 		a.postDuplicates(closed.Duplicates)
 		for _, w := range closed.Waiting {
-			a.backlogOf(w.Tenant).add(closedTile{shard, a.shards[shard].position, w})
+			a.backlogOf(w.Tenant).add(closedTile{shard, a.positions[shard], w})
 		}
 	}
 }
@@ -56,64 +56,23 @@ type applied struct {
 // only for values that frames of older programs lack. So the same frames give the same tiles. It
 // fails only for a frame of a newer program.
 func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
-	s := &a.shards[f.Shard]
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch f.Type {
 	case frameBatch:
-		done.header, done.folded, err = a.applyBatch(s, f.Payload)
+		done.header, done.folded, err = a.shards.Fold(f.Shard, f.Payload)
+		if err != nil && !errors.Is(err, batch.ErrNewer) {
+			a.metrics.damaged.Inc()
+			a.logger.Error("a batch is damaged; its readable part is counted", "error", err)
+			err = nil
+		}
 	case frameBoundary, frameUpDown:
-		done.closed = a.applyBoundary(s, f)
+		boundary, config, ok := a.parseBoundary(f)
+		if !ok {
+			a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)
+			return done, nil
+		}
+		done.closed = a.shards.CloseUpTo(f.Shard, boundary, &config)
 	default:
 		err = fmt.Errorf("frame of unknown type %d: it was written by a newer version", f.Type)
 	}
 	return done, err
-}
-
-// applyBatch counts one batch. Damage is counted, and costs only the unreadable part.
-func (a *Aggregator) applyBatch(s *shard, b []byte) (h batch.Header, f tile.Folded, err error) {
-	h, err = batch.ParseHeader(b)
-	if errors.Is(err, batch.ErrNewer) {
-		return h, f, fmt.Errorf("a batch in it: %w; start that version", err)
-	}
-	if s.tiles == nil {
-		// The shard's first boundary is lost: begin at the window.
-		if err != nil {
-			a.logger.Error("a batch of the journal is damaged", "error", err)
-			return h, f, nil
-		}
-		t := h.Second * 1000
-		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
-	}
-	if f, err = s.tiles.Fold(b); err != nil {
-		a.metrics.damaged.Inc()
-		a.logger.Error("a batch is damaged; its readable part is counted", "error", err)
-	}
-	return h, f, nil
-}
-
-// applyBoundary closes the tiles up to a boundary, one after the other. A shard without series has
-// no tiles to close. A boundary at or before the last one does nothing.
-func (a *Aggregator) applyBoundary(s *shard, f journal.Frame) (closed []tile.Closed) {
-	boundary, config, ok := a.parseBoundary(f)
-	if !ok {
-		a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)
-		return nil
-	}
-	if s.tiles == nil {
-		s.tiles = tile.New(&a.tiles, boundary)
-		s.tiles.Skip(boundary, &config)
-		return nil
-	}
-	for s.tiles.Closed() < boundary {
-		if s.tiles.Skip(boundary, &config) {
-			return closed
-		}
-		next := s.tiles.Closed() + tileMillis
-		if s.tiles.Rests() { // one tile is enough, since all would repeat the last one
-			next = boundary
-		}
-		closed = append(closed, s.tiles.Close(next, &config))
-	}
-	return closed
 }

@@ -145,19 +145,3 @@ func (a *Aggregator) fullTenants() (names []string) {
 	slices.Sort(names)
 	return names
 }
-
-// unstored returns the end of each tenant's oldest tile that is not stored, Unix ms.
-func (a *Aggregator) unstored() map[string]int64 {
-	oldest := map[string]int64{}
-	for i := range a.shards {
-		s := &a.shards[i]
-		s.mu.Lock()
-		for tenant, end := range s.tiles.Unstored() {
-			if first, known := oldest[tenant]; !known || end < first {
-				oldest[tenant] = end
-			}
-		}
-		s.mu.Unlock()
-	}
-	return oldest
-}

@@ -60,13 +60,7 @@ func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
 // postRestored opens the books with the samples in tiles after a restart. The process that wrote
 // the journal has already posted the other samples of the replay.
 func (a *Aggregator) postRestored() {
-	held := map[string]uint64{}
-	for i := range a.shards {
-		for tenant, n := range a.shards[i].tiles.Raw() {
-			held[tenant] += n
-		}
-	}
-	for tenant, n := range held {
+	for tenant, n := range a.shards.Raw() {
 		a.ledger.Post(tenant,
 			ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: n},
 			ledger.Transfer{From: ledger.Restored, To: ledger.Tile, Samples: n})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // checkpoint is a checkpoint in progress: it holds the state of all shards, and each tick writes
@@ -48,7 +49,7 @@ func (a *Aggregator) beginCheckpoint(now time.Time) {
 		return
 	}
 	a.checkpoint = &checkpoint{Checkpoint: c, begun: now}
-	for i := range a.shards {
+	for i := range series.Shards {
 		a.checkpoint.left = append(a.checkpoint.left, uint16(i))
 	}
 }
@@ -70,11 +71,8 @@ func (a *Aggregator) continueCheckpoint(n int) {
 		return
 	}
 	for _, number := range c.left[:min(n, len(c.left))] {
-		s := &a.shards[number]
-		s.mu.Lock() // saving sorts sets, which others may be reading
-		c.buf = s.tiles.AppendState(c.buf[:0])
-		s.mu.Unlock()
-		if err := c.Section(number, max(s.position, c.Base()), c.buf); err != nil {
+		c.buf = a.shards.AppendState(number, c.buf[:0])
+		if err := c.Section(number, max(a.positions[number], c.Base()), c.buf); err != nil {
 			c.Abort()
 			a.endCheckpoint(err)
 			return

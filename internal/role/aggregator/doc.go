@@ -24,7 +24,6 @@
 //	stored.go      what the stores have, for the next process
 //	journal.go     the journal's methods that the aggregator needs
 //	books.go       what it posts to the ledger
-//	shard.go       one shard: its tiles and its last frame
 //	clock.go       a wall clock that leaps is not believed at once
 //	metrics.go     our own metrics that are counted
 package aggregator

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -19,8 +20,8 @@ func (a *Aggregator) flushDue() {
 	storing := a.storing()
 	leaps := a.leaps(now)
 	full := a.fullTenants()
-	for i := range a.shards {
-		t := a.shards[i].tiles
+	for i := range series.Shards {
+		t := a.shards.Of(uint16(i))
 		next, due := t.Closed()+tileMillis, a.dueBoundary(i, now)
 		if leaps {
 			next = max(next, due)
@@ -49,7 +50,7 @@ const spread = 4 * time.Second
 
 // dueBoundary returns the end of the last tile that a shard must have closed by the time now.
 func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
-	offset := spread * time.Duration(shardNumber) / time.Duration(len(a.shards))
+	offset := spread * time.Duration(shardNumber) / time.Duration(series.Shards)
 	t := now.Add(-a.config.Lateness - offset).UnixMilli()
 	return t - t%tileMillis
 }
@@ -64,12 +65,12 @@ const leapMillis = 5 * 60_000
 // present.
 func (a *Aggregator) leaps(now time.Time) bool {
 	far := false
-	for i := range a.shards {
-		t := a.shards[i].tiles
+	for i := range series.Shards {
+		t := a.shards.Of(uint16(i))
 		far = far || t.Len() > 0 && a.dueBoundary(i, now)-t.Closed() > leapMillis
 	}
-	for i := 0; far && i < len(a.shards); i++ {
-		far = a.shards[i].tiles.Rests()
+	for i := 0; far && i < series.Shards; i++ {
+		far = a.shards.Of(uint16(i)).Rests()
 	}
 	return far
 }
@@ -78,8 +79,8 @@ func (a *Aggregator) leaps(now time.Time) bool {
 // all its open tiles.
 func (a *Aggregator) behind(now time.Time) bool {
 	oldest := now.UnixMilli() - (tile.MaxAhead-1)*tileMillis
-	for i := range a.shards {
-		if t := a.shards[i].tiles; t.Closed() < oldest && t.Len() > 0 {
+	for i := range series.Shards {
+		if t := a.shards.Of(uint16(i)); t.Closed() < oldest && t.Len() > 0 {
 			return true
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
+// tileMillis is the width of the tile that a boundary closes.
+const tileMillis = 10_000
+
 // Types of journal frames. Layout: docs/format/checkpoint.md.
 const (
 	frameBatch    = 1 // a window batch
@@ -29,7 +32,7 @@ func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []st
 		a.boundaries = binary.AppendVarint(a.boundaries, d.Milliseconds())
 	}
 	frameType := byte(frameBoundary)
-	if a.shards[shardNumber].tiles.HasUpDown() {
+	if a.shards.Of(shardNumber).HasUpDown() {
 		frameType = frameUpDown
 		a.boundaries = binary.AppendVarint(a.boundaries, a.tiles.UpDownTTL.Milliseconds())
 	}

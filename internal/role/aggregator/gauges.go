@@ -10,20 +10,11 @@ import (
 // register registers the metrics that are read from the aggregator at each scrape.
 func (a *Aggregator) register(reg prometheus.Registerer) {
 	f := promauto.With(reg)
-	reg.MustRegister(pendingExporter{a.now, a.Pending, a.unstored})
+	reg.MustRegister(pendingExporter{a.now, a.Pending, a.shards.Unstored})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_series",
 		Help: "Series that the aggregator holds, with their open tiles. Memory grows with their number.",
-	}, func() float64 {
-		n := 0
-		for i := range a.shards {
-			s := &a.shards[i]
-			s.mu.Lock()
-			n += s.tiles.Len()
-			s.mu.Unlock()
-		}
-		return float64(n)
-	})
+	}, func() float64 { return float64(a.shards.Len()) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_live_age_seconds",
 		Help: "Age of the last second whose windows are all counted. Queries of open tiles see nothing newer. " +

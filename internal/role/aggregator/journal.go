@@ -34,7 +34,7 @@ func (a *Aggregator) append(frames []journal.Frame) error {
 	a.last = last
 	first := last - journal.Position(len(frames)) + 1
 	for i, f := range frames {
-		a.shards[f.Shard].position = first + journal.Position(i)
+		a.positions[f.Shard] = first + journal.Position(i)
 	}
 	return nil
 }

@@ -142,10 +142,10 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 // since a replay begins there.
 func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 	for _, b := range batches {
-		s := &a.shards[b.Shard]
-		if s.tiles.Len() == 0 {
-			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
-			if due > s.tiles.Closed() || s.position == 0 {
+		tiles := a.shards.Of(b.Shard)
+		if tiles.Len() == 0 {
+			due := max(a.dueBoundary(int(b.Shard), now), tiles.Closed())
+			if due > tiles.Closed() || a.positions[b.Shard] == 0 {
 				a.frames = append(a.frames, a.boundaryFrame(b.Shard, due, nil))
 			}
 		}
@@ -208,7 +208,7 @@ func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r ref
 	for _, x := range batches {
 		h, err := batch.ParseHeader(x.Bytes)
 		b := a.backlogs[string(h.Tenant)]
-		if err != nil || b == nil || !b.full || a.shards[x.Shard].tiles.Knows(&h) {
+		if err != nil || b == nil || !b.full || a.shards.Of(x.Shard).Knows(&h) {
 			admitted = append(admitted, x)
 			continue
 		}

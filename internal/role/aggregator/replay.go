@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -18,7 +19,8 @@ func (a *Aggregator) restore() error {
 			a.logger.Error("BUG: the state of a shard cannot be read; the shard starts empty", "shard", number, "error", err)
 			return nil
 		}
-		a.shards[number].tiles, a.shards[number].position = s, pos
+		a.shards.Begin(number, s)
+		a.positions[number] = pos
 		a.last = max(a.last, pos)
 		a.forgetStored(s, s.Waiting(), pos)
 		return nil
@@ -30,13 +32,12 @@ func (a *Aggregator) restore() error {
 		return err
 	}
 	now := a.now()
-	for i := range a.shards {
-		s := &a.shards[i]
-		if s.tiles == nil {
-			s.tiles = tile.New(&a.tiles, a.dueBoundary(i, now))
+	for i := range uint16(series.Shards) {
+		if s := a.shards.Of(i); s == nil {
+			a.shards.Begin(i, tile.New(&a.tiles, a.dueBoundary(int(i), now)))
 		} else {
 			// Queries may come before the first window, and ask for the restored tiles.
-			a.raiseStamp(min(max(s.tiles.Closed(), s.tiles.LastSeen()), now.UnixMilli()))
+			a.raiseStamp(min(max(s.Closed(), s.LastSeen()), now.UnixMilli()))
 		}
 	}
 	a.postRestored()
@@ -47,10 +48,9 @@ func (a *Aggregator) restore() error {
 // again, unless they are noted as stored. If frames are missing because the disk was damaged,
 // replay goes on with the rest: damage must never make a start fail.
 func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
-	s := &a.shards[f.Shard]
-	s.position, a.last = pos, max(a.last, pos)
+	a.positions[f.Shard], a.last = pos, max(a.last, pos)
 	if f.Type == frameStored {
-		a.replayStored(s, f.Payload)
+		a.replayStored(a.shards.Of(f.Shard), f.Payload)
 		return nil
 	}
 	applied, err := a.apply(f)
@@ -62,7 +62,7 @@ func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 		a.metrics.replayed.Inc()
 	}
 	for _, closed := range applied.closed {
-		a.forgetStored(s.tiles, closed.Waiting, pos)
+		a.forgetStored(a.shards.Of(f.Shard), closed.Waiting, pos)
 	}
 	return nil
 }
@@ -80,12 +80,12 @@ func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at jour
 // replayStored removes stored samples from the backlog. Only older programs wrote such frames: the
 // oldest wrote them without a payload, once the stores of all tenants had everything up to the last
 // boundary.
-func (a *Aggregator) replayStored(s *shard, payload []byte) {
-	if s.tiles == nil {
+func (a *Aggregator) replayStored(s *tile.Shard, payload []byte) {
+	if s == nil {
 		return
 	}
 	if len(payload) == 0 {
-		s.tiles.AllStored()
+		s.AllStored()
 		return
 	}
 	boundary, n := binary.Varint(payload)
@@ -93,5 +93,5 @@ func (a *Aggregator) replayStored(s *shard, payload []byte) {
 		a.logger.Error("a frame of stored samples is damaged", "payload", payload)
 		return
 	}
-	s.tiles.Stored(string(payload[n:]), boundary)
+	s.Stored(string(payload[n:]), boundary)
 }

@@ -1,6 +1,10 @@
 package aggregator
 
-import "time"
+import (
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
 
 // stopTime bounds the wait for the stores at the end.
 const stopTime = 10 * time.Second
@@ -15,7 +19,7 @@ func (a *Aggregator) stop() error {
 			"tenant", b.tenant, "samples", b.samples, "bytes", b.bytes, "error", b.reason())
 	}
 	if a.beginCheckpoint(a.now()); a.checkpoint != nil {
-		a.continueCheckpoint(len(a.shards))
+		a.continueCheckpoint(series.Shards)
 		if a.checkpoint != nil {
 			a.endCheckpoint(<-a.checkpoint.commit)
 		}

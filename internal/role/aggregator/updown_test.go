@@ -232,10 +232,11 @@ func TestBoundariesWithoutUpDowns(t *testing.T) {
 func TestAReplayLeaps(t *testing.T) {
 	a := Aggregator{stored: &stored{}, tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
 	key := upDownKey("open")
-	s := &a.shards[series.Shard("default", key)]
-	s.tiles = tile.New(&a.tiles, 0)
+	a.shards = tile.NewShards(&a.tiles)
+	s := tile.New(&a.tiles, 0)
+	a.shards.Begin(series.Shard("default", key), s)
 	b := (&process{}).batchOf(time.Unix(1, 0), batch.Increment{Key: key, Samples: 1, Value: -3})
-	if f, err := s.tiles.Fold(b.Bytes); err != nil || f.Samples != 1 {
+	if f, err := s.Fold(b.Bytes); err != nil || f.Samples != 1 {
 		t.Fatal(f, err)
 	}
 	const month = 30 * 24 * 3_600_000
@@ -244,10 +245,10 @@ func TestAReplayLeaps(t *testing.T) {
 			t.Fatal(err)
 		}
 		if boundary == 60_000 {
-			s.tiles.AllStored()
+			s.AllStored()
 		}
 	}
-	if n := len(s.tiles.Waiting()); n != 1 || s.tiles.Closed() != month {
-		t.Errorf("%d tiles of a month, closed up to %d", n, s.tiles.Closed())
+	if n := len(s.Waiting()); n != 1 || s.Closed() != month {
+		t.Errorf("%d tiles of a month, closed up to %d", n, s.Closed())
 	}
 }

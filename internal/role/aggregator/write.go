@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -36,9 +37,9 @@ type Writer interface {
 // resume takes up the writes that the last process may not have finished.
 func (a *Aggregator) resume() {
 	var all []closedTile
-	for i := range a.shards {
-		for _, w := range a.shards[i].tiles.Waiting() {
-			all = append(all, closedTile{uint16(i), 0, w})
+	for i := range uint16(series.Shards) {
+		for _, w := range a.shards.Of(i).Waiting() {
+			all = append(all, closedTile{i, 0, w})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y closedTile) int { return cmp.Compare(x.Boundary, y.Boundary) })
@@ -153,10 +154,7 @@ func (a *Aggregator) settle(w *write) {
 	b.write = nil
 	a.metrics.flushSeconds.Observe(w.took.Seconds())
 	for _, t := range w.tiles {
-		s := &a.shards[t.shard]
-		s.mu.Lock()
-		s.tiles.Stored(b.tenant, t.Boundary)
-		s.mu.Unlock()
+		a.shards.Stored(t.shard, b.tenant, t.Boundary)
 		b.bytes -= t.Bytes
 		b.samples -= t.Raw
 	}

@@ -1,0 +1,229 @@
+package tile
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Shards are all shards of a process. One goroutine changes them. Others may ask them meanwhile, by
+// the methods that say so.
+type Shards struct {
+	config *Config
+	all    [series.Shards]guarded
+}
+
+// guarded is a shard, with the lock that every change and every question of others takes.
+type guarded struct {
+	mu sync.Mutex
+	*Shard
+}
+
+// NewShards returns shards that have not begun. All of them share config.
+func NewShards(config *Config) *Shards { return &Shards{config: config} }
+
+// Of returns a shard, nil if it has not begun. It is for the goroutine that changes the shards.
+func (s *Shards) Of(number uint16) *Shard { return s.all[number].Shard }
+
+// Begin begins a shard, or replaces it by a restored one.
+func (s *Shards) Begin(number uint16, shard *Shard) {
+	g := &s.all[number]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.Shard = shard
+}
+
+// Fold adds a batch to its shard. An error is batch.ErrNewer, or else it means that the batch is
+// damaged. The readable part of a damaged batch is still added, if its header is readable or the shard
+// has begun.
+func (s *Shards) Fold(number uint16, b []byte) (h batch.Header, f Folded, err error) {
+	h, err = batch.ParseHeader(b)
+	if errors.Is(err, batch.ErrNewer) {
+		return h, f, fmt.Errorf("a batch: %w; start that version", err)
+	}
+	g := &s.all[number]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.Shard == nil {
+		// The shard's first boundary is lost: begin at the window.
+		if err != nil {
+			return h, f, err
+		}
+		t := h.Second * 1000
+		g.Shard = New(s.config, t-t%finest.Millis())
+	}
+	f, err = g.Shard.Fold(b)
+	return h, f, err
+}
+
+// CloseUpTo closes the tiles of a shard up to boundary, one after the other. A shard without series has
+// no tiles to close. A boundary at or before the last one does nothing. So boundaries may come
+// twice, or from two processes that both decide about them.
+func (s *Shards) CloseUpTo(number uint16, boundary int64, config *Config) (closed []Closed) {
+	g := &s.all[number]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.Shard == nil {
+		g.Shard = New(s.config, boundary)
+		g.Skip(boundary, config)
+		return nil
+	}
+	for g.Closed() < boundary {
+		if g.Skip(boundary, config) {
+			return closed
+		}
+		next := g.Closed() + finest.Millis()
+		if g.Rests() { // one tile is enough, since all would repeat the last one
+			next = boundary
+		}
+		closed = append(closed, g.Close(next, config))
+	}
+	return closed
+}
+
+// Stored removes a tenant's samples up to boundary from a shard, once its stores have them.
+func (s *Shards) Stored(number uint16, tenant string, boundary int64) {
+	g := &s.all[number]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.Shard.Stored(tenant, boundary)
+}
+
+// AppendState appends the state of a shard to dst.
+func (s *Shards) AppendState(number uint16, dst []byte) []byte {
+	g := &s.all[number]
+	g.mu.Lock() // it sorts sets, which others may be reading
+	defer g.mu.Unlock()
+	return g.Shard.AppendState(dst)
+}
+
+// each calls fn with each shard that has begun, while it does not change.
+func (s *Shards) each(fn func(*Shard)) {
+	for i := range s.all {
+		g := &s.all[i]
+		g.mu.Lock()
+		if g.Shard != nil {
+			fn(g.Shard)
+		}
+		g.mu.Unlock()
+	}
+}
+
+// Len returns the number of series held. Others may call it.
+func (s *Shards) Len() (n int) {
+	s.each(func(one *Shard) { n += one.Len() })
+	return n
+}
+
+// TenantLen returns the number of series held of a tenant. Others may call it.
+func (s *Shards) TenantLen(tenant string) (n int) {
+	s.each(func(one *Shard) { n += one.TenantLen(tenant) })
+	return n
+}
+
+// Raw returns how many values on the wire are in tiles, by tenant. Others may call it.
+func (s *Shards) Raw() map[string]uint64 {
+	held := map[string]uint64{}
+	s.each(func(one *Shard) {
+		for tenant, n := range one.Raw() {
+			held[tenant] += n
+		}
+	})
+	return held
+}
+
+// Unstored returns the end of each tenant's oldest tile that is not stored, Unix ms. Others may call
+// it.
+func (s *Shards) Unstored() map[string]int64 {
+	oldest := map[string]int64{}
+	s.each(func(one *Shard) {
+		for tenant, end := range one.Unstored() {
+			if first, known := oldest[tenant]; !known || end < first {
+				oldest[tenant] = end
+			}
+		}
+	})
+	return oldest
+}
+
+// Series yields each held series: see Shard.Series. The goroutine that changes the shards calls it.
+func (s *Shards) Series() iter.Seq[Held] {
+	return func(yield func(Held) bool) {
+		for i := range s.all {
+			if s.all[i].Shard == nil {
+				continue
+			}
+			for held := range s.all[i].Series() {
+				if !yield(held) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has its labels:
+// the key's own kind or another one, 0 if there is no such total. Others may call it.
+func (s *Shards) Kinds(tenant string, keys [][]byte) []series.Kind {
+	kinds := make([]series.Kind, len(keys))
+	for i, key := range keys {
+		kinds[i] = s.kind(tenant, key)
+	}
+	return kinds
+}
+
+func (s *Shards) kind(tenant string, key []byte) series.Kind {
+	if s.holds(tenant, key) {
+		return series.Kind(key[0])
+	}
+	other := slices.Clone(key) // after its kind a key has the labels
+	for kind := series.Counter; kind <= series.LastKind; kind++ {
+		if other[0] = byte(kind); other[0] != key[0] && s.holds(tenant, other) {
+			return kind
+		}
+	}
+	return 0
+}
+
+func (s *Shards) holds(tenant string, key []byte) bool {
+	g := &s.all[series.Shard(tenant, key)]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.Shard != nil && g.Holds(tenant, key)
+}
+
+// Live returns the points of a tenant's matching series that are not stored yet, between mint and
+// maxt, Unix milliseconds, both included: see Shard.Live for stamp. Others may call it.
+func (s *Shards) Live(tenant string, w Width, stamp, mint, maxt int64, matchers []*labels.Matcher) (out []Live) {
+	var found []Live
+	s.each(func(one *Shard) {
+		// Before its tiles a shard may have the zero of a new series, at the start of its minute, and
+		// gauges with a sender's time. For a query of the time before those, stored samples are enough.
+		if reach := s.config.OutOfOrder.Milliseconds() + 2*Width1m.Millis(); maxt >= one.Since(tenant)-reach {
+			found = append(found, one.Live(tenant, w, stamp, maxt, matchers)...)
+		}
+	})
+	for _, l := range found {
+		if l.Points = between(l.Points, mint, maxt); len(l.Points) > 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func between(points []Point, mint, maxt int64) []Point {
+	for len(points) > 0 && points[0].T < mint {
+		points = points[1:]
+	}
+	for len(points) > 0 && points[len(points)-1].T > maxt {
+		points = points[:len(points)-1]
+	}
+	return points
+}
