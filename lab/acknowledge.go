@@ -18,8 +18,8 @@ import (
 // possible, and then at half that rate.
 const acknowledgeRounds = 40
 
-// acknowledgeStep measures how long Freshet takes for a whole request, and how long the request
-// waits and is written. The load is the first of the loads that compare databases.
+// acknowledgeStep measures how long Freshet takes for a whole request, and how long its queueing
+// and writing take. The load is the first of the loads that compare databases.
 func (l *lab) acknowledgeStep(part *report.RemoteWrite, run int) step {
 	w := writeWorkloads()[0]
 	w.Rounds = 1 + 2*acknowledgeRounds

@@ -146,8 +146,8 @@ func lookAt(p *running, s *sending) (look, error) {
 	return look{time.Now(), cpu, s.Progress().Metrics}, err
 }
 
-// countAllocations starts to count objects on the receiver's heap. per returns their number a
-// metric, or none if the receiver does not report it.
+// countAllocations starts to count objects on the receiver's heap. per returns the number of
+// objects a metric, or no number if the receiver does not report objects.
 func (p *running) countAllocations(ctx context.Context) (per func(metrics float64) ([]float64, error), err error) {
 	if p.allocated == nil {
 		return func(float64) ([]float64, error) { return nil, nil }, nil

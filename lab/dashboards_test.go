@@ -81,7 +81,7 @@ func TestStandardDashboards(t *testing.T) {
 	}
 }
 
-// A run counts if other processes took little time. After too many tries the least disturbed one
+// A run counts if other processes took little time. After too many tries the least disturbed try
 // counts.
 func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -59,8 +59,8 @@ func usedUntilNow(pids ...int) (u used, err error) {
 	return u, nil
 }
 
-// othersSince returns which share of the processor time went to other processes since an earlier
-// moment, or through the hypervisor to other machines.
+// othersSince returns the share of the processor time since an earlier moment that went to other
+// processes or, through the hypervisor, to other machines.
 func (u used) othersSince(before used) float64 {
 	if u.machine.all <= before.machine.all {
 		return 0

@@ -33,7 +33,7 @@ type lab struct {
 	results   *report.Results
 	progress  progress
 
-	mu sync.Mutex // for results.LeftOut: idle receivers are measured at the same time
+	mu sync.Mutex // guards results.LeftOut, since idle receivers are measured concurrently
 }
 
 // wants reports whether a part is to be measured.
@@ -41,7 +41,7 @@ func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-const asideRuns = 3 // most runs of receivers that belong to no goal
+const asideRuns = 3 // the most runs of a receiver that belongs to no goal
 
 func (l *lab) runsOf(r receiver) int {
 	switch {

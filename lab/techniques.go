@@ -49,7 +49,7 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, ben
 	rounds int, results *report.Benchmarks) step {
 	return step{
 		what:  what + ", as Go benchmarks",
-		takes: time.Duration(rounds*benchmarks)*2*each + 15*time.Second, // and to compile them
+		takes: time.Duration(rounds*benchmarks)*2*each + 15*time.Second, // 15 s to compile them
 		do: func(ctx context.Context) error {
 			root, err := repository.Dir()
 			if err != nil {

@@ -207,7 +207,7 @@ func (l Levels) Sum() uint64 { return l.Debug + l.Info + l.Warn + l.Error }
 // Stats are counts of records: each record is in exactly one field. The counts only grow, except
 // Waiting.
 type Stats struct {
-	Written    uint64 // whole
+	Written    uint64 // written whole
 	Cut        uint64 // written without their end: longer than Options.Line
 	Suppressed uint64 // repeats within a period, not written
 	Lost       Levels // the ring was full, or closed

@@ -19,8 +19,8 @@ const (
 	// it is woken, so that a program that does not log pays nothing.
 	linger = time.Second
 
-	// batch is the most bytes of one Write: the size of a pipe. Their room in the ring is freed
-	// when all of them are written.
+	// batch is the most bytes of one Write: the size of a pipe. The room of these bytes in the ring
+	// is freed when all of them are written.
 	batch = 64 << 10
 )
 
@@ -42,7 +42,7 @@ type writer struct {
 	mu                   sync.Mutex
 	written, cut, failed uint64        // records
 	faults               uint64        // calls of Write that returned an error
-	fault                error         // the last such error
+	fault                error         // the last error of Write
 	asked                uint64        // calls of Flush
 	answered             uint64        // calls of Flush that were answered
 	answer               chan struct{} // closed when answered grows

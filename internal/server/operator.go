@@ -134,7 +134,7 @@ func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 }
 
 // noteProxy turns http.operator_loopback off when the first request with a proxy's header comes, at
-// any address. It stays off until the server is stopped and started, even after a restart in place.
+// any address. A restart in place keeps it off; stopping and starting the server turns it on again.
 // One header is enough: the proxy's next client may be able to keep the proxy from adding its
 // header.
 func (s *server) noteProxy(h http.Header) {

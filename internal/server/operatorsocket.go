@@ -17,7 +17,7 @@ import (
 )
 
 // runDirectory holds the socket if the data directory cannot: its path is too long for a socket, or
-// its file system supports none. A variable for tests.
+// its file system supports none. It is a variable only for tests.
 var runDirectory = "/run/freshet"
 
 // maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108 bytes, and the

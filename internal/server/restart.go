@@ -34,7 +34,7 @@ type restarter struct {
 	ended    atomic.Int64            // Unix ns, when this image was told to stop reading
 }
 
-// plan is what the next image needs.
+// plan has the program and the sockets for the next image.
 type plan struct {
 	path    string
 	sockets []handover.Socket
@@ -153,7 +153,7 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	return nil
 }
 
-// checkRoom finds out whether the disk has room for what the next image must write.
+// checkRoom finds out whether the disk has room for the data that the next image must write.
 func (s *server) checkRoom() error {
 	const probe = "restart.probe"
 	dir, err := files.Open(s.config.DataDir)

@@ -33,7 +33,7 @@ func TestRolesFindWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// A role that is built without what it needs would fail far from the mistake.
+// A role that is built before the roles that it needs would fail far from the mistake.
 func TestRolesAreNotBuiltWithoutWhatTheyNeed(t *testing.T) {
 	c := settings.Default()
 	c.Role = settings.RoleQuerier // alone, which no configuration can say
@@ -49,7 +49,7 @@ func TestRolesAreNotBuiltWithoutWhatTheyNeed(t *testing.T) {
 }
 
 // The distributor is built before the aggregator, which needs the distributor. The distributor uses
-// the aggregator once that is built.
+// the aggregator once the aggregator is built.
 func TestRolesAreNotBuiltWithoutWhatTheyUseLater(t *testing.T) {
 	all := (&server{config: settings.Default()}).roles()
 	i := slices.IndexFunc(all, func(r role) bool { return r.name == settings.RoleAggregator })

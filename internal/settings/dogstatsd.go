@@ -54,8 +54,8 @@ func DefaultDogStatsD() DogStatsD {
 		ReceiveBuffer: sockets.DefaultReceiveBuffer,
 		MaxPacket:     sockets.DefaultMaxPacket,
 		SocketMode:    "0722",
-		// As long as counters live in the aggregator: a series that comes back later is new there
-		// too.
+		// The aggregator keeps counters for the same time: a series that comes back later is new
+		// there, too.
 		IdleContexts: 5 * time.Minute,
 		HostLabel:    true,
 	}

@@ -85,14 +85,14 @@ func (b Backend) WithDefaults() Backend {
 	// takes 13 bytes in requests of 2,000 series, and 21 bytes in requests of 100.
 	b.Queue = cmp.Or(b.Queue, 1<<30)
 	b.Connections = cmp.Or(b.Connections, 1)
-	// These are Prometheus' values.
+	// Prometheus has the same defaults.
 	b.Timeout = cmp.Or(b.Timeout, 30*time.Second)
 	b.RetryMin = cmp.Or(b.RetryMin, 30*time.Millisecond)
 	b.RetryMax = cmp.Or(b.RetryMax, 5*time.Second)
 	return b
 }
 
-// Validate returns the problems between the backends. Backend.Validate returns the problems of one.
+// Validate returns names that two backends share. Backend.Validate checks a single backend.
 func (c Forward) Validate() []conf.Problem {
 	var problems []conf.Problem
 	first := map[string]int{}

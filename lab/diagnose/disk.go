@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// memoryDisk is the size, in bytes, of the file system that fills up. It is in memory, and
-	// larger than the load fills in some seconds.
+	// memoryDisk is the size, in bytes, of the file system that fills up. It is in memory. The load
+	// alone does not fill it within some seconds.
 	memoryDisk = 256 << 20
 
 	// loopDisk is the size, in bytes, of the sparse file in place of a disk that freezes.

@@ -2,11 +2,11 @@
 // Uber's M3.
 //
 // M3 started a goroutine for each batch; a channel of tokens bounded their number. A goroutine
-// starts with a stack of 2 KiB, which grows by being copied to one twice as large. M3's write path
-// was over 30 calls deep, so almost every batch paid for a copy, and a helper that was no longer
-// inlined made it worse. M3's benchmarks had shallow calls and never showed the copies. The cure
-// was a pool of long-lived goroutines, which are replaced now and then so that no large stack lives
-// for ever.
+// starts with a stack of 2 KiB, which grows by being copied to a stack twice as large. M3's write
+// path was over 30 calls deep, so almost every batch paid for a copy, and a helper that was no
+// longer inlined made it worse. M3's benchmarks had shallow calls and never showed the copies. The
+// cure was a pool of long-lived goroutines, which are replaced now and then so that no large stack
+// lives for ever.
 //
 // Run it with
 //

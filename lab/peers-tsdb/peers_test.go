@@ -48,7 +48,7 @@ func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	}
 }
 
-// The error contains the peer's output if it does not start.
+// If a peer does not start, the error contains the peer's output.
 func TestAFailedStartShowsThePeersOutput(t *testing.T) {
 	p := Peer{Name: "it", Version: "v1", command: func(place) ([]string, error) {
 		return []string{"sh", "-c", "echo no such setting; exit 3"}, nil

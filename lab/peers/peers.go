@@ -71,8 +71,8 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// Received is what a peer has received since its start by its own counters: metrics, that is
-// lines, or datagrams if it does not count lines.
+// Received has a peer's own counts since its start: of metrics, which are lines, or of datagrams if
+// the peer does not count lines.
 type Received struct {
 	Metrics, Datagrams uint64
 }

@@ -92,7 +92,7 @@ func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	}
 }
 
-// The error contains the peer's output if it does not start.
+// If a peer does not start, the error contains the peer's output.
 func TestAFailedStartShowsThePeersOutput(t *testing.T) {
 	p := Peer{plan: func(place) (plan, error) {
 		return plan{command: []string{"sh", "-c", "echo no such setting; exit 3"}}, nil

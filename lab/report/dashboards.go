@@ -32,12 +32,12 @@ type DashboardCost struct {
 	Name  string `json:"name"`
 	Group Group  `json:"group"`
 
-	// These cover all runs, including the repeated ones.
+	// The next two fields cover all runs, including the repeated ones.
 	Acknowledged uint64 `json:"acknowledged"` // samples, the history's among them
 	Found        uint64 `json:"found"`        // how many of these samples queries found afterwards
 	Repeated     int    `json:"repeated"`
 
-	// These cover the runs that count.
+	// The next fields cover the runs that count.
 	Queries uint64 `json:"queries"`
 	Refused uint64 `json:"refused"`
 	Failed  uint64 `json:"failed"`  // queries that failed in another way
@@ -45,7 +45,7 @@ type DashboardCost struct {
 	Delayed uint64 `json:"delayed"` // refreshes that had to wait for the one before
 	Why     string `json:"why,omitempty"`
 
-	// These have one value for each run that counts.
+	// The lists below have one value for each run that counts.
 	Alone    WritesBeside `json:"alone"`
 	Beside   WritesBeside `json:"beside"`
 	QueryP50 []float64    `json:"query_p50_ms"`
@@ -53,7 +53,8 @@ type DashboardCost struct {
 	Others   []float64    `json:"others"` // share of the processor time that other processes took
 }
 
-// WritesBeside are the writes of one phase, alone or beside the dashboards, of each run.
+// WritesBeside describes the writes of one phase, alone or beside the dashboards. A list has one
+// value for each run.
 type WritesBeside struct {
 	P50     []float64 `json:"p50_ms"` // of a request, from when it was due to its answer
 	P99     []float64 `json:"p99_ms"`

@@ -19,13 +19,13 @@ type Fairness struct {
 	Limit    float64 `json:"limit"`           // limit of the tenant "one", in samples a second
 	Times    float64 `json:"times_the_limit"` // rate at which the tenant "one" should send, as a multiple of its limit
 
-	// These have one value for each pair.
+	// The lists below have one value for each pair.
 	Capacity []float64 `json:"capacity"` // samples a second of the other tenants, flat out; in the pairs they send half as many
 	Alone    []float64 `json:"alone_p99_ms"`
 	Beside   []float64 `json:"beside_p99_ms"` // while the tenant "one" sends
 	Rate     []float64 `json:"rate"`          // rate at which the tenant "one" sent, in samples a second
 
-	// These cover all pairs.
+	// The numbers below cover all pairs.
 	Requests     uint64 `json:"requests"`     // timed requests of the other tenants
 	SentAgain    uint64 `json:"sent_again"`   // answers that asked to send the request again
 	Acknowledged uint64 `json:"acknowledged"` // samples of the other tenants

@@ -75,7 +75,7 @@ type WriteCost struct {
 	Acknowledged uint64 `json:"acknowledged"` // samples, of all runs
 	Found        uint64 `json:"found"`        // how many of these samples queries found afterwards
 
-	// These have one value for each run.
+	// The lists below have one value for each run.
 	Seconds   []float64 `json:"cpu_seconds_a_million_samples,omitempty"`
 	Ratio     []float64 `json:"ratio,omitempty"` // to the first peer in the same run
 	New       []float64 `json:"cpu_microseconds_a_new_series,omitempty"`

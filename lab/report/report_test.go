@@ -359,8 +359,8 @@ func TestNotShown(t *testing.T) {
 	}
 }
 
-// Several runs show that a goal is reached if each of them reaches it, and that it is missed if none
-// does: the bound lies outside their range.
+// Several runs show that a goal is reached if all of them reach it, and that it is missed if none
+// reaches it. Otherwise the bound lies within their range, and they show nothing.
 func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 	r := sample()
 	if text := r.goals(); strings.Contains(text, string(NotShown)) {
@@ -528,7 +528,7 @@ func TestRunsAreAdded(t *testing.T) {
 	}
 }
 
-// Without another database only the comparison is missing on the page.
+// Without results of another database, only the comparison is missing on the page.
 func TestRemoteWriteAlone(t *testing.T) {
 	r := sample()
 	costs := &r.RemoteWrite.Loads[0].Costs

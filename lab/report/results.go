@@ -57,7 +57,7 @@ type Cost struct {
 	Sent     uint64  `json:"sent"`     // metrics, of all runs
 	Received uint64  `json:"received"` // as the receiver itself counted
 
-	// These have one value for each run.
+	// The lists below have one value for each run.
 	Micros      []float64 `json:"cpu_microseconds_a_metric"`
 	Rate        []float64 `json:"metrics_a_second"` // as sent
 	Resident    []float64 `json:"resident_bytes"`   // at its end

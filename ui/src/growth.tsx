@@ -1,5 +1,5 @@
-// Growth: how the number of a tenant's series changes. It comes from Freshet's own metrics, which
-// costs little. Counting by metric reads all series, so it waits for a click.
+// Growth: how the number of a tenant's series changes. The numbers come from Freshet's own metrics,
+// which costs little. Counting by metric reads all series, so it waits for a click.
 import { useState } from 'preact/hooks'
 import { usePoll } from './api'
 import { Chart } from './chart'

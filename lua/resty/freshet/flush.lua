@@ -209,9 +209,9 @@ local function commit(...)
   return n
 end
 
--- Each kind sets three things in its metric: write, one of the functions above; sent and
--- sent_stride, the cells to clear after sending and how many of them a series has; empty, which
--- clears a series.
+-- Each kind gives its metric two functions: write, which is one of the functions above, and empty,
+-- which clears a series. sent has the cells to clear after sending, and sent_stride is the number
+-- of them in a series.
 
 local function plain(m, kind)
   local cells, labels, head, ring, mask = m.cells, m.space.labels, m.head, m.ring, m.mask
