@@ -92,11 +92,11 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 				": the port is in use; stop the process that uses it, or choose another with --distributor-otlp-grpc-listen"},
 		{"the UDP port is in use", exitFailure, serveArgs(data, "--dogstatsd-udp", udp.LocalAddr().String()),
 			"listen on udp " + udp.LocalAddr().String() + ": bind: address already in use; `ss -ulpn 'sport = :" + udpPort +
-				"'` shows which process has the port: stop that, or choose another port"},
+				"'` shows which process has the port: stop that process, or choose another port"},
 		{"the path of a socket is in use", exitFailure, serveArgs(data, "--dogstatsd-unixgram", running.Unixgram),
 			"listen on unixgram " + running.Unixgram + ": the path is in use by another process; `ss -xap src " +
 				running.Unixgram +
-				"` shows which: stop that, or choose another path"},
+				"` shows which: stop that process, or choose another path"},
 		{"a file is in the socket's place", exitFailure, serveArgs(data, "--dogstatsd-unix", file),
 			"listen on unix " + file + ": a file that is not a socket is in the way; move it, or choose another path"},
 		{"another process has the data", exitFailure, serveArgs(running.dataDir),

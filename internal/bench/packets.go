@@ -23,8 +23,8 @@ func newDogStatsDCommand() *cobra.Command {
 		Use:   "dogstatsd [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving DogStatsD",
 		Long: `Starts this program as serve --role collector in a temporary directory, sends it a
-load, and prints the CPU time that a metric cost it, by its own rusage. If its books
-(freshet ledger) do not account for every packet and every sample, the exit code is 1.
+load, and prints the CPU time that each metric cost it, by its own count (rusage). If its
+books (freshet ledger) do not account for every packet and sample, the exit code is 1.
 --server measures a running server on this machine instead, to which no other program
 should send.
 
@@ -53,7 +53,7 @@ Cost depends on the rate: a figure without its rate means nothing.`,
 		"hand the kernel up to 64 UDP packets at once (UDP_SEGMENT): cheaper sending")
 	flags.IntVar(&b.sender.Sources, "sources", 1, "`number` of sockets to send from; several readers need several")
 	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false,
-		"drop packets if a Unix socket is full, as most clients do; else wait")
+		"drop packets if a Unix socket is full, as most clients do; otherwise wait")
 	flags.StringVar(&b.server.Address, "server", "", "measure the server at this `address`; start none")
 	b.server.CredentialFlags(flags)
 	flags.StringVar(&b.role, "role", settings.RoleCollector, "`role` of the started receiver: collector or all")
@@ -133,11 +133,12 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	case b.role != settings.RoleAll && b.role != settings.RoleCollector:
 		return fmt.Errorf("--role = %s: must be collector or all", b.role)
 	case b.server.Address != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
-		return errors.New("--server: --pin, --role and flags after -- are for a started receiver")
+		return errors.New("--server: --pin, --role and flags after -- are only for a receiver that bench starts; " +
+			"leave them out")
 	case !(b.newContexts >= 0):
 		return fmt.Errorf("--new-contexts = %g: must be 0 or more a second", b.newContexts)
 	case b.newContexts > 0 && (b.findMax || b.pace.rate == 0):
-		return errors.New("--new-contexts: needs a --rate, since they are part of it")
+		return errors.New("--new-contexts: needs a --rate, because new contexts are part of it")
 	case b.newContexts > load.MaxNewShare*b.pace.rate && b.pace.rate > 0:
 		return fmt.Errorf("--new-contexts = %.0f: must be %.0f or less of --rate %.0f",
 			b.newContexts, load.MaxNewShare*b.pace.rate, b.pace.rate)
@@ -183,7 +184,8 @@ func (b *packetBench) target() (network, address string, err error) {
 		return "", "", fmt.Errorf("--to = %s: must be udp, unixgram, udp://HOST:PORT or unixgram:PATH", b.to)
 	}
 	if b.server.Address == "" {
-		return "", "", fmt.Errorf("--to = %s: is an address; name its server with --server, whose books are read", b.to)
+		return "", "", fmt.Errorf("--to = %s: is an address; name its server with --server, "+
+			"because bench reads its books", b.to)
 	}
 	return network, address, nil
 }

@@ -135,7 +135,7 @@ func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 		r.SentPackets, r.SentSamples, r.ReceivedPackets, r.ReceivedSamples, r.KernelDroppedPackets, r.OversizedPackets)
 	switch {
 	case booked > r.SentPackets || r.ReceivedSamples > r.SentSamples:
-		return fmt.Errorf("the books do not close: %s; does another program send to it?", books)
+		return fmt.Errorf("the books do not close: %s; does another program send to the receiver?", books)
 	case booked < r.SentPackets:
 		err := fmt.Errorf("the books do not close: %s; %d %w", books, r.SentPackets-booked, errUnexplained)
 		if r.KernelDroppedPackets > 0 {

@@ -259,7 +259,8 @@ func checkServeFlags(flags []string) error {
 		case "--role":
 			return errors.New("--role: goes before --")
 		case "--config", "--data-dir", "--http-listen":
-			return fmt.Errorf("%s: is not for a started receiver; start a server with it, and measure that with --server", name)
+			return fmt.Errorf("%s: bench cannot start a receiver with it; start a server with it, "+
+				"and measure that server with --server", name)
 		}
 	}
 	return nil

@@ -23,8 +23,8 @@ func newRemoteWriteCommand() *cobra.Command {
 		Use:   "remote-write [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving and storing remote write",
 		Long: `Starts this program as serve in a temporary directory, sends it requests of Prometheus
-remote write, and prints the CPU time that a sample and a new series cost it, by its own
-rusage. Then it queries every sample that was acknowledged: if one is missing, the exit
+remote write, and prints the CPU time that each sample and each new series cost it, by its
+own count (rusage). Then it queries all acknowledged samples: if one is missing, the exit
 code is 1. --server measures a running server on this machine instead, to which no other
 program should send.
 
@@ -115,7 +115,8 @@ const (
 func (b *writeBench) check() error {
 	switch {
 	case b.rounds < 0 || b.rounds == 1:
-		return fmt.Errorf("--rounds = %d: must be 2 or more, since all series are new in the first, or 0 with a --duration",
+		return fmt.Errorf("--rounds = %d: must be 2 or more, because all series are new in the first round, "+
+			"or 0 with a --duration",
 			b.rounds)
 	case b.duration < 0 || b.rounds == 0 && b.duration == 0:
 		return errors.New("--rounds = 0: needs a --duration")
@@ -124,7 +125,7 @@ func (b *writeBench) check() error {
 	case b.live && b.rate > 0:
 		return errors.New("--live and --rate: give only one of them; --live sends all series each --interval")
 	case b.server.Address != "" && len(b.serveFlags) > 0:
-		return errors.New("--server: flags after -- are for a started receiver")
+		return errors.New("--server: flags after -- are only for a receiver that bench starts; leave them out")
 	}
 	if err := checkServeFlags(b.serveFlags); err != nil {
 		return err

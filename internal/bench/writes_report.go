@@ -100,7 +100,7 @@ func (b *writeBench) print(r writeRun) error {
 		return err
 	}
 	if r.Refused != "" {
-		fmt.Fprintf(&text, "the receiver refused some: %s\n", terminal.Printable(r.Refused))
+		fmt.Fprintf(&text, "the receiver refused some samples: %s\n", terminal.Printable(r.Refused))
 	}
 	if r.Retries > 0 {
 		fmt.Fprintf(&text, "requests were retried %s times\n", terminal.Thousands(r.Retries))

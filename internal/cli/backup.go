@@ -26,9 +26,9 @@ func newBackupCommand() *cobra.Command {
 		Use:   "backup [DIR]",
 		Short: "Take a snapshot of the running server",
 		Long: `Makes a running server take a snapshot of all its data, in a directory below snapshots/
-in the data directory. Its blocks are hard links, which take space once the server
-deletes its own. With DIR, which must not exist yet, the snapshot is moved there, or
-copied to another disk.`,
+in the data directory. Its blocks are hard links, which take space only after the server
+has deleted its own blocks. With DIR, which must not exist yet, the snapshot is moved
+there, or copied to another disk.`,
 		Example: `  freshet backup                                 into the data directory
   freshet backup /backup/freshet-monday          and to another disk
   freshet backup --json | jq -r 'select(.path).path'`,

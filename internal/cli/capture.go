@@ -85,7 +85,7 @@ func (c captured) String() string {
 	text := fmt.Sprintf("%d datagrams, %d bytes in %.1fs (%.0f/s)",
 		c.Datagrams, c.Bytes, c.Seconds, float64(c.Datagrams)/max(c.Seconds, 0.001))
 	if c.Missed > 0 {
-		text += fmt.Sprintf("; %d more were missed, since this command read too slowly", c.Missed)
+		text += fmt.Sprintf("; %d more were missed, because this command read too slowly", c.Missed)
 	}
 	return text
 }

@@ -165,15 +165,16 @@ func (l *ledgerView) page() (string, error) {
 	}
 	if n := now.Samples.Refused["negative"]; n > 0 {
 		fmt.Fprintf(&out,
-			"\nOf those refused, %s would have decreased a counter: a mapping rule with updown: "+
+			"\nOf the refused samples, %s would have decreased a counter: a mapping rule with updown: "+
 				"true turns it into a gauge that adds up.\n", terminal.Thousands(n))
 	}
 	if w := now.Waiting; w != nil && w.Error != "" {
-		fmt.Fprintf(&out, "\nOf those in tiles, %s wait for a store since %s: %s\n", terminal.Thousands(w.Samples),
+		fmt.Fprintf(&out, "\nOf the samples in tiles, %s have waited for a store since %s: %s\n",
+			terminal.Thousands(w.Samples),
 			time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
 		if w.Refused {
 			fmt.Fprint(&out,
-				"The limit store.pending is reached: new samples are refused until the store takes those that wait.\n")
+				"The limit store.pending is reached: new samples are refused until the store takes the waiting samples.\n")
 		}
 	}
 	if p := now.Previous; p != nil {

@@ -138,7 +138,7 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Of those in tiles, 1,234 wait for a store since ",
+	for _, want := range []string{"Of the samples in tiles, 1,234 have waited for a store since ",
 		": open tsdb/b/10s: not a directory\n", "The limit store.pending is reached"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

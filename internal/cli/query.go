@@ -28,8 +28,8 @@ type query struct {
 func newQueryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query 'EXPR'",
-		Short: "Ask a PromQL expression and print a table, or draw a plot",
-		Long: `Asks a server a PromQL expression and prints a table of series and values, bars for
+		Short: "Query PromQL and print a table, or draw a plot",
+		Long: `Sends a PromQL expression to a server and prints a table of series and values, bars for
 native histograms, or a plot of a range of time.`,
 		Example: `  freshet query page_views
   freshet query 'increase(page_views[5m] anchored)'

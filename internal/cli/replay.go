@@ -158,7 +158,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer,
 		switch {
 		case errors.Is(err, io.EOF):
 			if lasts := time.Duration(latest - first); first != 0 && lasts < r.from {
-				return fmt.Errorf("--from = %v: is after its last datagram; it lasts %v", r.from, lasts)
+				return fmt.Errorf("--from = %v: is after the last datagram of the capture, which lasts %v", r.from, lasts)
 			}
 			return nil
 		case errors.Is(err, capture.ErrCut):

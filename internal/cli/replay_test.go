@@ -199,7 +199,7 @@ func TestMistakesOfTaps(t *testing.T) {
 		{[]string{"replay", file, "--from", "2s", "--until", "1s"}, command.Usage,
 			"--until = 1s: must be after --from, which is 2s"},
 		{[]string{"replay", file, "--from", "2s", "--print"}, command.Failure,
-			"--from = 2s: is after its last datagram; it lasts 1s"},
+			"--from = 2s: is after the last datagram of the capture, which lasts 1s"},
 		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, command.Usage,
 			"--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
 		{[]string{"replay", file, "--to", "udp://[::1]:x"}, command.Usage, "has no port"},

@@ -59,11 +59,11 @@ func progress(s answer.Restart) string {
 	case answer.RestartChecking:
 		return fmt.Sprintf("process %d checks the program and the configuration", s.PID)
 	case answer.RestartStopping:
-		return "both are valid; it ends its requests and journals its windows"
+		return "both are valid; the server ends its requests and journals its windows"
 	case answer.RestartOpening:
 		return "the new program reads the sockets, and opens the stores"
 	case answer.RestartRefused:
-		return "it goes on as before"
+		return "the server goes on as before"
 	case answer.RestartReady:
 		return fmt.Sprintf("ready: %s; the sockets waited for %.0f ms", s.Build, s.Gap*1000)
 	}

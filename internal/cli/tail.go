@@ -152,10 +152,10 @@ func (t *tailView) notice() error {
 	t.noticed = time.Now()
 	var parts []string
 	if n := t.unseen.LeftOut; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d lines were left out (--max-rate, or filter more)", n))
+		parts = append(parts, fmt.Sprintf("%d lines were left out (raise --max-rate, or filter more)", n))
 	}
 	if n := t.unseen.Missed; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d datagrams were missed (--sample, to look at fewer)", n))
+		parts = append(parts, fmt.Sprintf("%d datagrams were missed (give --sample to look at fewer)", n))
 	}
 	t.unseen = answer.Tailed{}
 	if len(parts) == 0 {

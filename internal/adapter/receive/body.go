@@ -25,7 +25,7 @@ const (
 )
 
 // errStalled is the error of a request that stopped coming. Its memory is freed for other requests.
-var errStalled = fmt.Errorf("less than %d bytes of the request came in %v, or not all of it in %v",
+var errStalled = fmt.Errorf("fewer than %d bytes of the request came in %v, or the whole request took longer than %v",
 	stallBytes, stallTime, readTime)
 
 // stalled is the error of a request that was cut off. The sender may retry it.

@@ -84,7 +84,7 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 				took := time.Since(begun)
 				stop()
 				if c.cut > 0 && (resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
-					!strings.Contains(string(text), "less than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
+					!strings.Contains(string(text), "fewer than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
 					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
 				}
 				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // the body is all zeros

@@ -93,7 +93,7 @@ func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held
 	switch {
 	case prefix[0] > 1:
 		return r.refuse(held.tenant, http.StatusBadRequest, "malformed",
-			fmt.Errorf("the message begins with byte %d; gRPC has 0 or 1 there", prefix[0]))
+			fmt.Errorf("the message begins with byte %d; gRPC allows only 0 and 1 there", prefix[0]))
 	case zipped && encoding != "gzip":
 		return r.refuse(held.tenant, http.StatusUnsupportedMediaType, "content_type",
 			fmt.Errorf("grpc-encoding %.80q is not supported; send gzip, or uncompressed", encoding))

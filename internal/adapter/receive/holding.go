@@ -142,7 +142,7 @@ func (h *holding) grow(to int) error {
 	most := h.receiver.MaxMemory
 	if int64(to) > most {
 		return h.fail(h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
-			"the decoded request takes more than %d bytes, which distributor.max_memory allows for all requests together; "+
+			"the decoded request takes more than the %d bytes that distributor.max_memory allows for all requests together; "+
 				"send smaller requests", most)))
 	}
 	if !h.take(min(max(int64(to)-h.bytes, growStep), most-h.bytes)) {

@@ -26,7 +26,7 @@ func adopt(c Config) ([]*Listener, error) {
 	}
 	if c.Network == "udp" && len(ls) != c.Listeners {
 		ls[0].warnings = append(ls[0].warnings,
-			fmt.Sprintf("udp %s: %d sockets are configured, and %d were taken over and are read; "+
+			fmt.Sprintf("udp %s: %d sockets are configured, but %d were taken over; "+
 				"stop and start to have the configured number", ls[0].addr, c.Listeners, len(ls)))
 	}
 	return ls, nil
@@ -53,7 +53,7 @@ func adoptOne(c Config, in Inherited) (l *Listener, err error) {
 	return l, err
 }
 
-var errOtherSocket = errors.New("it is of another network")
+var errOtherSocket = errors.New("the open socket is of another network")
 
 func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	pc, err := net.FilePacketConn(in.File)

@@ -54,7 +54,7 @@ func queueWarning(path, setting string) []string {
 	}
 	return []string{fmt.Sprintf("unixgram %s: the kernel queues only %d datagrams, further ones fail on "+
 		"the sender's side; "+
-		"run `sysctl -w net.unix.max_dgram_qlen=%d`, then stop and start it: a restart in place keeps the "+
+		"run `sysctl -w net.unix.max_dgram_qlen=%d`, then stop and start Freshet: a restart in place keeps the "+
 		"socket and its queue", path, n, queueWanted)}
 }
 

@@ -91,7 +91,8 @@ func udpError(address string, err error) error {
 	var unknown *net.DNSError
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		hint = fmt.Sprintf("; `ss -ulpn 'sport = :%s'` shows which process has the port: stop that, or choose another port",
+		hint = fmt.Sprintf("; `ss -ulpn 'sport = :%s'` shows which process has the port: stop that process, "+
+			"or choose another port",
 			port)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		hint = "; this machine does not have that address; `ip address` lists its addresses"

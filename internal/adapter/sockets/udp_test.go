@@ -170,7 +170,7 @@ func TestUDPPortInUse(t *testing.T) {
 			}
 			_, port, _ := net.SplitHostPort(address)
 			want := fmt.Sprintf("listen on udp %s: bind: address already in use; `ss -ulpn 'sport = :%s'` shows which "+
-				"process has the port: stop that, or choose another port", address, port)
+				"process has the port: stop that process, or choose another port", address, port)
 			if err.Error() != want {
 				t.Errorf("error\n%s\nwant\n%s", err, want)
 			}

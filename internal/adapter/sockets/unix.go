@@ -126,7 +126,7 @@ func claim(network, path string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return pathError(network, path, err)
 	default: // a listener of the other type, or one with a full queue, gives an error too
-		return refuse(fmt.Sprintf("the path is in use by another process; `ss -xap src %s` shows which: stop that, "+
+		return refuse(fmt.Sprintf("the path is in use by another process; `ss -xap src %s` shows which: stop that process, "+
 			"or choose another path", path))
 	}
 }

@@ -44,7 +44,7 @@ func TestUnixPathInUse(t *testing.T) {
 				l := listen(t, Config{Network: other, Address: path})
 				_, err := Listen(Config{Network: network, Address: path})
 				want := fmt.Sprintf("listen on %s %s: the path is in use by another process; `ss -xap src %s` shows which: "+
-					"stop that, or choose another path", network, path, path)
+					"stop that process, or choose another path", network, path, path)
 				if err == nil || err.Error() != want {
 					t.Fatalf("error\n%v\nwant\n%s", err, want)
 				}
@@ -158,7 +158,7 @@ func TestUnixgramQueueWarning(t *testing.T) {
 		t.Errorf("warnings %q for a setting that cannot be read", w)
 	}
 	want := "unixgram /run/s: the kernel queues only 10 datagrams, further ones fail on the sender's side; " +
-		"run `sysctl -w net.unix.max_dgram_qlen=512`, then stop and start it: a restart in place keeps the " +
+		"run `sysctl -w net.unix.max_dgram_qlen=512`, then stop and start Freshet: a restart in place keeps the " +
 		"socket and its queue"
 	if w := queueWarning("/run/s", "10\n"); len(w) != 1 || w[0] != want {
 		t.Errorf("warnings %q, want %q", w, want)

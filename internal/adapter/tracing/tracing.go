@@ -76,7 +76,8 @@ func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer
 	t.tracer = t.provider.Tracer("github.com/freshet-io/freshet")
 	otel.SetTracerProvider(t.provider)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		logger.Warn("traces are not sent on", "endpoint", conf.ShowURL(c.Endpoint), "error", withoutURL(err))
+		logger.Warn("traces cannot be sent to self.traces.endpoint",
+			"endpoint", conf.ShowURL(c.Endpoint), "error", withoutURL(err))
 	}))
 	return t, nil
 }

@@ -24,5 +24,5 @@ func (e *BrokenError) Unwrap() error { return e.Cause }
 
 var (
 	errGone      = errors.New("its directory was moved or removed while it is open")
-	errNotTaking = errors.New("a write failed, and its disk still takes none")
+	errNotTaking = errors.New("a write failed, and the store's disk still accepts no writes")
 )

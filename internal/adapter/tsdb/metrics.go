@@ -52,14 +52,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Samples whose time already has another value; the first value stays. Always a bug, because a written tile is "+
 				"final: the log has the series.", "store"),
 		refused: vec("samples_refused_total",
-			"Samples of tiles that the store cannot take, by reason; those of requests are in "+
+			"Samples of tiles that the store cannot take, by reason; samples of requests are in "+
 				"freshet_distributor_refused_total. Rising: too_old, they were delayed too long, see store.out_of_order; "+
 				"invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), "+
 				"and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes that stored nothing. Rising: the disk is full or broken; the log has the cause.", "store"),
 		exemplars: counter("exemplars_stored_total",
-			"Exemplars of tiles that were written, or already stored; those of requests are in "+
+			"Exemplars of tiles that were written, or already stored; exemplars of requests are in "+
 				"freshet_distributor_written_exemplars_total."),
 		exemplarsNotKept: counter("exemplars_not_kept_total",
 			"Exemplars of tiles that were not kept, though their samples were. Rising: store.exemplars is 0, so senders need "+

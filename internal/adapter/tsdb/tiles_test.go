@@ -272,7 +272,7 @@ func TestWriteFails(t *testing.T) {
 	ill := w.stores.Broken()
 	limit(unlimited)
 	if len(ill) != 1 || !ill[0].Open || ill[0].Tenant != tenant.Default || ill[0].Store != "10s" ||
-		!strings.Contains(ill[0].Error(), "its disk still takes none") {
+		!strings.Contains(ill[0].Error(), "disk still accepts no writes") {
 		t.Errorf("an open store whose disk takes nothing: %v", ill)
 	}
 	if first == nil || !strings.Contains(first.Error(), "file too large") {

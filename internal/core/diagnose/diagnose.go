@@ -167,7 +167,7 @@ func rank(causes []Cause) {
 			effect := named(name)
 			if most := math.Round(100*effectShare*cause.Score) / 100; effect != nil && effect.Score > most {
 				effect.Score = most
-				effect.Because += "; lowered, since it is an effect of " + cause.Name
+				effect.Because += "; lowered, because it is an effect of " + cause.Name
 			}
 		}
 	}

@@ -33,7 +33,8 @@ func garbage(m *moment) finding {
 	f.Score = ramp(gc+malloc, garbageUsual, garbageBad) * m.active()
 	f.Title = fmt.Sprintf("Garbage: %s a second are allocated; allocating and collecting that takes %s of the "+
 		"used processor time", bytesText(rate), percent(gc+malloc))
-	f.Because = fmt.Sprintf("collection has %s of cpu.pprof and allocation %s: score 0 up to %s together, 1 from %s, "+
+	f.Because = fmt.Sprintf("collection takes %s of the time in cpu.pprof and allocation %s: "+
+		"score 0 up to %s together, 1 from %s, "+
 		"less if the process is idle",
 		percent(gc), percent(malloc), percent(garbageUsual), percent(garbageBad))
 	f.Evidence = []Evidence{{What: fmt.Sprintf("%.1f collections a second, %s of the processor time in assists; "+

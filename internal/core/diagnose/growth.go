@@ -228,9 +228,9 @@ func (m *moment) seriesOf(g *grown) float64 {
 }
 
 func growing(m *moment) finding {
-	f := finding{fine: fmt.Sprintf("growth: no tenant keeps having more than %s new series a second, apart from a start",
+	f := finding{fine: fmt.Sprintf("growth: no tenant keeps getting more than %s new series a second, apart from a start",
 		count(steadyUsual))}
-	f.Name, f.Title, f.Because = Growth, "Series do not grow", "no tenant keeps having new series"
+	f.Name, f.Title, f.Because = Growth, "Series do not grow", "no tenant keeps getting new series"
 	f.Next = floodNext
 	for _, g := range m.growingTenants() {
 		narrowest := room{what: "nothing", series: math.Inf(1)}
@@ -276,7 +276,7 @@ func (m *moment) culprit(g *grown) string {
 	text, of := fmt.Sprintf(": tenant %s", clip(g.Tenant.Tenant)), cmp.Or(g.metric, busiest(g.GrowingTenant, g.steps))
 	switch {
 	case g.names:
-		text += ", ever new names of metrics"
+		text += ", with ever new metric names"
 		if of != nil {
 			text += ", such as " + clip(of.Name)
 		}

@@ -223,7 +223,7 @@ func TestGrowth(t *testing.T) {
 		{"so few that they leave memory before a limit is reached",
 			260, after(200, 260, newSeries{n: 15, store: raw, metric: "m", label: "l"}), nil, fine, ""},
 		{"ever new names", 260, after(200, 260, newSeries{n: 300, store: raw, metric: "request_", label: "__name__"}), nil,
-			clearly, "tenant shop, ever new names of metrics, such as request_"},
+			clearly, "tenant shop, with ever new metric names, such as request_"},
 		{"DogStatsD: the limit of the metric is nearer, and the socket knows the process",
 			260, after(200, 260, newSeries{n: 300, store: "10s", metric: "requests", label: "request"}), nil, clearly,
 			"metric requests, label request, from process 7 (shop); limits.max_series_per_metric (10,000) is reached in 20s"},
