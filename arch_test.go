@@ -1,6 +1,6 @@
-// Package freshet_test holds the rules of the house that no compiler checks:
-// who may import whom, what core may not ask for, and that every dependency
-// says why it is here. CONTRIBUTING.md gives the reasons.
+// Package freshet_test checks the rules of this repository that no compiler
+// checks: which packages may import each other, which functions core may not
+// call, and that every dependency has a reason. CONTRIBUTING.md explains them.
 package freshet_test
 
 import (
@@ -204,10 +204,10 @@ func check(dir string, file *ast.File) (broken []string) {
 	return broken
 }
 
-// clockUses finds the functions in clock that file calls or hands on, by whatever
-// name it imports their packages.
+// clockUses finds the functions in clock that file calls or hands on, whatever name
+// the file gives to their packages.
 func clockUses(file *ast.File) (broken []string) {
-	names := map[string]string{} // of packages in clock, by their names in file
+	names := map[string]string{} // import paths of packages in clock, by their names in file
 	for _, spec := range file.Imports {
 		name, _ := strconv.Unquote(spec.Path.Value)
 		if clock[name] == nil {
@@ -263,8 +263,8 @@ type requirement struct {
 // own reports whether it is a module of this repository.
 func (r requirement) own() bool { return within(r.Path, module) }
 
-// requirements are those of each module of the repository, by its directory. The programs that the
-// lab measures beside Freshet are left out: their READMEs list what they need.
+// requirements returns the requirements of each module of the repository, by its directory. It leaves
+// out the programs that the lab compares with Freshet: their READMEs list what they need.
 func requirements(t *testing.T) map[string][]requirement {
 	t.Helper()
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod",
@@ -331,8 +331,8 @@ func TestTheBinaryLinksNoMore(t *testing.T) {
 	t.Logf("%d packages of others", others)
 }
 
-// make tests all modules in one workspace, where each sees what the others require. Alone each must
-// find all of its packages as well, since that is how people run a test by hand.
+// `make test` uses one workspace for all modules, where each module sees what the others require.
+// Without the workspace each module must find all of its packages, too, since people run tests so.
 func TestModulesAreComplete(t *testing.T) {
 	for dir := range requirements(t) {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "./...")
@@ -380,8 +380,8 @@ func TestPublicModulesBringNothing(t *testing.T) {
 	}
 }
 
-// A dependency that nobody can give a reason for should go; one that came
-// without a reason should get one.
+// docs/dependencies.md gives the reason for each dependency. A dependency
+// without a reason should go.
 func TestDependenciesHaveReasons(t *testing.T) {
 	doc, err := os.ReadFile("docs/dependencies.md")
 	if err != nil {

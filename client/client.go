@@ -14,15 +14,15 @@
 // is known. A call of a new series may wait until it can enter the table: at most a
 // millisecond, while idle series are removed.
 //
-// Give the tags of a gauge in the same order everywhere. For the client another order is another
-// series; for the server it is the same one, and chance decides which value is sent last.
+// Give the tags of a gauge in the same order everywhere. For the client, tags in another order are
+// another series. For the server it is the same series, and chance decides which value comes last.
 //
 // # What happens to each call
 //
 // While the server cannot be reached, or does not read, values stay in the client and are
 // aggregated further; nothing queues up. Afterwards counts arrive in full, at the time of their
-// arrival. The client sends a packet again only if the kernel said that it did not take it, so
-// nothing is ever counted twice. A packet that the kernel took counts as sent, because a client
+// arrival. The client sends a packet again only if the kernel refused the packet, so nothing is
+// ever counted twice. A packet that the kernel took counts as sent, because a client
 // cannot know more: a server that dies with datagrams in its queue loses them, and losses of UDP on
 // the network go unnoticed. On the loopback interface the kernel reports at once that no server
 // listens. To find that out, each flush over UDP to that interface begins with an empty line.
@@ -266,7 +266,7 @@ func (c *Client) Histogram(name string, value float64, tags ...string) {
 }
 
 // Distribution does the same as Histogram. Other servers use this name for histograms that can be
-// merged across hosts. Freshet treats both alike.
+// merged across hosts. Freshet treats the two in the same way.
 func (c *Client) Distribution(name string, value float64, tags ...string) {
 	c.record(distribution, 1, name, value, tags)
 }

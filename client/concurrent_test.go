@@ -154,8 +154,8 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 	})
 }
 
-// A call may reach a series while it is removed from the table. It then goes to the series that
-// takes its place.
+// A call may reach a series that is just being removed from the table. The call then goes to the
+// series that takes its place.
 func TestRetiredSeriesTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}

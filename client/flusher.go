@@ -34,7 +34,7 @@ type flusher struct {
 }
 
 const (
-	earlyGap    = 50 * time.Millisecond // shortest time from one flush to an early one
+	earlyGap    = 50 * time.Millisecond // shortest time between a flush and an early flush
 	firstWait   = 20 * time.Millisecond // after a failed write; doubles each time
 	lastWait    = 2 * time.Second
 	closingWait = 20 * time.Millisecond
@@ -347,7 +347,7 @@ func (f *flusher) tryToSend() bool {
 			return true
 		case errors.Is(err, syscall.EMSGSIZE):
 			return false
-		case errors.Is(err, os.ErrDeadlineExceeded): // the write has waited
+		case errors.Is(err, os.ErrDeadlineExceeded): // the socket took nothing for writeWait
 			wait = firstWait
 		default:
 			f.pause(wait)

@@ -186,8 +186,8 @@ type line struct {
 	members []string
 }
 
-// read adds packets to r. All must be well-formed. Fuzz tests of the server's parser check that the
-// server reads the same.
+// read adds packets to r. All packets must be well-formed. Fuzz tests of the server's parser check
+// that the server reads the same.
 func (r received) read(t testing.TB, packets []string) received {
 	t.Helper()
 	for _, packet := range packets {

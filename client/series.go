@@ -233,10 +233,10 @@ func (c *cell) shrink(l *limits) {
 }
 
 // members are the members of a set since the last flush, and the members of the flush before. A
-// member that comes again need not be copied again. The flusher reads the earlier ones without a
+// member that comes again need not be copied again. The flusher reads the earlier members without a
 // lock, because they no longer change.
 type members struct {
-	now, before map[string]string // member to the same member
+	now, before map[string]string // from each member to itself
 	empty       map[string]string // for the next flush; owned by the flusher
 }
 

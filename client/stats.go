@@ -34,7 +34,7 @@ type counts struct {
 	away     [numFates]perKind // calls that never reached a series
 	skipped  [16]perKind       // calls skipped by Sampled; spread at random, so that callers do not collide
 
-	thinned  atomic.Uint64 // of taken: values left out of a sample; the others stand for them
+	thinned  atomic.Uint64 // of taken: values left out of a sample; the sampled values stand for them
 	cleaned  atomic.Uint64
 	folded   atomic.Uint64
 	series   atomic.Int64 // in the table, without overflow series
@@ -47,7 +47,7 @@ func (c *counts) turnAway(f fate, k kind) { c.away[f][k].Add(1) }
 
 func (c *counts) skip(k kind) { c.skipped[rand.Uint32()%uint32(len(c.skipped))][k].Add(1) }
 
-// handed returns how many calls of a kind there were, without those still in series.
+// handed returns how many calls of a kind there were, without the calls that are still in series.
 func (c *counts) handed(k kind) uint64 {
 	n := c.taken[k].Load()
 	for i := range c.away {
@@ -69,12 +69,12 @@ type Stats struct {
 	Calls   uint64
 	Sent    uint64 // in packets that the socket took: as they were, in a sum, or as part of a rate
 	Held    uint64 // waiting to be sent
-	Skipped uint64 // left out by Sampled; others stand for them
+	Skipped uint64 // left out by Sampled; the sampled values stand for them
 	Refused uint64 // empty name, value not finite, negative count, or too long
 	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or one event too many at a time
 	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or after it
 
-	Thinned   uint64 // of Sent and Held: values beyond MaxValues, which others stand for
+	Thinned   uint64 // of Sent and Held: values beyond MaxValues; the sampled values stand for them
 	Folded    uint64 // of Sent and Held: in an overflow series, beyond MaxSeries
 	Respelled uint64 // of all: with a name, tag or member that the protocol cannot carry unchanged
 

@@ -63,8 +63,8 @@ func replace(s, bad string) string {
 	return string(b)
 }
 
-// cleanMember returns a copy of a set member in a form that the protocol can carry, and false
-// if there is none.
+// cleanMember returns a copy of a set member in a form that the protocol can carry. It returns
+// false if there is no such form.
 func (c *Client) cleanMember(s *series, member string) (string, bool) {
 	if member == "" || c.constantBytes()+len(s.text)+len(member) > c.options.PacketBytes {
 		return "", false

@@ -210,7 +210,7 @@ func TestExampleOfATenantsFile(t *testing.T) {
 	}
 }
 
-// The batch drawn byte by byte in format/batch.md is the one that the code writes.
+// format/batch.md draws, byte by byte, a batch as the code writes it.
 func TestExampleOfABatch(t *testing.T) {
 	_, example, _ := strings.Cut(read(t, "format/batch.md"), "```batch\n")
 	example, _, _ = strings.Cut(example, "```")

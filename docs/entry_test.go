@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// The entry drawn byte by byte in format/entry.md is the one that the code writes.
+// format/entry.md draws, byte by byte, an entry as the code writes it.
 func TestExampleOfAnEntry(t *testing.T) {
 	_, example, _ := strings.Cut(read(t, "format/entry.md"), "```entry\n")
 	example, _, _ = strings.Cut(example, "```")

@@ -86,7 +86,7 @@ func TestBenchClosesTheBooks(t *testing.T) {
 }
 
 // The books also close if the receiver cannot keep up: the kernel's count of dropped packets
-// explains all that did not arrive.
+// explains every sample that did not arrive.
 func TestBenchCountsWhatTheKernelDropped(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--dogstatsd-receive-buffer", "4KiB")
@@ -111,7 +111,7 @@ func TestBenchReportsMistakesInTheReceiversFlags(t *testing.T) {
 	}
 }
 
-// Bench refuses a server that probes itself, since the books do not tell its probes from bench's
+// Bench refuses a server that probes itself, since the books cannot separate its probes from bench's
 // samples.
 func TestBenchRefusesAServerThatProbes(t *testing.T) {
 	t.Parallel()

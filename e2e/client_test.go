@@ -107,8 +107,8 @@ func newOwnSender(t *testing.T, network, address string) *ownSender {
 		Prefix:  "own_" + network + "_",
 		Tags:    []string{"env:prod"},
 		OnError: func(err error) { s.trouble <- err },
-		// The test flushes by hand: datagrams that the server has not read when it ends are
-		// lost, and the client cannot know.
+		// Only the test flushes: the client could not notice the loss of datagrams that the server
+		// has not read when it ends.
 		FlushInterval: time.Hour,
 	})
 	if err != nil {

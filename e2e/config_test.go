@@ -21,7 +21,7 @@ func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 // Before a reload an operator can check a file, print the configuration in force, and see what
-// would change. Settings that are given by flags are no changes, and the file in force has none.
+// would change. Settings from flags do not count as changes. The file in force shows no change.
 func TestConfigurationTools(t *testing.T) {
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")

@@ -30,8 +30,8 @@ var needFaults = map[string]string{
 
 // TestDashboards checks that every expression of deploy/grafana and deploy/alerts.yaml has an
 // answer, and that no alert fires on a healthy server. It asks a Prometheus that scrapes Freshet
-// with its defaults and so stores classic histograms, one that stores native ones, and Freshet's
-// own store.
+// with its defaults and so stores classic histograms, a Prometheus that stores native histograms,
+// and Freshet's own store.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")

@@ -51,9 +51,9 @@ func during(t *testing.T, do func(i int), work func()) {
 	<-done
 }
 
-// The diagnosis of a flood of labels names the metric, the label and the sender. The command says
-// so for the running server, for a record in a file and for one that the server kept; so does the
-// API.
+// The diagnosis of a flood of labels names the metric, the label and the sender. The command and the
+// API both give it. The command reads the running server, a record in a file, or a record that the
+// server kept.
 func TestDiagnoseNamesAFlood(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--limits-max-series-per-metric", "1000")

@@ -243,7 +243,7 @@ func TestDamagedJournal(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel() // it mostly waits for windows
 			p := start(t, dataDir(t))
-			for step := range 3 { // each in a window, and so a frame, of its own
+			for step := range 3 { // each step has its own window, and so its own frame
 				increment(t, p, fmt.Sprintf("step.%d", step), 10)
 				expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
 			}

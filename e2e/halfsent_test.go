@@ -73,7 +73,7 @@ func halfPosted(t *testing.T, p *process, tenant string, requests int) {
 	}
 }
 
-// TestHalfSentRequests checks that other clients can write while some begin requests and never
+// TestHalfSentRequests checks that clients can write while other clients begin requests and never
 // finish them. Each such request once reserved memory for the largest request. So four gRPC calls
 // blocked their tenant for a minute, eight blocked all tenants, and HTTP requests with a
 // Content-Length did the same.

@@ -117,7 +117,7 @@ mapping: {rules: [{match: noise, action: drop}]}
 type bookSender struct {
 	conn    net.Conn
 	sent    uint64 // datagrams that the kernel took
-	refused uint64 // datagrams for which a Unix socket was full; UDP does not tell
+	refused uint64 // datagrams for which a Unix socket was full; UDP does not report this
 }
 
 // next returns the line of the next datagram. Of a hundred lines, one has each kind of trouble.

@@ -292,8 +292,8 @@ func (p *process) warnings(t *testing.T, expr string) []string {
 	return answer.Warnings
 }
 
-// TestTheJournalIsGone checks that the server reports a missing journal beside stores of tiles, as
-// after half a restore. A first start, a regular stop and a crash are not reported.
+// TestTheJournalIsGone checks that the server reports a missing journal if there are stores of tiles,
+// as after half a restore. A first start, a regular stop and a crash are not reported.
 func TestTheJournalIsGone(t *testing.T) {
 	t.Parallel()
 	const missing = "freshet_aggregator_journal_missing"

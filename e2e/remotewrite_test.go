@@ -73,7 +73,7 @@ func requestV2(ms int64, v float64, names ...string) *writev2.Request {
 }
 
 // TestBadRequests checks that each bad request gets the right status and a helpful text, and is
-// counted. The good samples in it and those of later requests are stored.
+// counted. The good samples of the request and of later requests are stored.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--distributor-max-series", "20", "--distributor-max-body", "100KiB",

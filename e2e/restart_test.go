@@ -465,8 +465,8 @@ func (p *process) expectState(t *testing.T, want string) {
 	})
 }
 
-// TestAStopOvertakesARestart checks that a stop takes precedence over a restart: over one
-// whose new program hangs, and over one that has already begun to stop the old program.
+// TestAStopOvertakesARestart checks that a stop takes precedence over a restart, even if the new
+// program hangs, or if the restart has already begun to stop the old program.
 func TestAStopOvertakesARestart(t *testing.T) {
 	t.Run("by the check", func(t *testing.T) {
 		dir := dataDir(t)
@@ -574,8 +574,8 @@ func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 }
 
 // TestSocketActivation checks that stops and restarts lose nothing on sockets that systemd opened:
-// datagrams wait in them while there is no server. The UDP buffer is too small on purpose, and all
-// books together have each of the kernel's drops once. A restart in place keeps the same sockets.
+// datagrams wait in them while there is no server. The UDP buffer is too small on purpose, and the
+// books together count each of the kernel's drops once. A restart in place keeps the same sockets.
 // kill -9 costs only the open windows.
 func TestSocketActivation(t *testing.T) {
 	const perSecond = 2000

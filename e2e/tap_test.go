@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// tap passes datagrams or frames from a client to freshet and remembers them. Without it a test
+// tap passes datagrams or frames from a client to freshet and remembers them. Without a tap, a test
 // cannot know what a sampling client really sent.
 type tap struct {
 	address string

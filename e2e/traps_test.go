@@ -63,8 +63,8 @@ func TestTrapTagsStandAnywhere(t *testing.T) {
 }
 
 // A metric of several types harms no other metric. In statsd_exporter, a metric whose type changed
-// made /metrics answer 500 (trap 8). Freshet's own metrics are apart from those of clients, so that
-// even the same names do not touch them.
+// made /metrics answer 500 (trap 8). Freshet keeps its own metrics apart from clients' metrics, so
+// even metrics with the same names do not collide.
 func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -132,7 +132,7 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 }
 
 // A query at the beginning of the epoch is answered. Grafana's health check asks 1+1 at the epoch's
-// fourth second; a server that refused this as older than its retention was "down" in Grafana (trap
+// fourth second. A server that refused a time older than its retention was "down" in Grafana (trap
 // 11).
 func TestTrapHealthQueryAtEpoch(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles

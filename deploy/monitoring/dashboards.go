@@ -92,7 +92,7 @@ func flow() dashboard {
 	return d
 }
 
-// process shows what Freshet costs, and what is near its bound.
+// process shows what Freshet costs, and which parts are near their bounds.
 func process() dashboard {
 	rate := func(metric string) string { return `sum(rate(` + metric + `{` + of + `}[$__rate_interval]))` }
 	now := func(metric string) string { return `sum(` + metric + `{` + of + `})` }

@@ -21,7 +21,7 @@ const (
 	keepAlive   = "1m"     // how long the point in time is kept after each page
 	maxResponse = 64 << 20 // bytes of a page
 	wholeLoads  = 3        // how often a load is tried if its point in time is lost
-	maxRetries  = 6        // how often a request is retried, after 0.2 to 6.4 s, 13 s together
+	maxRetries  = 6        // how often a request is retried, after pauses of 0.2 to 6.4 s, 13 s in all
 )
 
 // elastic reads a whole index of an Elasticsearch cluster as of one point in time. It reads slices
@@ -60,7 +60,7 @@ func newElastic(address, apiKey, index string, options ...elastictransport.Optio
 
 func (e *elastic) String() string { return e.es.URLs()[0].Redacted() + "/" + e.index }
 
-// errLost says that the point in time no longer exists. What was loaded from it cannot be used,
+// errLost says that the point in time no longer exists. Documents loaded from it cannot be used,
 // since another point in time may have other documents.
 var errLost = errors.New("the point in time is lost")
 

@@ -130,9 +130,9 @@ func (x *index) bytes() int {
 // number is anyCarrier.
 const maxNames = 1<<16 - 1
 
-// builder collects the documents of an index. Its rows become those of the index, and it reserves
-// room for a sixteenth more than the previous index had. So there are two indexes in memory while
-// one is replaced, and no third copy.
+// builder collects the documents of an index. Its rows become the rows of the index, and it reserves
+// room for a sixteenth more rows than the previous index had. So there are two indexes in memory
+// while one is replaced, and no third copy.
 type builder struct {
 	most               int // how many documents there may be
 	rows               []row

@@ -107,8 +107,8 @@ func TestGenerateIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// A line is either an error, or a document that is within its limits and reads the same from its own
-// text. Each line of a file is one or the other.
+// Each line of a file is either an error or a document. A document is within the limits, and stays
+// the same if it is written as text and read again.
 func FuzzNDJSON(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(good + "\n{}\n\n" + good))

@@ -72,7 +72,7 @@ func (s *server) ready(w http.ResponseWriter) int {
 	return s.text(w, http.StatusOK, "ready\n")
 }
 
-// answer is the memory of one request. The next one reuses it.
+// answer is the memory of one request. The next request reuses it.
 type answer struct {
 	offers []offer
 	body   []byte

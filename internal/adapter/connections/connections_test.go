@@ -228,8 +228,8 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 	})
 }
 
-// One address leaves a quarter to others, even if each of its connections has a request. Among idle
-// connections, those of the address with the most connections make room.
+// One address leaves a quarter to others, even if each of its connections has a request. An idle
+// connection of the address with the most connections makes room for a new one.
 func TestOneAddressLeavesRoom(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		quiet := l.dial("10.0.0.2")

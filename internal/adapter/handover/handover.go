@@ -2,7 +2,7 @@
 
 // Package handover passes open sockets from one program to the next: from systemd to us (socket
 // activation), and from us to the next image of our own process. It knows which socket has
-// which address; others read from the sockets.
+// which address; other packages read from the sockets.
 package handover
 
 import (

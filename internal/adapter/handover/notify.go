@@ -12,7 +12,7 @@ import (
 const Ready = "READY=1"
 
 // Notify tells systemd the state of the process, if systemd asked for it. NOTIFY_SOCKET stays
-// in the environment, so that the next image tells it too.
+// in the environment, so that the next image notifies systemd, too.
 func Notify(state string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

@@ -35,7 +35,7 @@ const (
 	patience     = time.Minute      // of retries while answers are a 5xx
 	firstBackoff = 30 * time.Millisecond
 	lastBackoff  = 5 * time.Second
-	maxAnswer    = 64 << 10 // bytes read of an answer's text
+	maxAnswer    = 64 << 10 // bytes of an answer's text that are read
 )
 
 // answer is the final outcome of a request.

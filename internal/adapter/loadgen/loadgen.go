@@ -52,8 +52,8 @@ type Pace struct {
 
 // Result is the outcome of a run.
 type Result struct {
-	Sent    load.Totals   // what the kernel took
-	Dropped load.Totals   // what the kernel refused and was lost (Config.DropRefused)
+	Sent    load.Totals   // taken by the kernel
+	Dropped load.Totals   // refused by the kernel and lost (Config.DropRefused)
 	Refused uint64        // times that a Unix socket's queue was full
 	Elapsed time.Duration // from the first packet to the last
 

@@ -26,7 +26,7 @@ type WriterConfig struct {
 	Connections int         // concurrent requests, 1 if 0
 	Tenants     []string    // X-Scope-OrgID of the requests of a round, in rotation; empty for none
 
-	// GoOn drops a request that is answered with 503 instead of retrying it. The next one goes
+	// GoOn drops a request that is answered with 503 instead of retrying it. The next request goes
 	// when it is due, whatever Retry-After says.
 	GoOn bool
 }

@@ -69,8 +69,8 @@ func (t *Target) Send(data []byte) error {
 	return nil
 }
 
-// Broken reports whether no more datagrams can be sent after err. The next one may still succeed
-// over UDP, or if only the last was too long.
+// Broken reports whether no more datagrams can be sent after err. The next datagram may still succeed
+// over UDP, or if only the last datagram was too long.
 func (t *Target) Broken(err error) bool {
 	return t.RemoteAddr().Network() != "udp" && !errors.Is(err, syscall.EMSGSIZE) && !errors.Is(err, syscall.ENOBUFS)
 }

@@ -20,7 +20,7 @@ import (
 // room for all steps.
 type heapGuard struct {
 	limit   uint64 // bytes that the process may have; 0 for no guard
-	bound   uint64 // bytes of the heap in use
+	bound   uint64 // bytes of the heap in use at which the guard ends a query
 	read    func() heap
 	collect func() // collects garbage and waits for it
 	logger  *slog.Logger

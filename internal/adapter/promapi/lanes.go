@@ -17,7 +17,7 @@ type Memory struct {
 	Bytes int64
 	Of    string // source of Bytes, for errors: "a quarter of the memory of the cgroup"
 	// Process is how many bytes the process may have, whatever the configuration allows queries.
-	// When the heap comes near that, the largest query is ended. 0 turns this off.
+	// When the heap comes near this limit, the largest query is ended. 0 turns the limit off.
 	Process int64
 }
 

@@ -94,7 +94,7 @@ func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool
 	return e.width > 0
 }
 
-// floats returns the samples of the range with the live one at a regular distance, in the same
+// floats returns the samples of the range with the live sample at a regular distance, in the same
 // memory. If the end of the last tile is less than a tile away from the live sample, floats drops
 // it: the rise between its neighbours stays the same, and no two samples are closer than a tile.
 func (e *edge) floats(f []promql.FPoint) []promql.FPoint {

@@ -86,7 +86,7 @@ func New(o Options) http.Handler {
 	return http.HandlerFunc(a.serve)
 }
 
-// serve does what all requests have in common.
+// serve does the work that all requests have in common.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	answer := &answer{ResponseWriter: w, asker: askerOf(r)}
 	defer pprof.SetGoroutineLabels(r.Context()) // the connection's next request is another query
@@ -141,8 +141,8 @@ func (a *api) done(w *answer, r *http.Request) {
 // readFrameBytes is the size of a frame of remote read, Prometheus' default.
 const readFrameBytes = 1 << 20
 
-// newPrometheusAPI makes Prometheus' handlers. Arguments are nil here if only routes that register
-// leaves out need them, such as a database to administer.
+// newPrometheusAPI makes Prometheus' handlers. Arguments such as the database to administer are nil
+// if they are only for routes that register leaves out.
 func newPrometheusAPI(o *Options) *v1.API {
 	none := noScraping{}
 	lookup := o.Engine.lanes.lookup
