@@ -156,7 +156,7 @@ func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) 
 		}
 		file := files[base]
 		uses, receivers := map[*ast.Ident]string{}, receiversOf(file)
-		for _, id := range file.Unresolved { // in this file
+		for _, id := range file.Unresolved { // names that this file does not declare
 			if !receivers[id] {
 				uses[id] = declared[id.Name]
 			}
@@ -196,7 +196,7 @@ type packageTypes struct {
 // directories, which may be in several modules.
 func typesOf(t *testing.T, dirs []string) map[string]*packageTypes {
 	t.Helper()
-	modules := map[string][]string{} // directories of packages, by the module's
+	modules := map[string][]string{} // directories of packages, by the directory of their module
 	for _, dir := range dirs {
 		root := dir
 		for ; root != "."; root = path.Dir(root) {
@@ -264,7 +264,7 @@ func (p *packageTypes) members(t *testing.T, set *token.FileSet, files map[strin
 			receivers[info.Defs[id]] = true
 		}
 	}
-	delete(receivers, nil) // the types of receivers
+	delete(receivers, nil) // receivers' types are not in Defs
 	found := map[*ast.Ident]string{}
 	for _, file := range parsed {
 		ast.Inspect(file, func(n ast.Node) bool {

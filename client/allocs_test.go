@@ -38,7 +38,7 @@ func TestNoAllocations(t *testing.T) {
 func TestFlushDoesNotAllocate(t *testing.T) {
 	w := &wire{network: unixgram}
 	c := startOn(t, w, Options{FlushInterval: time.Hour})
-	f := newFlusher(c, &socket{to: address{network: unixgram}, dial: nowhere}) // beside the client's own, which sleeps
+	f := newFlusher(c, &socket{to: address{network: unixgram}, dial: nowhere}) // the client's own flusher sleeps
 	calls := knownCalls(c)
 	round := func() {
 		for _, call := range calls {

@@ -58,7 +58,7 @@ import (
 // Options of a client. The zero value is what most services want.
 type Options struct {
 	Prefix    string   // put before every name; end it with a dot if you want one: "shop."
-	Tags      []string // of everything that is sent
+	Tags      []string // added to everything that is sent
 	Container string   // id of the container of this process, sent as the origin of every line; none if empty
 
 	FlushInterval time.Duration // how long values are gathered; 0 means 1s, as long as a window of Freshet's collector

@@ -605,7 +605,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 			}
 			flush(t, c) // otherwise the last count might arrive after the change
 			w.take()
-			w.set(func(w *wire) { w.nameless = true }) // and the host has not moved
+			w.set(func(w *wire) { w.nameless = true }) // the host has not moved, but its name is not found
 			for range 100 {
 				c.Count("a", 1)
 				time.Sleep(time.Second)

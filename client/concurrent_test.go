@@ -160,7 +160,7 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
 		c := startOn(t, w, Options{FlushInterval: time.Hour})
-		f := newFlusher(c, &socket{to: address{network: unixgram}, dial: w.dial}) // the client's own sleeps
+		f := newFlusher(c, &socket{to: address{network: unixgram}, dial: w.dial}) // the client's own flusher sleeps
 		for k, use := range map[kind]func(*series) bool{
 			count:     func(s *series) bool { return s.add(1) },
 			gauge:     func(s *series) bool { return s.set(1) },
@@ -168,7 +168,7 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			set:       func(s *series) bool { return c.insert(s, "member") },
 		} {
 			s := c.find(k, 1, "a", nil)
-			other := c.find(k, 1, "other", nil) // where calls never collided
+			other := c.find(k, 1, "other", nil) // a series on which calls never collided
 			if !use(s) || !use(other) {
 				t.Fatal("a series in the table is retired")
 			}

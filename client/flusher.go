@@ -17,7 +17,7 @@ type flusher struct {
 	c      *Client
 	socket *socket
 
-	packet []byte           // frameHead bytes for a length, and lines
+	packet []byte           // frameHead bytes for the length, then lines
 	load   [numKinds]uint64 // calls whose values are in the packet
 	tail   []byte           // the part of a line after its values
 	number []byte
@@ -35,7 +35,7 @@ type flusher struct {
 
 const (
 	earlyGap    = 50 * time.Millisecond // shortest time between a flush and an early flush
-	firstWait   = 20 * time.Millisecond // after a failed write; doubles each time
+	firstWait   = 20 * time.Millisecond // first pause after a failed write; later pauses double
 	lastWait    = 2 * time.Second
 	closingWait = 20 * time.Millisecond
 
@@ -280,7 +280,7 @@ func (f *flusher) report() {
 		return
 	}
 	own := ",client:freshet,client_version:" + version + ",client_transport:" + f.socket.transport()
-	constant := "|#" + own[1:] + f.c.tags // which begins with a ',' or is a field
+	constant := "|#" + own[1:] + f.c.tags // c.tags continues the tags with a ',', or is the field after them
 	f.telemetry.report(&f.c.counts, func(name string, n uint64, tag string) {
 		line := name + ":" + string(appendNumber(nil, float64(n))) + "|c" + constant
 		if tag != "" {

@@ -13,7 +13,7 @@ type handle struct {
 	rate float64
 	name string
 	tags []string
-	s    atomic.Pointer[series] // nil if not known, or if calls go to an overflow series
+	s    atomic.Pointer[series] // nil while the series is not known, or if calls go to an overflow series
 }
 
 func (h *handle) prepare(c *Client, k kind, rate float64, name string, tags []string) {

@@ -179,7 +179,7 @@ func startTelling(t *testing.T, w *wire, o Options) *Client {
 type received map[string]*line
 
 type line struct {
-	gauge   float64 // the last one
+	gauge   float64 // the last value
 	sum     float64 // of the values, each divided by the rate
 	count   float64 // of the values, divided by the rate
 	values  []float64

@@ -74,7 +74,7 @@ func TestSampleIsEven(t *testing.T) {
 		}
 	}
 	want := float64(rounds*firstValues) / calls
-	for i, n := range kept { // 100 times 4.5 standard errors
+	for i, n := range kept { // 100 values may each be off by 4.5 standard errors
 		if math.Abs(float64(n)-want) > 4.5*math.Sqrt(want) {
 			t.Errorf("value %d was kept %d times, want %v", i, n, want)
 		}
@@ -297,7 +297,7 @@ func TestMembersGiveBackTheirRoom(t *testing.T) {
 		flush(t, c)
 		used("clean", "a_b")
 		c.Set("s", "clean")
-		used("clean", "a_b", "clean") // members of this flush, and of the one before
+		used("clean", "a_b", "clean") // members of this flush, and of the flush before
 		flush(t, c)
 		used("clean")
 		flush(t, c)

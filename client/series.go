@@ -39,8 +39,8 @@ type series struct {
 	hash     uint64
 	text     string // name|#tag,tag
 	rate     float64
-	name     uint16 // bytes of text
-	tags     uint16 // their number
+	name     uint16 // length of the name in text, in bytes
+	tags     uint16 // number of tags
 	kind     kind
 	overflow bool
 	idle     uint8 // flushes in a row without a call; owned by the flusher, as is alone
@@ -59,7 +59,7 @@ const goneBit = 1 << 63
 type cell struct {
 	mu      sync.Mutex // held for some nanoseconds, to add or to take
 	retired bool
-	small   uint8 // flushes in a row that used little of values
+	small   uint8 // flushes in a row that needed only a small part of values
 	calls   uint64
 	sum     float64
 	values  []float64
@@ -82,7 +82,7 @@ func init() {
 
 // limits are the bounds shared by all series.
 type limits struct {
-	values int          // values of a cell, or members
+	values int          // most values of a cell, or members of a set
 	room   atomic.Int64 // bytes left for values and members
 }
 

@@ -111,7 +111,7 @@ const (
 	writeWait  = 100 * time.Millisecond // then see whether Close was called
 	stuckAfter = 5 * time.Second        // replace a socket that takes nothing: its file may belong to a new server
 	nameAge    = time.Minute            // look up a host's name again after this time: UDP does not notice a move
-	answerWait = 10 * time.Millisecond  // for the answer to a probe from another host
+	answerWait = 10 * time.Millisecond  // how long to wait for another host's answer to a probe
 )
 
 // frameHead is the size of a frame's head on a stream: the length of the payload in four
@@ -136,7 +136,7 @@ type socket struct {
 
 	asks   bool // a probe precedes the next packet
 	down   bool // the server's host said that there is no listener
-	probes int  // sent since the flusher last read this
+	probes int  // probes sent since the flusher last read this count
 }
 
 // startFlush prepares for packets after a pause.

@@ -72,7 +72,7 @@ type Stats struct {
 	Skipped uint64 // left out by Sampled; the sampled values stand for them
 	Refused uint64 // empty name, value not finite, negative count, or too long
 	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or one event too many at a time
-	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or after it
+	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or made after Close
 
 	Thinned   uint64 // of Sent and Held: values beyond MaxValues; the sampled values stand for them
 	Folded    uint64 // of Sent and Held: in an overflow series, beyond MaxSeries

@@ -10,8 +10,8 @@ import (
 // Client.mu. Series are only ever added; removing some makes a new table. A table is at most
 // half full, so that a search ends soon.
 type table struct {
-	slots []atomic.Pointer[series] // a power of two
-	n     int                      // series; under Client.mu
+	slots []atomic.Pointer[series] // their number is a power of two
+	n     int                      // number of series; guarded by Client.mu
 }
 
 const minTable = 64 // slots

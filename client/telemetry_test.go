@@ -65,7 +65,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 
 		tags := " client:freshet,client_version:" + version + ",client_transport:uds,env:prod"
 		s := c.Stats()
-		inLast := float64(0) // packets of the last report, which no report counts
+		inLast := float64(0) // packets that hold the last report; no report counts them
 		for i, p := range last {
 			if strings.Contains(p, "client.metrics:") {
 				inLast = float64(len(last) - i)

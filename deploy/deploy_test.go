@@ -186,7 +186,7 @@ func readUnit(t *testing.T, file string) map[string]map[string][]string {
 // notified returns the first message that a server sends to systemd.
 func notified(t *testing.T, binary string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "deploy") // a socket's path is short
+	dir, err := os.MkdirTemp("", "deploy") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}

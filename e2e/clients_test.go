@@ -137,7 +137,7 @@ func TestClients(t *testing.T) {
 		}
 	}
 	t.Run("live", check)
-	reach(runs[len(runs)-1].tileEnd.Add(5 * time.Second)) // for lateness, a window, and a busy machine
+	reach(runs[len(runs)-1].tileEnd.Add(5 * time.Second)) // allows for lateness, a window, and a busy machine
 	t.Run("stored", check)
 	p.terminate(t)
 	p = start(t, p.dataDir, "--config", file)

@@ -305,7 +305,7 @@ func TestFullDisk(t *testing.T) {
 	if err := p.expect("before", 10, 0); err != nil {
 		t.Errorf("acknowledged samples on a full disk: %v", err)
 	}
-	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // so that a tile could not be stored
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // by then a tile could not be stored
 
 	d.free(t, p)
 	expectSoon(t, p, "sum(during)", 50)

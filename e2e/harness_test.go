@@ -54,7 +54,7 @@ func buildAndRun(m *testing.M) int {
 }
 
 const (
-	startLimit = time.Minute      // a start replays the journal, on a busy machine
+	startLimit = time.Minute      // a start replays the journal, perhaps on a busy machine
 	stopLimit  = 30 * time.Second // about as long as init systems wait
 )
 
@@ -141,7 +141,7 @@ func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")                // tests count samples; a flag still turns it on
+	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")                // tests count samples; a flag turns it on
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out leaves no process
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

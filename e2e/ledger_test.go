@@ -246,7 +246,7 @@ func settled(t *testing.T, p *process, before []books, sent uint64) (now books) 
 func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	t.Helper()
 	var datagrams, read, dropped, oversized, received, ended uint64
-	carried := uint64(0) // samples in tiles when the process before ended
+	carried := uint64(0) // samples in tiles when the previous process ended
 	for i, b := range lives {
 		if b.Samples.Difference != 0 {
 			t.Errorf("process %d: the difference is %d", i, b.Samples.Difference)

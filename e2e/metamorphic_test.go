@@ -188,7 +188,7 @@ func packets(prefix string, lines []string, length int) func(func([]byte) bool) 
 // sent values.
 func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *process) {
 	t.Helper()
-	reach(end.Add(8 * time.Second)) // for lateness, the flush over 4 s, and a busy machine
+	reach(end.Add(8 * time.Second)) // allows for lateness, the flush over 4 s, and a busy machine
 	var want map[string]string
 	for i, v := range variants {
 		got := server(v).tilesUpTo(t, end, promName(prefixOf(v, try)))

@@ -262,7 +262,7 @@ func TestDamagedWAL(t *testing.T) {
 	const requests = 100
 	for why, c := range map[string]struct {
 		damage func(content []byte) []byte
-		least  int // how many requests must be left
+		least  int // how many requests must survive
 	}{
 		"torn last record": {func(content []byte) []byte { return content[:len(content)-7] }, requests - 1},
 		"flipped bit": {func(content []byte) []byte {

@@ -328,7 +328,7 @@ func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 			text, _ := os.ReadFile(filepath.Join(dir, "lock"))
 			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 			if err != nil {
-				continue // no process owns it
+				continue // no process owns the directory
 			}
 			for _, s := range signals {
 				_ = syscall.Kill(pid, s) // the process may have ended
@@ -364,7 +364,7 @@ func TestSignalsNeverKill(t *testing.T) {
 	})
 	for range 3 {
 		t.Run("from start to stop", func(t *testing.T) {
-			if err := os.Remove(filepath.Join(dir, "lock")); err != nil { // it names the killed process
+			if err := os.Remove(filepath.Join(dir, "lock")); err != nil { // the file names the killed process
 				t.Fatal(err)
 			}
 			stop := pelt(t, dir, syscall.SIGHUP)

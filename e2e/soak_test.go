@@ -80,7 +80,7 @@ func TestSoak(t *testing.T) {
 
 // soaked counts the rounds, samples and values that were sent.
 type soaked struct {
-	rounds                              int // each through all contexts
+	rounds                              int // each round sends to all contexts
 	samples, counters, timers, timerSum int
 }
 

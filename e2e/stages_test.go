@@ -138,7 +138,7 @@ func TestOwnMetricsOff(t *testing.T) {
 func TestProbesCostATenantNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		senders, names = 10, 10           // senders each have series of their own
+		senders, names = 10, 10           // each sender has its own series
 		step           = 15 * time.Second // between samples, as a Prometheus scrapes
 		piece          = 10 * time.Minute // the time that one request covers
 		whole          = 6 * time.Hour    // 36 pieces

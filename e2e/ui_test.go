@@ -125,7 +125,7 @@ func past(t *testing.T, p *process) {
 	const step, span = 15 * time.Second, time.Hour
 	type line struct {
 		labels []prompb.Label
-		value  func(minutes float64) float64 // its value, or its growth in a step
+		value  func(minutes float64) float64 // the line's value, or its growth in a step if grows is set
 		grows  bool
 	}
 	labels := func(pairs ...string) (ls []prompb.Label) {

@@ -270,7 +270,7 @@ func TestSameSeriesOfAnyGlobs(t *testing.T) {
 func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		why      string
-		patterns []string // rule r0, r1 ...
+		patterns []string // of the rules r0, r1 ...
 		name     string
 		want     string
 	}{

@@ -398,7 +398,7 @@ func TestEngine(t *testing.T) {
 // losesPIT closes the point in time once, without the loader's knowledge.
 type losesPIT struct {
 	mu    sync.Mutex
-	after int // after how many searches
+	after int // number of searches before the loss
 	lost  bool
 }
 

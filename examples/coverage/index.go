@@ -42,7 +42,7 @@ type index struct {
 type group struct {
 	codeRange        // the origins
 	maxTo     uint32 // the last end in the subtree
-	first     uint32 // index of its first row
+	first     uint32 // index of the group's first row
 }
 
 type row struct {
@@ -169,7 +169,7 @@ func (b *builder) add(d *document) error {
 // build makes the index, and empties the builder.
 func (b *builder) build() *index {
 	x := &index{rows: b.rows, numbers: b.carriers.numbers}
-	carriers, services := b.carriers.sort(), b.services.sort() // new numbers by old ones
+	carriers, services := b.carriers.sort(), b.services.sort() // new numbers, by old numbers
 	x.carriers, x.services = b.carriers.quoted(), b.services.quoted()
 	for i := range x.rows {
 		r := &x.rows[i]

@@ -38,7 +38,7 @@ type metrics struct {
 	refused               *client.Counter
 
 	age, goroutines, heap, pause *client.Gauge
-	logged                       [3]*client.Counter // written, suppressed, lost
+	logged                       [3]*client.Counter // log lines written, suppressed, lost
 }
 
 func newMetrics(c *client.Client) *metrics {

@@ -78,7 +78,7 @@ func TestRefresh(t *testing.T) {
 		at(11*time.Minute+59*time.Second, 1) // the old index, until the new one is complete
 		at(12*time.Minute, 2)
 		from.set(3, errors.New("the cluster burns"))
-		at(23*time.Minute, 2) // failed, so the old index stays
+		at(23*time.Minute, 2) // the refresh failed, so the old index stays
 		from.set(3, nil)
 		at(32*time.Minute, 3)
 		from.set(4, nil)

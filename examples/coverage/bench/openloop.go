@@ -13,7 +13,7 @@ import (
 )
 
 // load is the result of one load.
-type load struct{ rate, p50, p99 float64 } // requests a second, milliseconds
+type load struct{ rate, p50, p99 float64 } // rate in requests a second, the others in ms
 
 // openLoop sends requests at a fixed rate, and measures each from the time when it was due. So a
 // service that hangs does not get fewer requests.

@@ -179,7 +179,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 	if err != nil {
 		cause := err
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			cause = wrapped.Err // the whole URL does not help
+			cause = wrapped.Err // leave out the URL: shown is enough
 		}
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			return nil, fmt.Errorf("ask %s: %w; name the file with its CA by --ca-file or %s", shown, cause, CAVariable)

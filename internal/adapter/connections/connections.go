@@ -138,7 +138,7 @@ type conn struct {
 	net.Conn
 	bound   *Bound
 	address netip.Addr
-	idle    atomic.Int64 // when it became idle, Unix nanoseconds; 0 during a request
+	idle    atomic.Int64 // when the connection became idle, Unix nanoseconds; 0 during a request
 	timed   atomic.Bool  // the server set a write deadline
 }
 

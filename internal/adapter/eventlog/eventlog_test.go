@@ -190,7 +190,7 @@ func TestOldGoByAge(t *testing.T) {
 	if got := titles(t, l, all("a")); got != nil {
 		t.Errorf("still answered: %q", got)
 	}
-	add(t, l, event.Event{Tenant: "a", Time: c.ms, Title: "new"}) // removes b's, too
+	add(t, l, event.Event{Tenant: "a", Time: c.ms, Title: "new"}) // removes the old events of a and b
 	if got := testutil.ToFloat64(l.metrics.removed.WithLabelValues("age")); got != 2 {
 		t.Errorf("%v counted as removed, want 2", got)
 	}

@@ -85,7 +85,7 @@ func TestKilled(t *testing.T) {
 			}
 			acknowledged = lines.Text()
 		}
-		_ = child.Wait() // killed, as ordered
+		_ = child.Wait() // fails, because the test killed the process
 
 		lock, err := LockDir(dir)
 		if err != nil {
@@ -257,7 +257,7 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(err)
 	write(w, "kept cut")
 	must(d.Truncate("a", 5))
-	write(w, "on") // goes after the cut, not after the removed bytes
+	write(w, "on") // follows the cut, not the removed bytes
 	must(w.Sync())
 	must(w.Close())
 	if got := read("a"); got != "kept on" {

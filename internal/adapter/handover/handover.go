@@ -37,7 +37,7 @@ type Socket struct {
 
 	Cookie uint64 // the kernel's number of the socket, which never changes
 
-	only6 bool // bound to an IPv6 address and does not serve IPv4
+	only6 bool // the socket is bound to an IPv6 address and does not serve IPv4
 }
 
 // Sockets are the passed sockets that have not been taken yet.

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxMessages = 64 // in one sendmmsg
+	maxMessages = 64 // in one call of sendmmsg
 
 	// The kernel's bounds of a message that it cuts into packets: UDP_MAX_SEGMENTS, which newer
 	// kernels have doubled, and the length of the longest datagram.

@@ -31,8 +31,8 @@ type connection struct {
 }
 
 const (
-	attemptLimit = 30 * time.Second // waiting for one answer, like Prometheus' remote_timeout
-	patience     = time.Minute      // of retries while answers are a 5xx
+	attemptLimit = 30 * time.Second // longest wait for one answer, like Prometheus' remote_timeout
+	patience     = time.Minute      // longest time of retries while all answers are 5xx
 	firstBackoff = 30 * time.Millisecond
 	lastBackoff  = 5 * time.Second
 	maxAnswer    = 64 << 10 // bytes of an answer's text that are read

@@ -41,8 +41,8 @@ type Config struct {
 
 // Pace is the speed and the length of a run.
 type Pace struct {
-	Rate     float64       // metrics a second; 0 for as fast as possible
-	Duration time.Duration // 0 for until the context ends
+	Rate     float64       // metrics a second; 0: as fast as possible
+	Duration time.Duration // 0: until the context ends
 
 	// Even sends each packet at its own time, which keeps a core busy. Otherwise packets go in
 	// bursts, about one a millisecond. With bursts, a receiver that blocks for each packet wakes up

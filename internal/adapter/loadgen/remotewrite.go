@@ -33,9 +33,9 @@ type WriterConfig struct {
 
 // WriterPace is the speed and the length of a run.
 type WriterPace struct {
-	Rate     float64       // samples a second; 0 for as fast as possible
-	Rounds   int           // 0 for any number
-	Duration time.Duration // 0 for any; requests under way still end
+	Rate     float64       // samples a second; 0: as fast as possible
+	Rounds   int           // 0: no limit
+	Duration time.Duration // 0: no limit; requests under way still end
 	WarmUp   time.Duration // with a Rate: requests due in this time do not count in the latencies
 }
 

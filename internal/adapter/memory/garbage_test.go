@@ -16,7 +16,7 @@ func TestGarbage(t *testing.T) {
 		{65, 24},
 		{160, 10},
 		{1600, 1},
-		{16000, 1}, // the runtime's least
+		{16000, 1}, // the least that the runtime accepts
 	} {
 		if got := g.percent(c.live << 20); got != c.want {
 			t.Errorf("of %d MiB: %d %%, want %d %%", c.live, got, c.want)

@@ -30,7 +30,7 @@ type lane struct {
 	memory *turns.Shares
 	count  int64  // of slots
 	share  int64  // bytes of memory for one piece of work
-	atOnce string // for errors: how many run at once, and the setting that decides that
+	atOnce string // for errors: how many pieces of work run at once, and by which setting
 	raise  string // for errors: the setting to raise
 
 	// When its turn is over, work continues in the lane of the field then. If that is the same lane,

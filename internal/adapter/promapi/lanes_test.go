@@ -110,7 +110,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 			cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour
 		})
 		began := time.Now()
-		var done sync.Map // when each query of a ended
+		var done sync.Map // when each query of tenant a ended
 		for range 30 {
 			for _, r := range []*http.Request{ranged(1000), instant("x")} {
 				go func() {
@@ -221,7 +221,7 @@ func TestQueryMemory(t *testing.T) {
 		change func(*Config, *Options)
 		series int
 		r      *http.Request
-		want   string // in the error; empty for an answer
+		want   string // part of the error; empty if there is an answer
 	}{
 		// A long query has 12 of the 64 MiB: 393,216 samples, and 6 MiB for series.
 		{"all fits", memory(64 * mib), 100, ranged(1000), ""},

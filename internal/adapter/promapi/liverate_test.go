@@ -44,10 +44,10 @@ func TestLiveSampleAtARegularDistance(t *testing.T) {
 		why     string
 		gauge   bool
 		how     func(*parser.VectorSelector)
-		live    int64  // s, 0 for none
-		samples string // second=value, of the range
+		live    int64  // time of the live sample in s; 0: none is live
+		samples string // of the range, each as second=value
 		ts      float64
-		want    string // "" for the same
+		want    string // "" if the samples stay the same
 	}{
 		{why: "stored samples alone pass as they are", samples: "20=1 30=2 40=3 43=4", ts: 43},
 		{why: "one that is stored where the live sample of others is", live: 46, samples: "20=1 30=2 40=3 43=4", ts: 43},

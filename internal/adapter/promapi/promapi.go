@@ -64,7 +64,7 @@ type Options struct {
 	Build   v1.PrometheusVersion
 	Runtime func() (v1.RuntimeInfo, error)
 	Config  func() string     // the configuration in force, as YAML
-	Flags   map[string]string // the command line's, by name
+	Flags   map[string]string // flags of the command line, by name
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -153,7 +153,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		func(context.Context) v1.ScrapePoolsRetriever { return none },
 		func(context.Context) v1.TargetRetriever { return none },
 		func(context.Context) v1.AlertmanagerRetriever { return none },
-		func() prom.Config { return prom.Config{} }, // remote read asks it for external labels
+		func() prom.Config { return prom.Config{} }, // remote read takes external labels from it
 		o.Flags,
 		v1.GlobalURLOptions{},
 		func(f http.HandlerFunc) http.HandlerFunc { return f }, // see serve

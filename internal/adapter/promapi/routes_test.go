@@ -85,7 +85,7 @@ func TestRoutes(t *testing.T) {
 				t.Errorf("%s %s: status %d, want %d", method, path, w.Code, status)
 			}
 			if path == "/read" && status == 400 {
-				continue // its protocol answers in text
+				continue // remote read reports errors as text
 			}
 			e := decode(t, w)
 			if (e.Status == "success") != (status == 200) || (e.Error == "") != (status == 200) ||
