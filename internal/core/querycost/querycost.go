@@ -21,11 +21,11 @@ const (
 	// Span is the time over which costs are added up, in seconds.
 	Span  = 60
 	step  = 10            // seconds per count
-	steps = Span/step + 1 // counts that are kept; the last one is still filling
+	steps = Span/step + 1 // number of counts that are kept; the newest is not complete
 )
 
-// Bounds of memory: 1,000 x (8 texts of up to 1,000 bytes and 3,500 more) = 11.5 MB, if that many
-// different queries are repeated within a minute.
+// Bounds of memory. 1,000 rows, each with 8 texts of up to 1,000 bytes and 3,500 bytes besides,
+// take 11.5 MB if that many different queries are asked within a minute.
 const (
 	maxRows   = 1000
 	maxAskers = 4
@@ -36,10 +36,10 @@ const (
 // Others is the ID of the row that adds up all queries for which the table has no room.
 const Others = "others"
 
-// Asker is the sender of a query, as far as the request tells.
+// Asker is the sender of a query, as far as the request says who sent it.
 type Asker struct {
 	sender.Sender
-	Dashboard, Panel string // of Grafana; empty if the request did not say
+	Dashboard, Panel string // of Grafana; empty if the request does not name them
 }
 
 // AskerOf returns the Asker of a request. It keeps references to the request's text.
@@ -72,7 +72,7 @@ type Query struct {
 
 // Cost is the cost of one query.
 type Cost struct {
-	Running time.Duration // while it had a slot
+	Running time.Duration // time with a slot
 	Waited  time.Duration // for a slot
 	Samples int64         // looked at
 	Series  int64         // read
@@ -84,8 +84,8 @@ type Table struct {
 	mu     sync.Mutex
 	rows   map[key]*row
 	others *row
-	made   int   // rows, since the process began
-	pruned int64 // second of the last search for rows to remove
+	made   int   // number of rows made since the process began
+	pruned int64 // Unix second of the last search for rows to remove
 }
 
 type key struct {
@@ -100,14 +100,14 @@ type row struct {
 	askers           []askerCost
 }
 
-// counted has the counts of one step.
+// counted has the sums of one step.
 type counted struct {
 	at                int64 // Unix seconds, a multiple of step
 	queries, failed   uint64
 	running, waited   time.Duration
 	samples, seriesOf int64
 	longest           time.Duration
-	costliest         Query // the one that ran longest, without tenant and asker
+	costliest         Query // the query that ran longest, without tenant and asker
 }
 
 // askerCost is how long one asker's queries ran, in each step.
@@ -119,7 +119,7 @@ type askerCost struct {
 	}
 }
 
-// slot returns the place of a step's count.
+// slot returns the index of a step's counts.
 func slot(at int64) uint64 { return uint64(at/step) % steps }
 
 // isRecent reports whether a step is within the last Span seconds.
@@ -132,7 +132,7 @@ func New() *Table {
 
 // Running is a query under way.
 type Running struct {
-	ID  string // of its row; queries that differ only in values share a row
+	ID  string // ID of the query's row; queries that differ only in values share a row
 	row *row
 }
 
@@ -156,10 +156,10 @@ func (t *Table) Begin(now int64, q *Query) *Running {
 	return &Running{r.id, r}
 }
 
-// room reports whether there is room for a row. It makes room by removing rows that were not
-// asked for Span seconds.
+// room reports whether there is room for a row. To make room, it removes the rows whose queries
+// were not asked for Span seconds.
 func (t *Table) room(now int64) bool {
-	if len(t.rows) >= maxRows && t.pruned != now { // searching costs time: once a second
+	if len(t.rows) >= maxRows && t.pruned != now { // at most once a second, since the search takes long
 		t.pruned = now
 		for k, r := range t.rows {
 			if r.active == 0 && r.sum(now).queries == 0 {
@@ -196,8 +196,9 @@ func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
 	r.asker(now, q.Asker).add(at, c.Running)
 }
 
-// asker returns the count of an asker. Beyond maxAskers it replaces the asker whose queries
-// recently took the least time. The new asker inherits that time, so that it is not replaced next.
+// asker returns the count of an asker. If there are maxAskers already, a new asker replaces the one
+// whose queries recently took the least time. The new asker inherits that time, so that it is not
+// replaced next.
 func (r *row) asker(now int64, a Asker) *askerCost {
 	least, leastRunning := 0, time.Duration(math.MaxInt64)
 	for i := range r.askers {
@@ -216,7 +217,7 @@ func (r *row) asker(now int64, a Asker) *askerCost {
 	return &r.askers[least]
 }
 
-// add counts a query in its step.
+// add adds the time of a query to its step.
 func (a *askerCost) add(at int64, running time.Duration) {
 	n := &a.counts[slot(at)]
 	if n.at != at {
@@ -226,7 +227,7 @@ func (a *askerCost) add(at int64, running time.Duration) {
 }
 
 // sum returns how long the asker's queries of the last Span seconds ran, and whether there were
-// any.
+// such queries.
 func (a *askerCost) sum(now int64) (running time.Duration, asked bool) {
 	for _, n := range a.counts {
 		if isRecent(n.at, now) {
@@ -290,13 +291,14 @@ type Row struct {
 	Samples int64    `json:"samples"` // looked at
 	Series  int64    `json:"series"`  // read
 	Longest float64  `json:"longest_seconds"`
-	Example string   `json:"example,omitempty"` // the one that ran longest
+	Example string   `json:"example,omitempty"` // the query that ran longest
 	Range   float64  `json:"range_seconds,omitempty"`
 	Step    float64  `json:"step_seconds,omitempty"`
-	Askers  []string `json:"askers"` // the one that took most time comes first
+	Askers  []string `json:"askers"` // the asker whose queries took the most time comes first
 }
 
-// Report returns the rows that cost most time until a Unix second, at most limit rows.
+// Report returns the rows whose queries took the most time in the Span seconds before now, at most
+// limit rows. now is a Unix second.
 func (t *Table) Report(now int64, limit int) []Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,8 +22,8 @@ func (t *Table) ask(now int64, tenant, text string, from Asker, running time.Dur
 		&Cost{Running: running, Waited: time.Second, Samples: 1000, Series: 10, Failed: running == 0})
 }
 
-// The costliest query comes first, whatever its values, with its askers and its longest example.
-// Tenants are separate.
+// The costliest query comes first, with its askers and its longest example. Values do not matter.
+// Tenants have separate rows.
 func TestCosts(t *testing.T) {
 	table := New()
 	for second := int64(0); second < 120; second++ {
@@ -39,7 +39,7 @@ func TestCosts(t *testing.T) {
 		got[2].Query != "waits" || got[2].Active != 1 {
 		t.Fatalf("%+v", got)
 	}
-	// 70 s: the current step, and the six before.
+	// The last 70 s count: the current step, and the six steps before.
 	r := got[0]
 	if r.Queries != 71 || r.Failed != 0 || r.Running < 11.9 || r.Running > 12.1 || r.Waited != 71 || r.Samples != 71_000 ||
 		r.Series != 710 {
@@ -60,7 +60,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// Askers of long ago are forgotten, with their times: while others ask the same query, and when new
+// Askers of long ago are forgotten, with their times, while others ask the same query, and when new
 // askers need room.
 func TestWhoAskedLongAgoIsForgotten(t *testing.T) {
 	table := New()
@@ -76,7 +76,7 @@ func TestWhoAskedLongAgoIsForgotten(t *testing.T) {
 	}
 }
 
-// The longest query of the last minute is known even after a longer one before it is forgotten.
+// When the longest query is forgotten, the table knows the next longest of the last minute.
 func TestLongestOfTheLastMinute(t *testing.T) {
 	table := New()
 	for i, running := range []time.Duration{9 * time.Second, 5 * time.Second, time.Second} {
@@ -128,8 +128,8 @@ func FuzzNormal(f *testing.F) {
 	})
 }
 
-// Whatever is asked, memory is bounded, each query is counted once, and rows that are no longer
-// asked make room.
+// For any queries, memory is bounded and each query is counted once. Rows whose queries are no
+// longer asked make room.
 func TestBounds(t *testing.T) {
 	table := New()
 	long := strings.Repeat("x", 100_000)
@@ -156,7 +156,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The row of a running query stays, however long it takes.
+// The row of a query stays for as long as the query runs.
 func TestALongQueryKeepsItsRow(t *testing.T) {
 	table := New()
 	q := &Query{Tenant: "a", Text: "long"}

@@ -36,7 +36,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// Bound: 5 us a frame of 5 kB in the page cache, and the memory of one read-ahead.
+// Bound: 5 us for a frame of 5 kB in the page cache, and the memory of one read-ahead.
 func BenchmarkPeek(b *testing.B) {
 	const n = 2000
 	fs := memfs.New()

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// sample returns a queue of frames 1 to 12, three per segment; 1 and 2 are done.
+// sample returns a queue of frames 1 to 12, three per segment. Frames 1 and 2 are done.
 func sample(t testing.TB) *memfs.FS {
 	t.Helper()
 	fs := memfs.New()
@@ -49,8 +49,8 @@ func lostOf(damage []segment.Damage) (n uint64) {
 	return n
 }
 
-// The process may die at any byte of an append. All acknowledged frames are there afterwards. Of
-// the torn write, only whole frames from its front are.
+// The process may die at any byte of an append. Afterwards all acknowledged frames are there, and
+// of the torn write only the first few whole frames.
 func TestTornAppendAtEveryByte(t *testing.T) {
 	cuts, torn := 0, 0
 	before := memfs.New()
@@ -90,13 +90,13 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 		}
 		before = after.Crash()
 	}
-	if cuts < 500 || torn < cuts-20 { // some cuts are between two frames
+	if cuts < 500 || torn < cuts-20 { // cuts between two frames tear nothing
 		t.Fatalf("%d cuts were tried, %d reported", cuts, torn)
 	}
 }
 
-// A bit flips anywhere on disk: the queue opens, never returns a wrong frame (idOf checks), loses
-// no more than it must, and reports it.
+// A bit flips anywhere on disk. The queue opens, never returns a wrong frame (idOf checks), loses
+// no more than it must, and reports the loss.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole := sample(t)
 	for name, f := range whole.Files {
@@ -106,16 +106,16 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				flipped := whole.Crash()
 				flipped.Files[name].Data[at] ^= 1 << bit
 				q, damage := open(t, flipped, Options{})
-				appendIDs(t, q, 13) // continuing from here must not lose more
+				appendIDs(t, q, 13) // a further append must not lose more
 				got := takeAll(t, q)
 				want := append(left(), 13)
 				most := 1
 				switch {
 				case !isSegment:
 					most = 0
-					want = upTo(13)[13-len(got):] // frames that are done may come again
+					want = upTo(13)[13-len(got):] // frames that are done may be returned again
 				case at < segment.HeaderBytes:
-					most = 3 // all of the segment
+					most = 3 // all frames of the segment
 				}
 				lost := 0
 				for _, id := range want {
@@ -139,7 +139,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 	}
 }
 
-// Each case damages the sample, and holds the report that the operator gets. The segments begin at
+// Each case damages the sample, and has the report that the operator gets. The segments begin at
 // frames 1, 4, 7 and 10.
 func TestReport(t *testing.T) {
 	nth := func(fs *memfs.FS, i int) *memfs.File { return fs.Files[segmentFormat.Name(firstsOf(fs)[i])] }
@@ -235,9 +235,9 @@ func TestDamageInUse(t *testing.T) {
 	}
 }
 
-// A sector that cannot be read costs the frames behind it in its segment. The queue does not reuse
-// positions that those frames may have: the sector may become readable again, and then no other
-// frame may have the same position.
+// If a sector cannot be read, the frames behind it in its segment are lost. The queue does not
+// reuse positions that those frames may have, since the sector may become readable again, and no
+// two frames may have the same position.
 func TestUnreadableSector(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 8 << 20})
@@ -276,9 +276,9 @@ func TestUnreadableSector(t *testing.T) {
 	}
 }
 
-// A sender forges a frame inside its payload: every field is as the queue would write it, except
-// the mark. When the frame around it is damaged, the reader does not take the forged frame for a
-// real one. With the right mark it would, which is why the mark is secret.
+// A sender forges a frame inside its payload. Every field is as the queue would write it, except
+// the mark. When the frame around the forged frame is damaged, the reader does not take the forged
+// frame for a real one. With the right mark the reader would, which is why the mark is secret.
 func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
@@ -310,7 +310,7 @@ func TestMisplacedFrame(t *testing.T) {
 	}
 	frames := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
 	one := len(frames) / 6
-	copy(frames[3*one:4*one], frames[one:2*one]) // the second instead of the fourth
+	copy(frames[3*one:4*one], frames[one:2*one]) // frame 2 in the place of frame 4
 	copy(frames[:one], frame(testMark, 1e6, &Frame{Payload: []byte("payload")}))
 	var got []uint32
 	for r, ok, err := q.Peek(); ok; r, ok, err = q.Peek() {
@@ -374,7 +374,7 @@ func failing(op, name string) func(*memfs.FS) {
 	}
 }
 
-// A file that cannot be opened for a moment is neither skipped nor lost.
+// If a file cannot be opened for a moment, its frames are neither skipped nor lost.
 func TestPeekFails(t *testing.T) {
 	fsys := sample(t)
 	q, _ := open(t, fsys, Options{})
@@ -400,7 +400,7 @@ func TestAppendFails(t *testing.T) {
 				}
 				return nil
 			}
-			// syncdir comes with new segments only
+			// The queue calls syncdir only for new segments.
 			if _, err := q.Append(entry(50)); !errors.Is(err, memfs.ErrInjected) && (op == "write" || op == "sync" || id == 0) {
 				t.Errorf("%s: %v", op, err)
 			} else if err == nil {

@@ -12,12 +12,12 @@ const (
 	doneName = "done"
 	doneTemp = "done.tmp"
 
-	// maxEntries bounds the entries of the file done, to 64 KiB. A new file then replaces it.
+	// maxEntries bounds the file done to 64 KiB: after so many entries a new file replaces it.
 	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 
-// save writes the read position to the file done: at its end, which is one write,
-// or into a new file if it is long or there was an error.
+// save writes the read position to the file done. It appends the position in one write, or writes a
+// new file if the file is long or the last write failed.
 func (q *Queue) save() error {
 	entry := segment.AppendHeader(nil, doneMagic, q.opts.Mark, q.done)
 	var err error
@@ -28,7 +28,7 @@ func (q *Queue) save() error {
 		err = q.replace(entry)
 	}
 	if err != nil {
-		q.closeSaved() // its last entry may be torn, and a reader would not find later ones behind it
+		q.closeSaved() // the last entry may be torn, and a reader would not find later entries behind it
 		return fmt.Errorf("save the read position of the queue: %w", err)
 	}
 	return nil
@@ -49,7 +49,7 @@ func (q *Queue) replace(entry []byte) (err error) {
 
 func (q *Queue) closeSaved() {
 	if q.saved != nil {
-		_ = q.saved.Close() // an entry that is lost means that a frame is sent again
+		_ = q.saved.Close() // if an entry is lost, a frame is sent again
 		q.saved = nil
 	}
 }
@@ -62,7 +62,7 @@ func writeAll(w io.Writer, b []byte) error {
 	return err
 }
 
-// readDone returns the read position that was saved, or 0 if none can be read.
+// readDone returns the saved read position, or 0 if none can be read.
 func readDone(fs segment.FS) (done segment.Position, err error) {
 	src, size, err := fs.Open(doneName)
 	if err != nil {
@@ -70,7 +70,7 @@ func readDone(fs segment.FS) (done segment.Position, err error) {
 	}
 	defer src.Close()
 	b := make([]byte, min(size, maxEntries*segment.HeaderBytes))
-	n, _ := src.ReadAt(b, 0) // what cannot be read is sent again
+	n, _ := src.ReadAt(b, 0) // frames whose entries cannot be read are sent again
 	for b = b[:n]; len(b) >= segment.HeaderBytes; b = b[segment.HeaderBytes:] {
 		_, pos, err := segment.ParseHeader(b, doneMagic)
 		if err == nil {

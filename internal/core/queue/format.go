@@ -4,7 +4,7 @@ import "github.com/freshet-io/freshet/internal/core/segment"
 
 const doneMagic = "FRSHDONE"
 
-// segmentFormat is what core/segment needs to know of the queue's files.
+// segmentFormat is the format of the queue's files, for core/segment.
 var segmentFormat = segment.Format{
 	Noun: "queue segment", Magic: "FRSHQUEU", Suffix: ".segment", MaxPayload: MaxPayload, Stamped: true,
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Whatever is in a segment, the queue opens, and appends behind it. Each frame that it returns
-// stands in the file byte for byte, and in order. The corpus has a whole segment, and torn,
-// flipped, shuffled and forged ones.
+// Whatever bytes a segment has, the queue opens, and takes further frames. Each frame that it
+// returns is in the file, byte for byte and in order. The corpus has a whole segment, and torn,
+// flipped, shuffled and forged segments.
 func FuzzSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
 		first := segment.Position(firstPos) + 1
@@ -46,7 +46,7 @@ func FuzzSegment(f *testing.F) {
 				break
 			}
 			read.add(r.Amount())
-			// The mark is the file's own.
+			// The file may have another mark, so the mark is not compared.
 			if whole := frame(0, last, &r); !bytes.Contains(data, whole[4:]) {
 				t.Fatalf("frame %d of %d bytes was invented", last, len(r.Payload))
 			}

@@ -59,8 +59,8 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory of an older program opens: all waiting frames come out except the damaged one, with
-// the reports of that time.
+// A directory that an older program wrote opens. All waiting frames come out except the damaged
+// one, with the same reports as then.
 func TestGoldenOpens(t *testing.T) {
 	q, damage := open(t, goldenFiles(t), Options{SegmentBytes: 500})
 	appendIDs(t, q, 16) // so that the reader passes the end of the torn segment

@@ -8,8 +8,8 @@ import (
 )
 
 // Open finds the queue in fs. It reads every segment once, to count the frames that wait. Damage is
-// not an error: it is reported when Peek passes it. Open returns an error if the directory cannot
-// be listed, if a file cannot be opened, or if a file has a newer version.
+// not an error: the queue reports it when Peek passes it. Open returns an error if the directory
+// cannot be listed, if a file cannot be opened, or if a file has a newer version.
 func Open(fs segment.FS, opts Options) (*Queue, error) {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = min(opts.MaxBytes/segmentsOfLimit, maxSegment)
@@ -34,8 +34,8 @@ func Open(fs segment.FS, opts Options) (*Queue, error) {
 	return q, nil
 }
 
-// find counts the frames of a segment. For the last segment it also decides the next position,
-// which must never have been used.
+// find counts the frames of a segment. From the last segment it also takes the next position, which
+// must never have been used.
 func (q *Queue) find(file segment.File) error {
 	r, err := segmentFormat.Open(q.fs, file.First)
 	if err != nil {
@@ -57,7 +57,7 @@ func (q *Queue) find(file segment.File) error {
 	switch {
 	case file.Limit != segment.NoLimit:
 	case s.size < segment.HeaderBytes || r.Last < file.First && r.Err == nil:
-		// The process died in its first write. The next segment gets the same name.
+		// The process died in its first write to this segment. The next segment gets the same name.
 		q.damaged(segment.Damage{File: file.Name, Bytes: s.size,
 			Reason: "removed, since it holds no whole frame: a torn write, never acknowledged unless power was lost"})
 		if err := q.fs.Remove(file.Name); err != nil {
@@ -75,7 +75,7 @@ func (q *Queue) find(file segment.File) error {
 func (q *Queue) begin() {
 	if len(q.segments) > 0 {
 		switch first := q.segments[0].first; {
-		case q.done == 0: // never saved, or lost: earlier frames may have existed
+		case q.done == 0: // the position was never saved, or was lost: earlier frames may have existed
 			q.done = first - 1
 		case first > q.done+1:
 			q.damaged(segment.Damage{File: segmentFormat.Name(first), Frames: uint64(first - q.done - 1),

@@ -1,7 +1,7 @@
 // Package queue keeps frames on disk until they are done, the oldest first: a bounded queue that
-// outlives its process. A full queue gives up its oldest segment and reports what was in it. If it
-// blocked instead, the writer would stop. If it refused new frames, it would keep old ones that
-// nobody needs any more.
+// outlives its process. A full queue gives up its oldest segment and reports what was in it. If the
+// queue blocked instead, the writer would stop. If it refused new frames, it would keep old frames
+// that nobody needs any more.
 //
 // The owner defines the content of frames, decides when to retry, and knows the time.
 // core/segment defines segments and frames. Layout: docs/format/queue.md.
@@ -16,25 +16,25 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// MaxPayload limits a payload, in bytes. A greater length is damage, so it bounds what a reader
-// allocates.
+// MaxPayload limits a payload, in bytes. A reader takes a greater length for damage, so the limit
+// bounds its memory.
 const MaxPayload = 32 << 20
 
-// A segment is a 16th of the queue's limit, at most 64 MiB. A full queue gives up that much at
-// once.
+// A segment has a 16th of the queue's limit, at most 64 MiB. A full queue gives up that many bytes
+// at once.
 const (
 	segmentsOfLimit = 16
 	maxSegment      = 64 << 20
 )
 
-// ErrTooLarge means that frames exceed MaxPayload or the queue's limit: they can never be
+// ErrTooLarge means that frames exceed MaxPayload or the queue's limit, so they can never be
 // appended.
 var ErrTooLarge = errors.New("too large for the queue")
 
 // Frame is an entry of the queue.
 type Frame struct {
 	Time    int64  // Unix milliseconds of the Append
-	Samples uint32 // in the payload, for counting only
+	Samples uint32 // number of samples in the payload, only used for counts
 	Payload []byte // at most MaxPayload bytes
 }
 
@@ -50,8 +50,8 @@ func (a *Amount) add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// sub subtracts b, and stops at zero: a sector that was unreadable at the start may be readable
-// now, and its frames were never counted.
+// sub subtracts b, but not below zero: if a sector was unreadable at the start and is readable now,
+// its frames were never counted.
 func (a *Amount) sub(b Amount) {
 	a.Frames -= min(a.Frames, b.Frames)
 	a.Samples -= min(a.Samples, b.Samples)
@@ -63,7 +63,7 @@ func (f *Frame) Amount() Amount { return Amount{1, uint64(f.Samples), int64(len(
 
 // Options of a queue.
 type Options struct {
-	MaxBytes     int64 // of all segments
+	MaxBytes     int64 // limit of all segments together
 	SegmentBytes int64 // 0 means a 16th of MaxBytes, at most 64 MiB
 
 	// Mark begins every frame that this process writes. It must be a random number that senders
@@ -86,28 +86,28 @@ type Queue struct {
 
 	// Used only by the reading goroutine.
 	reader *segment.Scanner // of the oldest segment; nil before its first Peek
-	peeked segment.Frame    // what Peek returned; valid if its position is above done
+	peeked segment.Frame    // the frame that Peek returned; valid if its position is above done
 
 	mu       sync.Mutex
 	segments []*segmentFile   // the oldest first
 	tail     segment.Appender // to the last segment, or to none before the next Append
-	done     segment.Position // frames up to it are no longer needed
+	done     segment.Position // frames up to this position are no longer needed
 	saved    segment.Writer   // the file done; nil before the first write
-	entries  int              // in that file
+	entries  int              // number of entries in the file done
 }
 
 // segmentFile is a segment and its waiting frames. It ends where the next one begins.
 type segmentFile struct {
 	first   segment.Position
-	size    int64  // in bytes; anything beyond does not count
+	size    int64  // in bytes; bytes beyond it do not count
 	waiting Amount // not done
 	oldest  int64  // time of the first waiting frame
 }
 
-// Append writes frames after all others, in one write, and returns what it had to give up for them.
-// When the error is nil, they survive the death of the process. On an error the queue holds none of
-// them, with one exception: if the process dies before the next Append, some of them may be sent
-// after all.
+// Append writes frames after all others, in one write, and returns the amount that it had to give
+// up for them. If the error is nil, the frames survive the death of the process. After an error the
+// queue has none of the frames. But if the process then dies before the next Append, some of the
+// frames may be sent even so.
 func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,7 +150,7 @@ func (q *Queue) newest() *segmentFile { return q.segments[len(q.segments)-1] }
 // seal ends the segment that is written to, if any.
 func (q *Queue) seal() {
 	if f := q.tail.Seal(); f != nil {
-		_ = f.Close() // what it wrote is in the page cache, or synced
+		_ = f.Close() // the segment's bytes are in the page cache, or synced
 	}
 }
 
@@ -168,8 +168,8 @@ func (q *Queue) makeRoom(n int64) (givenUp Amount) {
 	return givenUp
 }
 
-// drop removes the oldest segment; all its frames are done. It saves the position first:
-// otherwise the next start would take the frames for lost.
+// drop removes the oldest segment, and all its frames count as done. It saves the position first,
+// or the next start would report the frames as lost.
 func (q *Queue) drop() {
 	upTo := q.tail.Last
 	if len(q.segments) > 1 {
@@ -179,9 +179,9 @@ func (q *Queue) drop() {
 	}
 	if upTo > q.done {
 		q.done = upTo
-		_ = q.save() // the next save is a new attempt
+		_ = q.save() // the next save tries again
 	}
-	_ = q.fs.Remove(segmentFormat.Name(q.segments[0].first)) // else Peek removes it after a restart
+	_ = q.fs.Remove(segmentFormat.Name(q.segments[0].first)) // if this fails, Peek removes the file after a restart
 	q.segments = q.segments[1:]
 }
 
@@ -238,7 +238,7 @@ func (q *Queue) Peek() (Frame, bool, error) {
 			q.passed(s.first, from, f.Offset, last, f.Pos, nil)
 			q.peek(f)
 		case limit == segment.NoLimit:
-			return Frame{}, false, nil // more frames will be appended to it
+			return Frame{}, false, nil // this segment may get more frames
 		default:
 			q.passed(s.first, from, s.size, last, limit, q.reader.Err)
 			q.leave(s.first)
@@ -258,7 +258,7 @@ func (q *Queue) open(first segment.Position) (err error) {
 	return err
 }
 
-// peek remembers f as the frame that was read.
+// peek stores f as the frame that was read.
 func (q *Queue) peek(f segment.Frame) {
 	q.peeked = f
 	q.mu.Lock()
@@ -280,8 +280,8 @@ func (q *Queue) leave(first segment.Position) bool {
 	return true
 }
 
-// passed reports what is between two frames of a segment, if anything: the bytes in [from, to),
-// and the frames between the positions last and next.
+// passed reports the damage between two frames of a segment, if there is any: the bytes from from
+// up to to, and the frames between the positions last and next.
 func (q *Queue) passed(first segment.Position, from, to int64, last, next segment.Position, err error) {
 	frames := uint64(0)
 	if next > last+1 {
@@ -324,7 +324,8 @@ func (q *Queue) Done() (counted bool, err error) {
 }
 
 // Waiting returns the amount of frames that are not done, and the time of the oldest one, or 0 if
-// there are none. Between Done and the next Peek, the time is still that of the frame that is done.
+// there are none. Between Done and the next Peek, the time is still the time of the frame that is
+// done.
 func (q *Queue) Waiting() (sum Amount, oldest int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,7 +21,7 @@ const testMark = 0x9d3fa8c1
 // headBytes is the length of a frame before its payload.
 var headBytes = segmentFormat.HeadBytes()
 
-// frame returns a whole frame, as a sender or a disk may put it somewhere.
+// frame returns a whole frame, as a sender may forge it or a disk may misplace it.
 func frame(mark uint32, pos segment.Position, r *Frame) []byte {
 	f := onDisk(r)
 	f.Pos = pos
@@ -105,7 +105,7 @@ func appendIDs(t testing.TB, q *Queue, ids ...uint64) {
 	}
 }
 
-// take returns the next frame's number, after Done, or 0 if there is none.
+// take calls Done for the next frame and returns the frame's number, or 0 if there is no frame.
 func take(t testing.TB, q *Queue) uint64 {
 	t.Helper()
 	r, ok, err := q.Peek()
@@ -223,7 +223,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	q, damage := open(t, fs, Options{MaxBytes: limit})
 	appendIDs(t, q, 1)
 	take(t, q)
-	lost := amountOf(upTo(1)) // entry 1 was taken, not lost; counting it keeps the sums simple
+	lost := amountOf(upTo(1)) // entry 1 was taken and not lost, but counts here to keep the sums simple
 	for id := range uint64(99) {
 		givenUp, err := q.Append(entry(id + 2))
 		if err != nil {
@@ -276,7 +276,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 	}
 }
 
-// The segment in use is given up as a last resort: for a frame that needs the whole queue.
+// A frame that needs the whole queue makes the queue give up even the segment in use.
 func TestOneLargeFrame(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{MaxBytes: 1000})
@@ -390,22 +390,22 @@ func TestDoneIsReplaced(t *testing.T) {
 	}
 }
 
-// model runs a queue through one random story, and keeps plain lists of the frames that must come
-// out of it.
+// model runs a queue through one random story, and keeps plain lists of the frames that the queue
+// must return.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
 	fs  *memfs.FS
 	q   *Queue
 
-	waiting []uint64 // acknowledged and not done
-	again   []uint64 // done or given up, but not saved: a restart may return them
-	maybe   []uint64 // of failed Appends since the last success
+	waiting []uint64 // frames that are acknowledged and not done
+	again   []uint64 // frames that are done or given up, but not saved as such: a restart may return them
+	maybe   []uint64 // frames of failed Appends since the last success
 	next    uint64
 }
 
-// Whatever the order of appends, reads, faults and crashes: acknowledged frames come out, in
-// order, and none is invented.
+// In any order of appends, reads, faults and crashes, acknowledged frames come out in order, and
+// none is invented.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -470,7 +470,7 @@ func (m *model) append() {
 func (m *model) take() {
 	r, ok, err := m.q.Peek()
 	if err != nil {
-		return // cannot be opened at this moment
+		return // the segment cannot be opened at this moment
 	}
 	if ok != (len(m.waiting) > 0) {
 		m.t.Fatalf("peek says %v, and %v wait", ok, m.waiting)
@@ -491,7 +491,7 @@ func (m *model) take() {
 	m.waiting = m.waiting[1:]
 }
 
-// restart continues with what a crash left, and checks it.
+// restart continues with the files that a crash left, and checks them.
 func (m *model) restart() {
 	before := m.fs.Crash()
 	sum, _ := m.q.Waiting()

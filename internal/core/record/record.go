@@ -1,6 +1,6 @@
-// Package record describes a record: one zip file with profiles, an execution trace and metrics
-// of the process, taken at a moment when something was wrong. role/recorder makes records, and
-// core/diagnose reads causes out of them. The content of each file: docs/format/record.md.
+// Package record describes a record: one zip file with profiles, an execution trace and metrics of
+// the process, taken at a moment when something was wrong. role/recorder makes records, and
+// core/diagnose finds causes in them. The content of each file: docs/format/record.md.
 package record
 
 import (
@@ -17,17 +17,17 @@ import (
 // Format is the version of the layout.
 const Format = 1
 
-// The files of a record. Profiles are runtime/pprof's; "during" means between begin and end.
+// The files of a record. Profiles are those of runtime/pprof; "during" means between begin and end.
 const (
 	Summary      = "record.json"       // a Record
 	MetricsBegin = "metrics.begin.txt" // /metrics
 	MetricsEnd   = "metrics.end.txt"
 	Top          = "top.json"        // the busiest senders, and new series: a list of top.Views
 	Stores       = "stores.json"     // stores that cannot be opened: a list of BrokenStores
-	Growth       = "growth.json"     // new series, and what bounds them: a Growing
-	Queries      = "queries.json"    // what queries cost: a list of querycost.Rows
+	Growth       = "growth.json"     // new series, and their bounds: a Growing
+	Queries      = "queries.json"    // costs of queries: a list of querycost.Rows
 	Requests     = "requests.json"   // senders of remote write and OTLP: a list of Sents
-	Trace        = "trace.out"       // execution trace of the seconds before the begin
+	Trace        = "trace.out"       // execution trace of the seconds before begin
 	CPU          = "cpu.pprof"       // during
 	Goroutines   = "goroutine.pprof" // at begin
 	Heap         = "heap.pprof"      // in use at end
@@ -41,7 +41,7 @@ type Record struct {
 	Format     int               `json:"format"`
 	ID         string            `json:"id"`
 	Reason     string            `json:"reason"`
-	Stage      string            `json:"stage,omitempty"` // over its budget
+	Stage      string            `json:"stage,omitempty"` // the stage that is over its budget
 	Spent      float64           `json:"spent_seconds,omitempty"`
 	Budget     float64           `json:"budget_seconds,omitempty"`
 	Began      time.Time         `json:"began"`
@@ -61,18 +61,18 @@ const Duration = 5 * time.Second
 type Listed struct {
 	Record
 	Bytes   int64  `json:"bytes"`
-	NotKept string `json:"not_kept,omitempty"` // why it is not on disk; the next record replaces it in memory
-	Error   string `json:"error,omitempty"`    // why it cannot be read
+	NotKept string `json:"not_kept,omitempty"` // why the record is not on disk; the next record replaces it in memory
+	Error   string `json:"error,omitempty"`    // why the record cannot be read
 }
 
-// CPUQuota is how many processors a cgroup may use, and how often that was not enough.
+// CPUQuota is how many processors a cgroup may use, and how often the quota was not enough.
 type CPUQuota struct {
-	Cgroup    string  `json:"cgroup"` // its directory
+	Cgroup    string  `json:"cgroup"` // directory of the cgroup
 	File      string  `json:"file"`   // where the quota is set
-	Cores     float64 `json:"cores"`  // processors, on average
+	Cores     float64 `json:"cores"`  // quota in processors, on average
 	Periods   Values  `json:"periods"`
 	Throttled Values  `json:"throttled_periods"` // periods in which the quota was used up
-	Stood     Values  `json:"throttled_seconds"` // how long threads stood still because of it, all processors together
+	Stood     Values  `json:"throttled_seconds"` // how long the quota stopped threads, summed over all processors
 }
 
 // BrokenStore is a store that cannot be opened, or broke while it was open.
@@ -85,12 +85,12 @@ type BrokenStore struct {
 	Open   bool      `json:"open,omitempty"`
 }
 
-// Growing lists new series, and what bounds them.
+// Growing lists new series and their bounds.
 type Growing struct {
 	At          int64           `json:"at"` // Unix seconds
 	MemoryBytes int64           `json:"memory_bytes"`
-	MemoryOf    string          `json:"memory_of"` // what the memory belongs to, such as "the cgroup"
-	Tenants     []GrowingTenant `json:"tenants"`   // most new series first
+	MemoryOf    string          `json:"memory_of"` // owner of the memory, such as "the cgroup"
+	Tenants     []GrowingTenant `json:"tenants"`   // the tenant with the most new series first
 }
 
 // GrowingTenant is a tenant that has new series.
@@ -107,7 +107,7 @@ type SeriesLimit struct {
 	PerMetric bool   `json:"per_metric,omitempty"`
 }
 
-// Sent is what one sender of remote write or OTLP sends, per second.
+// Sent is the traffic of one sender of remote write or OTLP, per second.
 type Sent struct {
 	Tenant   string  `json:"tenant"`
 	Input    string  `json:"input"` // remote_write or otlp
@@ -121,7 +121,7 @@ type Sent struct {
 // Seconds is the time between begin and end.
 func (r *Record) Seconds() float64 { return r.Ended.Sub(r.Began).Seconds() }
 
-// Values are a number at begin and at end.
+// Values are a number's values at begin and at end.
 type Values struct {
 	Begin float64 `json:"begin"`
 	End   float64 `json:"end"`
@@ -170,11 +170,11 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// Read returns a file of the record. If the file is missing and the record says why, the error says
-// it, too.
+// Read returns a file of the record. If the file is missing and the record has the reason, the
+// error has the reason, too.
 func (f *File) Read(name string) ([]byte, error) { return f.ReadUpTo(name, maxFile) }
 
-// ReadUpTo is Read with a bound: a file of more bytes is an error.
+// ReadUpTo is Read with a bound: it returns an error if the file has more than most bytes.
 func (f *File) ReadUpTo(name string, most int64) ([]byte, error) {
 	part, err := f.zip.Open(name)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// The parts of a sample, in both versions.
+// Sizes of the parts of a sample, in both versions.
 const (
 	valueBytes = 8
 	timeBytes  = 6
@@ -16,8 +16,9 @@ const (
 	sampleBytes = 1 + valueBytes + 1 + timeBytes
 )
 
-// Most values are small whole numbers or eighths. A double with at most 21 significant bits has
-// zeros in four of its eight bytes. So it compresses as well as the values of real senders.
+// Most values are small whole numbers or multiples of an eighth. A double with at most 21
+// significant bits has zeros in four of its eight bytes, so such values compress as well as those
+// of real senders.
 const (
 	maxRound  = 1 << 21
 	highBytes = valueBytes / 2
@@ -52,14 +53,14 @@ type renderer struct {
 	raw        []byte
 	roles      []role // roles of the bytes of raw
 	samples    []int  // positions in raw where values end
-	digits     []int  // positions in raw of pods' numbers
-	digitsPods []int  // the pods of these positions
+	digits     []int  // positions in raw of the numbers of pods
+	digitsPods []int  // pods at these positions
 	message    []byte // the inner message being written
 }
 
 func newRenderer(c Config) *renderer { return &renderer{Config: c} }
 
-// request encodes the series [first, last) as a request.
+// request encodes the series from first up to last, excluded, as a request.
 func (r *renderer) request(first, last int) request {
 	r.raw, r.samples, r.digits, r.digitsPods = r.raw[:0], r.samples[:0], r.digits[:0], r.digitsPods[:0]
 	if r.Version == 1 {
@@ -98,7 +99,7 @@ func (r *renderer) assign(first int) {
 			r.roles[end+1+j] = firstTime + role(j)
 		}
 	}
-	if r.NewShare > 0 { // otherwise no pod's number ever changes
+	if r.NewShare > 0 { // without new series, no pod's number changes
 		for _, at := range r.digits {
 			setFree(r.roles[at : at+podDigits])
 		}
@@ -172,7 +173,7 @@ func (r *renderer) version2(first, last int) {
 		}
 		return n
 	}
-	refs := make([][]byte, last-first) // for each series
+	refs := make([][]byte, last-first) // for each series, the numbers of its symbols
 	helps := make([]uint64, last-first)
 	for i := first; i < last; i++ {
 		r.labels = r.Config.labels(r.labels, i)
@@ -191,7 +192,7 @@ func (r *renderer) version2(first, last int) {
 		r.message = appendHead(r.message[:0], 1, len(refs[i-first])) // TimeSeries.labels_refs
 		r.message = append(r.message, refs[i-first]...)
 		r.message = appendSample(r.message)
-		end := len(r.message) // of the sample
+		end := len(r.message) // end of the sample
 		help := helps[i-first]
 		r.message = appendHead(r.message, 5, 2+1+uvarintLen(help)) // TimeSeries.metadata
 		r.message = append(r.message, 1<<3, byte(slots[i%seriesPerPod].kind), 3<<3)
@@ -201,7 +202,7 @@ func (r *renderer) version2(first, last int) {
 	}
 }
 
-// addMessage adds the message of a series, whose sample ends at sampleEnd.
+// addMessage adds the message of a series. The series' sample ends at sampleEnd.
 func (r *renderer) addMessage(sampleEnd int) {
 	r.samples = append(r.samples, len(r.raw)+sampleEnd-timeBytes-1)
 	r.raw = append(r.raw, r.message...)
