@@ -322,7 +322,7 @@ func TestNotes(t *testing.T) {
 		{"buckets that are none",
 			"mappings:\n- {match: a, name: b, match_metric_type: observer, observer_type: histogram, histogram_options: " +
 				"{buckets: [2, 1]}}",
-			"2: is refused until it is mended: buckets[1] is not above"},
+			"2: the server refuses this rule until it is corrected: buckets[1] is not above"},
 		{"a short ttl", "defaults: {ttl: 3s}", "0: defaults.ttl: 3s is shorter"},
 		{"no way back",
 			"defaults: {glob_disable_ordering: true}\nmappings:\n- {match: a.*.c, name: b}\n- {match: a.b.d, name: c}",

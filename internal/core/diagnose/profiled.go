@@ -54,7 +54,7 @@ func readProfile(text []byte) (profiled, error) {
 	}
 	last := len(p.SampleType) - 1
 	if last < 0 {
-		return nil, fmt.Errorf("no sample types")
+		return nil, fmt.Errorf("has no sample types")
 	}
 	// The profile allocs has four columns: two for allocated memory, then two for memory in use.
 	if p.SampleType[last].Type == "inuse_space" {

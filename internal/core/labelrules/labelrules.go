@@ -88,7 +88,7 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 		return labels.EmptyLabels(),
 			&outcome.Refusal{
 				Reason: outcome.BadLabels,
-				Cause:  errors.New("distributor.relabel removed its name; drop the series, or leave it a name"),
+				Cause:  errors.New("distributor.relabel removed the label __name__; keep this label, or drop the series"),
 			}
 	}
 	return ls, nil

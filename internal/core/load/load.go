@@ -84,7 +84,7 @@ func (c Config) Check() error {
 	case !(c.NewShare >= 0 && c.NewShare <= MaxNewShare):
 		return fmt.Errorf("new contexts: must be 0 to %g of all metrics, got %.3g", MaxNewShare, c.NewShare)
 	case c.NewShare > 0 && c.Tags == 0:
-		return errors.New("new contexts differ by a tag: they take 1 tag or more")
+		return errors.New("new contexts differ by a tag: set at least 1 tag")
 	}
 	known, news := c.lines()
 	if bytes := (known + news) * (line + 1); bytes > maxRing {

@@ -268,7 +268,7 @@ func TestMixReadsItself(t *testing.T) {
 		"x:1": `"x:1": is not a kind with its weight; write a mix such as c:50,g:20,` +
 			`ms:15,h:5,d:5,s:5`,
 		"c:-1": `"c:-1": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
-		"c:0":  `"c:0": gives weight to no kind`,
+		"c:0":  `"c:0": give at least one kind a weight above 0`,
 	} {
 		m, err := ParseMix(text)
 		got := m.String()
@@ -289,7 +289,7 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 		"packets of 64 bytes: a metric with 4 tags takes 100":                  func(c *Config) { c.PacketSize = 64 },
 		"15 metrics a packet with 4 tags take 1514 bytes: the packet has 1432": func(c *Config) { c.MetricsPerPacket = 15 },
 		"new contexts: must be 0 to 0.95 of all metrics, got 1":                func(c *Config) { c.NewShare = 1 },
-		"new contexts differ by a tag: they take 1 tag or more": func(c *Config) {
+		"new contexts differ by a tag: set at least 1 tag": func(c *Config) {
 			c.NewShare, c.Tags = 0.5, 0
 		},
 		"no kinds: write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5":       func(c *Config) { c.Kinds = Mix{} },

@@ -42,7 +42,7 @@ func ParseMix(text string) (m Mix, err error) {
 		m[k] += n
 	}
 	if m.total() == 0 {
-		return Mix{}, fmt.Errorf("%q: gives weight to no kind", text)
+		return Mix{}, fmt.Errorf("%q: give at least one kind a weight above 0", text)
 	}
 	return m, nil
 }

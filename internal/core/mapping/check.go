@@ -201,8 +201,8 @@ func (k *checker) name(key, text string, groups []string) template {
 		captures[i] = "x"
 	}
 	if example := t.expand(captures); k.m.metricName(example) != example {
-		k.add(key, text, "would be stored in the style of %q; write it so, or set mapping.utf8_names to keep every character",
-			k.m.metricName(example))
+		k.add(key, text, "would be stored as a name such as %q; write it in this form, or set mapping.utf8_names "+
+			"to keep every character", k.m.metricName(example))
 	}
 	return t
 }

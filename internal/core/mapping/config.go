@@ -49,7 +49,7 @@ type Relabel struct {
 	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined; __name__ is the name"`
 	Separator    Optional `yaml:"separator" help:"text between the joined values; default ;"`
 	Regex        Optional `yaml:"regex" help:"expression for the whole joined value; default (.*)"`
-	Modulus      uint64   `yaml:"modulus" help:"for the action hashmod, above 0"`
+	Modulus      uint64   `yaml:"modulus" help:"modulus for the hash of the action hashmod, above 0"`
 	TargetLabel  string   `yaml:"target_label" help:"label that is set"`
 	Replacement  Optional `yaml:"replacement" help:"value for the label; default $1"`
 	Action       string   `yaml:"action" help:"replace (default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`

@@ -50,7 +50,7 @@ func parseGlob(pattern string) ([]string, error) {
 	parts := strings.Split(pattern, ".")
 	for _, p := range parts {
 		if p != "*" && strings.Contains(p, "*") {
-			return nil, fmt.Errorf("part %q mixes * with text, but * is one whole part between dots", p)
+			return nil, fmt.Errorf("part %q mixes * with text, but * must be a whole part between dots", p)
 		}
 	}
 	return parts, nil

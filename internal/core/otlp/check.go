@@ -172,7 +172,7 @@ func increment(flags pmetric.DataPointFlags, v float64, monotonic bool) *outcome
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return &outcome.Refusal{
 			Reason: outcome.Delta,
-			Cause:  fmt.Errorf("its value or sum is %v, and its temporality is delta: the total would be %v for ever", v, v),
+			Cause:  fmt.Errorf("its value or sum is %v, and its temporality is delta: the total would stay %v", v, v),
 		}
 	case monotonic && v < 0:
 		return &outcome.Refusal{

@@ -1,8 +1,8 @@
-// Package remoteload makes remote-write requests for measuring receivers: the same bytes for the
-// same configuration, with exact totals. It encodes and compresses all requests beforehand, but
-// leaves the bytes of each sample uncompressed. The next round of a request then only overwrites
-// times and values in place, so that a sender pays only for the system call. adapter/loadgen
-// sends the requests, and sets the rate.
+// Package remoteload makes remote-write requests to measure receivers. The same configuration gives
+// the same bytes, and totals are exact. The package encodes and compresses all requests beforehand,
+// but leaves the bytes of each sample uncompressed. So for the next round of a request it only
+// overwrites times and values in place, and a sender pays only for the system call. adapter/loadgen
+// sends the requests and sets the rate.
 package remoteload
 
 import (
@@ -13,27 +13,27 @@ import (
 // Config describes the requests.
 type Config struct {
 	Seed    uint64
-	Name    string // value of the label "job"; empty for a unique one, of the seed and the first time
-	Version int    // of remote write: 1 or 2
-	Series  int    // at a time, 1 to MaxSeries; each has one sample per round
-	Labels  int    // per series, MinLabels to MaxLabels, including the name
+	Name    string // value of the label "job"; if empty, one is made from Seed and Begin
+	Version int    // version of remote write: 1 or 2
+	Series  int    // series at a time, 1 to MaxSeries; each has one sample per round
+	Labels  int    // labels per series, MinLabels to MaxLabels, including the name
 	Batch   int    // samples per request, 1 to MaxBatch
 
-	Begin    int64 // Unix milliseconds: the time of the first round's samples
+	Begin    int64 // the time of the first round's samples, in Unix milliseconds
 	Interval int64 // milliseconds between rounds
 
-	// NewShare is the part of the series, from 0 to 1, that new series replace from one round to
-	// the next. As in a deploy, whole pods are replaced with all their series.
+	// NewShare is the part of the series, from 0 to 1, that new series replace in each round. As in
+	// a deploy, whole pods are replaced with all their series.
 	NewShare float64
 }
 
 const (
-	MaxSeries = 10_000_000 // about 100 bytes each
+	MaxSeries = 10_000_000 // each takes about 100 bytes
 	MinLabels = 7
 	MaxLabels = 50
-	MaxBatch  = 100_000 // 25 MB decompressed
+	MaxBatch  = 100_000 // 25 MB when decompressed
 
-	// Times between 1971 and 2109 take six bytes.
+	// Bounds of times, in Unix milliseconds: times between 1971 and 2109 take six bytes.
 	minTime = 1 << 35
 	maxTime = 1<<42 - 1
 )
@@ -64,8 +64,8 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Job returns the value of the label "job" of all series of the load. Loads with the same Name
-// continue each other's series.
+// Job returns the value of the label "job" of all series of the load. A load continues the series
+// of an earlier load with the same Name.
 func (c Config) Job() string {
 	if c.Name != "" {
 		return c.Name
@@ -83,7 +83,7 @@ func (c Config) Requests() int { return (c.Series + c.Batch - 1) / c.Batch }
 func (c Config) pods() int { return (c.Series + seriesPerPod - 1) / seriesPerPod }
 
 // generation returns how often a pod has been replaced when a round begins. Each round replaces the
-// share NewShare of the pods, and goes through them in order.
+// share NewShare of the pods, and the rounds go through the pods in order.
 func (c Config) generation(pod, round int) int {
 	replaced := int(math.Floor(c.NewShare*float64(c.pods())*float64(round) + 1e-9))
 	if replaced <= pod {
@@ -112,10 +112,10 @@ func New(c Config) (*Load, error) {
 	return l, nil
 }
 
-// request is a request as it was in its last round.
+// request is a request with the content of its last round.
 type request struct {
 	first   int       // index of its first series
-	values  []float64 // of each series, in the last round
+	values  []float64 // value of each series in the last round
 	body    []byte    // compressed
 	raw     int       // uncompressed bytes of the body
 	samples []uint32  // positions in body of the last bytes of each value
@@ -124,18 +124,18 @@ type request struct {
 	rounds  int // rendered rounds
 }
 
-// timeByte is the position in a body of a byte of the round's time. A body has few of them: all
-// other times are snappy's copies.
+// timeByte is the position of a byte of the round's time in a body. A body has few such bytes,
+// since snappy's copies stand for all others.
 type timeByte struct {
 	at    uint32
 	index byte
 }
 
-// pod is a pod's part of a request: its series [from, to).
+// pod is a pod's part of a request: the series from from up to to, excluded.
 type pod struct {
 	number   int
 	from, to int
-	digits   []uint32 // positions in body of its number; empty if pods are never replaced
+	digits   []uint32 // positions of the pod's number in body; empty if pods are never replaced
 }
 
 // Request is a request to send.
@@ -146,8 +146,8 @@ type Request struct {
 	New     int    // new series
 }
 
-// Next renders request k of its next round. Different requests may be rendered at the same time.
-// It overwrites the memory of the request's previous round, which must have been sent by then.
+// Next renders request k for its next round. Different requests may be rendered at the same time.
+// Next overwrites the memory of the request's previous round, which must have been sent before.
 func (l *Load) Next(k int) Request {
 	r := &l.requests[k]
 	round := r.rounds
@@ -191,8 +191,8 @@ func (r *request) fill(seed uint64, round int, time int64) {
 	}
 }
 
-// next returns the value of a series that follows last. Half of all counters stand still, like most
-// counters of a real service. A counter restarts before it reaches maxRound.
+// next returns the value of a series after the value last. Half of all counters do not grow, since
+// most counters of a real service do not either. A counter restarts before it reaches maxRound.
 func (s *slot) next(last float64, random uint64) float64 {
 	step := random & 15
 	switch {
@@ -208,7 +208,7 @@ func (s *slot) next(last float64, random uint64) float64 {
 	return last + float64(step)
 }
 
-// mix returns a well-distributed number made of x (splitmix64).
+// mix returns a well-distributed number made from x (splitmix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -219,7 +219,7 @@ func mix(x uint64) uint64 {
 // Totals are the sums over requests.
 type Totals struct {
 	Requests, Samples, NewSeries uint64
-	Bytes, RawBytes              uint64 // compressed and uncompressed
+	Bytes, RawBytes              uint64 // compressed and uncompressed bytes
 }
 
 // Add adds a request.

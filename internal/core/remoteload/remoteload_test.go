@@ -89,8 +89,8 @@ func read(t *testing.T, version int, body []byte) (all []sample) {
 	return all
 }
 
-// Every load is as configured, round by round, and its totals match what a receiver counts: each
-// series once a round, at the time of the round, in full requests.
+// Every load is as configured, and its totals equal the receiver's counts. Each series comes once a
+// round, with the time of the round, in full requests.
 func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"version 1":                      nil,
@@ -147,8 +147,8 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// Counters never fall while their pod lives, buckets and gauges are among the series, and a new
-// pod's counters begin at zero.
+// Counters never fall while their pod lives, and begin at zero in a new pod. Buckets and gauges are
+// among the series.
 func TestValues(t *testing.T) {
 	l := mustNew(t, small(func(c *Config) { c.Series, c.Batch, c.NewShare = 200, 200, 0.125 }))
 	last := map[string]float64{}
@@ -189,7 +189,7 @@ func TestSameConfigSameBytes(t *testing.T) {
 	c.Seed++
 	other := mustNew(t, c)
 	for range 3 {
-		// The order is another one, since requests are independent.
+		// Requests are independent, so another order gives the same bytes.
 		for _, k := range []int{3, 0, 1} {
 			one.Next(k)
 		}
@@ -204,8 +204,7 @@ func TestSameConfigSameBytes(t *testing.T) {
 	}
 }
 
-// A request is about as long as a snappy library would make it, so that a receiver has as much
-// work.
+// A request is about as long as from a snappy library, so that a receiver has the usual work.
 func TestSizeIsThatOfARealSender(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		r := mustNew(t, small(func(c *Config) { c.Series, c.Batch, c.Version = 2000, 2000, version })).Next(0)
@@ -223,15 +222,15 @@ func TestSizeIsThatOfARealSender(t *testing.T) {
 	}
 }
 
-// The bytes that change can be overwritten in the compressed body, whatever lies between them.
+// The bytes that change can be overwritten in the compressed body, for any bytes between them.
 func TestCompressWithRoles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var c compressor
 	for n := range 400 {
-		src := make([]byte, random.IntN(1+n*300)) // also beyond the longest offset
+		src := make([]byte, random.IntN(1+n*300)) // some inputs are longer than the longest offset
 		roles := make([]role, len(src))
 		for i := range src {
-			src[i] = byte(random.IntN(1 + n%5)) // from one value, which compresses to copies, to few copies
+			src[i] = byte(random.IntN(1 + n%5)) // one value makes long copies, several values make few copies
 		}
 		for at := random.IntN(100); at+timeBytes < len(src); at += 20 + random.IntN(1+n) {
 			for i := range timeBytes {
@@ -275,9 +274,9 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// Pods are replaced in order, each as often as its neighbours.
+// Pods are replaced in order, and each as often as its neighbours.
 func TestGenerations(t *testing.T) {
-	c := small(func(c *Config) { c.Series, c.NewShare = 400, 0.375 }) // 4 pods, 1.5 a round
+	c := small(func(c *Config) { c.Series, c.NewShare = 400, 0.375 }) // 4 pods, of which 1.5 are replaced a round
 	var got []string
 	for round := range 6 {
 		var pods []int
@@ -314,8 +313,8 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Bound: 40 ns a sample and no allocation. A receiver takes 300 ns or more, so a measurement shows
-// the receiver's cost and not the load's.
+// Bound: 40 ns for a sample and no allocation. A receiver takes 300 ns or more for a sample, so a
+// measurement shows the receiver's cost and not the load's.
 func BenchmarkNext(b *testing.B) {
 	c := small(func(c *Config) { c.Series, c.Batch = 100_000, 2000 })
 	l := mustNew(b, c)

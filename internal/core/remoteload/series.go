@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// kind is the type of a series, which says how its values continue. The numbers are those of remote
-// write 2.0.
+// kind is the type of a series, which decides how values follow each other. Remote write 2.0 has
+// the same numbers.
 type kind byte
 
 const (
@@ -16,7 +16,7 @@ const (
 	histogram kind = 3
 )
 
-// seriesPerPod is how many series a pod has: 20 for each of five routes.
+// seriesPerPod is how many series a pod has: 20 series for each of five routes.
 const seriesPerPod = 100
 
 // slot describes one series of each pod.
@@ -25,7 +25,7 @@ type slot struct {
 	kind            kind
 	handler, method string
 	label, value    string // "code", or "le" of a bucket
-	wide            bool   // all bits of a value may be set; otherwise its low half is zero
+	wide            bool   // all bits of a value may be set; otherwise the value's low half is zero
 }
 
 // valueBytes returns how many bytes at the end of a value change.
@@ -69,8 +69,7 @@ func makeSlots() (all []slot) {
 	return all
 }
 
-// Names returns the names of all metrics in a load. Series of two metrics may have the same other
-// labels.
+// Names returns the names of all metrics in a load. Two series may differ only in the name.
 func Names() (all []string) {
 	for i := range slots {
 		if !slices.Contains(all, slots[i].name) {
@@ -90,7 +89,7 @@ const (
 	podDigits = 8
 )
 
-// further are the labels of series with more than seven labels.
+// further are the additional labels of series with more than seven labels.
 var further = []label{
 	{"cluster", "production-1"}, {"region", "eu-west-1"}, {"zone", "eu-west-1b"}, {"namespace", "shop"},
 	{"team", "checkout"}, {"version", "v1.24.3"},

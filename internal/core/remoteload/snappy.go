@@ -6,31 +6,31 @@ import "encoding/binary"
 type role byte
 
 const (
-	constant role = 0 // the same in all rounds
+	constant role = 0 // the byte is the same in all rounds
 
-	// From here on, each byte of a time has its own role: that byte is the same in all samples of a
+	// Roles of the bytes of a time, one for each byte: that byte is the same in all samples of a
 	// round.
 	firstTime role = 1
 	lastTime  role = timeBytes
 
-	free role = 255 // different in each place and round
+	free role = 255 // the byte differs in each place and round
 )
 
-// written is a byte that changes. The output has it as a literal.
+// written is a byte that changes. It is part of a literal in the output.
 type written struct {
-	from uint32 // in the input
-	at   uint32 // in the output
+	from uint32 // position in the input
+	at   uint32 // position in the output
 }
 
-// compressor writes snappy's block format for input that is partly overwritten afterwards: it
+// compressor writes snappy's block format for input that is partly overwritten afterwards. So it
 // never copies free bytes, and copies a byte of a time only from the same byte of another time.
 // Like other compressors it looks for the last place with the same four bytes.
 type compressor struct {
-	places [1 << 14]int32 // by hash of four bytes, counted from 1
+	places [1 << 14]int32 // position in the input plus 1, by hash of four bytes
 }
 
 const (
-	maxOffset = 1<<16 - 1 // of a copy that takes three bytes
+	maxOffset = 1<<16 - 1 // the largest offset of a copy that takes three bytes
 	minCopy   = 4
 	maxCopy   = 64 // bytes per copy
 )

@@ -7,8 +7,8 @@ import (
 )
 
 // Fields that a request does not have are nil, even if the last request in the same memory had
-// them: a histogram of exponential buckets with an empty list of custom bounds would be
-// refused.
+// them. Otherwise a histogram with exponential buckets would have an empty list of custom bounds,
+// and be refused.
 func TestAUsedRequestLeavesNothing(t *testing.T) {
 	with := prompb.Histogram{Count: &prompb.Histogram_CountFloat{CountFloat: 1}, Schema: -53, CustomValues: []float64{1},
 		PositiveSpans: []prompb.BucketSpan{{Length: 1}}, PositiveCounts: []float64{1},

@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// Builder makes a request from samples that came in another form than remote write. The request has
-// version 1: readers then need not know the source, and a series has the same key as if Prometheus
-// had sent it.
+// Builder makes a request from samples that did not come by remote write. The request has version
+// 1, so readers need not know the source, and a series has the same key as if Prometheus had sent
+// it.
 //
 // Builder copies everything that is added: labels and texts into Body, which belongs to the caller,
 // and the rest into the request's own memory. As after DecodeV1, the request points into Body and
-// must not be used longer than Body. It is complete after Finish.
+// must not be used longer than Body. The request is complete after Finish.
 type Builder struct {
 	Body []byte
 
@@ -21,29 +21,29 @@ type Builder struct {
 	families []family
 }
 
-// family is a Family as positions in Body, which may still move.
+// family is a Family whose texts are positions in Body, since Body may still move in memory.
 type family struct {
 	name, help, unit part
 	kind             MetricType
 }
 
-// ErrTooLargeToBuild means that the parts do not fit into one request, whose offsets have 32
-// bits.
-var ErrTooLargeToBuild = fmt.Errorf("the request would take more than %d bytes, since each series repeats its labels",
+// ErrTooLargeToBuild means that the parts do not fit into one request: its offsets have 32 bits.
+var ErrTooLargeToBuild = fmt.Errorf("the converted request would take more than %d bytes, since each series repeats "+
+	"its labels: send fewer data points in a request",
 	math.MaxInt32)
 
-// maxLabel is how many bytes a label takes besides its name and its value: their tags and
-// lengths, and the tag and length of the label.
+// maxLabel is how many bytes a label takes at most besides its name and its value: the tags and
+// lengths of name, value and label.
 const maxLabel = 3 * (1 + binary.MaxVarintLen32)
 
 // Begin begins a request in r's memory, which it overwrites. Labels are appended to body.
 func (b *Builder) Begin(r *Request, body []byte) {
-	_ = r.reset(nil, false) // cannot fail: there is no body that could be too large
+	_ = r.reset(nil, false) // cannot fail, since there is no body that could be too large
 	*b = Builder{Body: body, request: r, families: b.families[:0]}
 }
 
-// Series begins a series. Parts that are added next belong to it: first its labels, sorted by
-// name.
+// Series begins a series. The parts that are added next belong to the series. Its labels come
+// first, sorted by name.
 func (b *Builder) Series() {
 	b.endSeries()
 	s := b.request.addSeries()
@@ -114,7 +114,7 @@ func (b *Builder) Histogram(h Histogram) {
 	b.request.histograms = append(b.request.histograms, h)
 }
 
-// copied appends list to all and returns the copy, nil if it is empty.
+// copied appends list to all and returns the copy, or nil if list is empty.
 func copied[T any](all *[]T, list []T) []T {
 	if len(list) == 0 {
 		return nil
@@ -150,7 +150,7 @@ func (b *Builder) Family(name, help, unit string, kind MetricType) bool {
 	return true
 }
 
-// Bytes returns about how much memory the request takes so far, with Body.
+// Bytes returns roughly how many bytes of memory the request takes so far, including Body.
 func (b *Builder) Bytes() int {
 	r := b.request
 	const series, sample, exemplar, histogram, number = 56, 24, 32, 320, 8

@@ -41,8 +41,8 @@ func build(to *Request, body []byte, of *Request) *Builder {
 	return &b
 }
 
-// A built request reads back, and has the keys that Prometheus would have sent, so that the
-// series cache knows its series by the same spelling.
+// A built request can be read, and its series have the same spelling as from Prometheus, so that
+// the series cache knows them.
 func TestABuiltRequestIsOneOfVersion1(t *testing.T) {
 	long := plainRequestV1()
 	long.Timeseries[0].Labels[1].Value = strings.Repeat("v", 300) // lengths of two bytes
@@ -52,7 +52,7 @@ func TestABuiltRequestIsOneOfVersion1(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := []byte("what the buffer had before")
-		for range 2 { // in new memory, and then in the same again
+		for range 2 { // first in new memory, then in the same memory again
 			b := build(&built, body[:0], &sent)
 			if body = b.Body; built.Version2() || built.Counts() != sent.Counts() {
 				t.Errorf("%s: version 2: %v, %+v", name, built.Version2(), built.Counts())

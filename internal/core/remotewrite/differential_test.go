@@ -12,8 +12,8 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// The plain form of a request, for comparing both decoders' results. Floats are compared by
-// their bits, since a particular NaN marks a stale series.
+// The plain form of a request, in which the results of both decoders are compared. Floats are
+// compared by their bits, since one particular NaN marks a stale series.
 type (
 	plain struct {
 		Series   []plainSeries
@@ -46,12 +46,13 @@ type (
 	}
 )
 
-// FuzzDecodeV1: for any body, Prometheus' decoder and ours read the same, or both refuse.
+// FuzzDecodeV1 checks that for any body, Prometheus' decoder and ours read the same, or both refuse
+// the body.
 func FuzzDecodeV1(f *testing.F) {
 	for _, seed := range seedsV1(f) {
 		f.Add(seed)
 	}
-	var r Request // reused, as in production
+	var r Request // the request is reused, as in production
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var reference prompb.WriteRequest
 		refused := reference.Unmarshal(body)
@@ -78,7 +79,7 @@ func FuzzDecodeV2(f *testing.F) {
 
 func compare(t *testing.T, r *Request, err error, reference func() plain, refused error) {
 	t.Helper()
-	if errors.Is(err, ErrTooManyParts) { // the reference has no such bound
+	if errors.Is(err, ErrTooManyParts) { // Prometheus' decoder has no such bound
 		return
 	}
 	if (err != nil) != (refused != nil) {
@@ -92,7 +93,7 @@ func compare(t *testing.T, r *Request, err error, reference func() plain, refuse
 	}
 }
 
-// readV1 decodes a request and all labels, which DecodeV1 does not parse.
+// readV1 decodes a request. It also parses all labels, which DecodeV1 does not.
 func readV1(r *Request, body []byte) error {
 	if err := r.DecodeV1(body); err != nil {
 		return err
@@ -297,8 +298,8 @@ func plainOfV2(m *writev2.Request) (p plain) {
 	return p
 }
 
-// seedsV1 returns requests with everything that version 1 has: whole, cut off, and in forms that
-// are valid but that no encoder writes.
+// seedsV1 returns requests with everything that version 1 has: whole requests, cut ones, and forms
+// that are valid but that no encoder writes.
 func seedsV1(t testing.TB) [][]byte {
 	whole := marshal(t, fullV1())
 	pair := func(name, value string) []byte {

@@ -1,6 +1,6 @@
 package remotewrite
 
-// Histogram is a native histogram as sent, of integers or of floats. Both versions have the
+// Histogram is a native histogram as sent, with integer or float counts. Both versions have the
 // same message.
 type Histogram struct {
 	Count, ZeroCount               Count
@@ -8,8 +8,8 @@ type Histogram struct {
 	Schema                         int32
 	ZeroThreshold                  float64
 	NegativeSpans, PositiveSpans   []Span
-	NegativeDeltas, PositiveDeltas []int64   // of integers: differences from bucket to bucket
-	NegativeCounts, PositiveCounts []float64 // of floats: counts of the buckets
+	NegativeDeltas, PositiveDeltas []int64   // for integer counts: differences from bucket to bucket
+	NegativeCounts, PositiveCounts []float64 // for float counts: counts of the buckets
 	ResetHint                      ResetHint
 	CustomValues                   []float64 // upper bounds of the buckets, in schema -53
 	Time, Start                    int64     // as in Sample
@@ -17,7 +17,7 @@ type Histogram struct {
 
 // Span is a run of buckets.
 type Span struct {
-	Offset int32 // from the end of the span before; in the first span, the index of its first bucket
+	Offset int32 // distance from the end of the previous span; in the first span, the index of the first bucket
 	Length uint32
 }
 

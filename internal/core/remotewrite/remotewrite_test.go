@@ -28,7 +28,7 @@ func TestAnErrorSaysWhere(t *testing.T) {
 			fmt.Sprintf("time series 2: byte %d of the decompressed body", len(good))},
 		{false, fieldOf(1, fieldOf(1, []byte{0x0a, 9})), "label 1 of the series is not a protobuf message Label"},
 		{true, fieldOf(5, []byte{0x12, 9}), "time series 1: byte 0 of the decompressed body"},
-		{true, marshal(t, odd), "time series 2: labels_refs has a name without a value, an odd number of references"},
+		{true, marshal(t, odd), "time series 2: labels_refs has an odd number of references, so a name has no value"},
 		{true, marshal(t, far),
 			"time series 1: labels_refs of an exemplar refers to symbol 8, and the request has 8 symbols"},
 		{true, marshal(t, help), "time series 1: help_ref refers to symbol 9, and the request has 8 symbols"},

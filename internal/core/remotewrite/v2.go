@@ -70,7 +70,7 @@ func (e *RefError) Error() string {
 // error. So later code need not check references.
 func (r *Request) checkRefs() error {
 	if r.odd > 0 {
-		return fmt.Errorf("time series %d: labels_refs has a name without a value, an odd number of references", r.odd)
+		return fmt.Errorf("time series %d: labels_refs has an odd number of references, so a name has no value", r.odd)
 	}
 	if int(r.highest) < len(r.symbols) || r.highest == 0 && len(r.refs)+len(r.exemplarRefs) == 0 {
 		return nil

@@ -222,8 +222,8 @@ func (c *converter) split(r rule, m *mapping, in kinds) {
 			part.Scale = seconds(r.Scale)
 		}
 		for _, problem := range (ours.Config{Rules: []ours.Rule{part.Rule}}).Validate() {
-			c.note(&part, m.line, "is refused until it is mended: %s %s", strings.TrimPrefix(problem.Key, "rules[0]."),
-				problem.Text)
+			c.note(&part, m.line, "the server refuses this rule until it is corrected: %s %s",
+				strings.TrimPrefix(problem.Key, "rules[0]."), problem.Text)
 		}
 		c.rules = append(c.rules, part)
 		r.comments, r.notes = nil, nil // comments and notes are only on the first rule
