@@ -165,7 +165,7 @@ type room struct {
 	now    float64
 }
 
-// bounds returns the bounds of a tenant's series, the narrowest first.
+// bounds returns the bounds of a tenant's series, sorted by room, the smallest first.
 func (m *moment) bounds(g *grown) (all []room) {
 	store := raw
 	if g.metric != nil {

@@ -27,7 +27,7 @@ type newSeries struct {
 const process = 1_700_000_000 // start of the process, in Unix seconds
 
 // grownUntil feeds a tracker the series that begin in each second of a process, and reads the
-// tracker in the second end.
+// tracker at the end.
 func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) (m *moment) {
 	t.Helper()
 	grow(t, end, begins, func(second int64, read func() *moment) {
@@ -287,7 +287,7 @@ func TestFloodOfRequests(t *testing.T) {
 	for name, begins := range map[string]func(int64) []newSeries{
 		"many metrics": start,
 		"the buckets of a histogram": func(int64) (all []newSeries) {
-			for range 20 { // the same values of le each time
+			for range 20 { // the 20 values of le are the same each time
 				all = append(all, newSeries{n: 50, store: raw, metric: "seconds_bucket", label: "le", few: true})
 			}
 			return all
@@ -320,7 +320,7 @@ var inputs = []struct {
 // are of a metric with few labels, of a histogram or of metrics with new names. Every second scrape
 // is late.
 func TestFlood(t *testing.T) {
-	const rate, began, over = 2500, 200, 90 // in series a second, seconds and seconds
+	const rate, began, over = 2500, 200, 90 // rate in series a second, the others in seconds
 	for _, in := range inputs {
 		ended := began + in.within + in.every + 15
 		for name, of := range map[string]newSeries{

@@ -43,7 +43,7 @@ const (
 	bufferSetting = "net.core.rmem_max"
 )
 
-// dropping is a listener for which datagrams were dropped.
+// dropping is a listener whose datagrams were dropped.
 type dropping struct {
 	listener        string
 	kernel, clients float64 // datagrams that the kernel dropped, and that clients report as dropped
@@ -83,7 +83,8 @@ func kernelDrops(m *moment) finding {
 	return f
 }
 
-// dropping returns the listeners at which datagrams were dropped, most first.
+// dropping returns the listeners whose datagrams were dropped. The listener with the most drops
+// comes first.
 func (m *moment) dropping() (all []dropping) {
 	by := func(values []labelled) map[string]labelled {
 		found := map[string]labelled{}
@@ -143,7 +144,7 @@ func (d *dropping) evidence() Evidence {
 	return Evidence{What: what}
 }
 
-// room returns how many short datagrams a buffer holds at most.
+// room returns how many short datagrams fit into the buffer.
 func (d *dropping) room() string { return count(math.Floor(2 * d.granted / datagramCharge)) }
 
 func (d *dropping) wayOut() string {

@@ -65,7 +65,7 @@ func lock(m *moment) finding {
 	return f
 }
 
-// holder returns the function that held the lock with most waiting.
+// holder returns the function that held the lock for which goroutines waited most.
 func (m *moment) holder() string {
 	for _, p := range []profiled{m.trace.holders, m.mutex} {
 		if all := p.groups(stack.own); len(all) > 0 && all[0].value > 0 {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Malformed lines: a client writes lines that are not DogStatsD. Its well-formed lines count, so
-// only a counter shows that the others are missing.
+// Malformed lines: a client writes lines that are not DogStatsD. The client's well-formed lines are
+// stored, so only a counter shows that others are missing.
 const (
 	malformedUsual      = 1 // lines a second
 	malformedShareUsual = 0.01
-	malformedShareBad   = 0.10 // of a sender's lines
+	malformedShareBad   = 0.10 // part of a sender's lines
 
 	malformedListed = 5
 )
@@ -21,8 +21,8 @@ const malformedMetric, samplesMetric = "freshet_dogstatsd_malformed_lines_total"
 // malformedLines are the malformed lines of one sender, or of a listener if the sender is
 // unknown.
 type malformedLines struct {
-	tenant, of, reason, example string  // of names the sender, as in "what 10.0.0.1:53 sends"
-	perSecond, share            float64 // share of all its lines
+	tenant, of, reason, example string  // the field of names the sender, as in "what 10.0.0.1:53 sends"
+	perSecond, share            float64 // share is a part of the sender's lines, 0 to 1
 }
 
 func malformed(m *moment) finding {

@@ -89,7 +89,7 @@ func (m *moment) cores() float64 {
 	if !(used > 0) {
 		used = m.cpu.total() / 1e9
 	}
-	const most = 1e6 // no machine has more, but a forged record may claim so
+	const most = 1e6 // no machine has more processors, but a forged record may say so
 	return min(used/m.seconds, most)
 }
 

@@ -40,7 +40,7 @@ func processTime(t *testing.T) time.Duration {
 func TestProfilerSeesWhoGrows(t *testing.T) {
 	var text bytes.Buffer
 	if err := pprof.StartCPUProfile(&text); err != nil {
-		t.Skip(err) // go test -cpuprofile uses the profiler
+		t.Skip(err) // go test -cpuprofile already uses the profiler
 	}
 	// The profiler counts processor time. On a busy machine less processor time passes than time.
 	for begun := processTime(t); processTime(t)-begun < 400*time.Millisecond; {
@@ -88,7 +88,7 @@ func (g *guarded) wait() {
 func TestTrace(t *testing.T) {
 	var text bytes.Buffer
 	if err := trace.Start(&text); err != nil {
-		t.Skip(err) // go test -trace uses the trace
+		t.Skip(err) // go test -trace already uses the tracer
 	}
 	var g guarded
 	for range 20 {
@@ -145,7 +145,7 @@ func TestTrace(t *testing.T) {
 func writeToSlowPipe(t *testing.T) time.Duration {
 	t.Helper()
 	var ends [2]int
-	if err := syscall.Pipe(ends[:]); err != nil { // blocking, like files
+	if err := syscall.Pipe(ends[:]); err != nil { // the pipe blocks, as files do
 		t.Fatal(err)
 	}
 	from, to := os.NewFile(uintptr(ends[0]), "from"), os.NewFile(uintptr(ends[1]), "to")

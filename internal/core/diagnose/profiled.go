@@ -21,7 +21,7 @@ type profiled []sampled
 
 type sampled struct {
 	stack stack
-	count float64 // of events, or of goroutines
+	count float64 // number of events or goroutines
 	value float64 // nanoseconds or bytes; the count if the profile has no other value
 	query string  // ID of the querycost.Row of the query that the goroutine worked for, or empty
 }
@@ -156,7 +156,8 @@ func (g *group) add(s sampled) {
 // shownShare is the part of the total, 0 to 1, below which a group is not shown.
 const shownShare = 0.05
 
-// largest returns up to n groups that are worth showing, given the total.
+// largest returns up to n groups. It leaves out groups whose part of the total is too small to
+// show.
 func largest(groups []*group, n int, total float64) (shown []*group) {
 	for _, g := range groups {
 		if len(shown) == n || g.value <= 0 || g.value < shownShare*total {

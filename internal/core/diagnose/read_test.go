@@ -108,7 +108,7 @@ func read(t *testing.T, zip []byte) *Diagnosis {
 	return d
 }
 
-// trimRecord keeps the small parts of a record, and no file names in profiles.
+// trimRecord copies the small parts of a record, and removes the names of files from profiles.
 func trimRecord(t *testing.T, from, to string) {
 	t.Helper()
 	z, err := zip.OpenReader(from)
@@ -369,7 +369,7 @@ func readTops(t *testing.T, text string) (tops []top.View) {
 	return tops
 }
 
-// parseCauses reads "garbage 1 lock 0.5".
+// parseCauses reads names and scores of causes, such as "garbage 1 lock 0.5".
 func parseCauses(t *testing.T, text string) (causes []Cause) {
 	t.Helper()
 	words := strings.Fields(text)

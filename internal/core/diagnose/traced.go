@@ -55,7 +55,7 @@ func readTrace(text []byte) (traced, error) {
 	return all, nil
 }
 
-// tracing is the state of reading a trace.
+// tracing is the state while a trace is read.
 type tracing struct {
 	first, last       trace.Time
 	goroutines        map[trace.GoID]goroutine
@@ -157,7 +157,7 @@ func (t *tracing) end() {
 	}
 }
 
-// placeOf returns the place of a stack. Most stacks come many times.
+// placeOf returns the place of a stack. It remembers places, since most stacks come many times.
 func (t *tracing) placeOf(s trace.Stack) *place {
 	if known := t.places[s]; known != nil {
 		return known

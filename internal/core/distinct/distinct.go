@@ -16,12 +16,13 @@ import (
 // the sketch.
 const exact = 1024
 
-// precision of the sketch: 2^14 registers, 16 KiB, 0.8 % standard error.
+// precision is the precision of a sketch: 2^14 registers, which take 16 KiB and give a standard
+// error of 0.8 %.
 const precision = 14
 
 // Set counts the distinct values added to it. The zero value is empty. Reset keeps its memory.
 type Set struct {
-	hashes []uint64            // not sorted, may repeat until compacted
+	hashes []uint64            // not sorted; may have repeats until compact runs
 	sketch *hyperloglog.Sketch // in place of hashes once there are more than exact values
 }
 
@@ -76,7 +77,7 @@ func (s *Set) Merge(other *Set) {
 		}
 		s.hashes = s.hashes[:0]
 	}
-	// Merge fails only if precisions differ, and all sketches have the same.
+	// Merge fails only if precisions differ, and all sketches have the same precision.
 	_ = s.sketch.Merge(other.sketch)
 }
 

@@ -195,7 +195,7 @@ func metricsIn(t *testing.T, packets []string) (lines []string) {
 	return lines
 }
 
-// FuzzClientEvents is FuzzClientMetrics for events and checks.
+// FuzzClientEvents does the same as FuzzClientMetrics, for events and checks.
 func FuzzClientEvents(f *testing.F) {
 	server := listen(f)
 	f.Add(false, "title", "text", "host", "key", "source", "tag", "message", int64(5))

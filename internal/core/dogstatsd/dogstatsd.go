@@ -79,7 +79,7 @@ type Metric struct {
 type Exemplar struct {
 	Trace []byte  // the trace's id as sent, 1 to MaxTrace hexadecimal digits
 	Value float64 // finite
-	Time  int64   // Unix milliseconds, at most MaxTime's
+	Time  int64   // Unix milliseconds, at most 1000 times MaxTime
 }
 
 // MaxTrace is the length of the longest trace id, according to W3C and OpenTelemetry: 16 bytes in

@@ -26,7 +26,7 @@ type Explanation struct {
 	Check  Check
 }
 
-// Field is one piece of a line, from byte From up to byte To, excluded.
+// Field is one piece of a line: the bytes [From, To).
 type Field struct {
 	From    int    `json:"from"`
 	To      int    `json:"to"`
@@ -240,7 +240,7 @@ func (x *explainer) check() {
 	x.fields(status+1, x.steps.parseCheckField)
 }
 
-// fields walks the optional fields from at on, and reads each by step.
+// fields walks the optional fields from at on, and calls step to read each.
 func (x *explainer) fields(at int, step func(field []byte) part) {
 	for at < len(x.line) {
 		from := at + 1

@@ -135,8 +135,8 @@ func (m *Metric) parseExemplar(b []byte) (expected string) {
 	return ""
 }
 
-// parseField reads a field that every kind of line may have, and returns the field's kind, if it is
-// such a field.
+// parseField reads a field that every kind of line may have, and returns its kind. For any other
+// field it returns unknownPart.
 func (o *Origin) parseField(field []byte) part {
 	if b, ok := bytes.CutPrefix(field, []byte("c:")); ok {
 		o.parseLocal(b)
@@ -173,7 +173,7 @@ func (o *Origin) parseLocal(list []byte) {
 	}
 }
 
-// cut splits b at the first sep, which belongs to neither part; more reports whether b has a sep.
+// cut splits b at the first sep. The sep belongs to neither part; more reports whether b has one.
 func cut(b []byte, sep byte) (head, rest []byte, more bool) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:], true
@@ -181,7 +181,8 @@ func cut(b []byte, sep byte) (head, rest []byte, more bool) {
 	return b, nil, false
 }
 
-// cutShort is cut for a head of a byte or two, where a loop is quicker than calling IndexByte.
+// cutShort does the same as cut. It is quicker if the head has a byte or two, since a loop is then
+// quicker than a call of IndexByte.
 func cutShort(b []byte, sep byte) (head, rest []byte, more bool) {
 	for i, c := range b {
 		if c == sep {

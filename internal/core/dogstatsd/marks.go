@@ -24,7 +24,7 @@ func (p *Parser) markAll() {
 		p.marks = make([]marks, n+1)
 	}
 	markBlocks(p.packet[:n*blockSize], p.marks)
-	// The datagram's end ends a line like a line break, and bytes after it mean nothing.
+	// The end of the datagram ends a line, as a line break does. Bytes after it mean nothing.
 	end := uint64(1) << (p.end % blockSize)
 	last := &p.marks[n-1]
 	last.ends = last.ends&(end-1) | end
@@ -32,8 +32,8 @@ func (p *Parser) markAll() {
 	p.marks[n] = marks{} // for view
 }
 
-// view returns the marks of the 64 bytes from at on, which is inside the datagram or just after
-// it.
+// view returns the marks of the 64 bytes from at on. The position at is inside the datagram or just
+// after it.
 func (p *Parser) view(at int) (ends, colons uint64) {
 	i, bit := uint(at)/blockSize, uint(at)%blockSize
 	next := p.marks[i+1]

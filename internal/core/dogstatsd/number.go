@@ -29,7 +29,7 @@ func parseNumber(b []byte) (float64, Reason) {
 	// ParseFloat keeps no reference to the string, and its errors have a copy. So the bytes need
 	// not be copied.
 	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(b), len(b)), 64)
-	if err != nil { // the syntax is right, so the number is out of range
+	if err != nil { // isDecimal accepted the syntax, so the number is out of range
 		return 0, NotFinite
 	}
 	return v, wellFormed

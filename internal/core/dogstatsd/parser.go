@@ -7,7 +7,7 @@ import (
 
 // Parser reads the lines of one datagram after another. The zero value is ready for Reset. It
 // allocates only to grow its buffers. The marks take a quarter of the largest datagram's length,
-// and the copy takes its length. Metric.Values takes at most 8 bytes for every 2 bytes of the
+// and the copy takes the whole length. Metric.Values takes at most 8 bytes for every 2 bytes of the
 // longest packed line. Metrics grows the Values of the caller's metrics; a malformed line may grow
 // the Values of the metric after the last one that was read. A caller that holds many metrics
 // should drop long Values.
@@ -25,21 +25,21 @@ type Parser struct {
 	BadFields     uint64             // skipped exemplars and fields of events and checks, since their content is invalid
 
 	faults   uint64 // malformed lines, of all reasons
-	fault    Reason // of the last malformed line
+	fault    Reason // reason of the last malformed line
 	faultEnd int    // where that line ends in packet
 	wrong    []byte // the last malformed line, from its first wrong byte on
 	expected string // what should be there; empty if only Explain can say it
 
 	packet []byte // the datagram; with marking, followed by up to slack bytes without meaning
-	end    int    // of the datagram in packet
+	end    int    // end of the datagram in packet
 	at     int    // where the next line begins
 	marks  []marks
 	copied []byte // copy of a datagram without slack
 }
 
-// Reset begins a datagram. The parser reads it in place and never writes to it. It may also read
-// up to 128 bytes of packet's capacity after its length, whatever they are; a packet without that
-// capacity is copied first.
+// Reset begins a datagram. The parser reads it in place and never writes to it. It may also read,
+// but does not interpret, up to 128 bytes of packet's capacity beyond the datagram. A packet
+// without that capacity is copied first.
 func (p *Parser) Reset(packet []byte) {
 	p.packet, p.at, p.end = packet, 0, len(packet)
 	if marking {
@@ -53,9 +53,9 @@ func (p *Parser) Reset(packet []byte) {
 func (p *Parser) Next() Line { return p.next(&p.Metric) }
 
 // Metrics reads lines of metrics into dst, until dst is full or there is another kind of line. It
-// returns how many it read and what comes next: MetricLine if there may be more. A caller with many
-// lines at hand can then fetch from memory, all at once, the data that the lines need. It may hold
-// lines of several datagrams as long as it holds the datagrams' memory: see InPlace.
+// returns how many it read and what comes next: MetricLine if there may be more. With many lines at
+// hand, a caller can fetch the data for all of them from memory at once. A caller may keep lines of
+// several datagrams for as long as it keeps the memory of the datagrams: see InPlace.
 func (p *Parser) Metrics(dst []Metric) (n int, next Line) {
 	for n < len(dst) {
 		if next = p.next(&dst[n]); next != MetricLine {

@@ -195,7 +195,7 @@ func TestValue(t *testing.T) {
 	})
 }
 
-// Each bucket has a value in its middle.
+// The value of each bucket is the middle of the bucket.
 func TestBuckets(t *testing.T) {
 	runRead(t, []readCase{
 		{"sum, zeros, runs of buckets", "a:h0,7.5,2;1,3,0,4;-2,1|nh|#k:v",
@@ -563,7 +563,7 @@ func TestLastFault(t *testing.T) {
 		{"_e{1}:t|x\na:1|c", "_e{1}:t|x", EventHeader, 1},
 		{"a:1|c|T0\n" + strings.Repeat("b:1|c\n", 40), "a:1|c|T0", BadTimestamp, 1},
 	} {
-		for _, slack := range []int{0, 256} { // copied, and read in place
+		for _, slack := range []int{0, 256} { // the datagram is first copied, then read in place
 			var p Parser
 			p.Reset(append(make([]byte, 0, len(c.packet)+slack), c.packet...))
 			for p.Next() != End {

@@ -22,9 +22,9 @@ const (
 	// heartbeats and other tenants from waiting behind a large one.
 	TargetSize = 1 << 20
 
-	// MaxSize bounds an entry, which is one frame of the log, in bytes. An entry exceeds TargetSize
-	// only if one part of it cannot be cut: a batch of one shard, of about 4 MiB, or a huge
-	// histogram.
+	// MaxSize bounds the bytes of an entry, which is one frame of the log. An entry exceeds
+	// TargetSize only if one part of it cannot be cut: a batch of one shard, of about 4 MiB, or a
+	// huge histogram.
 	MaxSize = 16 << 20
 )
 
@@ -63,7 +63,7 @@ type Entry struct {
 	Group uint64
 
 	Windows  Windows
-	Request  Request // also of KindDeltas
+	Request  Request // of KindRequest and KindDeltas
 	Boundary Boundary
 	Notes    Notes // of KindEvents and KindNames
 	Version  Version
@@ -99,7 +99,7 @@ type Request struct {
 	Body      []byte // compressed with snappy; all rules have been applied
 }
 
-// Pair is the place of a request's sender in an HA pair. It is zero for a sender outside any pair.
+// Pair is the place of a request's sender in an HA pair. It is zero if the sender is in no pair.
 type Pair struct {
 	Cluster, Replica string
 	Timeout          int64 // milliseconds without a request, after which the other replica is elected
@@ -181,7 +181,7 @@ func (e *Entry) Append(b []byte) []byte {
 	return b
 }
 
-// flagPair is the flag of a Request that has a Pair.
+// flagPair says that a Request has a Pair.
 const flagPair = 1
 
 func (w *Request) append(b []byte, kind Kind) []byte {
@@ -232,7 +232,7 @@ func (t *Boundary) append(b []byte) []byte {
 	return append(b, t.Full...)
 }
 
-// flagAgain is the flag of a Push that was sent before.
+// flagAgain says that a Push was sent before.
 const flagAgain = 1
 
 // AppendPush appends a push to b. The encoding is the same on the network and in an entry.
@@ -464,7 +464,7 @@ func (r *reader) name() string {
 	return s
 }
 
-// list takes the rest of b.
+// list takes the rest of b as a list.
 func (r *reader) list() List {
 	l := List(r.cut(len(r.b)))
 	if !l.valid() {

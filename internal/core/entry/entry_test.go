@@ -253,7 +253,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// FuzzParse: each entry has one encoding, and a reader refuses all other bytes without a panic.
+// FuzzParse checks that each entry has one encoding, and that a reader refuses all other bytes
+// without a panic.
 func FuzzParse(f *testing.F) {
 	for _, e := range examples() {
 		b := e.Append(nil)

@@ -16,7 +16,7 @@ import (
 const (
 	MaxTitle = 1 << 10
 	MaxText  = 8 << 10
-	MaxField = 256 // of a tag and of every other field
+	MaxField = 256 // limit of a tag and of every other field
 	MaxTags  = 100 // further tags are left out
 )
 
@@ -30,7 +30,7 @@ type Event struct {
 	Time     int64 // Unix milliseconds
 	Title    string
 	Text     string
-	Tags     []string // as sent, "key:value" or "bare"; sorted, each once
+	Tags     []string // as sent, "key:value" or "bare"; sorted, without repeats
 	Host     string
 	Key      string // events with the same key belong together
 	Priority string // normal or low

@@ -29,7 +29,7 @@ const (
 	// in that time, and a target with a scrape interval of a minute is scraped four times.
 	Steps = 24
 
-	// generation is for how many seconds label values are counted before the count begins anew. Two
+	// generation is the number of seconds after which the count of label values begins anew. Two
 	// generations are kept, so the values cover the last one to two minutes.
 	generation = 60
 )
@@ -68,7 +68,7 @@ type tenant struct {
 	last    int64 // time of the tenant's newest series, in Unix seconds
 	turned  int64 // time at which the generation began, in Unix seconds
 	all     counts
-	known   generations // series that were not refused, in the time that names covers
+	known   generations // number of series that were not refused, in the time that names covers
 	names   values      // names of metrics
 	metrics []*metric
 }
@@ -80,7 +80,7 @@ type metric struct {
 	weight      uint64 // new series of this metric and of the metrics that it displaced; halved with each generation
 	series      uint64 // new series since the metric got this place
 	new         counts
-	known       generations // series that were not refused, in the time that values cover
+	known       generations // number of series that were not refused, in the time that values covers
 	labels      []label
 	senders     []senderSeries
 }
@@ -115,7 +115,7 @@ func (c *counts) add(now int64, refused bool) {
 	}
 }
 
-// generations counts series over the time in which values counts values.
+// generations counts series over the same time in which values counts label values.
 type generations struct{ now, before uint64 }
 
 func (g *generations) turn(both bool) {
@@ -413,7 +413,7 @@ func example(order []Label, values map[string]string) string {
 	return clip("{" + strings.Join(pairs, ", ") + "}")
 }
 
-// report returns the counts of the last Steps, and of the current step.
+// report returns the counts of the last Steps and of the current step.
 func (c *counts) report(now int64) (new, refused []uint64) {
 	last := now - now%Step
 	for at := last - Steps*Step; at <= last; at += Step {

@@ -30,7 +30,7 @@ type Exponential struct {
 	Sum      float64 // in the metric's own unit
 	Zero     float64 // number of values too close to zero for a bucket
 	Positive Buckets
-	Negative Buckets // by absolute value
+	Negative Buckets // buckets of negative values, by absolute value
 }
 
 // Buckets are the populated buckets of one sign, ordered by index.
@@ -48,8 +48,8 @@ func (h *Exponential) Reset(schema int8) {
 
 func (b *Buckets) reset() { b.Index, b.Count = b.Index[:0], b.Count[:0] }
 
-// Observe adds value with a weight: how many values it stands for. If more than maxBuckets buckets
-// are populated, the resolution is halved until no more are.
+// Observe adds value. weight is how many values it stands for. If more than maxBuckets buckets are
+// populated, the resolution is halved until no more are.
 func (h *Exponential) Observe(value, weight float64, maxBuckets int) {
 	h.Count += weight
 	h.Sum += value * weight

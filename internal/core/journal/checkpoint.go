@@ -68,8 +68,8 @@ type Checkpoint interface {
 	// section. The payload can be reused when Section returns.
 	Section(shard uint16, pos Position, payload []byte) error
 
-	// Commit puts the checkpoint in place of the one before. The earlier checkpoint counts until
-	// Commit returns nil, or an error that says that the new one is in place.
+	// Commit puts the checkpoint in the place of the previous one. The earlier checkpoint counts
+	// until Commit returns nil, or an error that says that the new one is in place.
 	Commit() error
 
 	// Abort ends a checkpoint that will not be committed. It does nothing after Commit.
@@ -200,7 +200,7 @@ func (c *checkpoint) Abort() {
 	}
 	l.checkpoint = nil
 	_ = c.file.Close()
-	_ = l.fs.Remove(checkpointTemp) // already renamed, or else replaced by the next checkpoint
+	_ = l.fs.Remove(checkpointTemp) // no error matters: the file is already renamed, or the next checkpoint replaces it
 }
 
 // committed makes c the newest checkpoint, and returns the base of the older checkpoint, which is

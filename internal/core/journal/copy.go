@@ -10,7 +10,7 @@ import (
 )
 
 // copyAttempts bounds how often Copy starts over because checkpoints have removed the files that it
-// was about to read. Only two checkpoints that end during one Copy can remove a file that it needs.
+// was about to read. Such a file is removed only if two checkpoints end during one Copy.
 const copyAttempts = 3
 
 // Copy writes to an empty directory the files that a start at this moment would need: the newest

@@ -293,7 +293,7 @@ func TestDamagedSection(t *testing.T) {
 					delete(fs.Files, name)
 				}
 			}
-			// The first section is shard 0's; this is its payload.
+			// This byte is in the payload of the first section, which is of shard 0.
 			fs.Files[checkpointFormat.Name(15)].Data[segment.HeaderBytes+segment.FrameBytes] ^= 1
 			l, _ := mustOpen(t, fs, 250)
 			got := recovered(t, l)
@@ -310,7 +310,7 @@ func TestDamagedSection(t *testing.T) {
 }
 
 // A second checkpoint at the same position replaces the first, and must not remove the checkpoint
-// before both.
+// before them.
 func TestCheckpointTwiceInARow(t *testing.T) {
 	fs, want := sample(t)
 	l, _ := mustOpen(t, fs, 250)

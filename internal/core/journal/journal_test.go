@@ -62,7 +62,7 @@ func TestFormat(t *testing.T) {
 }
 
 // Positions continue where the previous process ended. Nothing is appended to the last segment of
-// that process, which may have given it up.
+// that process, since the process may have given it up.
 func TestPositionsGoOn(t *testing.T) {
 	fs := memfs.New()
 	for process := range 3 {
@@ -129,7 +129,8 @@ func TestNoSpaceAndSpaceAgain(t *testing.T) {
 			if err := appendOne(3); err != nil {
 				t.Fatal(err)
 			}
-			// A segment that was cut back stays in use; one that was not is abandoned.
+			// A segment that was cut back stays in use. A segment that was not cut back is
+			// abandoned.
 			if segments := len(fs.Files); (segments == 1) == truncateFails {
 				t.Errorf("%d segments", segments)
 			}
@@ -220,8 +221,7 @@ func TestRemoveFails(t *testing.T) {
 	}
 }
 
-// A later Sync does not make up for a failed one, but frames after the failure are as safe as
-// ever.
+// A later Sync does not save the frames of a failed one, but it saves the frames after the failure.
 func TestSyncFails(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
 		t.Run(op, func(t *testing.T) {

@@ -120,11 +120,11 @@ type model struct {
 	log *Log
 	cp  Checkpoint
 	due []uint16 // shards whose section is not yet in cp
-	in  state    // the state in cp
+	in  state    // the state that cp has so far
 
 	state  state           // acknowledged
 	maybe  []uint64        // frames of failed Appends since the last success: may come back after a crash
-	maybe2 []uint64        // the same since the last successful Sync: may come back after a power loss
+	maybe2 []uint64        // frames of failed Appends since the last successful Sync: may come back after a power loss
 	safe   map[uint64]bool // frames that must survive a power loss
 	doubt  map[uint64]bool // frames that a failed Sync should have saved
 	lossy  bool            // there was a power loss, so the report may list gaps
@@ -229,7 +229,8 @@ func (m *model) sync() {
 	}
 }
 
-// checkpoint does the next step of a checkpoint: its sections are spread over time.
+// checkpoint does the next step of a checkpoint, so that the sections are written at different
+// times.
 func (m *model) checkpoint() {
 	if m.cp == nil {
 		cp, err := m.log.BeginCheckpoint()

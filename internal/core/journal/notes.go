@@ -16,7 +16,7 @@ const (
 	notesTemp = "notes.temp"
 
 	// maxNotes bounds the bytes of notes that a start reads. BeginNotes replaces the notes long
-	// before they reach it.
+	// before they reach this size.
 	maxNotes = 64 << 20
 )
 

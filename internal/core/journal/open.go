@@ -38,10 +38,10 @@ type segmentFile struct {
 	frames int
 }
 
-// Open finds the journal in fs, cuts off what the death of the last process left after the last
-// whole frame, and reports what it found, including losses. It reads everything once. Damage is
-// no error. It returns an error if the directory cannot be listed, if a file cannot be opened, or
-// if a file has a newer version.
+// Open finds the journal in fs, cuts off the torn frame that the death of the last process left at
+// the end, and reports what it found, including losses. Open reads each file once. Damage is not an
+// error. Open returns an error if the directory cannot be listed, if a file cannot be opened, or if
+// a file has a newer version.
 //
 // The caller then restores its state with Load and Replay, before the first Append.
 func Open(fs segment.FS, opts Options) (*Log, Report, error) {
@@ -178,9 +178,9 @@ func (l *Log) findFrames(files []segment.File, report *Report) error {
 	return nil
 }
 
-// readSegment calls fn for each frame that counts in a segment. It returns their number and
-// where reading ended, and reports damage between them. The caller handles what follows the
-// last good frame of the last segment.
+// readSegment calls fn for each frame that counts in a segment. It returns the number of frames and
+// the place where reading ended, and reports damage between the frames. The caller handles what
+// follows the last good frame of the last segment.
 func readSegment(fs segment.FS, s segment.File, report *Report,
 	fn func(Position, Frame) error) (r *segment.Scanner, frames int, err error) {
 	if r, err = segmentFormat.Open(fs, s.First); err != nil {

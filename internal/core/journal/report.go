@@ -10,8 +10,8 @@ type Report struct {
 	Frames     uint64   // readable frames in these segments
 	Last       Position // position of the last frame; the next frame's is one higher
 
-	// Damage lists the first maxDamage damaged places, in checkpoints before segments. Damage to a
-	// checkpoint loses no frame if the checkpoint before it is whole.
+	// Damage lists the first maxDamage damaged places. Places in checkpoints come before places in
+	// segments. Damage to a checkpoint loses no frame if the checkpoint before it is whole.
 	Damage     []segment.Damage
 	MoreDamage int    // number of damaged places beyond Damage
 	LostFrames uint64 // an upper bound, summed over all damaged places

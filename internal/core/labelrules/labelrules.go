@@ -94,12 +94,12 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	return ls, nil
 }
 
-// maxText is the number of bytes after which Text adds no further label. Longer names and values are
-// cut to it.
+// maxText is the number of bytes after which Text adds no further label. Longer names and values
+// are cut to maxText.
 const maxText = 1 << 10
 
 // Text returns a series as sent, for people. If the series has many labels, the text has only the
-// first.
+// first ones.
 func Text(request *remotewrite.Request, series *remotewrite.Series) string {
 	all, err := request.Labels(nil, series)
 	if err != nil && !errors.Is(err, remotewrite.ErrTooManyLabels) {

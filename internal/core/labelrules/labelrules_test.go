@@ -96,7 +96,7 @@ func TestResolve(t *testing.T) {
 		{"a rule takes all labels", Rules{Relabel: []*relabel.Config{step("labeldrop", "", ".*", "", "")}},
 			"__name__=up job=a", "", 0, ""},
 		{"a rule takes the name", Rules{Relabel: []*relabel.Config{step("labeldrop", "", "__name__", "", "")}},
-			"__name__=up job=a", "", outcome.BadLabels, "removed its name"},
+			"__name__=up job=a", "", outcome.BadLabels, "removed the label __name__"},
 	} {
 		var list []string
 		for word := range strings.FieldsSeq(c.labels) {
@@ -118,7 +118,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// The labels of a series outlive the request that brought it, whose memory is reused.
+// The labels of a series outlive the series' request, whose memory is reused.
 func TestLabelsAreACopy(t *testing.T) {
 	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__",
 		Value: "up"}, {Name: "job", Value: "a"}}}}}).Marshal()

@@ -28,7 +28,7 @@ type Tenant struct {
 type Samples struct {
 	Received   uint64            `json:"received"`
 	Restored   uint64            `json:"restored"`
-	Malformed  map[string]uint64 `json:"malformed"` // by reason, like the next four
+	Malformed  map[string]uint64 `json:"malformed"` // by reason, like the next four fields
 	Refused    map[string]uint64 `json:"refused"`
 	Late       map[string]uint64 `json:"late"`
 	Unsent     map[string]uint64 `json:"unsent"`
@@ -104,7 +104,7 @@ func (t *tenant) copy() Tenant {
 func (t *tenant) sampleBook() Samples {
 	in := func(a Account) uint64 { return uint64(max(0, t.samples[a])) }
 	reasons := func(a Account) map[string]uint64 {
-		byReason := map[string]uint64{} // never null in JSON
+		byReason := map[string]uint64{} // not nil, since it must not be null in JSON
 		maps.Copy(byReason, t.reasons[a])
 		return byReason
 	}

@@ -12,7 +12,7 @@ const (
 	ServiceChecksSent
 	MetricsDroppedOnReceive // the client's own input was full
 	PacketsSent
-	PacketsDropped       // the sum of the next two
+	PacketsDropped       // the sum of the next two counts
 	PacketsDroppedQueue  // the client's queue was full
 	PacketsDroppedWriter // the socket did not take the packet
 	BytesSent

@@ -27,9 +27,9 @@ const (
 	Refused
 	Late
 	Unsent
-	Discarded // in whole windows, by a process that keeps nothing
+	Discarded // in whole windows, by a process that stores nothing
 
-	// States on the way, and the last one.
+	// States on the way to the store, and the store.
 	Window // in a window of the collector
 	Tile   // in a tile of the aggregator
 	Stored
@@ -73,7 +73,7 @@ type OfWhich uint8
 const (
 	Folded    OfWhich = iota // counted in the overflow series of their metric
 	LateKept                 // their tile was closed, and the oldest open tile took them
-	Ahead                    // their time was too far ahead, and the last open tile took them
+	Ahead                    // their time was too far in the future, and the last open tile took them
 	Respelled                // their series has too many spellings to remember another
 	numOfWhich
 )
@@ -152,12 +152,12 @@ func (l *Ledger) Note(tenant string, which OfWhich, samples uint64) {
 	l.of(tenant).ofWhich[which] += samples
 }
 
-// Datagrams are the datagrams that the sockets of a tenant saw. Each is counted once below, except
-// that RefusedConnections counts connections.
+// Datagrams are the datagrams that the sockets of a tenant saw. Each datagram is counted in one
+// field. Only RefusedConnections counts connections.
 type Datagrams struct {
 	Read               uint64 `json:"read"`                // datagrams, and frames of streams
 	KernelDropped      uint64 `json:"kernel_dropped"`      // the socket's buffer was full
-	Oversized          uint64 `json:"oversized"`           // refused: longer than max_packet
+	Oversized          uint64 `json:"oversized"`           // refused, since longer than max_packet
 	CutFrames          uint64 `json:"cut_frames"`          // a stream ended inside the frame
 	RefusedConnections uint64 `json:"refused_connections"` // there were too many streams
 }

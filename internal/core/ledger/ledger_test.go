@@ -10,7 +10,7 @@ import (
 
 func received(n uint64) Transfer { return Transfer{From: Outside, To: Received, Samples: n} }
 
-// The samples of a window go from the socket to the store, or have any other fate.
+// The samples of a window have every possible fate between the socket and the store.
 func TestBooksClose(t *testing.T) {
 	l := New()
 	l.Post("a", received(100),

@@ -79,7 +79,7 @@ func (t *Tenant) wait(now int64, p Place) {
 // time.
 const (
 	ordinary = iota // the claim time
-	total           // of up/down counters: as long as their totals are kept
+	total           // up/down counters: kept as long as their totals
 	numQueues
 )
 
@@ -131,8 +131,7 @@ func (t *Tenant) expireOf(queue int, now int64) (more bool) {
 	return true
 }
 
-// expireAll removes all series that were not claimed in time. It lets go of the lock now and
-// then.
+// expireAll removes all series that were not claimed in time. It releases the lock now and then.
 func (t *Tenant) expireAll(now int64) {
 	for t.expire(now) {
 		t.mu.Unlock()
@@ -146,7 +145,7 @@ func (t *Tenant) late(queue int, now int64, since uint32) bool {
 	return now-int64(since)*1e9 > t.times[queue]
 }
 
-// leaveLook is the most places that one call of LeaveUnclaimed looks at, which takes 1 ms.
+// leaveLook is how many places one call of LeaveUnclaimed looks at, at most. That takes 1 ms.
 const leaveLook = 1 << 16
 
 // LeaveUnclaimed removes passers-by that have no holder and whose places are wanted: see Crowded.

@@ -152,7 +152,7 @@ type Tenant struct {
 	// tenant. Tables read both when a window closes.
 	over, tenantOver atomic.Int64
 
-	longest atomic.Int64 // bytes of name and tags; for TooLong, called for each new context
+	longest atomic.Int64 // bytes of name and tags; atomic, since TooLong is called for each new context
 
 	mu        sync.Mutex
 	bounds    bounds

@@ -333,8 +333,8 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	}
 }
 
-// The total of an up/down counter is kept for weeks after its last sample. So the counter keeps its
-// place as long, even if listeners forget it, and through a flood and a restart.
+// The total of an up/down counter is kept for weeks after its last sample. The counter keeps its
+// place for as long, even if listeners forget it, and through a flood and a restart.
 func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 	const minute, hour = 60 * second, 3600 * second
 	open := key(series.UpDown, "open", 0)

@@ -5,8 +5,8 @@ import "sync/atomic"
 // chunkLen is how many values a chunk of a list has.
 const chunkLen = 512
 
-// list holds values by number. A value never moves, so a goroutine that has its number may read the
-// value without a lock while others add values. All other calls are for one goroutine at a time.
+// list holds values by number. A value never moves, so a goroutine that has the value's number may
+// read it without a lock while others add values. All other calls are for one goroutine at a time.
 // Numbers begin at 1.
 type list[T any] struct {
 	chunks atomic.Pointer[[]*[chunkLen]T]
@@ -28,7 +28,7 @@ func (l *list[T]) add() uint32 {
 	if l.next%chunkLen == 0 {
 		var chunks []*[chunkLen]T
 		if old := l.chunks.Load(); old != nil {
-			chunks = *old // readers of the old list see nothing beyond its end
+			chunks = *old // reuses the array: readers of the old list see nothing beyond its end
 		}
 		chunks = append(chunks, new([chunkLen]T))
 		l.chunks.Store(&chunks)

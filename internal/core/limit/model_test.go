@@ -91,7 +91,7 @@ func TestAgainstAModel(t *testing.T) {
 		case action < 5:
 			m.admit(t, tenant, now, k, metric)
 		case action == 5:
-			tenant.Load(now, now, []byte(k.key), k.source) // over limits or not
+			tenant.Load(now, now, []byte(k.key), k.source) // accepted even over limits
 			if p == nil {
 				m.add(k, metric, &naivePlace{freed: now})
 			}

@@ -13,8 +13,8 @@ const maxNewest = 50
 type Newcomer struct {
 	Key       []byte        // of series.AppendKey
 	At        int64         // Unix nanoseconds
-	Sender    sender.Sender // of its first sample; zero if unknown
-	Container string        // id from the line
+	Sender    sender.Sender // sender of the first sample; zero if unknown
+	Container string        // container id in the sender's line
 }
 
 // newest is a ring of the series that got a place last. Its memory is reused.

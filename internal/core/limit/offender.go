@@ -78,7 +78,8 @@ var unknownNames = func() (names [series.LastKind + 1]string) {
 	return names
 }()
 
-// blame notes which metric is over a limit. It keeps the metrics that are over a limit most often.
+// blame notes which metric is over a limit. It keeps the metrics with the most samples over a
+// limit.
 func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	kind := series.Kind(c.Key[0])
 	name := unknownNames[kind]
@@ -154,7 +155,7 @@ func (t *Tenant) newOffender(now int64) *offender {
 	return o
 }
 
-// forget removes metrics whose last sample over a limit is long ago.
+// forget removes metrics whose last sample over a limit was long ago.
 func (t *Tenant) forget(now int64) {
 	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
 }

@@ -20,7 +20,7 @@ var nouns = [NumKinds]string{"requests", "sessions", "duration", "payloads", "re
 // filler pads lines to their length.
 var filler = strings.Repeat("-checkout-backend", 10)
 
-// writer renders lines, all of the same length.
+// writer renders lines. All lines have the same length.
 type writer struct {
 	Config
 	random *rand.Rand

@@ -26,7 +26,7 @@ type checker struct {
 type problem struct {
 	key   string // "rules[3].match"
 	value string // " = " and the value, or "" if none is shown
-	why   string // what is wrong; then, after a semicolon, how to mend it
+	why   string // what is wrong and, after a semicolon, how to correct it
 }
 
 // add notes a problem; a value of nil is not shown.
@@ -207,7 +207,7 @@ func (k *checker) name(key, text string, groups []string) template {
 	return t
 }
 
-// relabel compiles one step. Prometheus checks most of it.
+// relabel compiles one step. Prometheus' code does most of the checks.
 func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 	scheme := model.LegacyValidation
 	if k.m.utf8 {
@@ -326,7 +326,7 @@ func (k *checker) policy(key string, c *Rule) *series.Policy {
 	return &p
 }
 
-// bucketsText returns bounds as a configuration spells them: 0.1,1,10.
+// bucketsText returns bounds as text, such as 0.1,1,10.
 func bucketsText(bounds []float64) string {
 	var b []byte
 	for i, bound := range bounds {

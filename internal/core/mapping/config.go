@@ -44,7 +44,7 @@ type Rule struct {
 
 // Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. It is text so that New
 // can report a bad expression together with all other problems. Prometheus' own type would stop the
-// reading of the file at the first one.
+// reading of the file at the first problem.
 type Relabel struct {
 	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined; __name__ is the name"`
 	Separator    Optional `yaml:"separator" help:"text between the joined values; default ;"`

@@ -2,7 +2,8 @@ package mapping
 
 import "github.com/prometheus/prometheus/model/labels"
 
-// Constant returns the labels that every series gets, except those that its sender gave itself.
+// Constant returns the constant labels. A series gets each of them unless its sender gave that
+// label.
 func (m *Mapper) Constant() labels.Labels {
 	b := labels.NewScratchBuilder(len(m.constant))
 	for _, c := range m.constant {

@@ -109,7 +109,7 @@ func (set labelSet) add(name, value string) labelSet {
 	return append(set, pair{name, value})
 }
 
-// put sets a label, whether or not the set has the name.
+// put sets a label, even if the set already has the name.
 func (set labelSet) put(name, value string) labelSet {
 	if i := set.index(name); i >= 0 {
 		set[i].value = value
@@ -155,7 +155,7 @@ func (set labelSet) finish() labelSet {
 	return set
 }
 
-// labels returns the series' labels under its name.
+// labels returns the labels of the series, including the given name.
 func (set labelSet) labels(name string) labels.Labels {
 	b := labels.NewScratchBuilder(len(set) + 1)
 	b.Add(model.MetricNameLabel, name)

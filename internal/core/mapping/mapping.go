@@ -53,7 +53,7 @@ type rule struct {
 	labels     []ruleLabel // in the order of their names
 	relabel    []*relabel.Config
 	policy     *series.Policy
-	buckets    string // policy's bounds as text
+	buckets    string // bounds of the policy as text
 	scale      float64
 	unit, help string
 }
@@ -85,7 +85,8 @@ type Input struct {
 	Origin dogstatsd.Origin
 }
 
-// Output is the series that a context belongs to: Labels, and AppendKey.
+// Output is the series that a context belongs to. Labels and AppendKey return its labels and its
+// key.
 type Output struct {
 	Kind   series.Kind
 	Name   string // the value of __name__; the caller may set another valid name
@@ -108,7 +109,7 @@ type Output struct {
 // values.
 func (o *Output) Labels() labels.Labels { return o.set.labels(o.Name) }
 
-// AppendKey appends series.AppendKey of Labels, without making Labels.
+// AppendKey appends the key that series.AppendKey makes from Labels, but does not make Labels.
 func (o *Output) AppendKey(dst []byte) []byte {
 	dst = append(dst, byte(o.Kind))
 	set := o.set
@@ -180,11 +181,10 @@ func (m *Mapper) MapInto(out *Output, in *Input) {
 	out.set = out.set.finish()
 }
 
-// keepLabels is for how many labels MapInto keeps memory, since a sender may give thousands of
-// labels.
+// keepLabels is the number of labels for which MapInto keeps memory. A sender may give thousands.
 const keepLabels = 256
 
-// dropped makes o the answer for a context that the rule drops.
+// dropped makes o the output for a context that the rule drops.
 func (o *Output) dropped() { *o = Output{Kind: o.Kind, Rule: o.Rule, Drop: true, set: o.set[:0]} }
 
 // apply applies rule r to the series. It first drops labels, then sets labels, then relabels. So a

@@ -158,9 +158,9 @@ func malformed(n int) error {
 	return fmt.Errorf("the body is not an ExportMetricsServiceRequest: %w", protowire.ParseError(n))
 }
 
-// Bounds, in bytes, of the memory that JSON text takes when decoded. jsonObject is for a brace or
-// bracket, after the largest message above. jsonItem is for an item of a list of numbers, which may
-// be only a digit and a comma.
+// Bounds, in bytes, of the memory that JSON text takes when decoded. jsonObject is for each brace
+// or bracket, which may begin the largest message above. jsonItem is for each item of a list of
+// numbers, which may be only a digit and a comma.
 const (
 	jsonObject = 288
 	jsonItem   = 2 * 8

@@ -78,7 +78,7 @@ func FuzzProtobuf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { everyPointIsSomewhere(t, body, Protobuf) })
 }
 
-// FuzzJSON is FuzzProtobuf for JSON.
+// FuzzJSON does the same as FuzzProtobuf, for JSON.
 func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { everyPointIsSomewhere(t, body, JSON) })
 }

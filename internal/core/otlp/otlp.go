@@ -30,7 +30,7 @@ type Settings struct {
 	Promote       []string                                 // resource attributes that become labels; All means all
 	PromoteScope  bool                                     // the scope's name, version and attributes become labels
 	CustomBuckets bool                                     // histograms with explicit buckets become native ones
-	Lookback      time.Duration                            // of queries; twice in this time target_info is repeated
+	Lookback      time.Duration                            // lookback of queries; target_info repeats twice in this time
 }
 
 // All in Settings.Promote stands for all resource attributes.
@@ -195,7 +195,7 @@ type appender struct {
 	cancel   context.CancelFunc // cancels the conversion
 	err      error              // why the conversion ended
 	label    func(labels.Label)
-	full     bool // there was no room for a label
+	full     bool // the request had no room for a label
 	families map[string]struct{}
 	samples  int // number of samples without those of target_info
 	targets  int // consecutive samples of target_info

@@ -16,7 +16,7 @@ func field(number protowire.Number, content ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), slices.Concat(content...))
 }
 
-// in wraps content in the fields with these numbers, from the innermost to the outermost.
+// in wraps content in fields with the given numbers. The first number is of the innermost field.
 func in(content []byte, numbers ...protowire.Number) []byte {
 	for _, n := range numbers {
 		content = field(n, content)

@@ -41,11 +41,11 @@ var reasonNames = [NumReasons]string{
 // String returns the reason's name in metrics, the ledger and documentation.
 func (r Reason) String() string { return reasonNames[r] }
 
-// IsLimit reports whether a limit is the reason: another configuration would have accepted the
-// part.
+// IsLimit reports whether the reason is a limit: with another configuration the part would have
+// been accepted.
 func (r Reason) IsLimit() bool { return r >= firstLimit }
 
-// Counts are numbers of the parts of a request.
+// Counts are the numbers of parts of a request.
 type Counts struct {
 	Samples, Histograms, Exemplars int
 

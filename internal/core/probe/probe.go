@@ -71,7 +71,7 @@ func digits(text []byte) bool {
 	return len(text) > 0
 }
 
-// Labels returns the labels of a path's series. The path by remote write has an empty tenant.
+// Labels returns the labels of a path's series. For the path of remote write, tenant is empty.
 func (m *Mark) Labels(path, tenant string) labels.Labels {
 	return labels.FromMap(map[string]string{model.MetricNameLabel: Metric, "path": path, "prober": m.id, "tenant": tenant})
 }

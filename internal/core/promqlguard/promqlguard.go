@@ -144,14 +144,14 @@ func (l Limits) checkDepth(query string) error {
 type level struct {
 	links   int // operators and subqueries of this branch, each of which may deepen the tree by one level
 	below   int // depth of the deepest bracket of this branch
-	deepest int // depth of the branches before this one
+	deepest int // depth of the deepest earlier branch
 }
 
 func (v level) depth() int { return max(v.deepest, v.links+v.below) }
 
 // Depth returns an upper bound of the depth of query's syntax tree. The query need not be
-// well-formed. Depth reads tokens with the parser's lexer, so strings, escapes and comments
-// cannot hide a bracket from it. Like the parser, it stops at the first token that is an error.
+// well-formed. Depth reads tokens with the parser's lexer, so strings, escapes and comments cannot
+// hide a bracket. Like the parser, Depth stops at the first token that is an error.
 func Depth(query string) int {
 	var item parser.Item
 	lexer := parser.Lex(query)

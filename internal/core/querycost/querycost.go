@@ -1,6 +1,6 @@
 // Package querycost adds up the cost of queries over the last minute, by tenant and query, and
-// lists who asked them. Queries that differ only in values count as one: see Normal. Memory is
-// bounded. adapter/promapi decides when a query may run.
+// lists the askers. Queries that differ only in values count as one: see Normal. Memory is bounded.
+// adapter/promapi decides when a query may run.
 package querycost
 
 import (
@@ -66,7 +66,7 @@ func (a Asker) clone() Asker {
 // Query is a query as it was asked.
 type Query struct {
 	Tenant, Text string
-	Range, Step  time.Duration // 0 for a query at one time
+	Range, Step  time.Duration // 0 for an instant query
 	Asker        Asker
 }
 
@@ -114,7 +114,7 @@ type counted struct {
 type askerCost struct {
 	Asker
 	counts [steps]struct {
-		at      int64 // as in counted
+		at      int64 // Unix seconds, a multiple of step
 		running time.Duration
 	}
 }
@@ -136,7 +136,7 @@ type Running struct {
 	row *row
 }
 
-// Begin counts a query that begins, at a Unix second. End must follow.
+// Begin counts a query that begins. now is a Unix second. The caller must call End later.
 func (t *Table) Begin(now int64, q *Query) *Running {
 	form := Normal(q.Text)
 	t.mu.Lock()

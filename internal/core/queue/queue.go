@@ -280,8 +280,8 @@ func (q *Queue) leave(first segment.Position) bool {
 	return true
 }
 
-// passed reports the damage between two frames of a segment, if there is any: the bytes from from
-// up to to, and the frames between the positions last and next.
+// passed reports the damage between two frames of a segment, if there is any: the bytes [from, to),
+// and the frames between the positions last and next.
 func (q *Queue) passed(first segment.Position, from, to int64, last, next segment.Position, err error) {
 	frames := uint64(0)
 	if next > last+1 {

@@ -64,7 +64,7 @@ func amountOf(ids []uint64) (sum Amount) {
 	return sum
 }
 
-// idOf is the inverse of entry.
+// idOf returns the number of a frame that entry made.
 func idOf(t testing.TB, r Frame) uint64 {
 	t.Helper()
 	if len(r.Payload) < 8 {
@@ -161,8 +161,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Frames come out in order, once, across restarts at any point; segments that are done are
-// removed.
+// Frames come out once and in order, even if the process restarts at any point. Segments whose
+// frames are done are removed.
 func TestFirstInFirstOut(t *testing.T) {
 	for stop := range 20 {
 		fs := memfs.New()
@@ -190,7 +190,7 @@ func TestFirstInFirstOut(t *testing.T) {
 	}
 }
 
-// A frame that was not done is returned again, also after a restart.
+// A frame that is not done is returned again, even after a restart.
 func TestAtLeastOnce(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
@@ -216,7 +216,7 @@ func TestAtLeastOnce(t *testing.T) {
 	}
 }
 
-// A full queue gives up its oldest segment, reports what was in it, and never exceeds its limit.
+// A full queue gives up its oldest segment, reports the amount, and never exceeds its limit.
 func TestFullGivesUpTheOldest(t *testing.T) {
 	const limit = 1000
 	fs := memfs.New()

@@ -30,10 +30,10 @@ const (
 	Trace        = "trace.out"       // execution trace of the seconds before begin
 	CPU          = "cpu.pprof"       // during
 	Goroutines   = "goroutine.pprof" // at begin
-	Heap         = "heap.pprof"      // in use at end
+	Heap         = "heap.pprof"      // memory in use at end
 	Allocs       = "allocs.pprof"    // during
-	Mutex        = "mutex.pprof"     // during, by holder of the lock
-	Block        = "block.pprof"     // during, by waiter
+	Mutex        = "mutex.pprof"     // waits for locks during the record, by holder
+	Block        = "block.pprof"     // waits during the record, by waiter
 )
 
 // Record says when and why a record was made.
@@ -48,7 +48,7 @@ type Record struct {
 	Ended      time.Time         `json:"ended"`
 	Build      string            `json:"build"`
 	GOMAXPROCS int               `json:"gomaxprocs"`
-	Runtime    map[string]Values `json:"runtime,omitempty"`    // numbers of runtime/metrics, by their names there
+	Runtime    map[string]Values `json:"runtime,omitempty"`    // numbers of runtime/metrics, by name
 	Spreads    map[string]Spread `json:"spreads,omitempty"`    // histograms of runtime/metrics, during
 	CPUQuotas  []CPUQuota        `json:"cpu_quotas,omitempty"` // of the cgroups that the process is in, its own first
 	Missing    map[string]string `json:"missing,omitempty"`    // missing files, and why

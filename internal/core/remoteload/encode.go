@@ -51,7 +51,7 @@ type renderer struct {
 	compressor compressor
 	labels     []label
 	raw        []byte
-	roles      []role // roles of the bytes of raw
+	roles      []role // for each byte of raw, its role
 	samples    []int  // positions in raw where values end
 	digits     []int  // positions in raw of the numbers of pods
 	digitsPods []int  // pods at these positions
@@ -60,7 +60,7 @@ type renderer struct {
 
 func newRenderer(c Config) *renderer { return &renderer{Config: c} }
 
-// request encodes the series from first up to last, excluded, as a request.
+// request encodes the series [first, last) as a request.
 func (r *renderer) request(first, last int) request {
 	r.raw, r.samples, r.digits, r.digitsPods = r.raw[:0], r.samples[:0], r.digits[:0], r.digitsPods[:0]
 	if r.Version == 1 {
@@ -156,8 +156,8 @@ func (r *renderer) version1(first, last int) {
 	}
 }
 
-// version2 encodes an io.prometheus.write.v2.Request: symbols come first, labels are numbers of
-// symbols, and each series has metadata, as from real senders of version 2.
+// version2 encodes an io.prometheus.write.v2.Request. Symbols come first, and labels are numbers of
+// symbols. Each series has metadata, as from real senders of version 2.
 func (r *renderer) version2(first, last int) {
 	symbols := map[string]uint64{"": 0}
 	r.raw = appendString(r.raw, 4, "")

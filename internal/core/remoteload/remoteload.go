@@ -92,7 +92,7 @@ func (c Config) generation(pod, round int) int {
 	return (replaced-pod-1)/c.pods() + 1
 }
 
-// Load has the requests of a round, and overwrites them with the requests of the next.
+// Load has the requests of a round, and overwrites them with the requests of the next round.
 type Load struct {
 	Config
 	requests []request
@@ -131,7 +131,7 @@ type timeByte struct {
 	index byte
 }
 
-// pod is a pod's part of a request: the series from from up to to, excluded.
+// pod is a pod's part of a request: the series [from, to) of the request.
 type pod struct {
 	number   int
 	from, to int

@@ -204,7 +204,8 @@ func TestSameConfigSameBytes(t *testing.T) {
 	}
 }
 
-// A request is about as long as from a snappy library, so that a receiver has the usual work.
+// A compressed request is about as long as a snappy library makes it, so that a receiver has the
+// usual work.
 func TestSizeIsThatOfARealSender(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		r := mustNew(t, small(func(c *Config) { c.Series, c.Batch, c.Version = 2000, 2000, version })).Next(0)

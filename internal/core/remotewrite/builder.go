@@ -17,7 +17,7 @@ type Builder struct {
 	Body []byte
 
 	request  *Request
-	exemplar bool // Label is for the last exemplar, not for the last series
+	exemplar bool // Label adds to the last exemplar, not to the last series
 	families []family
 }
 
@@ -36,7 +36,7 @@ var ErrTooLargeToBuild = fmt.Errorf("the converted request would take more than 
 // lengths of name, value and label.
 const maxLabel = 3 * (1 + binary.MaxVarintLen32)
 
-// Begin begins a request in r's memory, which it overwrites. Labels are appended to body.
+// Begin begins a request in r's memory, and overwrites that memory. Labels are appended to body.
 func (b *Builder) Begin(r *Request, body []byte) {
 	_ = r.reset(nil, false) // cannot fail, since there is no body that could be too large
 	*b = Builder{Body: body, request: r, families: b.families[:0]}
