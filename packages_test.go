@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// nobody is the id of the user that runs the script if the test runs as root: it may not install
-// packages.
+// nobody is the id of the user that runs the script if the test runs as root. This user may not
+// install packages.
 const nobody = 65534
 
 // packages runs .ci/packages as a user who is not root. The script finds only these programs and

@@ -87,8 +87,8 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	return part
 }
 
-// dashboardStepsOf returns the steps for some databases. filling has their settings while they take
-// their history, and measured those while they are measured.
+// dashboardStepsOf returns the steps for some databases. filling has the databases' settings while
+// they take their history. measured has their settings while they are measured.
 func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling,
 	measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
@@ -177,7 +177,8 @@ func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen
 	return loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: connections}, traffic)
 }
 
-// check queries for the acknowledged samples of a load, all of which must be there.
+// check queries the acknowledged samples of a load, and adds the number of samples found to the
+// results.
 func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int,
 	written ...loadgen.WriterResult) error {
 	var acknowledged uint64

@@ -12,7 +12,7 @@ import (
 // took more than this share of the processors.
 const (
 	othersAtMost  = .05
-	repeatsAtMost = 2 // how often a run is repeated; then the least disturbed one counts
+	repeatsAtMost = 2 // how often a run is repeated; after that the least disturbed try counts
 )
 
 // tick is the kernel's unit of /proc/stat.

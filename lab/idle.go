@@ -17,7 +17,7 @@ const (
 	idleAround   = 3 * time.Second // to start and stop
 )
 
-// watched returns Freshets that measure themselves: with all three features, as by default, with
+// watched returns Freshets that measure themselves: with all three features (the default), with
 // each feature alone, and with none.
 func watched(program string) (all []receiver) {
 	for _, of := range []struct{ what, probe, metrics, flight string }{

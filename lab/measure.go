@@ -99,7 +99,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 
 func (l *lab) close() error { return os.RemoveAll(l.dir) }
 
-// versions records all versions except the peers'. Freshet's includes Go's.
+// versions records all versions except the peers'. Freshet's version includes Go's.
 func (l *lab) versions(ctx context.Context) error {
 	ours, err := firstLine(ctx, l.freshet, "version")
 	if err != nil {

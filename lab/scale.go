@@ -76,7 +76,7 @@ func (l *lab) storm(ctx context.Context) error {
 	})
 }
 
-// memory returns the server's resident memory, and then its heap in use after a collection.
+// memory returns the server's resident memory, and its heap in use after a garbage collection.
 func (f *freshet) memory(ctx context.Context) (residentBytes, heap float64, err error) {
 	now, err := resident(f.cmd.Process.Pid)
 	if err != nil {

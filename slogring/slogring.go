@@ -66,7 +66,7 @@ type Options struct {
 
 	First     int           // records of one level and message written in a period; default 10
 	Period    time.Duration // default 1 s
-	Unsampled slog.Leveler  // nothing is suppressed at this level and above; default: all levels are suppressed
+	Unsampled slog.Leveler  // repeats at this level and above are written; default: at no level
 }
 
 // EveryLevel is below all other levels. As Options.Unsampled it turns suppression off.

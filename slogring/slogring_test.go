@@ -533,7 +533,7 @@ func TestLostIsSaidOnce(t *testing.T) {
 	})
 }
 
-// Flush and Close write all earlier records. Close counts later ones.
+// Flush and Close write all earlier records. Records after Close are counted as lost.
 func TestFlushAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()

@@ -179,7 +179,7 @@ func (s *sink) run() {
 		if wrote {
 			continue
 		}
-		// A flush or close that is not done here waits for a line that is just being copied.
+		// A flush or close that is still unanswered here waits for a line that is being copied.
 		if now.Sub(last) < linger || flush.asked > w.answered || closing {
 			timer.Reset(delay)
 			s.rest(resting, timer.C)
@@ -267,9 +267,9 @@ func (w *writer) put(p []byte) (n int, err error) {
 	return n, err
 }
 
-// endPeriod writes a line for each message with suppressed records, and for lost records.
-// Lines that cannot be written now are written later. It reports whether the period had any
-// records, or any such line is left.
+// endPeriod writes a line for each message with suppressed records, and for lost records. Lines
+// that cannot be written now are written later. It reports whether the period had any records, or
+// whether any such line is left.
 func (s *sink) endPeriod(now time.Time, length time.Duration, last bool) bool {
 	w := &s.writer
 	w.mu.Lock()

@@ -52,8 +52,8 @@ func (s *server) export(t *testing.T, c credentials.TransportCredentials, header
 	return err
 }
 
-// A tenant's writes over gRPC are stored where its writes over HTTP are. Clients that are no
-// tenant's are refused.
+// A tenant's writes over gRPC are stored where its writes over HTTP are. Clients without a tenant's
+// token are refused.
 func TestTenantsByGRPC(t *testing.T) {
 	s := twoTenants(t)
 	for _, c := range []struct {

@@ -58,7 +58,7 @@ type server struct {
 	catalogue     *catalogue.Catalogue
 	catalogueFile *cataloguefile.File
 
-	// The roles, and what belongs to one of them.
+	// The roles, and objects that belong to one role.
 	collector   *collector.Collector
 	limiter     *limit.Limiter
 	mapper      atomic.Pointer[mapping.Mapper] // of the collector
@@ -68,7 +68,7 @@ type server struct {
 	forwarders  []*forwarder.Forwarder // in the order of the configuration
 	distributor *distributor.Distributor
 	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
-	metadata    *metadata.Store   // what their senders say about metrics
+	metadata    *metadata.Store   // what the senders of both say about metrics
 	aggregator  *aggregator.Aggregator
 	querier     *querier.Queryable
 	engine      *promapi.Engine // with querier

@@ -58,7 +58,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) {
 
 const tlsText = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
-// A command needs the server's CA and a tenant's token, and says so.
+// A command needs the server's CA and a tenant's token. If one is missing, the error says so.
 func TestCommandsByTLSAndToken(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)

@@ -5,8 +5,8 @@
 //	go run -C lab/logging . --quick    about a minute, for a rough result
 //	go run -C lab/logging . --goals    only slogring and no log
 //
-// The service looks up routes in memory and logs three lines a request. It is another process of
-// this program, with GOMAXPROCS=2, one for each logger. Requests come over loopback from the first
+// The service looks up routes in memory and logs three lines a request. For each logger it runs in
+// another process of this program, with GOMAXPROCS=2. Requests come over loopback from the first
 // process, so that the measured garbage and scheduling are the service's alone. The two processes
 // share the processors; this is the same for all loggers.
 //

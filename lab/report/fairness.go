@@ -6,8 +6,8 @@ import (
 )
 
 // Fairness is how long other tenants wait for their acknowledgements while the tenant "one" sends
-// far more than its limit. Of the two halves of a pair, one is without the tenant "one". Both have
-// the same server and the same load of the other tenants.
+// far more than its limit. A pair has a half with the load of the tenant "one" and a half without
+// it. Both halves have the same server and the same load of the other tenants.
 type Fairness struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`

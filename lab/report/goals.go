@@ -6,12 +6,12 @@ import "fmt"
 // of Freshet's receivers.
 const (
 	goalIdle        = 1.0 // must be below this percentage of a core
-	goalRate        = 3e6 // must be above so many metrics a second on one core
+	goalRate        = 3e6 // must be above this many metrics a second on one core
 	goalContexts    = 10_000
-	goalResident    = 40e6  // must be below so many bytes with these contexts
-	goalAllocations = 0.005 // must be below so many objects a metric, which rounds to 0.00
-	goalContext     = 400.0 // at most so many bytes a context
-	goalNewContexts = 100e3 // at least so many new contexts a second, in a storm
+	goalResident    = 40e6  // must be below this many bytes with goalContexts contexts
+	goalAllocations = 0.005 // must be below this many objects a metric, which rounds to 0.00
+	goalContext     = 400.0 // at most this many bytes a context
+	goalNewContexts = 100e3 // at least this many new contexts a second, in a storm
 )
 
 // goals compares all goals with the results.

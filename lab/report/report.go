@@ -42,7 +42,7 @@ type Results struct {
 	Fairness    *Fairness    `json:"fairness,omitempty"`
 	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
 
-	LeftOut []string `json:"left_out,omitempty"` // what was wanted but not measured, and why
+	LeftOut []string `json:"left_out,omitempty"` // parts that were wanted but not measured, and why
 }
 
 // Read reads results as Write wrote them.

@@ -112,7 +112,7 @@ type Rate struct {
 	Name      string    `json:"name"`
 	Group     Group     `json:"group"`
 	PerSecond []float64 `json:"metrics_a_second"`     // of each search
-	Sender    bool      `json:"sender_was_the_limit"` // whether it was, in at least one search
+	Sender    bool      `json:"sender_was_the_limit"` // whether it was the limit in at least one search
 }
 
 // Scale is the collector's cost of large numbers of contexts.

@@ -12,7 +12,7 @@ export interface Line {
   values: (number | null)[]
   hidden?: boolean
   colour?: string // name of a CSS variable, in place of the series' own
-  thin?: boolean // part of another line
+  thin?: boolean // for one of several lines, or for a budget
   dashed?: boolean // a bound
 }
 

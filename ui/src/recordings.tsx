@@ -82,7 +82,7 @@ export function Recordings() {
 // shownFirst is how many rows are shown until a click on “Show all”.
 const shownFirst = 5
 
-// Why shows the reason for a recording. If the recording is not on disk, Why also shows the reason.
+// Why shows the reason for a recording. If the recording is not on disk, it also says why not.
 function Why(props: { recording: Recording }) {
   const { reason, error, not_kept } = props.recording
   if (error) return <span class="bad">cannot be read: {error}</span>
