@@ -117,7 +117,7 @@ becomes
   rule          none matches
   kind          gauge
   series        a__gauge
-  values        sets the gauge to 2; of several senders of one series the last value holds
+  values        sets the gauge to 2; if several senders write one series, the last value holds
   shard         687
   stored in     10s tiles for 2d, 1m tiles for 40d
 warning: the name a_ belongs to the counter a\x1b, so this gauge is stored as a__gauge

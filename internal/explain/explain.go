@@ -253,7 +253,7 @@ func (x *Explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
 		} else {
 			fmt.Fprintf(&b, "sets the gauge to %v", last)
 		}
-		fmt.Fprintf(&b, "; of several senders of one series %s", [...]string{
+		fmt.Fprintf(&b, "; if several senders write one series, %s", [...]string{
 			series.MergeLast: "the last value holds", series.MergeSum: "the values are added",
 			series.MergeMin: "the smallest value holds", series.MergeMax: "the largest value holds",
 		}[out.Policy.Merge])
@@ -297,12 +297,12 @@ func (x *Explainer) timed(kind series.Kind, seconds int64, l *answer.ExplainedLi
 	closed := x.now.Add(-a.Lateness).Truncate(10 * time.Second)
 	switch {
 	case kind != series.Counter && seconds > x.now.Unix()+window.MaxAhead:
-		warn(l, "its time, %s, is more than %d s ahead of the clock here: the sample is refused, as too_far_ahead", said,
-			window.MaxAhead)
+		warn(l, "its time, %s, is more than %d s ahead of our clock: the sample is refused with the reason too_far_ahead",
+			said, window.MaxAhead)
 	case kind == series.Counter && at.After(closed.Add(tile.MaxAhead*10*time.Second)):
 		warn(l, "its time, %s, is too far ahead: the sample is counted in the last open tile, at most a minute ahead", said)
 	case kind == series.Counter && at.Before(closed):
-		warn(l, "its time, %s, lies in a closed tile: the sample is counted in the oldest one that is open, and as late",
+		warn(l, "its time, %s, lies in a closed tile: the sample is counted in the oldest open tile, and as late",
 			said)
 	case kind != series.Counter && at.Before(closed.Add(-a.TimedWindow)):
 		warn(l, "its time, %s, is older than aggregator.timed_window (%v): the sample is dropped, and counted as late", said,

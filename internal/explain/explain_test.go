@@ -19,12 +19,12 @@ func TestExplainTimes(t *testing.T) {
 	}
 	for _, c := range []struct{ line, want string }{
 		{"a:1|c|T1799999999", ""},
-		{"a:1|c|T1799999900", "oldest one that is open"},
+		{"a:1|c|T1799999900", "oldest open tile"},
 		{"a:1|c|T1800000600", "too far ahead"},
 		{"b:1|g|T1799999900", ""},
 		{"b:1|g|T1800000060", ""},
-		{"b:1|g|T1800000061", "refused, as too_far_ahead"},
-		{"_sc|c|0|d:1800000061", "refused, as too_far_ahead"},
+		{"b:1|g|T1800000061", "refused with the reason too_far_ahead"},
+		{"_sc|c|0|d:1800000061", "refused with the reason too_far_ahead"},
 		{"b:1|g|T1799999000", "aggregator.timed_window"},
 		{"_sc|c|0|d:1799999000", "aggregator.timed_window"},
 		{"_e{1,1}:a|b|d:1800000500", ""},

@@ -176,7 +176,7 @@ func span(to []Span, b []byte, i int) ([]Span, int) {
 // moved the list, earlier slices of it keep the old memory.
 func tail[T any](list []T, from int) []T {
 	if len(list) == from {
-		return nil // an empty list of bounds would mean something else
+		return nil // not an empty list, since custom bounds are nil if there are none
 	}
 	return list[from:len(list):len(list)]
 }

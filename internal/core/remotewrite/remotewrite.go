@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 )
 
-// Request is a decoded request. The next Decode reuses its memory: nothing in it may be used after
-// that, or after the body that it was decoded from is reused.
+// Request is a decoded request. The next Decode reuses its memory. So no part of the request may be
+// used after the next Decode, or after the body is reused.
 //
 // The versions differ in the encoding of labels, and in metadata: version 1 has it by metric
 // family, version 2 in each series.
@@ -152,7 +152,7 @@ const (
 	histogramMemory = 320
 	familyMemory    = 80
 	symbolMemory    = 8
-	refMemory       = 4 // takes at least 1 byte on the wire
+	refMemory       = 4 // a reference; takes at least 1 byte on the wire
 	numberMemory    = 8 // number of a bucket; takes at least 1 byte on the wire
 )
 

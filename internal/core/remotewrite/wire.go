@@ -143,7 +143,7 @@ func double(b []byte, i int) (v float64, next int) {
 	return math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), i + 8
 }
 
-// one appends one value of a repeated field to to; packed appends all up to end.
+// one appends one value of a repeated field to the list to. packed appends all values up to end.
 func one[T any](to []T, b []byte, i int, read func(b []byte, i int) (T, int)) ([]T, int) {
 	v, next := read(b, i)
 	return append(to, v), next

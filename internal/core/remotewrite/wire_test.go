@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// longVarint reads the same number as reading byte by byte, wherever the number ends and whatever
-// follows. This includes overlong numbers and numbers with too many bits.
+// longVarint reads the same number as slowVarint, which goes byte by byte, wherever the number ends
+// and whatever follows. This includes overlong numbers and numbers with too many bits.
 func TestVarintsAtOnceAndByteByByte(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 200_000 {

@@ -81,8 +81,8 @@ var (
 	ErrDamaged = errors.New("this member of the group is damaged")
 )
 
-// Group is a role's part in one order of entries. It is a Replica, or Solo on one machine. It is
-// not safe for concurrent use.
+// Group lets a role take part in one order of entries. It is a Replica, or Solo on one machine. It
+// is not safe for concurrent use.
 type Group interface {
 	// Propose asks for an entry to be added to the order, and returns its index. The data must not
 	// change until the entry is applied or lost. If the index comes back in Output.Apply with Own set,

@@ -132,7 +132,7 @@ func (g *group) tick(n int) {
 	}
 }
 
-// elect ticks until there is a leader, and returns it and the others.
+// elect ticks until there is a leader, and returns the leader and the others.
 func (g *group) elect() (leader *member, others []*member) {
 	g.t.Helper()
 	for range 100 {
@@ -703,8 +703,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// When any bytes come from another member, this member refuses them, takes them, or becomes damaged
-// and reports it. The process goes on in each case.
+// Whatever bytes another member sends, this member refuses them, takes them, or becomes damaged and
+// reports it. The process goes on in each case.
 func FuzzMessage(f *testing.F) {
 	g := newGroup(f, 3)
 	leader, _ := g.elect()

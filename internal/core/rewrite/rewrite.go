@@ -244,7 +244,7 @@ func labelsFit(all []remotewrite.Label, rules *labelrules.Rules) bool {
 	return true
 }
 
-// compress appends a body in snappy's block format to to's memory.
+// compress returns a body in snappy's block format, in to's memory if that is large enough.
 func compress(to, body []byte) []byte { return snappy.Encode(to[:cap(to)], body) }
 
 func tooLarge(most int) error {

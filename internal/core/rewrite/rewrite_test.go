@@ -332,7 +332,7 @@ func (r random) rules() *labelrules.Rules {
 			})
 		}
 		step(relabel.Drop, "__name__", "dropped", "", "")
-		step(relabel.Replace, "host", "A", "host", "a") // makes two series one
+		step(relabel.Replace, "host", "A", "host", "a") // turns two series into one
 		if kind > 3 {
 			step(relabel.Replace, "__name__", "m2", "__name__", pick(r, "m1", ""))
 		}

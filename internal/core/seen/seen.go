@@ -66,7 +66,7 @@ type Seen struct {
 	Early uint64
 
 	now     int64 // Unix milliseconds, the log's time
-	swept   int64 // Unix milliseconds, when idle tenants were last looked at
+	swept   int64 // Unix milliseconds, when old requests of idle tenants were last forgotten
 	tenants map[string]*tenant
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Appender writes frames at the end of a log: Begin, then Add for each frame, then Write, which
-// is one write. It is not safe for concurrent use.
+// writes all of them at once. It is not safe for concurrent use.
 type Appender struct {
 	FS       FS
 	Format   *Format

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// For any file, each frame that the scanner returns is in the file byte for byte and after the
+// In any file, each frame that the scanner returns is in the file byte for byte, comes after the
 // previous frame, and has a plausible position below the limit.
 func FuzzScanner(f *testing.F) {
 	fs := memfs.New()
@@ -40,7 +40,7 @@ func FuzzScanner(f *testing.F) {
 		fs.Files[format.Name(5)] = &memfs.File{Data: bytes.Clone(data)}
 		s, err := format.Open(fs, 5)
 		if err != nil {
-			return // another version, which is the only error
+			return // only a newer version of the file is an error
 		}
 		if (s.End == 0) != (s.Err != nil) {
 			t.Fatalf("the header ends at %d: %v", s.End, s.Err)

@@ -53,8 +53,8 @@ type spelling struct {
 const version2 = 1 << 31
 
 const (
-	// maxSpellings is how many spellings of a series are remembered. The caller resolves others each
-	// time, so writing one series in many ways cannot fill the memory.
+	// maxSpellings is how many spellings of a series are remembered. The caller resolves further
+	// spellings each time, so writing one series in many ways cannot fill the memory.
 	maxSpellings = 8
 
 	// maxDropped is how many spellings of dropped series are remembered: 30 MB at 250 bytes each. When
@@ -94,8 +94,8 @@ type Cursor struct {
 // Begin resets the cursor. Call it before the first series of a request.
 func (u *Cursor) Begin() { u.last, u.hashed = 0, false }
 
-// Find returns the series whose labels are spelled like those of s, or 0. Between Begin and the
-// last series of a request, no series may be evicted or forgotten.
+// Find returns the series whose labels are spelled like the labels of s, or 0. Between Begin and
+// the last series of a request, no series may be evicted or forgotten.
 func (c *Cache) Find(u *Cursor, r *remotewrite.Request, s *remotewrite.Series) Number {
 	if r.Version2() {
 		refs := r.Refs(s)

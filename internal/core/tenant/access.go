@@ -28,7 +28,7 @@ type token struct {
 
 // Claim is what a request says about itself.
 type Claim struct {
-	Address string   // tenant of the address where it came in
+	Address string   // tenant of the address at which the request came in
 	Token   string   // empty for none
 	Headers []string // all values of X-Scope-OrgID
 }

@@ -102,7 +102,7 @@ func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	if e.live[w] || !e.combines().rises() {
 		return out
 	}
-	start := (end - 1) - (end-1)%w.Millis() // the same even if a query sees only the beginning of the tile
+	start := (end - 1) - (end-1)%w.Millis() // start of the tile, even if a query sees only a part of the tile
 	t := max(start, e.lastStored[w]+1)
 	if t >= end {
 		return out

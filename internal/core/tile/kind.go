@@ -61,8 +61,8 @@ func (e *entry) setPolicy(b []byte) (unfit uint64, err error) {
 		return 0, err
 	}
 	if e.policy != nil && !slices.Equal(e.policy.Bounds, p.Bounds) {
-		// Other buckets make other series, which start at zero. The content of open tiles cannot be
-		// converted to the new buckets, and is refused.
+		// New buckets make new series, which start at zero. The content of open tiles cannot be converted
+		// to the new buckets, and is refused.
 		for i := range e.open {
 			unfit += e.open[i].samples
 		}

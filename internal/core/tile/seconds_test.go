@@ -17,7 +17,7 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		p := &player{t: t, config: testConfig()}
 		p.shard = New(p.config, base)
-		was := map[string][]string{} // the answers of that time, by width and second
+		was := map[string][]string{} // the answers when each second was the last one, by width and second
 		asked := 0
 		for second := 1; second <= 100; second++ {
 			for producer := range 2 {

@@ -16,7 +16,7 @@ func (set) add(_ *entry, t *openTile, inc *batch.Increment) bool {
 	return true
 }
 
-// absorb keeps the tile's values until the tile is closed, and adds them to the minute's.
+// absorb keeps the tile's values until the tile is closed, and adds them to the minute's values.
 func (set) absorb(e *entry, t *openTile) {
 	e.total.set = t.set
 	if t.set != nil {

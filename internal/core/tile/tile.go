@@ -17,7 +17,7 @@
 //	open   open tiles hold increments
 //	owed   the total has taken a tile that the store does not have yet
 //	live   the newest sample in the store is a value
-//	stale  it is a stale marker; the total is forgotten once no store is owed anything or live
+//	stale  the newest sample is a stale marker; once no store is owed or live, the total is forgotten
 //
 // The files, from the top. Each uses only names of files below it:
 //
@@ -446,7 +446,7 @@ func (s *Shard) Len() int { return s.series }
 // HasUpDown reports whether any series held is an up/down counter.
 func (s *Shard) HasUpDown() bool { return s.upDowns > 0 }
 
-// TenantLen returns the number of series held of a tenant.
+// TenantLen returns the number of a tenant's series that are held.
 func (s *Shard) TenantLen(name string) int {
 	if t := s.tenants[name]; t != nil {
 		return len(t.entries)

@@ -60,7 +60,7 @@ func (r *recent) sum(from, to int64) (sum Amount) {
 type rows[K comparable] struct {
 	bound  int
 	byKey  map[K]*recent
-	pruned int64 // second of the last search for keys that give way
+	pruned int64 // second of the last search for keys to remove
 }
 
 func newRows[K comparable](bound int) rows[K] { return rows[K]{bound: bound, byKey: map[K]*recent{}} }
@@ -76,7 +76,7 @@ func (r *rows[K]) at(now int64, key K) *recent {
 }
 
 func (r *rows[K]) room(now int64) bool {
-	if len(r.byKey) >= r.bound && r.pruned != now { // searching takes time: once a second
+	if len(r.byKey) >= r.bound && r.pruned != now { // at most once a second, since the search takes time
 		r.pruned = now
 		for key, row := range r.byKey {
 			if row.sum(now-Span, now+1).Count == 0 {

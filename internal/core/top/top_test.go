@@ -194,8 +194,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// Bound: 150 ms for 100,000 series of four labels; it runs every 5 s while
-// somebody looks.
+// Bound: 150 ms for 100,000 series of four labels; it runs every 5 s while a client asks for it.
 func BenchmarkLabels(b *testing.B) {
 	keys := make([][]byte, 100_000)
 	for i := range keys {

@@ -72,8 +72,8 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 	}
 }
 
-// An exemplar belongs to one window. The next window but one reuses the memory, but not the
-// exemplar, even if its own exemplar is older or it has none.
+// An exemplar belongs to one window. The next window but one reuses the memory, but never shows the
+// old exemplar. Its own exemplar may be older, or it may have none.
 func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
 	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}},
 		Options{IdleWindows: 300})

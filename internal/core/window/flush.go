@@ -114,8 +114,8 @@ func (w *Window) InUse() iter.Seq[[]byte] {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
 		for number := range w.numbers() {
 			r := w.records.at(number)
-			// The number shifts the turn, so that series do not all come in the same window. A new series
-			// may have the number of a series that left.
+			// The record's number shifts the turn, so that series do not all come in the same window. A new
+			// series may have the number of a series that left.
 			turn := uint8((w.ordinal+number)/noteWindows) | 1<<7
 			if (*w.noted)[number] != turn || r.marks[w.index]&passerBy != 0 {
 				(*w.noted)[number] = turn

@@ -13,7 +13,7 @@ const (
 	// windows.
 	sweepShare = 64
 
-	// leaveMost is how many series at most leave in a window for each of two reasons: idleness, and a
+	// leaveMost is the most series that leave in a window for each of two reasons: idleness, and a
 	// flood that wants their places. That takes 3 ms.
 	leaveMost = 4096
 

@@ -122,9 +122,9 @@ func TestTablesShareThePlaces(t *testing.T) {
 	expect(t, flush(t, next, at(2)), "gauge b{} n=1 3")
 }
 
-// Recovery: the flood of window 1 has taken all places. One whole window passes with nothing
-// over the limit, and in the second window newcomers have a place. Series that are measured all
-// the time keep theirs.
+// The flood of window 1 has taken all places. One whole window passes with nothing over the limit,
+// and in the second window newcomers have a place. Series that are measured all the time keep
+// theirs.
 func TestRecoveryWithinTwoWindows(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 100})
 	flood := func(window, from int) {

@@ -41,7 +41,7 @@ const (
 	drops                // a rule drops its context
 	passerBy             // the series came in one window only
 	ownKey               // the series has no place, so its key is in the table's memory
-	extended             // extra holds something of the window
+	extended             // extra holds data of the window
 	relative             // a gauge that was changed in the window but not set
 	traced               // extra has an exemplar of the window
 	upDown               // its increments may be negative

@@ -8,8 +8,8 @@ import (
 )
 
 // maxTimed is how many different times of their own (|T, d:) the values of one series may have in
-// one window: 17 minutes of a client that stamps each second. It bounds the memory and the search
-// time that a client with wild times can cost.
+// one window: enough for 17 minutes of a client that stamps each second. It bounds the memory and
+// the search time that a client with random times can cost.
 const maxTimed = 1024
 
 // MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock: the value
@@ -32,7 +32,7 @@ type timedValue struct {
 // timed is the values with times of their own, ordered by time.
 type timed []timedValue
 
-// timedMetric notes values with their sender's time. Only counters and gauges have one.
+// timedMetric notes values with their sender's time. Only counters and gauges can have such a time.
 func (t *Table) timedMetric(r *record, m *dogstatsd.Metric, scale float64, samples uint64, now int64) fate {
 	if m.Type == dogstatsd.Gauge {
 		return t.timedLast(r, m.Time, m.Values[len(m.Values)-1]*scale, samples, now)

@@ -229,7 +229,7 @@ func (t *Table) Check(c *dogstatsd.Check, now int64) {
 	}
 }
 
-// count counts what became of samples that reached the open window.
+// count counts the fate of samples that reached the open window.
 func (t *Table) count(f fate, samples uint64) {
 	switch f {
 	case taken:

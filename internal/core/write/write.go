@@ -42,7 +42,7 @@ type Request struct {
 
 	Tenant    string
 	Arrival   int64         // Unix milliseconds
-	Window    time.Duration // how much older than the tenant's newest sample an out-of-order one may be
+	Window    time.Duration // how much older than the tenant's newest sample an out-of-order sample may be
 	Sender    sender.Sender // of the request, and so of its new series; zero if unknown
 	Only      []uint32      // series to write, as increasing indexes; nil for all
 	MaxSeries int           // of the tenant in memory; 0 for no limit
@@ -88,8 +88,8 @@ func (r *Request) RefuseAll(reason outcome.Reason, cause error) {
 }
 
 // Terms decide which series the labels of a request stand for. They are immutable: a reload makes
-// new ones, of the next generation. A store must not use in one generation what it remembers from
-// another.
+// new ones, of the next generation. A store must not use data in one generation that it remembers
+// from another.
 type Terms struct {
 	Generation uint64
 	Rules      labelrules.Rules

@@ -21,8 +21,8 @@ const (
 	chunkBytes = chunkUnits * unit // 1 MiB; pages that nothing was written to are not resident
 
 	// A chunk is cut into slabs of 16 KiB. Smaller slabs would have two effects: a few remaining
-	// blocks would keep less memory in use, and more would be lost at the ends of slabs. Now that loss
-	// is 5 % at worst, and 1 % for blocks of 200 bytes.
+	// blocks would keep less memory in use, and more memory would be lost at the ends of slabs. With
+	// 16 KiB that loss is 5 % at worst, and 1 % for blocks of 200 bytes.
 	slabBits  = 11 // bits of a Ref that count units within a slab
 	slabUnits = 1 << slabBits
 	slabBytes = slabUnits * unit
@@ -118,7 +118,7 @@ func (a *Arena) Free(ref Ref, n int) {
 	}
 }
 
-// full reports whether there is no room for another block of so many units.
+// full reports whether there is no room for another block of this many units.
 func (s *slab) full(units uint16) bool { return s.free == 0 && s.fresh+units > slabUnits }
 
 // takeSlab returns a slab without blocks.

@@ -29,8 +29,8 @@ func (l *Log) Start(applied uint64) error {
 	return nil
 }
 
-// InitialState implements raft.Storage. The members are those at the index that Start was told;
-// Raft applies the changes after it again.
+// InitialState implements raft.Storage. The members are as of the index given to Start. Raft
+// applies later changes again.
 func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +90,8 @@ type place struct {
 }
 
 // find returns the entries in [lo, hi) that are in memory: at least one, and more up to maxBytes.
-// If entry lo is not in memory, find returns the places on disk of all entries that are not.
+// If entry lo is not in memory, find returns the places on disk of the entries that are not in
+// memory.
 func (l *Log) find(lo, hi, maxBytes uint64) (found []Entry, places []place, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +142,7 @@ func fit(entries []Entry, maxBytes uint64) int {
 	return len(entries)
 }
 
-// readBack reads entries, with one read for neighbours in a file.
+// readBack reads entries from disk, with one read for entries that are adjacent in a file.
 func (l *Log) readBack(places []place, maxBytes uint64) (found []Entry, err error) {
 	for len(places) > 0 {
 		n := 1
