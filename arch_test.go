@@ -24,7 +24,7 @@ import (
 const module = "github.com/freshet-io/freshet"
 
 // layers from the top: a package imports from its own layer or from below. The
-// isolated ones hold parts that never import each other.
+// parts of an isolated layer never import each other.
 var layers = []struct {
 	dir      string
 	isolated bool
@@ -332,7 +332,7 @@ func TestTheBinaryLinksNoMore(t *testing.T) {
 }
 
 // `make test` uses one workspace for all modules, where each module sees what the others require.
-// Without the workspace each module must find all of its packages, too, since people run tests so.
+// Each module must find all of its packages without the workspace, too, for single tests by hand.
 func TestModulesAreComplete(t *testing.T) {
 	for dir := range requirements(t) {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "./...")

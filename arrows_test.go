@@ -80,7 +80,7 @@ func TestFileOrderCatches(t *testing.T) {
 	}
 }
 
-// goFiles returns the Go files of each directory below root but tests, by its path.
+// goFiles returns the Go files, without tests, of each directory below root, by its path.
 func goFiles(t *testing.T, root string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}

@@ -216,7 +216,7 @@ func start(o Options, s *socket) *Client {
 	return c
 }
 
-// constantTags returns the text added to lines with tags, and the text added to lines without.
+// constantTags returns the text added to lines with tags, and the text added to lines without tags.
 func constantTags(o Options) (tags, tagless string) {
 	if joined := strings.Join(o.Tags, ","); joined != "" {
 		tags, tagless = ","+joined, "|#"+joined

@@ -75,7 +75,7 @@ func (c *Client) Event(e Event) error {
 	return nil
 }
 
-// ServiceCheck queues a service check for the next flush. Its errors are like those of Event.
+// ServiceCheck queues a service check for the next flush. It fails for the same reasons as Event.
 func (c *Client) ServiceCheck(s ServiceCheck) error {
 	if c == nil {
 		return nil

@@ -191,7 +191,7 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 	})
 }
 
-// While there is room, idle series stay. When half of it is taken, some go.
+// While there is room, idle series stay. When half of the room is taken, some are evicted.
 func TestIdleSeriesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -225,7 +225,7 @@ func TestIdleSeriesMakeRoom(t *testing.T) {
 	})
 }
 
-// When memory for values runs out, they are thinned but never refused. Unused memory is given back.
+// When memory for values runs out, values are thinned but never refused. Unused memory is given back.
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, series = 1 << 16, 300

@@ -189,8 +189,8 @@ func (s *series) add(n float64) bool {
 	return true
 }
 
-// record keeps a value. When there are too many, it replaces another one at random, so that each
-// value since the last flush is kept with the same probability.
+// record keeps a value. When there are too many values, it replaces one at random, so that each value
+// since the last flush is kept with the same probability.
 func (s *series) record(v float64, l *limits) bool {
 	c := s.lock()
 	defer c.mu.Unlock()

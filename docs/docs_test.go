@@ -299,7 +299,7 @@ func TestNothingThatUsersNeedVanishes(t *testing.T) {
 	}
 }
 
-// proseWidth is how wide prose is, in characters; a link or a code span that is wider stands alone.
+// proseWidth is how wide prose is, in characters. A wider link or code span has a line to itself.
 const proseWidth = 100
 
 // Prose in documents is wrapped at one width, so that two versions can be compared.

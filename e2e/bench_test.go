@@ -132,7 +132,7 @@ func TestBenchOfAllRoles(t *testing.T) {
 	}
 }
 
-// Bench removes its directory also if its terminal or the pipe that it writes to is closed.
+// Bench removes its directory even if its terminal, or the pipe that it writes to, is closed.
 func TestBenchLeavesNothingBehind(t *testing.T) {
 	for name, end := range map[string]func(*exec.Cmd, *os.File) error{
 		"hangup":      func(c *exec.Cmd, _ *os.File) error { return c.Process.Signal(syscall.SIGHUP) },

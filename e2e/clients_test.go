@@ -34,8 +34,8 @@ type report struct {
 
 // operation is a call of a client's method. If it has values, there is one call for each value.
 type operation struct {
-	// Count updown gauge timing histogram distribution set event check; updown is a count that a
-	// rule makes an up/down counter.
+	// One of count, updown, gauge, timing, histogram, distribution, set, event and check. updown is a
+	// count that a rule turns into an up/down counter.
 	Method  string    `json:"method"`
 	Name    string    `json:"name"`
 	Tags    []string  `json:"tags"`

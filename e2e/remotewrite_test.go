@@ -370,7 +370,7 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 
 // TestFullDiskAndRemoteWrite checks that requests on a full disk are answered with 503 and
 // Retry-After, that the log says why, and that they are written seconds after there is space.
-// Nothing acknowledged is lost, also after a restart.
+// Acknowledged samples are not lost, even after a restart.
 func TestFullDiskAndRemoteWrite(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)

@@ -257,8 +257,8 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Like a package manager, it replaces the file, since the file of a running program cannot be
-	// written.
+	// install replaces the file, as a package manager does, since the file of a running program cannot
+	// be written.
 	install := func(path string, content []byte) {
 		t.Helper()
 		if err := os.WriteFile(path+".new", content, 0o755); err != nil {
@@ -351,7 +351,8 @@ func TestSignalsNeverKill(t *testing.T) {
 		stop := pelt(t, dir, syscall.SIGUSR2, syscall.SIGHUP)
 		reach(time.Now().Add(2 * time.Second))
 		stop()
-		// A restart may still be under way, and no process may own the data directory for a moment.
+		// A restart may still be under way. During a restart the data directory has no owner for a
+		// moment.
 		eventually(t, startLimit, "the server restarts once more", func() error {
 			out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 			if err != nil {
@@ -657,7 +658,7 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 }
 
 // TestAFailedStartLeavesDatagramsInTheSockets checks that a start that fails leaves the datagrams in systemd's
-// sockets. Otherwise each new try would lose the datagrams since the last one.
+// sockets. Otherwise each new try would lose the datagrams since the last try.
 func TestAFailedStartLeavesDatagramsInTheSockets(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	a := activate(t)

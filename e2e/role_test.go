@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// A collector without an aggregator reads and counts like any other, says wherever it matters that
-// it keeps nothing, and closes its books: every well-formed sample is discarded. It restarts in
-// place and stops like others, and leaves no store.
+// A collector without an aggregator reads and counts like any other collector. It says wherever it
+// matters that it keeps nothing. Its books close: every well-formed sample is discarded. It restarts
+// in place and stops like other collectors, and leaves no store.
 func TestACollectorAloneDiscards(t *testing.T) {
 	p := start(t, dataDir(t), "--role", "collector")
 	pid := p.cmd.Process.Pid

@@ -203,9 +203,9 @@ func table(rows []look) string {
 	return b.String()
 }
 
-// checkFlat compares the resident memory of the last third of the time with that of the middle
-// third; in the first third tables fill and stores open. It allows for some megabytes, by which the
-// memory of so small a process changes with each collection.
+// checkFlat compares the resident memory in the last third of the time with the memory in the middle
+// third; in the first third tables fill and stores open. It allows for some megabytes, since each
+// collection changes the memory of a small process by that much.
 func checkFlat(t *testing.T, rows []look) {
 	t.Helper()
 	if len(rows) < 6 {

@@ -145,7 +145,7 @@ func (p *process) readings() (map[string][]string, error) {
 	return all, err
 }
 
-// TestTelegrafSends checks that Freshet has exactly the samples that telegraf collected, also if
+// TestTelegrafSends checks that Freshet has exactly the samples that telegraf collected, even if
 // Freshet is down for a while. Telegraf sends by remote write, configured as in
 // docs/remote-write.md, and by OTLP.
 //

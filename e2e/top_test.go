@@ -50,7 +50,7 @@ type newest struct {
 // in returns how many events a rate per second makes in b.Seconds.
 func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
 
-// TestTop checks that status/top shows a known load: all of it, its senders and its metrics. Two
+// TestTop checks that status/top shows a known load: its total, its senders and its metrics. Two
 // senders use UDP and one a Unix socket. Some time after the last request, the server stops
 // counting.
 func TestTop(t *testing.T) {

@@ -95,7 +95,7 @@ func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 }
 
 // Rate and increase see the first increment of a series, in the open tile and in the stored one.
-// Prometheus has no earlier value to compare the first with, and so shows nine of the first ten
+// Prometheus has no earlier value to compare the first value with, and so shows nine of the first ten
 // requests after a deployment (trap 9). Freshet puts a zero before the first tile.
 func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles

@@ -18,7 +18,7 @@ type row struct {
 	Panels []panel
 }
 
-// panel is one plot. The labels in its expressions select the process, by the constant named of.
+// panel is one plot. Its expressions contain the labels of the constant `of`, which select the process.
 type panel struct {
 	Title, About string
 	Unit         string // in Grafana's spelling

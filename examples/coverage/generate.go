@@ -31,7 +31,8 @@ func generate(out io.Writer, n int) error {
 	return zipped.Close()
 }
 
-// randomRange returns a range of one of 1,000 areas, or in a quarter of the cases of up to eight.
+// randomRange returns a range that covers one of 1,000 areas. A quarter of the ranges cover up to
+// eight areas.
 func randomRange(rng *rand.Rand) (from, to int) {
 	const areas, codes = 1000, 100_000
 	begin, n := rng.IntN(areas), 1

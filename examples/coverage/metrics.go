@@ -122,7 +122,7 @@ type pauses struct {
 	longest                float64 // seconds
 }
 
-// pauseReader reads the pauses since its last call, at first all since the start.
+// pauseReader reads the pauses since its last call. The first call reads all pauses since the start.
 type pauseReader struct{ before []uint64 }
 
 func (p *pauseReader) read() (found pauses) {

@@ -34,7 +34,7 @@ type stored struct {
 }
 
 // Open opens the file at path, or creates it. It moves a damaged file aside and reports it: the
-// next samples bring the names back. If two kinds claimed one name, the other kind may get it then.
+// next samples bring the names back. A name that two kinds claim may then belong to the other kind.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Metric) {})

@@ -77,8 +77,8 @@ func TestForget(t *testing.T) {
 	must(t, f.Forget(nil))
 }
 
-// A name that the database refuses must not go unnoticed, nor be left out alone: Save writes all
-// names or none, and its error gives the refused name.
+// If the database refuses a name, Save writes none of the names, and its error gives the refused
+// name.
 func TestSaveIsAllOrNone(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
 	long := hits

@@ -19,7 +19,7 @@ import (
 const (
 	maxMessages = 64 // in one call of sendmmsg
 
-	// The kernel's bounds of a message that it cuts into packets: UDP_MAX_SEGMENTS, which newer
+	// The kernel's limits for a message that it cuts into packets: UDP_MAX_SEGMENTS, which newer
 	// kernels have doubled, and the length of the longest datagram.
 	maxSegments = 64
 	maxGSO      = load.MaxPacket

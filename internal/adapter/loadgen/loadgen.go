@@ -65,7 +65,8 @@ type Result struct {
 // Rate returns the metrics a second that the run reached.
 func (r Result) Rate() float64 { return float64(r.Sent.Metrics) / max(r.Elapsed.Seconds(), 1e-9) }
 
-// Client has open sockets to one address. One goroutine may call Run; any may call Progress.
+// Client has open sockets to one address. Only one goroutine may call Run; any goroutine may call
+// Progress.
 type Client struct {
 	config  Config
 	sockets []int

@@ -82,7 +82,7 @@ func newLoad(t testing.TB, change func(*load.Config)) *load.Load {
 	return l
 }
 
-// expect compares the packets that the receiver got with those that the same load produces.
+// expect compares the packets that the receiver got with the packets that the same load produces.
 func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Totals) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)

@@ -55,8 +55,8 @@ type WriterResult struct {
 
 // Writer sends the requests of a load over some connections, as a sender of remote write does. It
 // retries a request that is answered with 5xx, no earlier than the answer says. It sends a request
-// of a series only after the series' previous request was answered. One goroutine may call Run; any
-// may call Progress.
+// of a series only after the series' previous request was answered. Only one goroutine may call Run;
+// any goroutine may call Progress.
 type Writer struct {
 	config WriterConfig
 	target *url.URL

@@ -18,7 +18,7 @@ type Process struct {
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
 // Find looks up a process by its number. Fields that /proc does not give stay empty: the
-// process may have ended, or another may have its number by now.
+// process may have ended, or another process may have its number by now.
 func Find(pid int32) Process { return find("/proc", pid) }
 
 func find(proc string, pid int32) Process {

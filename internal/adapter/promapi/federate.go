@@ -157,8 +157,8 @@ func federated(all promql.Vector, native bool) (out []*dto.MetricFamily) {
 	return out
 }
 
-// metric converts one sample. A series without an instance gets an empty one, because a scrape with
-// honor_labels would otherwise set it to this server's address.
+// metric converts one sample. A series without the label instance gets an empty one, because a scrape
+// with honor_labels would otherwise set the label to this server's address.
 func metric(s *promql.Sample) *dto.Metric {
 	m := &dto.Metric{TimestampMs: proto.Int64(s.T)}
 	s.Metric.Range(func(l labels.Label) {

@@ -153,7 +153,7 @@ func TestFederateNativeHistograms(t *testing.T) {
 	}
 }
 
-// A request for more series than there is memory for gets an error that says so.
+// A request for more series than fit into memory gets an error that says so.
 func TestFederateTooMany(t *testing.T) {
 	s := newServer(fakeSeries(40_000, 0), func(cfg *Config, _ *Options) { cfg.MaxMemory = 64 << 20 })
 	if w := s.federate("", "x"); w.Code != http.StatusUnprocessableEntity ||

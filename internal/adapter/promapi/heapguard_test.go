@@ -67,7 +67,7 @@ func unwatched(t *testing.T, s *server) {
 }
 
 // TestFullHeapEndsTheLargest fills the heap while three queries run. The shares of lanes do not
-// count what the engine allocates for its results: one query once took 1.2 GB of 500 MiB.
+// count what the engine allocates for its results: one query once took 1.2 GB on a server with 500 MiB.
 func TestFullHeapEndsTheLargest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(1<<20, map[string]int{"small": 100, "large": 10_000, "middle": 200})

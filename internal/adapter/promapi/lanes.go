@@ -33,8 +33,8 @@ type lane struct {
 	atOnce string // for errors: how many pieces of work run at once, and by which setting
 	raise  string // for errors: the setting to raise
 
-	// When its turn is over, work continues in the lane of the field then. If that is the same lane,
-	// waiting work of another tenant goes first. A turn of 0 does not end.
+	// When its turn is over, work continues in the lane that the field `then` points to. If that is
+	// the same lane, waiting work of another tenant goes first. A turn of 0 does not end.
 	turn time.Duration
 	then *lane
 	// larger is the lane where a query that needs more than its share begins again; nil for none.

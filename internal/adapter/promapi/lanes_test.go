@@ -161,7 +161,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s.nothingHeld(t)
 		n := 0
 		done.Range(func(_, at any) bool {
-			// One query runs at a time: 60 of a, a minute each, and two of b.
+			// One query runs at a time: 60 queries of tenant a, a minute each, and two of tenant b.
 			if n++; at.(time.Time).Sub(began) > 61*time.Minute {
 				t.Errorf("a query of a was done after %v", at.(time.Time).Sub(began))
 			}
@@ -348,8 +348,8 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	}
 }
 
-// stuckSeries takes some time between its first sample and the next. Meanwhile it cannot pass its
-// turn on, like functions of long ranges and subqueries.
+// stuckSeries takes some time between its first sample and the next. Meanwhile the query cannot pass
+// its turn on, as in functions of long ranges and in subqueries.
 type stuckSeries struct {
 	storage.Series
 	during func()

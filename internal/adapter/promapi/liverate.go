@@ -13,8 +13,8 @@ import (
 // inside an open tile; all other samples lie at the ends of tiles.
 type LiveSet interface {
 	storage.SeriesSet
-	// LiveSample returns the width of the tiles before the sample of a series at time at if that
-	// sample is live, and otherwise 0. Width and time are in milliseconds.
+	// LiveSample looks up the sample of a series at a time. If the sample is live, it returns the
+	// width of the tiles before the sample, otherwise 0. Width and time are in milliseconds.
 	LiveSample(of labels.Labels, at int64) (width int64)
 }
 

@@ -12,7 +12,7 @@ import (
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 )
 
-// checkParameters refuses numbers without a sensible meaning, and reports whether it did.
+// checkParameters refuses numbers without a sensible meaning, and reports whether it refused any.
 // Prometheus' handlers turn NaN and 1e300 into a time that depends on the processor, and answer
 // a different question. The form of r must have been read.
 func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {

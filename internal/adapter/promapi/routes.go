@@ -159,7 +159,7 @@ func (a *api) body(next http.Handler) http.Handler {
 }
 
 // Bounds of a query to format. To find line breaks, the printer prints the rest of the tree again
-// at each level: a tree of 1000 levels takes seconds, one within these bounds a tenth of a second.
+// at each level. A tree of 1000 levels takes seconds, a tree within these bounds a tenth of a second.
 const (
 	maxPrintBytes = 16 << 10
 	maxPrintDepth = 100
