@@ -9,9 +9,9 @@ import (
 type Config struct {
 	MaxSeries             int `yaml:"max_series" help:"series that a tenant may have at once; 0: no limit"`
 	MaxSeriesPerMetric    int `yaml:"max_series_per_metric" help:"series that a metric of a tenant may have at once; 0: no limit"`
-	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"new series of a tenant in a minute, all at once if need be; 0: no limit"`
+	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"new series of a tenant in a minute, possibly all at once; 0: no limit"`
 
-	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"longest name and tags of a series together, as sent, with a check's host and the origin fields of dogstatsd.origin_labels; 0: up to 512KiB"`
+	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"most bytes of a series' name and tags, as sent, together with a check's host and the origin fields of mapping.origin_labels; 0: up to 512KiB"`
 
 	Tenants map[string]Override `yaml:"tenants" help:"limits of single tenants, by name"`
 }

@@ -25,20 +25,20 @@ type Rule struct {
 	MetricType string `yaml:"match_metric_type" help:"kind of metric that the rule is for: counter, gauge, timer, timing (timers sent as ms), set or check; default any"`
 
 	Action     string            `yaml:"action" help:"map (default), or drop, which counts samples and does not store them"`
-	Name       string            `yaml:"name" help:"new name, in which $1 is the text of the first * or group; default the old one"`
-	DropLabels []string          `yaml:"drop_labels" help:"labels to remove, before the steps below"`
-	Labels     map[string]string `yaml:"labels" help:"then labels to set, with $1 as in name; an empty value removes the label"`
-	Relabel    []Relabel         `yaml:"relabel" help:"then steps of Prometheus' relabel_config"`
+	Name       string            `yaml:"name" help:"new name, in which $1 is the text of the first * or group; default: the old name"`
+	DropLabels []string          `yaml:"drop_labels" help:"labels to remove, before labels and relabel apply"`
+	Labels     map[string]string `yaml:"labels" help:"labels to set after drop_labels, with $1 as in name; an empty value removes the label"`
+	Relabel    []Relabel         `yaml:"relabel" help:"steps of Prometheus' relabel_config, after labels"`
 
 	UpDown       bool      `yaml:"updown" help:"let counters go down, as by -1|c: each becomes a gauge of its total, kept for aggregator.updown_ttl"`
-	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that differed only in what the rule removed: last (default), sum, min or max"`
+	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that become one series by the rule: last (default), sum, min or max"`
 	Histogram    string    `yaml:"histogram" help:"histogram for timers: native (default), or classic (default with buckets)"`
 	Buckets      []float64 `yaml:"buckets" help:"upper bounds of a classic histogram, ascending, at most 256, without +Inf"`
 	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram, -4 (coarsest) to 8; default 3: each bound is 9 % above the last"`
-	MaxBuckets   int       `yaml:"max_buckets" help:"most buckets of a native histogram, 1 to 65535, beyond which its resolution halves; default 160"`
+	MaxBuckets   int       `yaml:"max_buckets" help:"largest number of buckets of a native histogram, 1 to 65535; with more, the resolution is halved; default 160"`
 
 	Unit  string  `yaml:"unit" help:"unit for the metadata; changes no name and no value"`
-	Scale float64 `yaml:"scale" help:"factor of each value, above 0, such as 0.001 from milliseconds to seconds; default 1"`
+	Scale float64 `yaml:"scale" help:"factor for each value, above 0; 0.001 turns milliseconds into seconds; default 1"`
 	Help  string  `yaml:"help" help:"help text for the metadata"`
 }
 
