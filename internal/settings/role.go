@@ -39,5 +39,5 @@ func (c Config) Roles() Roles {
 }
 
 // NothingStored tells users that a process stores nothing.
-const NothingStored = "this process has the role collector alone, and no aggregator is named: " +
-	"what it counts is discarded at the end of each window"
+const NothingStored = "this process has only the role collector, and no aggregator is named, " +
+	"so its counts are discarded at the end of each window"

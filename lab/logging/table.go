@@ -77,7 +77,7 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 	}
 	w.Flush()
 
-	fmt.Fprintln(out, "\nslogring: the fate of each record")
+	fmt.Fprintln(out, "\nslogring: what became of the records")
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "output\tlogger\trecords\twritten\tsuppressed\tlost\tfailed\twaiting\texact")
 	for _, r := range results {
@@ -89,8 +89,8 @@ func print(out io.Writer, p plan, rate float64, results []*result) {
 	w.Flush()
 
 	fmt.Fprintf(out,
-		"\ngoals: p99 as a multiple of that without a log, in turns of %v, %d times; its interval must be "+
-			"below the bound, and narrower than the bound is above 1\n", p.turn, p.pairs)
+		"\ngoals: p99 as a multiple of the p99 without a log, in %[2]d pairs of turns of %[1]v; the interval must "+
+			"be below the bound, and narrower than bound - 1\n", p.turn, p.pairs)
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "output\tlogger\tbound\tinterval\t")
 	var behind []float64
