@@ -5,7 +5,7 @@ import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 // Explained says what a datagram would become: /api/v1/status/explain.
 type Explained struct {
 	Tenant   string          `json:"tenant"`
-	Arrives  []string        `json:"arrives"` // the tenant's sockets, at which it would arrive; empty without a server
+	Arrives  []string        `json:"arrives"` // sockets of the tenant, for the datagram; empty without a server
 	Lines    []ExplainedLine `json:"lines"`
 	Warnings []string        `json:"warnings,omitempty"`
 }
@@ -28,7 +28,7 @@ type ExplainedFault struct {
 	Expected string `json:"expected"`
 }
 
-// Becomes is what a well-formed line becomes.
+// Becomes describes the series that a well-formed line would become.
 type Becomes struct {
 	Rule    *int              `json:"rule,omitempty"` // index of the rule in mapping.rules
 	Match   string            `json:"match,omitempty"`
@@ -36,7 +36,7 @@ type Becomes struct {
 	Kind    string            `json:"kind"`
 	Name    string            `json:"name,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	Query   string            `json:"query,omitempty"` // the series, to paste into a query
+	Query   string            `json:"query,omitempty"` // selector of the series, to paste into a query
 	Combine string            `json:"combine"`         // how its values are combined
 	Shard   *uint16           `json:"shard,omitempty"`
 	Stores  []string          `json:"stores,omitempty"`

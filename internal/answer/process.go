@@ -13,7 +13,7 @@ type Process struct {
 	ResidentBytes    uint64  `json:"resident_bytes"`
 	Threads          int     `json:"threads"`
 
-	HeapLiveBytes         uint64  `json:"heap_live_bytes"` // after the last collection; 0 before the first
+	HeapLiveBytes         uint64  `json:"heap_live_bytes"` // after the last garbage collection; 0 before the first
 	HeapObjects           uint64  `json:"heap_objects"`
 	AllocatedObjectsTotal uint64  `json:"allocated_objects_total"`
 	AllocatedBytesTotal   uint64  `json:"allocated_bytes_total"`

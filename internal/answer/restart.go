@@ -6,7 +6,7 @@ type Restart struct {
 	PID   int    `json:"pid"`
 	At    int64  `json:"at_ms"` // Unix ms, when this was written
 	State string `json:"state"`
-	Why   string `json:"why,omitempty"` // why it was refused
+	Why   string `json:"why,omitempty"` // why the restart was refused
 
 	Proxied        string  `json:"proxied,omitempty"`            // HTTP header that a proxy added to a request
 	StoppedReading int64   `json:"stopped_reading_ns,omitempty"` // Unix ns

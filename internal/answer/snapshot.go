@@ -23,7 +23,7 @@ type SnapshotStep struct {
 	Tenant  string  `json:"tenant,omitempty"`
 	Store   string  `json:"store,omitempty"`
 	Blocks  int     `json:"blocks,omitempty"`
-	File    string  `json:"file,omitempty"` // journal, events.db, names.db
+	File    string  `json:"file,omitempty"` // journal, events.db or names.db
 	Name    string  `json:"name,omitempty"`
 	Path    string  `json:"path,omitempty"` // path of the whole snapshot on the server's machine
 	Bytes   int64   `json:"bytes,omitempty"`

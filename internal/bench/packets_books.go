@@ -23,7 +23,7 @@ type packetRun struct {
 	NewContexts          uint64            `json:"sent_new_contexts"`
 	RefusedTimes         uint64            `json:"sender_refused_times"` // how often a Unix socket was full
 	SenderDropped        uint64            `json:"sender_dropped_packets"`
-	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // in those packets
+	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // samples in these packets
 	SenderCPUUser        float64           `json:"sender_cpu_user_us_per_metric"`
 	SenderCPUSystem      float64           `json:"sender_cpu_system_us_per_metric"`
 
@@ -31,7 +31,7 @@ type packetRun struct {
 	ReceivedSamples      uint64 `json:"received_samples"`
 	KernelDroppedPackets uint64 `json:"kernel_dropped_packets"`
 	OversizedPackets     uint64 `json:"oversized_packets"`
-	LostSamples          uint64 `json:"lost_samples"` // in those packets
+	LostSamples          uint64 `json:"lost_samples"` // samples in these packets
 	// Samples that a limit folded into the overflow series of the metric.
 	FoldedSamples uint64            `json:"received_folded_samples"`
 	NotKept       map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason

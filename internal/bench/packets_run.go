@@ -25,7 +25,7 @@ type packetBench struct {
 	sender     loadgen.Config
 	server     apiclient.Server // the server to measure; if it has no address, bench starts one
 	role       string           // only for a server that bench starts, like the next two fields
-	serveFlags []string         // for the started server
+	serveFlags []string         // flags for a server that bench starts
 	pin        bool
 
 	asJSON bool
@@ -35,7 +35,7 @@ type packetBench struct {
 
 // pace is how fast metrics are sent, and how long they are measured.
 type pace struct {
-	rate     float64 // per second; 0 for as fast as possible
+	rate     float64 // metrics a second; 0 for as fast as possible
 	duration time.Duration
 }
 
@@ -45,7 +45,7 @@ type packetMeasurement struct {
 	receiver *receiver
 	sender   *loadgen.Client
 	traffic  *load.Load
-	title    string // of the present step, for the progress line
+	title    string // title of the present step, for the progress line
 }
 
 // moment is the state of sender and receiver at one time.
@@ -213,7 +213,7 @@ func costBetween(a, b moment, received float64) packetCost {
 	system := b.figures.CPUSystemSeconds - a.figures.CPUSystemSeconds
 	per := func(v float64) float64 {
 		if received == 0 {
-			return 0 // no metric, no cost
+			return 0 // without metrics there is no cost
 		}
 		return v / (sent * received)
 	}

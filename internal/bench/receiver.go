@@ -30,7 +30,7 @@ type receiver struct {
 	role   string // empty for a server that already runs
 
 	// These fields are only set for a server that bench started.
-	dir    string // removed at the end, with its content
+	dir    string // removed at the end, with its contents
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
 }
@@ -67,7 +67,7 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 		return nil, errors.Join(fmt.Errorf("start a receiver: %w", err), os.RemoveAll(dir))
 	}
 	go func() {
-		_ = r.cmd.Wait() // its state tells how it ended
+		_ = r.cmd.Wait() // ProcessState says how the receiver ended
 		close(r.exited)
 	}()
 	if err := r.awaitReady(ctx); err != nil {
@@ -188,7 +188,7 @@ func (r *receiver) awaitReady(ctx context.Context) error {
 			if r.cmd.ProcessState.ExitCode() == command.Usage {
 				return conf.Mistake(fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", "")))
 			}
-			return errors.New("start a receiver: it has ended") // stop tells how it ended
+			return errors.New("start a receiver: it has ended") // the method stop says how the receiver ended
 		case <-ctx.Done():
 			return fmt.Errorf("start a receiver: %w", errors.Join(context.Cause(ctx), err))
 		}

@@ -50,7 +50,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 		"completion f":                           "fish",
 		"query --ra":                             "--range",
 		"query --server=" + server + " pa":       "page_size page_views",
-		"query --server=http://127.0.0.1:1 some": "", // no server: nothing, at once
+		"query --server=http://127.0.0.1:1 some": "", // without a server there are no names, and no wait
 	} {
 		cmd := exec.CommandContext(t.Context(), "bash", "--norc", "-c", complete, "bash", line)
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))

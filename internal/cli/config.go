@@ -108,7 +108,7 @@ func writeReference(w io.Writer, keys []conf.Key) error {
 
 // writeKey prints one entry of the list. Keys of elements are below their list.
 func writeKey(b *strings.Builder, k conf.Key) {
-	if k.Default == "" { // a key of an element
+	if k.Default == "" { // k is a key of a list's elements
 		fmt.Fprintf(b, "  - `%s` (%s): %s\n", k.Path, k.Type, inMarkdown(k.Help))
 		return
 	}

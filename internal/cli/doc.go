@@ -1,7 +1,7 @@
 // Package cli has all commands except serve and bench: commands that ask a server over HTTP, and
 // commands that need none. It knows a server only through its answers, and imports no role.
 //
-// The files, from the top; each uses names only from those below it:
+// The files, from the top; each uses only names of files below it:
 //
 //	root.go        freshet, with its groups and help
 //	restart.go     replace a running server in place

@@ -60,7 +60,7 @@ server keeps them for events.retention.`,
 	return cmd
 }
 
-// eventRows returns a line for each event. The text comes last, since it may be long.
+// eventRows returns a line for each event. The text comes last, because it may be long.
 func eventRows(events []answer.Event) [][]string {
 	slices.SortStableFunc(events, func(a, b answer.Event) int { return cmp.Compare(a.Time, b.Time) })
 	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}

@@ -109,7 +109,7 @@ func (l *ledgerView) show(ctx context.Context) error {
 		return fmt.Errorf("ledger: read the answer of %s: %w", l.server, err)
 	}
 	if len(l.seen) > 0 && l.seen[0].Started != books.Started {
-		l.seen = nil // another process has other books
+		l.seen = nil // a new process has new books
 	}
 	l.seen = append(l.seen, books)
 	if len(l.seen) > rateWindow+1 {
@@ -200,7 +200,7 @@ type ledgerTable struct {
 
 func (t *ledgerTable) add(colour string, cells ...string) {
 	if t.seconds == 0 {
-		cells = cells[:3] // no column of rates
+		cells = cells[:3] // without rates there is no column for them
 	}
 	t.rows = append(t.rows, cells)
 	t.colours = append(t.colours, colour)

@@ -68,7 +68,7 @@ func TestQueryAsks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server, asked := answering(t, http.StatusOK, recorded(t, "range-none"))
-			t.Setenv("FRESHET_SERVER", strings.TrimPrefix(server, "http://")+"/") // as people write it
+			t.Setenv("FRESHET_SERVER", strings.TrimPrefix(server, "http://")+"/") // a query as people write it
 			code, _, stderr := freshet(t, append([]string{"query", "a + b"}, tt.args...)...)
 			if code != command.OK {
 				t.Fatal(stderr)

@@ -73,8 +73,8 @@ func progress(s answer.Restart) string {
 const (
 	restartPoll = 20 * time.Millisecond
 
-	// signalTime is how long a server may take to notice the signal. A version that does not know
-	// restarts never does.
+	// signalTime is how long a server may take to notice the signal. A version that cannot restart in
+	// place never notices it.
 	signalTime = 10 * time.Second
 
 	// holderTime is how long the data directory may have no owner while another restart replaces one

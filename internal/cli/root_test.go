@@ -65,7 +65,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	build.Version = "v1.2.3" // as main sets it
+	build.Version = "v1.2.3" // main sets this variable in the same way
 	defer func() { build.Version = "" }()
 	if code, stdout, _ := freshet(t, "version"); code != command.OK || !strings.HasPrefix(stdout, "freshet v1.2.3 ") ||
 		!strings.Contains(stdout, " go1.") {

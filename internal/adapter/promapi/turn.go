@@ -25,7 +25,7 @@ type turn struct {
 	since   time.Time   // when the turn got its slot
 	late    *time.Timer // tells the lane that the turn is overdue; nil where turns do not end
 	yielded time.Time
-	ran     time.Duration // total time with a slot, before since
+	ran     time.Duration // total time with earlier slots
 	waited  time.Duration // total time spent waiting for memory and slots
 
 	memory *turns.Shares

@@ -39,9 +39,9 @@ func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 func TestAStalledRequestIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		why   string
-		every time.Duration // between two bytes
+		every time.Duration // time between two bytes
 		until int           // how many of the 5000 bytes are sent
-		cut   time.Duration // when it is cut off, 0 for never
+		cut   time.Duration // time after which the request is cut off; 0 for never
 	}{
 		{"nothing comes", time.Hour, 0, stallTime},
 		{"it trickles", time.Second, 5000, stallTime},

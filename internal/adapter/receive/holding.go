@@ -20,12 +20,12 @@ type holding struct {
 	receiver *Receiver
 	tenant   string
 	sender   sender.Sender
-	bytes    int64         // taken from Receiver.memory
+	bytes    int64         // bytes taken from Receiver.memory
 	shared   *atomic.Int64 // bytes of all requests of the tenant
 	refused  error         // why there was no more memory
 	buffers  []*buf.Buf
 	requests []*write.Incoming
-	trip     *stage.Trip // nil without a Watch
+	trip     *stage.Trip // nil if the Receiver has no Watch
 	tripRoom stage.Trip  // memory for trip; saves an allocation
 }
 

@@ -49,7 +49,7 @@ type Options struct {
 	Distributor Distributor
 	Tenant      func(*http.Request) string // returns a request's tenant
 	MaxMemory   int64                      // bytes of all requests under way, decompressed
-	Watch       *stage.Watch               // nil for none
+	Watch       *stage.Watch               // nil if trips are not watched
 	Registry    prometheus.Registerer
 }
 
@@ -82,7 +82,7 @@ func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
 // unchanged.
 type refusal struct {
 	status int
-	reason string // as in metrics and the ledger
+	reason string // spelled as in metrics and the ledger
 	cause  error
 }
 

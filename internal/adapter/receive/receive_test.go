@@ -32,13 +32,13 @@ import (
 type distributor struct {
 	admit, push, pushDeltas error
 	outcome, added          outcome.Outcome // what Push and PushDeltas return
-	got                     []string        // tenant, version and counts
+	got                     []string        // tenant, version and counts of each request
 	senders                 []string
 	malformed               []string
 	during                  func()                // called by Push if not nil
 	wait                    func(context.Context) // called by Push if not nil
 	settings                otlp.Settings
-	refused                 []string // tenant and outcome
+	refused                 []string // tenant and outcome of each call of Refused
 }
 
 func (d *distributor) Admit(string) error { return d.admit }
@@ -371,7 +371,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	for range begun {
 		release <- true
-		<-answers // 204, or 503 without memory to decompress
+		<-answers // 204, or 503 if there is no memory to decompress
 	}
 	if !r.memory.TryAcquire(r.MaxMemory) {
 		t.Error("not all memory was given back")

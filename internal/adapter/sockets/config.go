@@ -49,7 +49,7 @@ type Config struct {
 	// It applies to UDP only.
 	GRO bool
 
-	Mode        fs.FileMode // of a Unix socket's file; 0 means DefaultMode
+	Mode        fs.FileMode // mode of a Unix socket's file; 0 means DefaultMode
 	Connections int         // most connections open at once on a Unix stream socket; 0 means DefaultConnections
 
 	// Timed, if not nil, gets the timing of one batch in TimedEvery. It is called after the batch's
@@ -66,7 +66,7 @@ type Timing struct {
 	Read     time.Time     // when the batch had been read
 	Waited   time.Duration // longest possible wait in the kernel, while the reader let datagrams gather or was busy
 	Reading  time.Duration // 0 for a stream, where it cannot be separated from waiting
-	Handling time.Duration // until Tick returned
+	Handling time.Duration // time until Tick returned
 }
 
 // One batch in TimedEvery is timed. To read the clock for each batch would lengthen a batch of one

@@ -50,15 +50,15 @@ type datagrams struct {
 	isTimed bool
 
 	n     int                // messages read by the last receive
-	errno syscall.Errno      // or the reason why it read none
+	errno syscall.Errno      // error of a receive that read no messages
 	try   func(uintptr) bool // the method tryReceive as a value; made once to save allocations
 
 	// The reader computes from the rate of datagrams how long to let them gather.
 	nap    func(elapsed time.Duration, packets int, used, size uint32) time.Duration
 	empty  time.Time // when the socket was last found empty
-	since  int       // messages read since empty
+	since  int       // messages read since the time in empty
 	memory memory    // the kernel's figures at the end of the last wait
-	calm   time.Time // no naps until then
+	calm   time.Time // the reader takes no naps until this time
 }
 
 func newDatagrams(c conn, config Config) (*datagrams, error) {
@@ -115,7 +115,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 		var err error
 		if d.n == batchSize {
 			d.timing.Waited = now.Sub(d.empty)
-			d.receive() // there may be more
+			d.receive() // more datagrams may wait
 		} else if nap := d.pace(now); nap > 0 {
 			d.timing.Waited = nap
 			alarm.nap(now, nap, tick)

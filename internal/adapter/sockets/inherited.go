@@ -17,7 +17,7 @@ func adopt(c Config) ([]*Listener, error) {
 		l, err := adoptOne(c, in)
 		if err != nil {
 			for _, l := range ls {
-				l.leave() // another process may still read it
+				l.leave() // another process may still read the socket
 				_ = l.Close()
 			}
 			return nil, fmt.Errorf("listen on %s %s: take over the open socket: %w", c.Network, c.Address, cause(err))
@@ -34,7 +34,7 @@ func adopt(c Config) ([]*Listener, error) {
 
 func (c Config) closeInherited() {
 	for _, in := range c.Inherited {
-		_ = in.File.Close() // the listeners have duplicates
+		_ = in.File.Close() // the listeners have duplicates of the file
 	}
 }
 

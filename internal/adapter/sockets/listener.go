@@ -18,12 +18,12 @@ import (
 // Stats are a listener's totals since it was bound.
 type Stats struct {
 	Packets     uint64 // datagrams or frames handed over
-	Bytes       uint64 // in those packets
+	Bytes       uint64 // bytes of these packets
 	Truncated   uint64 // datagrams read, not handed over: longer than MaxPacket, or of unknown size after UDP_GRO
 	ReadErrors  uint64 // failed system calls: no memory, no descriptors, or a broken connection
 	LongFrames  uint64 // frames announced as longer than MaxPacket; each ends its connection
 	CutFrames   uint64 // frames cut short by the end of their connection
-	Connections uint64 // accepted, open or closed since
+	Connections uint64 // all accepted connections, even if closed by now
 	Refused     uint64 // connections closed at once because Config.Connections were open
 }
 
@@ -167,8 +167,8 @@ func (l *Listener) Warnings() []string {
 
 // Kernel settings that limit how much data waits in a socket.
 const (
-	MaxReceiveBuffer = "net.core.rmem_max"       // of UDP sockets, in bytes
-	MaxQueueLength   = "net.unix.max_dgram_qlen" // of Unix datagram sockets, in datagrams
+	MaxReceiveBuffer = "net.core.rmem_max"       // limit for UDP sockets, in bytes
+	MaxQueueLength   = "net.unix.max_dgram_qlen" // limit for Unix datagram sockets, in datagrams
 )
 
 // Setting returns the kernel setting that limits how much data waits in the socket, or an empty

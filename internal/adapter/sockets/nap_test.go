@@ -15,7 +15,7 @@ import (
 )
 
 func TestNapAfter(t *testing.T) {
-	const short, full, buffer = 832, 2304, 2 * DefaultReceiveBuffer // in the kernel's count
+	const short, full, buffer = 832, 2304, 2 * DefaultReceiveBuffer // bytes as the kernel counts them
 	for _, tt := range []struct {
 		name       string
 		elapsed    time.Duration
@@ -209,7 +209,7 @@ func TestNoWakingIsLostBetweenNaps(t *testing.T) {
 	turn := 0
 	l.socket.(*datagrams).nap = func(time.Duration, int, uint32, uint32) time.Duration {
 		turn++
-		return time.Duration(turn%3/2) * time.Millisecond // every third time
+		return time.Duration(turn%3/2) * time.Millisecond // naps every third time
 	}
 	run(t, l, r)
 	c := dial(t, l)

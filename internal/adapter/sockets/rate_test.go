@@ -51,7 +51,7 @@ func BenchmarkRate(b *testing.B) {
 				h := &countdown{done: make(chan struct{})}
 				packets := b.N * load.pps / 10
 				h.left.Store(int64(packets))
-				h.skip.Store(int64(load.pps / 5)) // until sender and reader have found their pace
+				h.skip.Store(int64(load.pps / 5)) // sender and reader need some time to find their pace
 				h.begun = make(chan struct{})
 				stop := technique.read(l, h)
 				defer stop()

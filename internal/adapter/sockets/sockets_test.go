@@ -28,7 +28,7 @@ type recorder struct {
 	mu      sync.Mutex
 	packets []string
 	ticks   int
-	changed chan struct{} // of capacity 1
+	changed chan struct{} // has capacity 1
 }
 
 func newRecorder() *recorder {
@@ -364,7 +364,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 			alarm, stop := newAlarm(context.Background(), d.wait.file.SetReadDeadline)
 			defer stop()
 			blocks := false
-			allocs := testing.AllocsPerRun(200, func() { // alternately after a nap and after a wake-up
+			allocs := testing.AllocsPerRun(200, func() { // batches come alternately after a nap and after a wake-up
 				for range batchSize {
 					write(t, c, payload)
 				}

@@ -182,7 +182,7 @@ func (s *stream) acceptQueued(fd int) error {
 	}
 	for {
 		nfd, _, err := unix.Accept4(fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) { // EINVAL: shut down and empty
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) { // EINVAL means that the socket is shut down and empty
 			return nil
 		}
 		if err != nil {

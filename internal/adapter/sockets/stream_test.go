@@ -95,7 +95,7 @@ func TestStreamFrameCutByItsConnectionsEndIsCounted(t *testing.T) {
 func TestStreamConnectionsAreBounded(t *testing.T) {
 	l := listenStream(t, Config{Connections: 2})
 	r := newRecorder()
-	r.window = time.Millisecond // wakes r.wait below
+	r.window = time.Millisecond // ticks wake r.wait below
 	run(t, l, r)
 	first, second := dial(t, l), dial(t, l)
 	write(t, first, frame("a:1|c"))

@@ -27,8 +27,8 @@ func PrintJSON(w io.Writer, v any) error {
 	return WriteJSON(w, text)
 }
 
-// escape escapes all unprintable characters. The encoder has already escaped those in ASCII except
-// DEL.
+// escape escapes all unprintable characters. The encoder has already escaped the ones in ASCII
+// except DEL.
 func escape(text []byte) []byte {
 	escaped := make([]byte, 0, len(text)+1)
 	for len(text) > 0 {

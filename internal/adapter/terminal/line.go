@@ -34,7 +34,7 @@ func (l *Line) Draw(text string) {
 	if l == nil {
 		return
 	}
-	if room := l.columns() - 1; len(text) > room { // the last column would wrap
+	if room := l.columns() - 1; len(text) > room { // text in the last column would wrap
 		text = text[:room]
 	}
 	_, _ = io.WriteString(l.out, "\r"+text+clearLine) // the operation goes on even if this fails

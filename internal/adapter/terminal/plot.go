@@ -41,7 +41,7 @@ var (
 type curve struct {
 	name           string
 	points         []float64 // NaN where there is no finite value
-	min, max, last float64   // of all values
+	min, max, last float64   // over all values of the series
 }
 
 // draw plots the numbers of m. Of native histograms it shows the last one of each series.
@@ -111,7 +111,7 @@ func (v View) plot(curves []curve, start time.Time) error {
 	}
 	// The library uses the values as they are, and fails for very large ones. So we pass it
 	// fractions of the axis, 0 to 1, and write the labels ourselves.
-	span := high/2 - low/2 // halved, since the difference may exceed a float
+	span := high/2 - low/2 // halved, because the difference may exceed a float
 	points := make([][]float64, len(curves))
 	for i, c := range curves {
 		points[i] = make([]float64, len(c.points))
@@ -150,7 +150,7 @@ func (v View) plot(curves []curve, start time.Time) error {
 // axisLabel writes v for an axis whose labels are gap apart and at most largest.
 func axisLabel(v, largest, gap float64) string {
 	if math.Abs(v) < gap/1e6 {
-		v = 0 // only a rounding error
+		v = 0 // v is only a rounding error
 	}
 	if gap == 0 || largest >= 1e15 || largest < 1e-3 {
 		return strconv.FormatFloat(v, 'g', 4, 64)

@@ -32,7 +32,7 @@ func NewScreen(out io.Writer) *Screen {
 
 // Control sequences that all terminals since the VT220 and xterm know.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // alternate page, cursor hidden
+	enterScreen = "\x1b[?1049h\x1b[?25l" // shows the alternate page and hides the cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	topLeft     = "\x1b[H"
 	clearLine   = "\x1b[K" // from the cursor to the end of the line

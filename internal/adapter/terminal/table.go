@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-const timeLayout = "2006-01-02 15:04:05.000" // in the reader's own zone
+const timeLayout = "2006-01-02 15:04:05.000" // times are in the reader's own zone
 
 // writeVector prints the series and their values in the server's order, which may come from
 // sort(). Native histograms come after the numbers, as bars.

@@ -60,7 +60,7 @@ func Width(text string) (columns int) {
 // runeWidth returns the width of r on nearly all terminals: two columns for full-width East
 // Asian characters, none for combining characters.
 func runeWidth(r rune) int {
-	if r < 0x300 { // before the first wide or combining character
+	if r < 0x300 { // no wide or combining character is below this
 		return 1
 	}
 	if unicode.In(r, unicode.Mn, unicode.Me) {

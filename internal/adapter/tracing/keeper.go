@@ -20,7 +20,7 @@ type keeper struct {
 
 	mu     sync.Mutex
 	open   map[trace.SpanID]*openTrace // by the ID of an open span; queries of one dashboard share a trace, but no span
-	kept   []*Trace                    // oldest first, config.Keep at most
+	kept   []*Trace                    // at most config.Keep traces, oldest first
 	second int64                       // the second, in Unix seconds, in which thisSecond traces were kept
 	inIt   int
 }
@@ -43,7 +43,7 @@ type Trace struct {
 	Start   time.Time `json:"start"`
 	Seconds float64   `json:"seconds"`
 	Over    string    `json:"over,omitempty"` // the stage that exceeded its budget
-	Spans   []Span    `json:"spans"`          // by start, the root first
+	Spans   []Span    `json:"spans"`          // ordered by start; the root comes first
 	Left    uint64    `json:"spans_left_out,omitempty"`
 }
 
@@ -52,7 +52,7 @@ type Span struct {
 	ID         string         `json:"id"`
 	Parent     string         `json:"parent,omitempty"` // for the root, the sender's span if the sender gave one
 	Name       string         `json:"name"`
-	Offset     float64        `json:"offset_seconds"` // from the trace's start
+	Offset     float64        `json:"offset_seconds"` // time since the start of the trace
 	Seconds    float64        `json:"seconds"`
 	Attributes map[string]any `json:"attributes,omitempty"`
 	Error      string         `json:"error,omitempty"`

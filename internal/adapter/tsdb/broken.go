@@ -10,7 +10,7 @@ import (
 // again once a minute and whenever it is needed, but not right after a failed try.
 type BrokenError struct {
 	Tenant, Store string
-	Since         time.Time // of the first failed try
+	Since         time.Time // time of the first failed try
 	Cause         error
 	WayOut        string // what to do, and which data is then lost
 	Open          bool   // the store broke after it was opened: see look

@@ -21,7 +21,7 @@ type database struct {
 	reg        *registrations
 	openMaxT   int64       // Unix milliseconds; no sample was newer when the database opened
 	raw        *rawCache   // nil if the database keeps tiles
-	references *references // to the series of tiles
+	references *references // references to the series of tiles
 
 	exemplars exemplarRoom
 }

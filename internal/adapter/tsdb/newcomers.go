@@ -35,7 +35,7 @@ type newcomers struct {
 	store   string
 	now     func() time.Time
 	open    atomic.Bool   // set once the database is open; series that come earlier were read from disk and are not new
-	sender  sender.Sender // of the request being written; zero for tiles
+	sender  sender.Sender // sender of the request being written; zero for tiles
 }
 
 // tell notes a new or refused series.

@@ -110,7 +110,7 @@ func (s *store) open() {
 		db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.logger)
 	}
 	took := s.now().Sub(begun)
-	s.tellCut(before.cutOff(listLogs(s.dir))) // even if the repair failed half-way
+	s.tellCut(before.cutOff(listLogs(s.dir))) // also needed if the repair failed half-way
 	if err == nil {
 		s.note(s.name()) // the opening still counts as a user, so a stop waits for the note
 	}

@@ -303,7 +303,7 @@ func TestOpenUsed(t *testing.T) {
 	w.cfg.Idle = 24 * time.Hour // so that unused stores stay open
 	w.close()
 	w.open()
-	w.stores.OpenUsed(t.Context()) // no stores yet
+	w.stores.OpenUsed(t.Context()) // there are no stores yet
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -314,7 +314,7 @@ func TestOpenUsed(t *testing.T) {
 	must(w.writeTo(t.Context(), "asked", "a@10=1"))
 	w.now = w.now.Add(inUse + time.Second)
 	must(w.writeTo(t.Context(), "small", "a@10=1"))
-	for i := range 200 { // a larger log
+	for i := range 200 { // this store gets a larger log
 		must(w.writeTo(t.Context(), "large", fmt.Sprintf("s%d@10=1", i)))
 	}
 	q, err := w.stores.Querier("asked", "10s", 0, base)
@@ -509,7 +509,7 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	w.stores.OpenUsed(t.Context())
 	want := []string{"asked/10s", "before/10s"}
 	var group sync.WaitGroup
-	for i := range 8 { // all at the same time
+	for i := range 8 { // all stores open at the same time
 		name := fmt.Sprintf("new%d", i)
 		want = append(want, name+"/10s")
 		group.Go(func() {

@@ -97,7 +97,7 @@ type rawWrite struct {
 	bounds rawBounds
 	commit rawCommit
 
-	stored, repeated int // samples and histograms
+	stored, repeated int // counts of samples and histograms
 }
 
 // begin begins a commit.

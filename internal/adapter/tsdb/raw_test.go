@@ -84,7 +84,7 @@ func parseRaw(t testing.TB, text string) (all []rawSample) {
 
 func labelsOf(name string) []string {
 	base := strings.TrimRight(name, "'")
-	if base != name { // the labels in another order
+	if base != name { // write the labels in another order
 		return []string{"host", "h", "__name__", base}
 	}
 	return []string{"__name__", base, "host", "h"}
@@ -651,7 +651,7 @@ func TestRawExemplars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a repeat is success
+	for range 2 { // a repeat is also a success
 		r := newRequest(&plain)
 		if err := r.DecodeV2(body); err != nil {
 			t.Fatal(err)
@@ -836,7 +836,7 @@ func TestIdleStoresAreClosed(t *testing.T) {
 	if open() != 0 {
 		t.Fatal("not closed")
 	}
-	idle(w.cfg.Idle) // the second time does nothing
+	idle(w.cfg.Idle) // the second call does nothing
 	w.writeRaw(&plain, "b@20=2 a@20=2 a@10=1")
 	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "10=1 20=2" || open() != 1 {
 		t.Errorf("%v", got)

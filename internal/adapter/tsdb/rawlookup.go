@@ -111,5 +111,5 @@ func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
 	}
 	l.cache.Add(&l.cursor, f.sent.request.Request, f.sent.series, f.number)
 	f.entry = l.cache.At(f.number)
-	f.entry.Described = f.entry.Described || f.sent.hasMetadata() // resolve passed the metadata on just before
+	f.entry.Described = f.entry.Described || f.sent.hasMetadata() // resolve has just passed the metadata on
 }

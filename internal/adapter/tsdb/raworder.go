@@ -10,7 +10,7 @@ import (
 // lies among them.
 type rawOrder struct {
 	last  int64 // Unix milliseconds; the series has no newer sample, stored or waiting for the commit
-	exact bool  // the series has a sample at last
+	exact bool  // the series has a sample at the time last
 	waits bool  // a sample that came as the newest of the series waits for the commit
 	late  int64 // Unix milliseconds; time of the newest other sample that waits for the commit; MinInt64 for none
 }
@@ -20,7 +20,7 @@ type rawPlace uint8
 
 const (
 	rawNewest      rawPlace = iota // newer than all others
-	rawRepeat                      // equal to the newest
+	rawRepeat                      // equal to the newest sample
 	rawConflict                    // at the time of the newest, with another value
 	rawLate                        // older: the store knows whether there is a sample at its time
 	rawLateWaiting                 // older, too, but the store knows only after all waiting samples are committed

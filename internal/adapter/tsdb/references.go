@@ -17,7 +17,7 @@ type reference struct {
 
 // references belong to one open database, and mean nothing in another.
 type references struct {
-	mu      sync.Mutex // held through a write
+	mu      sync.Mutex // held during a whole write
 	of      map[*tile.Series]*reference
 	touched map[uint64]uint64 // by ref/64, a bit for each series written to since the opening
 	room    int               // how many references there may be before the next sweep
@@ -62,7 +62,7 @@ func (r *references) sweep(newest int64) {
 		return
 	}
 	for series, ref := range r.of {
-		ref.next = nil // next may be deleted
+		ref.next = nil // the reference in next may be deleted
 		if ref.lastT < newest-quietMillis {
 			delete(r.of, series)
 		}

@@ -13,9 +13,9 @@ func (s *Stores) Retention(store string) time.Duration {
 	return s.cfg.Retention.of(store)
 }
 
-// SetRetention changes how long stores keep their samples, in open databases and in those that open
-// later. Blocks that are now too old are deleted within a minute; deleted samples do not come back.
-// The largest block of an open database may be as long as before.
+// SetRetention changes how long stores keep their samples, in open databases and in databases that
+// open later. Blocks that are now too old are deleted within a minute; deleted samples do not come
+// back. The largest block of an open database may be as long as before.
 //
 // The caller has validated the whole section. After an error some databases have the new
 // retention; calling it again is safe.
@@ -34,8 +34,8 @@ func (s *Stores) SetRetention(r Retention) error {
 	return errors.Join(errs...)
 }
 
-// configure applies cfg. An open database takes the settings that can change, the next one all of
-// them.
+// configure applies cfg. An open database takes only the settings that can change while it is open.
+// The next opening takes all of them.
 func (s *store) configure(cfg Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

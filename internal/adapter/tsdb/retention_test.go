@@ -72,8 +72,8 @@ func TestSetRetention(t *testing.T) {
 	}
 	set(4)
 	w.close()
-	w.open() // as a new process, with the old configuration
-	set(4)   // before the database is opened
+	w.open() // a new process begins with the old configuration
+	set(4)   // the database is not open yet
 	w.write("a@86400=24")
 	if got := oldest(); got != "a@57600=16" {
 		t.Errorf("in a database opened after the change, the oldest sample is %s", got)

@@ -190,7 +190,7 @@ func (l *life) commit(from, n int) int {
 		if l.state[tenant] == nil {
 			l.state[tenant] = new(write.State)
 		}
-		l.database(tenant).DisableCompactions() // compact does it at known moments
+		l.database(tenant).DisableCompactions() // the method compact compacts at known moments
 		if err := l.stores.WriteRequests(l.t.Context(), tenant, l.state[tenant], rs); err != nil {
 			l.t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// Content counts what is in the blocks of a store.
+// Content counts the contents of a store's blocks.
 type Content struct {
 	Tenant, Store string
 	Blocks        int

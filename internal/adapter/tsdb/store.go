@@ -27,7 +27,7 @@ type store struct {
 	reg    prometheus.Registerer
 	logger *slog.Logger
 	opened prometheus.Gauge
-	fault  prometheus.Gauge   // 1 while broken or ill is set
+	fault  prometheus.Gauge   // 1 while the field broken or ill is set
 	cut    prometheus.Counter // bytes that repairs removed
 	now    func() time.Time
 	growth *growth.Tracker
@@ -37,12 +37,12 @@ type store struct {
 	ill    atomic.Pointer[BrokenError] // what broke after the opening, as of the last look
 
 	mu      sync.Mutex
-	options *tsdb.Options // for the next opening
+	options *tsdb.Options // options for the next opening
 	opening chan struct{} // closed when the current opening ends; nil for none
 	again   time.Time     // earliest time to try a broken store again
 	db      *database     // nil while closed
 	log     os.FileInfo   // the directory of its log at the opening
-	users   int           // writes, queriers and an opening that hold db
+	users   int           // how many writes, queriers and openings use db
 	used    time.Time     // when the last user released it
 	idle    chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
 	closing bool          // accepts no new users
@@ -50,7 +50,7 @@ type store struct {
 
 	committing sync.Mutex
 	damaged    atomic.Bool // a commit failed: see repair
-	unsynced   atomic.Bool // written to since the last sync
+	unsynced   atomic.Bool // the store was written to since the last sync
 	syncing    atomic.Bool // a sync is under way
 }
 
@@ -192,10 +192,10 @@ func (s *store) shut() error {
 	return err
 }
 
-// closeIdle closes the database if it was not used after since.
+// closeIdle closes the database if its last use was not after the time since.
 func (s *store) closeIdle(since time.Time) error {
 	if !s.mu.TryLock() {
-		return nil // it is in use
+		return nil // the store is in use
 	}
 	defer s.mu.Unlock()
 	if s.db == nil || s.users > 0 || s.closing || !s.used.Before(since) {

@@ -69,8 +69,8 @@ func (s *Stores) Sync(ctx context.Context) error {
 
 var errSyncHangs = errors.New("its disk hangs in a sync")
 
-// syncStore syncs the files of a store, open or not. A sync cannot be ended. If it hangs, it keeps
-// its goroutine, and the store begins no other sync.
+// syncStore syncs the files of a store, open or not. A sync cannot be interrupted. If it hangs, it
+// keeps its goroutine, and the store begins no other sync.
 func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	if !st.syncing.CompareAndSwap(false, true) {
 		return errSyncHangs

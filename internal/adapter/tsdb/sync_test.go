@@ -116,7 +116,7 @@ func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
 func TestSyncingFiles(t *testing.T) {
 	w := newWorld(t)
 	w.write("b@10=1")
-	if err := w.stores.Sync(t.Context()); err != nil { // with the real fsync
+	if err := w.stores.Sync(t.Context()); err != nil { // calls the real fsync
 		t.Error(err)
 	}
 }

@@ -173,7 +173,7 @@ func TestWriteAfterCompaction(t *testing.T) {
 		{"a@0=1", "repeated 1"},
 		{"a@0=2", "conflicts 1"},
 		{"a'@0=1", "repeated 1"},
-		{"a@18000=2", "stored 1"}, // by a reference that is no longer valid
+		{"a@18000=2", "stored 1"}, // written by a reference that is no longer valid
 		{"a@18010=3", "stored 1"},
 		{"a@18000=2", "repeated 1"},
 	} {

@@ -41,8 +41,8 @@ type Stores struct {
 }
 
 // Open makes the directory tsdb in dataDir and finds the tenants that have stores there. It opens
-// no database, but notes stores that cannot be opened, as far as the names and types of their files
-// show it. now decides which samples are too far in the future.
+// no database, but notes stores that cannot be opened, if the names and types of their files show
+// that. now decides which samples are too far in the future.
 func Open(
 	cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger,
 ) (*Stores, error) {
@@ -74,7 +74,7 @@ func Open(
 			s.tenants[e.Name()] = s.newTenant(e.Name())
 		}
 	}
-	for _, st := range s.allStores() { // not shared yet
+	for _, st := range s.allStores() { // no lock is needed: s is not shared yet
 		st.unsynced.Store(true) // the last process may have been killed
 		if err := examine(st.dir); err != nil {
 			st.breaks(err)

@@ -47,7 +47,7 @@ type world struct {
 	now    time.Time
 	stores *Stores
 	series map[string]*tile.Series
-	state  write.State // of the tenant default
+	state  write.State // state of the tenant default
 }
 
 func newWorld(t testing.TB) *world {
@@ -266,7 +266,7 @@ func TestReferenceDiesWithItsDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.open()
-	w.series["b"] = kept["b"] // reference 2, which c will get
+	w.series["b"] = kept["b"] // series b had reference 2, which series c will get
 	w.write("d@10=1 c@10=1")
 	w.write("b@20=3")
 	if got, want := w.stored(tenant.Default, "10s"), "b@20=3 c@10=1 d@10=1"; got != want {

@@ -36,17 +36,17 @@ type usedStores struct {
 type Progress struct {
 	Done  int      `json:"done"`
 	Total int      `json:"total"`
-	Now   []string `json:"now"` // being opened, as TENANT/STORE
+	Now   []string `json:"now"` // stores that are being opened, as TENANT/STORE
 }
 
 // noted has the contents of the file. While the file is written, all stores that open wait for its
 // lock, and the next write has all of them. So opening many stores at once costs few writes.
 type noted struct {
 	sync.Mutex
-	names map[string]int64 // used_ms as last written
+	names map[string]int64 // used_ms of the file as it was last written
 }
 
-// progress is how far OpenUsed has come, under a lock.
+// progress has the Progress of OpenUsed, and its lock.
 type progress struct {
 	mu    sync.Mutex
 	begun bool
@@ -199,7 +199,7 @@ func (s *Stores) writeUsed() error {
 	used := usedStores{At: now.UnixMilli(), Used: map[string]int64{}}
 	for _, st := range all {
 		last := now
-		if st.mu.TryLock() { // otherwise it is in use
+		if st.mu.TryLock() { // otherwise the store is in use
 			last = st.used
 			if st.users > 0 {
 				last = now

@@ -90,9 +90,9 @@ const (
 	flagTime     = 1 << iota // the increment has a time of its own (|T)
 	flagRelative             // a gauge's change, not its value (StatsD's +5|g)
 	flagSource               // the increment has a source
-	flagBounds               // a timer in classic buckets
+	flagBounds               // the increment is a timer in classic buckets
 	flagDelta                // Delta is set
-	flagExemplar             // a timer has an exemplar
+	flagExemplar             // the increment is a timer with an exemplar
 
 	flagsOfIncrement = flagTime | flagRelative | flagSource | flagBounds | flagDelta | flagExemplar
 )
@@ -115,7 +115,7 @@ type Increment struct {
 	Set      *distinct.Set
 	Exemplar *Exemplar // only for timers; nil for none
 
-	flags byte   // if it was read
+	flags byte   // flags of the increment, if it was read
 	brief []byte // the bytes after the policy, if the increment was read
 }
 

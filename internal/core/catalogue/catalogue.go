@@ -88,11 +88,11 @@ type Catalogue struct {
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
-	dirty   map[*metric]struct{} // changed since the last Dirty
+	dirty   map[*metric]struct{} // metrics changed since the last call of Dirty
 
 	kept      func(series.Kind) time.Duration // see KeepFor
 	began     int64                           // Unix milliseconds of the first claim in this process, or 0
-	gone      map[savedName]struct{}          // given back since the last Gone
+	gone      map[savedName]struct{}          // names given back since the last call of Gone
 	givenBack uint64
 }
 
@@ -102,7 +102,7 @@ type tenant struct {
 	aside  map[owner]*metric    // the metrics of owners that did not get the name that they claimed
 	raws   map[rawName]struct{} // collisions reported
 
-	searchAt int64 // Unix milliseconds; see makeRoom
+	searchAt int64 // earliest time of the next search, Unix milliseconds; see makeRoom
 }
 
 type metric struct {

@@ -208,7 +208,7 @@ func TestRestart(t *testing.T) {
 	}
 	saved := before.Dirty()
 	slices.Reverse(story)
-	for range 2 { // in any order
+	for range 2 { // the order of claims must not matter
 		slices.Reverse(saved)
 		slices.Reverse(story)
 		after := New(100)
@@ -291,7 +291,7 @@ func TestUnrememberedNamesHarmNobody(t *testing.T) {
 	cat := New(1)
 	seen := map[string]string{}
 	for _, words := range []string{
-		"counter x_counter", // the only one remembered
+		"counter x_counter", // the only name that is remembered
 		"counter x", "gauge x", "timer x", "classic timer x", "fine timer x", "set x", "check x", "timer x_timer",
 		"counter x_counter_counter",
 	} {

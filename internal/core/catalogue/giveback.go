@@ -42,7 +42,7 @@ func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
 // The samples of such a name stay stored, and another kind that claims the name later is stored
 // beside them: docs/decisions/names-owned.md says why that is accepted.
 func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
-	if wait := t.searchAt - now; wait > 0 && wait <= searchEvery { // if more, the clock was set back
+	if wait := t.searchAt - now; wait > 0 && wait <= searchEvery { // if wait is longer, the clock was set back
 		return false
 	}
 	t.searchAt = now + searchEvery

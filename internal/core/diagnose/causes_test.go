@@ -93,8 +93,8 @@ func TestThrottlingSaysWho(t *testing.T) {
 }
 
 const (
-	clearly = 2 // Clear or more
-	listed  = 1 // from Listed to below Clear
+	clearly = 2 // the score is Clear or more
+	listed  = 1 // the score is at least Listed and below Clear
 	fine    = 0
 )
 

@@ -5,7 +5,7 @@
 // A record may come from anyone. So its parts are bounded before they are decoded, and text quoted
 // from it is never trusted.
 //
-// The files, from the top; each uses only names of those below it:
+// The files, from the top; each uses only names of files below it:
 //
 //	diagnose.go        reads a record and ranks its causes
 //	cardinality.go     one cause per file: a flood of series,
@@ -41,7 +41,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Diagnosis is what was found in a record.
+// Diagnosis has the findings about a record.
 type Diagnosis struct {
 	Record  Summary           `json:"record"`
 	Causes  []Cause           `json:"causes"`  // the likeliest first

@@ -114,7 +114,7 @@ func newGrown(t *record.GrowingTenant, steps int) grown {
 
 // countedNew returns the number of new series in the time over which values are counted. A record
 // of an older version lacks this number, so countedNew estimates it from the rate of the last
-// steps, since the last minute alone may hold no burst.
+// steps, because the last minute alone may hold no burst.
 func countedNew(counted uint64, counts []uint64, steps int) float64 {
 	if counted > 0 {
 		return float64(counted)
@@ -123,7 +123,7 @@ func countedNew(counted uint64, counts []uint64, steps int) float64 {
 }
 
 // ownValues reports whether each new series of the metric has a label value that no other has.
-// After a deploy none has, since each pod or instance has many series.
+// After a deploy no series has one, because each pod or instance has many series.
 func ownValues(of *growth.Metric, steps int) bool {
 	return of != nil && len(of.Labels) > 0 &&
 		float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.Counted, of.New, steps)
@@ -298,7 +298,7 @@ func (m *moment) culprit(g *grown) string {
 
 // GrowingLabel returns the label of the metric that has the most new values, if the values explain
 // the new series of the last steps. Otherwise it returns a label without a name. Refused series do
-// not count, since the same series are refused again and again.
+// not count, because the same series are refused again and again.
 func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	if len(of.Labels) == 0 ||
 		float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {
