@@ -244,7 +244,7 @@ func layerOf(dir string) int {
 	return -1
 }
 
-// part is the directory right below the layer's: internal/role/collector of
+// part returns the directory directly below the layer: internal/role/collector for
 // internal/role/collector/x.
 func part(dir string, layer int) string {
 	rest := strings.TrimPrefix(dir, layers[layer].dir+"/")

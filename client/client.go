@@ -55,7 +55,7 @@ import (
 	"time"
 )
 
-// Options of a client. The zero value is what most services want.
+// Options configure a client. The zero value suits most services.
 type Options struct {
 	Prefix    string   // put before every name; end it with a dot if you want one: "shop."
 	Tags      []string // added to everything that is sent

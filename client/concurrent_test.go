@@ -95,7 +95,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			c.Set("a", "x")
 			c.Set("a", "y")
 		}
-		// Many such goroutines hold up no other, either.
+		// Many such goroutines hold up no other goroutine, either.
 		c.table.Load().each(func(s *series) {
 			more := s.more.Load()
 			for i := range more[1:] {

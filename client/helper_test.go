@@ -67,7 +67,7 @@ func (w *wire) dialed() int {
 	return w.dials
 }
 
-// take returns what arrived since the last call, without probes.
+// take returns the packets that arrived since the last call, without probes.
 func (w *wire) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -84,7 +84,7 @@ func (c *Client) constantBytes() int {
 	return len(c.options.Prefix) + len(":") + len("|ms|@") + longestNumber + max(len(c.tags), len(c.tagless))
 }
 
-// lineBytes is the length of a series' longest line of one value.
+// lineBytes is the length of a series' longest line with one value.
 func (c *Client) lineBytes(name string, tags []string) int {
 	n := c.constantBytes() + longestNumber + len(name) + len("|#")
 	for _, tag := range tags {

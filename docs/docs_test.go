@@ -32,7 +32,7 @@ var (
 	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
-// A link to a file, or to a heading in one, leads there.
+// Each link to a file, or to a heading in a file, has a target.
 func TestLinks(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, found := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {

@@ -163,7 +163,7 @@ func startTail(t *testing.T, p *process, args ...string) *tailing {
 	return s
 }
 
-// next waits for a line, until the test's own limit.
+// next waits for a line, until the test times out.
 func (s *tailing) next(t *testing.T) (l tailLine) {
 	t.Helper()
 	text, err := s.out.ReadBytes('\n')

@@ -29,7 +29,7 @@ func diagnosis(t *testing.T, args ...string) (found diagnose.Diagnosis) {
 	return found
 }
 
-// during repeats do in the background while work runs.
+// during calls do again and again in the background until work returns.
 func during(t *testing.T, do func(i int), work func()) {
 	t.Helper()
 	quit, done := make(chan struct{}), make(chan struct{})

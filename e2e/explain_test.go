@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("limits: %q", limits)
 	}
 
-	// A query finds the line under the series that explain named.
+	// A query finds the line in the series that the explanation named.
 	query := ask("latency:7|g|#env:prod").Lines[0].Becomes.Query
 	sendOne(t, p, "latency:7|g|#env:prod")
 	eventually(t, 30*time.Second, query, func() error {

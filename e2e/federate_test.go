@@ -32,7 +32,7 @@ func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 		requests.WithLabelValues(path, "").Add(1e300)
 	}
 	special := f.NewGaugeVec(prometheus.GaugeOpts{Name: "app_special"}, []string{"is"})
-	// Without -0, which Prometheus sends as 0.
+	// The values leave out -0, because Prometheus sends it as 0.
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 1e-300} {
 		special.WithLabelValues(fmt.Sprint(v)).Set(v)
 	}

@@ -25,7 +25,7 @@ import (
 // freshet is the path of the binary that TestMain built.
 var freshet string
 
-// soak selects the long versions: `make soak`.
+// soak selects the long versions of tests: `make soak`.
 var soak = os.Getenv("FRESHET_SOAK") != ""
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }

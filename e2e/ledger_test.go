@@ -34,7 +34,7 @@ type books struct {
 	Clients map[string]float64
 }
 
-// ledger returns the books of this process and of the one before it.
+// ledger returns the books of this process and of the process before it.
 func (p *process) ledger() (now books, previous *books, err error) {
 	var answer struct {
 		books

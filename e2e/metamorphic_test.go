@@ -267,7 +267,8 @@ func checkSent(t *testing.T, p *process, end time.Time, prefix string) {
 			t.Error(err)
 		}
 	}
-	// 120 members; three times the standard error of HyperLogLog with 2^14 registers.
+	// There are 120 members. The estimate may be off by three times the standard error of HyperLogLog
+	// with 2^14 registers.
 	if users, err := p.value(fmt.Sprintf("%susers @ %d", prefix, end.Unix())); err != nil || math.Abs(users-120) > 3 {
 		t.Errorf("there are %v distinct users, want 120; %v", users, err)
 	}

@@ -220,7 +220,7 @@ func TestDeltaOverOTLP(t *testing.T) {
 	names := []string{"http", "grpc"}
 	for round := 1.0; round <= 3; round++ {
 		for _, name := range names {
-			// A new program, as after a restart of the service.
+			// This is a new program, as after a restart of the service.
 			meter, provider := service(name, exporters[name](t, p, true))
 			recordAll(t, meter)
 			if err := provider.Shutdown(t.Context()); err != nil { // Shutdown sends

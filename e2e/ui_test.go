@@ -221,7 +221,7 @@ func present(t *testing.T, p *process) {
 		conn.Close()
 	})
 	send := func(lines ...string) { _, _ = conn.Write([]byte(strings.Join(lines, "\n"))) } // the server may have ended
-	// Each second the same request is sent again, as a repeat.
+	// The same request is sent every second, so all requests but the first are repeats.
 	request := pack(t, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
 		Labels:  []prompb.Label{{Name: "__name__", Value: "shop_stock"}, {Name: "shop", Value: "1"}},
 		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 7}},

@@ -30,7 +30,7 @@ func main() {
 // version is set when a release is linked: -ldflags "-X main.version=v1.2.3".
 var version string
 
-// execute runs the command that args name and returns the exit code.
+// execute runs the command in args and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{server.CommandName} // with defaults, it does something useful at once

@@ -27,7 +27,7 @@ type panel struct {
 
 type query struct{ Expr, Legend string }
 
-// of selects the process by the dashboard's variable.
+// The labels that select the process, by the dashboard's variable.
 const of = `job="freshet",instance=~"$instance"`
 
 // about describes each stage, as docs/stages.md does.

@@ -116,7 +116,7 @@ func parse(pid int, getenv func(string) (string, bool)) ([]passed, error) {
 	return list, nil
 }
 
-// inspect asks the kernel what a descriptor is.
+// inspect asks the kernel which kind of socket a descriptor is.
 func inspect(p passed) (s Socket, err error) {
 	s = Socket{Name: p.Name, Shared: p.Shared}
 	at, err := unix.Getsockname(p.FD)

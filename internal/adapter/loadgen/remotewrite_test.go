@@ -304,7 +304,7 @@ func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 			}
 			return false
 		})
-		// One request every 10 ms.
+		// One request is due every 10 ms.
 		r, err := writer(t, s.URL, 1, writeLoad(t, func(l *remoteload.Config) { l.Series = 100 })).
 			Run(t.Context(), WriterPace{Rate: 10_000, Rounds: 30, WarmUp: warmUp})
 		if err != nil {
@@ -411,7 +411,7 @@ func TestLatencies(t *testing.T) {
 	if l.Max() != time.Second {
 		t.Errorf("longest %v", l.Max())
 	}
-	// Each duration has a bucket of its size, the longest included.
+	// Each duration, even the longest, falls into a bucket of its size.
 	for _, v := range []uint64{0, 1, 63, 64, 65, 127, 128, 1 << 20, 1<<63 - 1, 1<<64 - 1} {
 		i := bucketOf(v)
 		if i >= len(l.counts) || i > 0 && bucketOf(v-1) > i {

@@ -78,7 +78,7 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
-// leastMemory is the least MaxMemory: a short query then has 300 kB.
+// leastMemory is the smallest valid MaxMemory: a short query then has 300 kB.
 const leastMemory = 16 << 20
 
 // maxDepth bounds MaxQueryDepth. The work grows with the square of the depth: parsing and running a

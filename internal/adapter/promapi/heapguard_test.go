@@ -107,7 +107,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 	})
 }
 
-// TestHeapThatStaysFull ends one query after another, and Freshet's own last.
+// TestHeapThatStaysFull checks that the guard ends one query after another, and Freshet's own last.
 func TestHeapThatStaysFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(10_000, map[string]int{"a": 10_000, "b": 10_000, "freshet": 10_000})

@@ -143,7 +143,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 			// This query takes 5 s alone. Before each of its turns it waits for a turn of tenant a,
 			// and one turn of tenant a has already begun.
 			{"a long query", func() int { return s.as("b", ranged(1000)).Code }, 12 * time.Second},
-			// It begins as a short query and goes on as a long one.
+			// This query begins as a short one and goes on as a long one.
 			{"a short query that turns out long", func() int { return s.as("b", instant("x")).Code }, 12 * time.Second},
 			{"series", func() int { return s.as("b", get(prefix+"/series", url.Values{"match[]": {"x"}})).Code },
 				5 * time.Second},

@@ -114,7 +114,7 @@ func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
 	return f
 }
 
-// histograms is floats for native histograms.
+// histograms does the same as floats, for native histograms.
 func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
 	n := len(h)
 	last, before := h[n-1], h[n-2]
