@@ -69,7 +69,7 @@ func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
 	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
 }
 
-// grant decides whether a request with this claim may write, or read, by any protocol.
+// grant decides whether a request with this claim may write (or else read), by any protocol.
 func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
 	grant, err := access.Grant(c)
 	switch {
@@ -79,13 +79,14 @@ func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenan
 	case !write && !grant.Read:
 		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
 	case write && access.Trusts() && s.namesOwn(c, grant):
-		err = fmt.Errorf("the tenant %q is reserved for what Freshet measures of itself; name another in X-Scope-OrgID, "+
+		err = fmt.Errorf("the tenant %q is reserved for Freshet's own metrics; name another tenant in X-Scope-OrgID, "+
 			"or set self.metrics to false", tenant.Own)
 	}
 	return grant, err
 }
 
-// refuse answers with the reason, in the form of the Prometheus API, whose clients show it.
+// refuse answers with the reason, in the form of the Prometheus API, whose clients show the reason
+// to users.
 func (s *server) refuse(w http.ResponseWriter, err error) {
 	status, kind, reason := http.StatusForbidden, "forbidden", reasonOf(err)
 	if errors.Is(err, tenant.ErrNoToken) {
@@ -95,15 +96,15 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 	s.refused.WithLabelValues(reason).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// Fails if the client is gone.
+	// The only error is that the client is gone.
 	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()})
 }
 
-// openAccess reads who may ask this server.
+// openAccess reads which clients may ask this server.
 func (s *server) openAccess() error {
 	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
 		Help: "Requests refused, by reason. unauthorized: no known token; forbidden: another tenant, or a missing " +
-			"right; operator: an operator endpoint, but no operator; foreign_page: a web page of another origin; host: a " +
+			"right; operator: only operators may ask it; foreign_page: a web page of another origin; host: a " +
 			"name missing in http.hosts. Rising: a token is out of date, a name is missing in http.hosts, or an intruder " +
 			"tries."},
 		[]string{"reason"})
@@ -115,8 +116,8 @@ func (s *server) openAccess() error {
 	return err
 }
 
-// accessOf returns who may ask a server with this configuration. nil means everybody, as the tenant
-// of the address.
+// accessOf returns which clients may ask a server with this configuration, and for which tenant.
+// nil means that everybody may, for the tenant of the address.
 func accessOf(c settings.Config) (*tenant.Access, error) {
 	switch h := c.HTTP; {
 	case h.TenantsFile != "":

@@ -33,7 +33,7 @@ func (s *server) openAggregator() error {
 		return err
 	}
 	for _, d := range report.Damage {
-		s.logger.Error("the journal is damaged; everything else in it is used", "place", d.String())
+		s.logger.Error("the journal is damaged; its undamaged part is used", "place", d.String())
 	}
 	s.checkJournal(report)
 	s.aggregator, err = aggregator.New(aggregator.Options{
@@ -51,12 +51,12 @@ func (s *server) openAggregator() error {
 	return nil
 }
 
-// runAggregator gives the series that the journal restored their places in the collector's limits,
-// lets windows through, and folds them until ctx is done. By then the collector has ended.
+// runAggregator gives restored series their places in the collector's limits. Then it lets windows
+// through, and folds them until ctx is done. By then the collector has ended.
 func (s *server) runAggregator(ctx context.Context) error {
 	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
 	for _, held := range slices.SortedFunc(s.aggregator.Series(), byAge) {
-		if !held.Delta { // the limits' places are for series of DogStatsD alone
+		if !held.Delta { // only series of DogStatsD have places in the limits
 			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
 		}
 	}
@@ -64,13 +64,13 @@ func (s *server) runAggregator(ctx context.Context) error {
 	return s.aggregator.Run(ctx)
 }
 
-// checkJournal reports that the journal is empty although tiles were stored: it was deleted, or only
-// a part of a backup was restored.
+// checkJournal reports if the journal is empty although tiles were stored. Then the journal was
+// deleted, or only a part of a backup was restored.
 func (s *server) checkJournal(report journal.Report) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
 		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of " +
-			"counters restarted at 0; totals of up/down counters, and whatever was not stored yet, are lost. Restore " +
-			"journal/ and tsdb/ of the same backup, or ignore it: the next start that finds a journal sets 0."})
+			"counters restarted at 0; totals of up/down counters, and samples not stored yet, are lost. Restore " +
+			"journal/ and tsdb/ of the same backup, or ignore the loss: the next start that finds a journal sets 0."})
 	nothing := report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0
 	if !nothing || !s.stores.Exist(tile.Width10s.String(), tile.Width1m.String()) {
 		return
@@ -79,7 +79,7 @@ func (s *server) checkJournal(report journal.Report) {
 	s.logger.Error("the journal is empty, but tiles were stored: it was deleted, or only a part of a backup was "+
 		"restored. "+
 		"Totals of counters restart at 0, which rate() and increase() take for a reset; totals of up/down counters are "+
-		"wrong from now on; open tiles, and whatever was not stored yet, are lost",
+		"wrong from now on; open tiles, and samples not stored yet, are lost",
 		"journal", s.path("journal"), "way_out", "stop the server and restore journal/ and tsdb/ of the same backup, or "+
-			"go on without them")
+			"go on without these samples")
 }

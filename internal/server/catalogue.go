@@ -9,7 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// openCatalogue loads the names that earlier processes saw, without those that have long been unused.
+// openCatalogue loads the names that earlier processes saw, without names that have long been
+// unused.
 func (s *server) openCatalogue() (err error) {
 	if s.catalogueFile, err = cataloguefile.Open(s.path("names.db"), s.logger); err != nil {
 		return err
@@ -21,7 +22,7 @@ func (s *server) openCatalogue() (err error) {
 	s.catalogue = catalogue.New(catalogue.DefaultMaxNames)
 	s.catalogue.KeepFor(s.keptNames)
 	if refused := s.catalogue.Load(metrics); refused > 0 {
-		s.logger.Warn("names are not remembered: the tenant has too many", "names", refused)
+		s.logger.Warn("names are not remembered: the tenant has too many names", "names", refused)
 	}
 	now := time.Now()
 	return s.catalogueFile.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli()))
@@ -47,9 +48,9 @@ func (s *server) forgetNames(ctx context.Context) error {
 // kept.
 func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
 
-// keptNames is how long a name keeps its owner after its last sample, even if the tenant has reached
-// its limit of names. A remembered context does not ask for its name again, and its live series is
-// still written under that name.
+// keptNames is how long a name keeps its owner after its last sample, even if the tenant has
+// reached its limit of names. The collector does not look up the name of a remembered context
+// again, and still writes the live series under that name.
 func (s *server) keptNames(kind series.Kind) time.Duration {
 	c := s.config.Aggregator
 	ttl := c.CounterTTL

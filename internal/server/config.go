@@ -20,10 +20,11 @@ func (s *server) inForce() settings.Config { return *s.current.Load() }
 // has reports whether the process has a role.
 func (s *server) has(role string) bool { return s.config.Roles().Has(role) }
 
-// reloader has what a reload needs: the source of the configuration, and how the reloads went.
+// reloader has the parts that a reload needs: the source of the configuration, and the metrics of
+// reloads.
 type reloader struct {
 	source *settings.Source
-	asked  chan os.Signal // one signal may wait while another is handled; it reads the newest file
+	asked  chan os.Signal // one signal may wait while another is handled; its reload reads the newest file
 	mu     sync.Mutex     // one reload at a time
 
 	reloads    *prometheus.CounterVec
@@ -34,20 +35,20 @@ type reloader struct {
 }
 
 func newReloader(from *settings.Source, dataDir string, reg prometheus.Registerer) *reloader {
-	from.KeepBelow(dataDir) // the data directory stays, whatever a reload says
+	from.KeepBelow(dataDir) // a reload cannot change the data directory
 	f := promauto.With(reg)
 	r := &reloader{
 		source: from,
 		asked:  make(chan os.Signal, 1),
 		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
-			Help: "Reloads of the configuration, by result. A refused one changed nothing."}, []string{"result"}),
+			Help: "Reloads of the configuration, by result. A refused reload changed nothing."}, []string{"result"}),
 		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
 			Help: "Whether the last reload, or the start, was successful. 0: the configuration on disk is not the one in " +
 				"force; the log says why."}),
 		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
 			Help: "When the configuration in force was read."}),
 	}
-	signal.Notify(r.asked, answer.ReloadSignal) // for as long as the process lives
+	signal.Notify(r.asked, answer.ReloadSignal) // until the process ends
 	for _, result := range []string{"applied", "refused"} {
 		r.reloads.WithLabelValues(result)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// openConnections divides the process' file descriptors between data files and connections.
+// openConnections divides the process's file descriptors between data files and connections.
 func (s *server) openConnections() (err error) {
 	if s.shares, err = connections.Share(); err != nil {
 		return err
@@ -16,7 +16,7 @@ func (s *server) openConnections() (err error) {
 	switch {
 	case most > s.shares.MostTCP():
 		return conf.Mistake(fmt.Errorf("http.max_connections = %d: the process may open %d files, of which %d are for "+
-			"connections; raise LimitNOFILE= or ulimit -n to %d, or set it to 0",
+			"connections; raise LimitNOFILE= or ulimit -n to %d, or set http.max_connections to 0",
 			most, s.shares.Limit, s.shares.MostTCP(), s.shares.For(most)))
 	case most == 0:
 		most, why = s.shares.TCP, fmt.Sprintf("three eighths of the %d files that the process may open; raise "+

@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// onlyHTTP starts a server that answers HTTP alone. more adds keys to that section, and sections
-// other sections.
+// onlyHTTP starts a server that only answers over HTTP. more adds keys to the section http, and
+// sections adds other sections.
 func onlyHTTP(t *testing.T, more string, sections ...string) *server {
 	t.Helper()
 	return running(t, `
@@ -67,8 +67,8 @@ func (s *server) asked(t *testing.T, method, path, headers string) (*http.Respon
 }
 
 // A page of another origin can make a browser on this machine send a form, or a body without a
-// content type, which remote write 1.0 allows. No route that writes or operates accepts it;
-// senders, which are not browsers, notice nothing.
+// content type, which remote write 1.0 allows. No route that writes or operates accepts such a
+// request. Senders, which are not browsers, are not affected.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	s := onlyHTTP(t, "")
 	foreign := map[string]string{
@@ -112,9 +112,9 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	}
 }
 
-// The owner of a page's name can make it resolve to loopback, which gives the page the server's
-// origin. It may neither read nor write, whatever headers it adds. http.hosts allows the name of a
-// proxy on this machine.
+// The owner of a page's name can make the name resolve to loopback, which gives the page the
+// server's origin. Such a page may neither read nor write, whatever headers it adds. http.hosts
+// allows the name of a proxy on this machine.
 func TestANameThatLeadsToLoopback(t *testing.T) {
 	const rebound = "Host: evil.example:7125"
 	strict, named, any := onlyHTTP(t, ""), onlyHTTP(t, `, hosts: [metrics.example]`), onlyHTTP(t, `, hosts: ["*"]`)
@@ -150,8 +150,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 			}
 		}
 	}
-	// A browser identifies itself when it writes. Other senders are never refused for the name by
-	// which they know the server.
+	// A browser identifies itself when it writes. Other senders are never refused because of the
+	// name by which they call the server.
 	for headers, want := range map[string]int{
 		rebound + "; Origin: http://evil.example:7125":                              http.StatusForbidden,
 		rebound + "; Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin": http.StatusForbidden,
@@ -168,7 +168,7 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 }
 
 // Only pages of the origins that http.cors_origin allows may read an answer of any part of the API;
-// by default none may. None may write.
+// by default no page may. No page of another origin may write.
 func TestForeignPagesRead(t *testing.T) {
 	preflight := func(s *server, path, origin string) string {
 		resp, _ := s.asked(t, http.MethodOptions, path,
@@ -222,7 +222,8 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 }
 
-// overGRPC is a request of OTLP over gRPC, as far as guardOTLP looks: its headers.
+// overGRPC returns a request of OTLP over gRPC. It has only headers, since guardOTLP looks at
+// nothing else.
 func overGRPC(t *testing.T, header, value string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), tenant.Default), http.MethodPost, "/Export", nil)
@@ -243,7 +244,8 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 			for _, path := range []string{"/api/v1/write", "/v1/metrics", "/api/v1/otlp/v1/metrics"} {
 				for _, from := range []string{"", "; X-Forwarded-For: 192.0.2.1"} {
 					resp, text := s.asked(t, http.MethodPost, path, "X-Scope-OrgID: "+name+from)
-					if (resp.StatusCode == http.StatusForbidden && strings.Contains(text, "measures of itself")) != refused {
+					forbidden := resp.StatusCode == http.StatusForbidden && strings.Contains(text, "Freshet's own metrics")
+					if forbidden != refused {
 						t.Errorf("%s writes by %s: %s: %s", name, path, resp.Status, text)
 					}
 				}
@@ -264,7 +266,7 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 // refuses such a page, too.
 func TestForeignPagesOverGRPC(t *testing.T) {
 	s := onlyHTTP(t, "")
-	// The first origin is httptest's own.
+	// The first origin is the origin of httptest's server.
 	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} {
 		reached := false
 		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// openIngester opens the stores and the event log.
+// openIngester opens the stores and the event log, and makes the ingester.
 func (s *server) openIngester() (err error) {
 	if s.stores, err = tsdb.Open(s.config.Store, s.config.DataDir, time.Now, s.registry, s.logger); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (s *server) openIngester() (err error) {
 	return nil
 }
 
-// serveIngester answers requests about the stores alone.
+// serveIngester registers routes that only need the stores.
 func (s *server) serveIngester(mux *routes) {
 	mux.Handle("/api/v1/events", s.events.Handler())
 	s.newSnapshots().register(mux)
@@ -36,17 +36,17 @@ func (s *server) reloadIngester(next settings.Config) {
 	}
 }
 
-// runIngester writes what comes in until ctx is done. By then the HTTP servers have ended.
+// runIngester writes requests until ctx is done. By then the HTTP servers have ended.
 func (s *server) runIngester(ctx context.Context) error { return s.ingester.Run(ctx) }
 
-// tendStores closes unused stores and tries to open broken ones again, until ctx is done.
+// tendStores closes unused stores and tries to open broken stores again, until ctx is done.
 func (s *server) tendStores(ctx context.Context) error {
 	for ticker := time.NewTicker(time.Minute); ; {
 		select {
 		case <-ticker.C:
 			if err := s.stores.Tend(ctx); err != nil {
-				s.logger.Warn("the stores are not in order; a store that was closed with an error opens again from its WAL",
-					"error", err)
+				s.logger.Warn("a regular task of the stores failed; a store closed with an error opens "+
+					"again from its WAL", "error", err)
 			}
 		case <-ctx.Done():
 			ticker.Stop()

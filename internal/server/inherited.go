@@ -18,7 +18,7 @@ import (
 // inheritance holds the sockets that were open before this image of the process.
 type inheritance struct {
 	*handover.Sockets
-	booked   map[uint64]uint32 // drops already counted, by the kernel's number of the socket
+	booked   map[uint64]uint32 // drops that are already in the books, by the kernel's number of the socket
 	shared   map[string]bool   // network and address of the sockets that systemd holds
 	answered bool              // an HTTP address was open before
 }
@@ -49,14 +49,14 @@ func (in *inheritance) dogstatsd(network, address string) (all []sockets.Inherit
 	return all
 }
 
-// tcp returns the listener for an HTTP address, nil if there is none.
+// tcp returns the inherited listener for an HTTP address, or nil if there is none.
 func (in *inheritance) tcp(address string) (net.Listener, error) {
 	listener, err := in.listener("tcp", address)
 	in.answered = in.answered || listener != nil
 	return listener, err
 }
 
-// listener returns the listener for an address, nil if there is none.
+// listener returns the inherited listener for an address, or nil if there is none.
 func (in *inheritance) listener(network, address string) (net.Listener, error) {
 	taken, ok := in.TakeOne(network, address)
 	if !ok {
@@ -68,8 +68,8 @@ func (in *inheritance) listener(network, address string) (net.Listener, error) {
 }
 
 // checkLeft deals with the sockets that no address of the configuration took. A socket of systemd
-// would fill up unread, so it is a mistake in one of the two configurations. A socket of the previous
-// image is closed, since the configuration no longer names it.
+// would fill up unread, so either the socket unit or our configuration is wrong. A socket of the
+// previous image is closed, since the configuration no longer names it.
 func (s *server) checkLeft() error {
 	var errs []error
 	for _, l := range s.inherited.Left() {
@@ -82,8 +82,8 @@ func (s *server) checkLeft() error {
 			key = "http.listen"
 		}
 		errs = append(errs, conf.Mistake(fmt.Errorf(
-			"systemd passes %s %s (%s), which the configuration does not name, so nothing would read it: set %s to it, or "+
-				"remove it from the socket unit",
+			"systemd passes %s %s (%s), which the configuration does not name, so nothing would read it: set %s to "+
+				"this address, or remove the address from the socket unit",
 			l.Network, l.Address, l.Name, key)))
 	}
 	if len(errs) > 0 {
@@ -93,7 +93,7 @@ func (s *server) checkLeft() error {
 }
 
 // bookedFile has, for each socket that outlives the process, how many drops are in the books.
-// Without it the next process counts them again.
+// Without the file, the next process counts these drops again.
 const (
 	bookedFile     = "sockets.json"
 	bookedInterval = 2 * time.Second
@@ -101,8 +101,8 @@ const (
 
 // savedBooked is the content of the file.
 type savedBooked struct {
-	Boot  string            `json:"boot"`  // the kernel's numbers restart with each boot
-	Drops map[uint64]uint32 `json:"drops"` // by the kernel's number of the socket
+	Boot  string            `json:"boot"`  // the boot of the machine: the kernel's numbers restart with each boot
+	Drops map[uint64]uint32 `json:"drops"` // drops in the books, by the kernel's number of the socket
 }
 
 // boot identifies the present boot of the kernel; empty if unknown.
@@ -138,8 +138,8 @@ func (s *server) writeBooked() error {
 	return s.replace(bookedFile, append(text, '\n'))
 }
 
-// keepBooked writes the file at intervals while sockets are shared with systemd, and for the last
-// time when the collector has reported everything.
+// keepBooked writes the file at intervals while sockets are shared with systemd. It writes the file
+// for the last time when the collector has reported everything.
 func (s *server) keepBooked(ctx context.Context) error {
 	var tick <-chan time.Time
 	if len(s.inherited.shared) > 0 {

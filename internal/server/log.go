@@ -33,7 +33,7 @@ func newLog(out io.Writer, level slog.Level) *serverLog {
 	return l
 }
 
-// flush returns when everything logged so far is written, or the output hangs.
+// flush returns when everything logged so far is written, or after logTime if the output hangs.
 func (l *serverLog) flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), logTime)
 	defer cancel()
@@ -46,7 +46,7 @@ func (l *serverLog) close() error {
 	defer cancel()
 	err := l.ring.Close(ctx)
 	if lost := l.ring.Stats().Lost.Sum(); errors.Is(err, context.DeadlineExceeded) && lost > 0 {
-		return fmt.Errorf("%w; %d more had found no room", err, lost)
+		return fmt.Errorf("%w; %d more records were lost earlier", err, lost)
 	}
 	return err
 }

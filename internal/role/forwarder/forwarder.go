@@ -112,7 +112,7 @@ func New(o Options) (*Forwarder, error) {
 
 func (f *Forwarder) damaged(d segment.Damage) {
 	f.metrics.unsent.add(queue.Amount{Frames: d.Frames, Bytes: d.Bytes}, unsentDamaged)
-	f.logger.Warn("the queue is damaged; everything else in it is sent", "place", d.String())
+	f.logger.Warn("the queue is damaged; its undamaged part is sent", "place", d.String())
 }
 
 // waiting sums the amounts in the lanes' queues, and finds the time of the oldest request.

@@ -35,7 +35,7 @@ func (r *Recorder) keep(id string, text []byte) error {
 	case busy:
 		return errStillWriting
 	case late:
-		return fmt.Errorf("the disk did not take it in %v", r.patience)
+		return fmt.Errorf("the disk did not take the record in %v", r.patience)
 	}
 	return err
 }
@@ -117,7 +117,7 @@ type Content struct {
 }
 
 // ErrUnknown means that there is no such record.
-var ErrUnknown = errors.New("there is no such record; it may have made room for newer ones")
+var ErrUnknown = errors.New("there is no such record; it may have been removed to make room for newer records")
 
 // Open opens a record. A record that was not kept is read from memory, without the disk.
 func (r *Recorder) Open(id string) (*Content, error) {

@@ -102,7 +102,7 @@ func TestARecordOnADiskThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkUnkept(t, r, first, "the disk did not take it in 1ms")
+	checkUnkept(t, r, first, "the disk did not take the record in 1ms")
 	second, err := r.Record(t.Context(), "it still does")
 	if err != nil {
 		t.Fatal(err)
