@@ -31,7 +31,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// tenantsText returns a file with tokens: one for each of two teams, and one for each right.
+// tenantsText returns a file with tokens: a token for each of two teams, and a token for each
+// right.
 func tenantsText() string {
 	var b strings.Builder
 	b.WriteString("tenants:\n")
@@ -73,8 +74,8 @@ self: {recorder: {budgets: false}}
 `)
 }
 
-// ofBeta matches what only team-beta may see: its name, names and values of its series, its socket,
-// and the reason in its books.
+// ofBeta matches text that only team-beta may see: its name, names and values of its series, its
+// socket, and the reason in its books.
 var ofBeta = regexp.MustCompile(`beta|73190842|127\.0\.0\.2|bad_value`)
 
 const (
@@ -85,12 +86,12 @@ const (
 // question is one way to ask a route.
 type question struct {
 	path, body string
-	own        bool // team-beta sees what ofBeta matches there, so that a leak would be noticed
+	own        bool // team-beta's own answer matches ofBeta, so that the test would notice a leak
 }
 
 const anySeries = "%7B__name__%3D~%22.%2B%22%7D" // {__name__=~".+"}
 
-// questions says how to ask each route that shows data.
+// questions returns a request for each route that shows data.
 func questions(t *testing.T) map[string]question {
 	now := time.Now()
 	span := fmt.Sprintf("&start=%d&end=%d&step=1", now.Add(-time.Hour).Unix(), now.Add(time.Minute).Unix())
@@ -138,7 +139,8 @@ func questions(t *testing.T) map[string]question {
 	}
 }
 
-// A tenant asks every route and finds nothing of another tenant, who sees its own data there.
+// A tenant asks every route and finds no data of another tenant, while the other tenant sees its
+// own data there.
 func TestTenantsDoNotCrossOver(t *testing.T) {
 	s := twoTenants(t)
 	for whose, name := range map[string]string{"team-alpha": "alpha_stored", "team-beta": "beta_stored"} {
@@ -155,7 +157,8 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		if q.body != "" {
 			method = http.MethodPost
 		}
-		// Both send all the time: some routes show only what arrives during the request.
+		// Both tenants send all the time, since some routes show only data that arrives during the
+		// request.
 		eventually(t, path+" has what is team-beta's own", func() bool {
 			s.send(t, "team-alpha", linesOfAlpha)
 			s.send(t, "team-beta", linesOfBeta)
@@ -243,7 +246,7 @@ func prometheusRoutes(t *testing.T) (paths []string) {
 	return paths
 }
 
-// writesAreApart tries a route that takes data.
+// writesAreApart tries a route that accepts data.
 func (s *server) writesAreApart(t *testing.T, method, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-read": http.StatusForbidden} {
@@ -257,11 +260,11 @@ func (s *server) writesAreApart(t *testing.T, method, path string) {
 	}
 }
 
-// streamsAreApart tries a route that shows what arrives.
+// streamsAreApart tries a route that shows arriving data.
 func (s *server) streamsAreApart(t *testing.T, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
-		resp := s.request(t, http.MethodGet, path, token, "", true) // its body may have no end
+		resp := s.request(t, http.MethodGet, path, token, "", true) // the body may have no end
 		if resp.Body.Close(); resp.StatusCode != want {
 			t.Errorf("%s with the token %q: %s", path, token, resp.Status)
 		}
@@ -288,7 +291,7 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	}
 	ofAlpha, own := open(alpha), open(beta)
 	s.send(t, "team-beta", linesOfBeta)
-	readTo(own, "beta_level") // has arrived, also at a reader that should not see it
+	readTo(own, "beta_level") // by now the line has also passed the reader that should not see it
 	s.send(t, "team-alpha", linesOfAlpha)
 	if text := readTo(ofAlpha, "alpha_level", "beta_level"); ofBeta.MatchString(text) {
 		t.Errorf("%s: team-alpha sees\n%q", path, text)
@@ -315,8 +318,8 @@ func (s *server) isForEverybody(t *testing.T, path string) {
 	}
 }
 
-// isForOperators tries a route that shows the whole process: a tenant may not see it from another
-// machine; users of this machine may, without a token.
+// isForOperators tries a route that shows the whole process. A tenant may not see it from another
+// machine, but users of this machine may, without a token.
 func (s *server) isForOperators(t *testing.T, method, path string) {
 	t.Helper()
 	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden ||
@@ -328,8 +331,8 @@ func (s *server) isForOperators(t *testing.T, method, path string) {
 	}
 }
 
-// A tenant's part of /metrics has only metrics with its name: sums over all tenants would tell what
-// the others send. Users of this machine see everything.
+// A tenant's part of /metrics has only metrics with the tenant's name, since sums over all tenants
+// would show how much the others send. Users of this machine see everything.
 func TestMetricsOfATenant(t *testing.T) {
 	s := twoTenants(t)
 	eventually(t, "both have metrics", func() bool {
@@ -373,7 +376,7 @@ dogstatsd: {udp: "", unix: "", unixgram: ""}
 	}
 }
 
-// A token is for its tenant, wherever it is used and whatever else the request says.
+// A token acts for its own tenant, wherever it is used and whatever else the request says.
 func TestATokenIsForItsTenant(t *testing.T) {
 	s := twoTenants(t)
 	explain := "/api/v1/status/explain?line=a:1%7Cc&tenant=team-beta"
@@ -398,7 +401,7 @@ func TestATokenIsForItsTenant(t *testing.T) {
 	}
 }
 
-// A token that may only read writes nothing; one that may write does so for its tenant.
+// A token that may only read writes nothing. A token that may write does so for its tenant.
 func TestTheRightToWrite(t *testing.T) {
 	s := twoTenants(t)
 	for token, want := range map[string]string{"only-read": "", "only-write": "only-write", beta: "team-beta"} {
@@ -443,8 +446,8 @@ func TestTenantsAreReloaded(t *testing.T) {
 	}
 }
 
-// Behind a proxy that authenticates, the header names the tenant, and the configuration names the
-// tenants there are.
+// Behind a proxy that authenticates, the header names the tenant, and the configuration lists the
+// allowed tenants.
 func TestTheTenantOfTheHeader(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`
@@ -478,7 +481,7 @@ limits: {tenants: {team-beta: {}}}
 	}
 }
 
-// Adding a route takes a decision on who may ask it.
+// A new route needs a decision on which clients may ask it.
 func TestARouteNeedsADecision(t *testing.T) {
 	defer func() {
 		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "BUG: it is undecided who may ask ") {
@@ -488,7 +491,7 @@ func TestARouteNeedsADecision(t *testing.T) {
 	(&routes{http.NewServeMux(), new(server).guard}).HandleFunc("GET /new", nil)
 }
 
-// Settings that contradict each other are reported.
+// Load reports settings that contradict each other.
 func TestHTTPSettings(t *testing.T) {
 	for text, want := range map[string]string{
 		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: cannot be combined with " +

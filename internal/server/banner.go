@@ -20,7 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// greet prints the addresses and what to try next, ready to paste.
+// greet prints the addresses, and commands to try next, ready to paste.
 func (s *server) greet(out io.Writer) error {
 	var b strings.Builder
 	queries := s.has(settings.RoleQuerier)
@@ -58,8 +58,8 @@ func (s *server) greet(out io.Writer) error {
 	return err
 }
 
-// suggest prints commands to paste, with one for a query if the process answers queries. They have
-// all that a client needs, except secrets.
+// suggest prints commands to paste. One of them is a query if the process answers queries. The
+// commands have all that a client needs, except secrets.
 func (s *server) suggest(b *strings.Builder, queries bool) {
 	c := s.client()
 	fmt.Fprintf(b, "\nTry:\n")
@@ -82,7 +82,8 @@ func (s *server) suggest(b *strings.Builder, queries bool) {
 }
 
 // tell prints commands of this program. A command that would get no answer here becomes a comment
-// that says what is missing: commands find a server only by its name, and have no certificate.
+// that says what is missing, since commands find a server only by its name, and have no
+// certificate.
 func (c *client) tell(b *strings.Builder, commands ...string) {
 	if c.certificate {
 		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n",
@@ -98,12 +99,12 @@ func (c *client) tell(b *strings.Builder, commands ...string) {
 	}
 }
 
-// client is what a client needs to ask the first address.
+// client has the data that a client needs to ask the first address.
 type client struct {
 	scheme, host, port string
 	at                 string // IP address, if host may not resolve to it
 	ca                 string // CA file for the server's certificate; empty if the system's CAs suffice
-	user               string // a user who needs a password; empty if nobody does
+	user               string // a user who needs a password; empty if no user does
 	token              bool   // the token is in apiclient.TokenVariable
 	certificate        bool   // the client needs a certificate
 }
@@ -112,14 +113,14 @@ func (s *server) client() client {
 	c := client{scheme: s.http[0].scheme, token: s.config.HTTP.TenantsFile != ""}
 	c.host, c.port, _ = net.SplitHostPort(s.http[0].addr())
 	if path := s.config.HTTP.WebConfig; path != "" {
-		if w, err := readWebConfig(path); err == nil { // it could be read when the server started
+		if w, err := readWebConfig(path); err == nil { // the server could read it at the start
 			c.know(w)
 		}
 	}
 	return c
 }
 
-// know adds what the web configuration file demands of clients.
+// know adds the demands of the web configuration file on clients.
 func (c *client) know(w *web.Config) {
 	if users := slices.Sorted(maps.Keys(w.Users)); len(users) > 0 {
 		c.user = users[0]
@@ -141,9 +142,9 @@ func (c *client) know(w *web.Config) {
 	}
 }
 
-// trust chooses what a client needs to trust the server: a name in its certificate, which is the
-// first of the chain in file, and file as the CA unless the system knows the CA. The CA's own file
-// is not known here.
+// trust chooses a host and a CA with which a client trusts the server. The host is a name in the
+// server's certificate, which is the first in chain. The CA is file, which holds the chain, unless
+// the system knows the CA. The CA's own file is not known here.
 func (c *client) trust(chain []*x509.Certificate, file string) {
 	intermediates := x509.NewCertPool()
 	for _, one := range chain[1:] {
@@ -169,7 +170,7 @@ func (c *client) trust(chain []*x509.Certificate, file string) {
 
 func (c *client) address() string { return net.JoinHostPort(c.host, c.port) }
 
-// command returns a command of this program that asks the address.
+// command returns a command line of this program that asks the address.
 func (c *client) command(text string) string {
 	text = os.Args[0] + " " + text
 	if c.scheme != "http" || c.address() != settings.DefaultHTTP || c.user != "" {
@@ -185,7 +186,7 @@ func (c *client) command(text string) string {
 	return text
 }
 
-// curl returns a line that asks the address for a path.
+// curl returns a command line that asks the address for a path.
 func (c *client) curl(path string) string {
 	text := "curl"
 	if c.ca != "" {

@@ -49,19 +49,19 @@ func writeSigned(t *testing.T, dir, name string) {
 	writeIn(t, dir, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// A user who pastes what a server prints gets an answer, whatever the server demands of its
-// clients: a shell runs the lines, with a real curl and this program's own commands. No secret is
-// printed.
+// A user who pastes the lines that a server prints gets an answer, whatever the server demands of
+// its clients. The test runs the lines in a shell, with a real curl and this program's own
+// commands. The banner has no secrets.
 func TestTheBannerCanBePasted(t *testing.T) {
 	// The password is fakepassword.
 	const passwords = "basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n"
 	for _, c := range []struct {
 		name    string
-		signed  string // name in a certificate signed by a CA; empty for a self-signed one
+		signed  string // name in a certificate signed by a CA; empty for a self-signed certificate
 		web     string
 		tenants bool
 		flags   []string // of curl
-		instead string   // start of the comment if freshet query would get no answer; empty if its line can be pasted
+		instead string   // start of the comment in place of freshet query; empty if its line can be pasted
 	}{
 		{name: "nothing"},
 		{name: "a token", tenants: true, flags: []string{"Authorization: Bearer $FRESHET_TOKEN"}},
@@ -161,7 +161,7 @@ func paste(t *testing.T, text string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
 	cmd.Env = append(os.Environ(), asCommand+"=1", "NO_PROXY=*")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal curl reads it from here
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal, curl reads the password from Stdin
 	cmd.Stdin = strings.NewReader("fakepassword\n")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -170,7 +170,7 @@ func paste(t *testing.T, text string) string {
 	return string(out)
 }
 
-// The banner gives the name in the certificate, since clients compare that.
+// The banner gives the name in the certificate, since clients compare the host with that name.
 func TestTheBannerNamesWhatTheCertificateHas(t *testing.T) {
 	for _, c := range []struct {
 		address  string

@@ -59,7 +59,7 @@ func asTenant(name string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// A tenant does not see another's books; a tenant without books sees empty ones.
+// A tenant does not see the books of another tenant. A tenant without books sees empty books.
 func TestLedgerOfAnotherTenant(t *testing.T) {
 	s := bookServer(t, t.TempDir())
 	fill(s.ledger)
@@ -96,7 +96,7 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		time.Sleep(booksInterval + time.Second)
 		_, stopSecond := life(&savedBooks{Final: false, Books: first.ledger.Books()}) // as after kill -9
 		stopSecond()
-		stop() // a killed process says no more; here it ends last
+		stop() // a killed process would write no more, but here it ends last
 		third, stopThird := life(&savedBooks{Final: true, Books: first.ledger.Books()})
 		if third.previous.Of("default").Samples.Tile != 100_000 {
 			t.Errorf("%+v", third.previous)

@@ -48,7 +48,7 @@ func (s *server) openCollector() error {
 }
 
 // producer returns the number by which aggregators know this collector. It stays the same across
-// restarts, so that a gauge merged from several hosts does not count this one twice.
+// restarts, so that a gauge merged from several hosts does not count this host twice.
 func (s *server) producer() (uint64, error) {
 	path := s.path("sender")
 	text, err := os.ReadFile(path)
@@ -71,9 +71,10 @@ func (s *server) producer() (uint64, error) {
 	return binary.BigEndian.Uint64(id), nil
 }
 
-// mayRead returns a channel that is closed when the sockets may be read; nil means at once.
-// Datagrams in sockets that systemd holds can wait longer: if they were read and the start then
-// failed, they would be lost, and more with each further try.
+// mayRead returns a channel that is closed when the sockets may be read. It returns nil if they may
+// be read at once. Datagrams in sockets that systemd holds can wait for the end of the start: if
+// they were read and the start then failed, they would be lost, and more of them with each further
+// start.
 func (s *server) mayRead() <-chan struct{} {
 	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
 		return s.opening.opened

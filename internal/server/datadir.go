@@ -23,7 +23,7 @@ func (s *server) path(elements ...string) string {
 	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
 }
 
-// writeOnce writes a file that is either whole or absent, whatever happens meanwhile.
+// writeOnce writes a file that is either whole or absent, even after a power loss.
 func (s *server) writeOnce(name string, text []byte) error {
 	dir, err := files.Open(s.config.DataDir)
 	if err != nil {
@@ -41,8 +41,9 @@ func (s *server) writeOnce(name string, text []byte) error {
 	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
 }
 
-// replace writes a file that the next process or another one reads. The file is whole at any time.
-// It is not synced, since a restart in place must not wait for a disk, so a power loss may cost it.
+// replace writes a file that another process reads, perhaps the next one. The file is whole at any
+// time. It is not synced, since a restart in place must not wait for a disk, so a power loss may
+// lose the file.
 func (s *server) replace(name string, text []byte) error {
 	temp := s.path(name + ".tmp")
 	if err := os.WriteFile(temp, text, 0o640); err != nil {
@@ -51,10 +52,10 @@ func (s *server) replace(name string, text []byte) error {
 	return os.Rename(temp, s.path(name))
 }
 
-// absolute returns an absolute path, or empty for an empty one.
+// absolute returns the absolute path of a path. An empty path stays empty.
 func absolute(path string) string {
 	if whole, err := filepath.Abs(path); err == nil && path != "" {
 		return whole
 	}
-	return path // the working directory is gone
+	return path // empty, or the working directory is gone
 }

@@ -2,7 +2,7 @@ package server
 
 import "errors"
 
-// denial says why a request is refused, and the reason under which it is counted.
+// denial is the error of a refused request, with the reason under which the request is counted.
 type denial struct {
 	reason string
 	error

@@ -10,16 +10,17 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// maxConfigFile bounds the file that a client may ask about, in bytes: a rule takes some hundred.
+// maxConfigFile bounds the file that a client may ask about, in bytes. A mapping rule takes some
+// hundred bytes.
 const maxConfigFile = 1 << 20
 
-// serveDiff says what the file in the request's body would change here. It changes nothing.
+// serveDiff answers what the file in the request's body would change here. It changes nothing.
 func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
-		// The client is gone.
+		// The only error is that the client is gone.
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data",
 			"error": fmt.Sprintf("read the file: %v", err)})
 		return
@@ -33,5 +34,5 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(struct {
 		Status string            `json:"status"`
 		Data   answer.Difference `json:"data"`
-	}{"success", d}) // the client is gone
+	}{"success", d}) // the only error is that the client is gone
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// The server's own flags and environment override a file that it is asked about.
+// The server's own flags and environment override the file in a request.
 func TestDiffConsidersFlags(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	from := settings.NewSource(flags)

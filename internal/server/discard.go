@@ -22,7 +22,7 @@ func (s *server) runDiscarding(ctx context.Context) error {
 	return nil
 }
 
-// discarding is the aggregator and the event log of a process that stores nothing.
+// discarding stands in for the aggregator and the event log in a process that stores nothing.
 type discarding struct {
 	ledger *ledger.Ledger
 	events prometheus.Counter

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// laterAggregator stands in for the aggregator, which is built after the distributor. It is used
-// only once both exist.
+// laterAggregator stands in for the aggregator, which is built after the distributor. Its methods
+// are called only once both exist.
 type laterAggregator struct{ aggregator **aggregator.Aggregator }
 
 // Push implements distributor.Aggregator.
@@ -32,7 +32,7 @@ func (l laterAggregator) TenantSeries(_ context.Context, tenant string) (int, er
 	return (*l.aggregator).TenantSeries(tenant), nil
 }
 
-// openDistributor builds the way in for remote write, OTLP and tiles.
+// openDistributor builds the entry for remote write, OTLP and tiles.
 func (s *server) openDistributor() error {
 	producer, err := s.producer()
 	if err != nil {

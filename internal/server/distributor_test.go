@@ -12,8 +12,8 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// A user who tries a sender's address with a browser or a probe learns that it is the right one. A
-// 404 would say that nothing accepts OTLP here.
+// A user who tries a sender's address with a browser or a probe learns that the address is right. A
+// 404 would mean that nothing accepts OTLP here.
 func TestSendersPost(t *testing.T) {
 	s := withoutSockets(t)
 	for path, protocol := range map[string]string{
@@ -34,9 +34,10 @@ func TestSendersPost(t *testing.T) {
 	}
 }
 
-// An empty series in version 2 violates the specification, and Prometheus refuses it: 400, counted,
-// and the rest of the request is written. A series with exemplars alone violates it too, but
-// Prometheus sends such series.
+// An empty series in version 2 violates the specification, and Prometheus refuses it. So the answer
+// is 400, the series is counted as refused, and the rest of the request is written. A series with
+// only exemplars also violates the specification, but it is accepted, since Prometheus sends such
+// series.
 func TestASeriesWithoutSamples(t *testing.T) {
 	s := withoutSockets(t)
 	now := time.Now().UnixMilli()

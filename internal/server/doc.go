@@ -1,6 +1,6 @@
-// Package server is a process with roles: which roles it has, how they are built, joined, started,
-// reloaded and restarted in place, and what the process answers over HTTP. It is the only package
-// that knows every role. What a role does is in the role's own package.
+// Package server is a process with roles. It builds, joins, starts and reloads the roles, restarts
+// the process in place, and answers over HTTP. It is the only package that knows every role. The
+// work of a role is in the role's own package.
 //
 // The files, from the top; each uses only what is declared below it, except for the fields that a
 // method takes from its receiver. The process:

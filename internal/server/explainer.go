@@ -39,7 +39,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
+		_ = json.NewEncoder(w).Encode(body) // the only error is that the client is gone
 	}
 	refuse := func(status int, kind string, err error) {
 		respond(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
@@ -58,7 +58,8 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 			refuse(http.StatusBadRequest, "bad_data", err)
 			return
 		}
-		// Names are a tenant's own: other tenants, and users of other addresses, must not see them.
+		// The answer shows names of the tenant, which other tenants, and users of other addresses,
+		// must not see.
 		err := s.notOperator(r)
 		if s.access.Load() != nil && !s.vouched(r, claimOf(r)) {
 			err = fmt.Errorf("ask as %s, by its token or header", asked)

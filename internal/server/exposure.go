@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// exposure says who may ask a route. A server has many tenants if it asks for tokens or trusts the
-// tenant header.
+// exposure says which clients may ask a route. A server has many tenants if it asks for tokens or
+// trusts the tenant header.
 type exposure int
 
 const (
@@ -16,21 +16,22 @@ const (
 	// pages are files that are the same for everybody and show no data.
 	pages
 
-	// reads show a tenant its own data, or what is the same for all tenants: the version, what the
-	// process costs as a whole.
+	// reads show a tenant its own data, or facts that are the same for all tenants: the version,
+	// the costs of the whole process.
 	reads
 
 	// writes add to a tenant's own data.
 	writes
 
-	// readsHere are reads that only operators may ask for: they show raw bytes as they arrived.
+	// readsHere are reads for operators only, since they show raw bytes as they arrived.
 	readsHere
 
 	// operates shows or changes the whole process with all its tenants. Only operators may ask: by
 	// operator.sock, with an operator's token, or on loopback.
 	operates
 
-	// operatesMany is operates if there are many tenants, since the answer names them all.
+	// operatesMany is operates if the server has many tenants, since the answer names them all.
+	// Otherwise it is reads.
 	operatesMany
 
 	// splits shows operators the whole process, and a tenant its own part.
@@ -43,7 +44,7 @@ var exposures = map[string]exposure{
 	"GET /-/healthy": probes,
 	"GET /-/ready":   probes,
 
-	"GET /{$}":           pages, // for browsers; other clients are guarded as for reads
+	"GET /{$}":           pages, // for browsers; for other clients the guard of reads applies
 	"GET /flow":          pages,
 	"GET /explore":       pages,
 	"GET /series":        pages,

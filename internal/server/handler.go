@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/ui"
 )
 
-// serveHTTP registers everything that answers over HTTP.
+// serveHTTP registers all handlers of HTTP.
 func (s *server) serveHTTP() {
 	mux := &routes{http.NewServeMux(), s.guard}
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
@@ -29,8 +29,8 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
 	s.serveRoles(mux)
-	// A proxy must not pass these on: docs/operations.md lists them. Their exposure restricts them
-	// to operators.
+	// A proxy must not pass on the following routes, which docs/operations.md lists. Their exposure
+	// restricts them to operators.
 	s.newTapAPI().register(mux)
 	mux.HandleFunc("POST /api/v1/status/diff", s.serveDiff)
 	mux.HandleFunc("POST /-/reload", s.serveReload)
@@ -51,13 +51,13 @@ func (s *server) serveHTTP() {
 	s.handler.Store(mux.ServeMux)
 }
 
-// ServeHTTP answers probes while the server starts, then what needs no stores, and everything once
-// it is ready. After a restart in place a request waits until the journal is replayed, since this
-// address has answered before.
+// ServeHTTP answers only probes while the server starts, then also routes that need no stores, and
+// all routes once it is ready. After a restart in place a request waits until the journal is
+// replayed, since this address has answered before.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.noteProxy(r.Header)
 	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
-		_ = s.opening.wait(r.Context()) // its error is answered below
+		_ = s.opening.wait(r.Context()) // on an error, the answer below says that the server is not ready
 	}
 	mux := s.handler.Load()
 	switch {

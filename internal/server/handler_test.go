@@ -10,8 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A start may take a while: probes learn that the process lives and is not ready, and nothing else
-// is answered yet.
+// A start may take a while. Meanwhile probes learn that the process lives and is not ready, and no
+// other request is answered.
 func TestProbesWhileStarting(t *testing.T) {
 	s := &server{inherited: new(inheritance)}
 	for path, want := range map[string]int{
@@ -31,8 +31,8 @@ func TestProbesWhileStarting(t *testing.T) {
 	}
 }
 
-// The first page names what this process answers, and only that: each line is about a role. No
-// process has the querier, ingester or distributor alone so far.
+// The first page lists the addresses that this process answers, and no others. Each line belongs to
+// a role. So far no configuration gives a process the role querier, ingester or distributor alone.
 func TestTheIndexNamesWhatTheRolesAnswer(t *testing.T) {
 	const query, events, write, otlp = "/api/v1/query?", "/api/v1/events ", "/api/v1/write ", "/v1/metrics "
 	c := settings.Default()

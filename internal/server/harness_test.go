@@ -27,17 +27,17 @@ import (
 )
 
 // asCommand in the environment turns the test binary into the freshet command, for tests that need
-// one as a file.
+// the command as a file.
 const asCommand = "FRESHET_TEST_AS_COMMAND"
 
-// TestMain fixes the time zone, since the output uses the reader's.
+// TestMain fixes the time zone, since the output uses the zone of the reader.
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	time.Local = time.UTC
-	// Each server limits its process to nine tenths of what the runtime may have. After a hundred
-	// servers in one test binary nothing would be left.
+	// Each server lowers the runtime's memory limit to nine tenths. After a hundred servers in one
+	// test binary no memory would be left.
 	if err := os.Setenv("GOMEMLIMIT", "off"); err != nil {
 		panic(err)
 	}
@@ -78,7 +78,7 @@ func runningFrom(t testing.TB, file string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Distributor.OTLP.GRPCListen = "127.0.0.1:0" // like the other addresses in such texts
+	c.Distributor.OTLP.GRPCListen = "127.0.0.1:0" // the kernel chooses the port, as for the other addresses
 	ctx, stop := context.WithCancelCause(context.Background())
 	s, err := newServer(c, from, prometheus.NewRegistry(), newLog(io.Discard, slog.LevelInfo))
 	if err != nil {
@@ -112,8 +112,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
 }
 
-// request sends a request with a token, from this machine or through a proxy. After the first one
-// through a proxy, operators on this machine need their socket.
+// request sends a request with a token, from this machine or through a proxy. After the first
+// request through a proxy, operators on this machine need operator.sock.
 func (s *server) request(t *testing.T, method, path, token, body string, proxied bool) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, strings.NewReader(body))
@@ -140,7 +140,7 @@ func (s *server) request(t *testing.T, method, path, token, body string, proxied
 	return resp
 }
 
-// answer is request with the whole answer read.
+// answer sends a request and reads the whole answer.
 func (s *server) answer(t *testing.T, method, path, token, body string, proxied bool) (*http.Response, string) {
 	t.Helper()
 	resp := s.request(t, method, path, token, body, proxied)
@@ -173,7 +173,7 @@ func (s *server) send(t *testing.T, whose, lines string) {
 	}
 }
 
-// eventually waits until is returns true.
+// eventually waits until the function is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); {

@@ -21,7 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// httpServers are bound addresses, each with the server that will answer there. The first is
+// httpServers are bound addresses, each with the server that answers there. The first is
 // http.listen.
 type httpServers []*httpServer
 
@@ -38,13 +38,13 @@ const (
 	// idleTimeout is how long a connection without requests stays open.
 	idleTimeout = 5 * time.Minute
 
-	// headerTimeout is how long the header of a request may take; it fits into a few packets.
+	// headerTimeout is how long the header of a request may take. A header fits into a few packets.
 	headerTimeout = 10 * time.Second
 )
 
 // listenHTTP binds all addresses that are not open already, and begins to answer there, since a
-// start may take a while and probes ask meanwhile. After an error the caller must close the servers
-// that it returns.
+// start may take a while, and probes ask during the start. After an error the caller must close the
+// servers that it returns.
 func listenHTTP(
 	c settings.HTTP, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger,
 ) (all httpServers, err error) {
@@ -82,10 +82,10 @@ func newHTTPServer(
 ) *httpServer {
 	server := &http.Server{
 		Handler: handler,
-		// It logs handlers' panics and, with TLS, failed handshakes.
+		// ErrorLog gets panics of handlers and, with TLS, failed handshakes.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-		// A client that never ends its request must not hold a connection. The query limits the
-		// time of an answer.
+		// A client that never ends its request must not hold a connection. There is no limit for
+		// answers here, since queries have their own limit of time.
 		ReadTimeout:       time.Minute,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -101,7 +101,7 @@ func httpError(address string, err error) error {
 	return listenError("http", address, "--http-listen", err)
 }
 
-// listenError says what to do about an address that cannot be bound.
+// listenError returns the error of an address that cannot be bound, and says how to mend it.
 func listenError(what, address, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -153,7 +153,7 @@ func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-// close ends what run has not ended.
+// close ends the servers that run has not ended.
 func (all httpServers) close() error {
 	var errs []error
 	for _, h := range all {

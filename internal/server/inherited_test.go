@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// In a container every process has the same pid: an image that died while opening must not be taken
-// for the one that made the present image.
+// In a container every process has the same pid. So an image that died while opening must not be
+// taken for the image that started the present one.
 func TestWhoWasRestarted(t *testing.T) {
 	dir := t.TempDir()
 	text, err := json.Marshal(answer.Restart{PID: os.Getpid(), State: answer.RestartOpening})
@@ -43,7 +43,7 @@ func TestWhoWasRestarted(t *testing.T) {
 	}
 }
 
-// Restarting cannot help: the socket unit must be fixed.
+// A restart cannot help here, since the socket unit must be fixed.
 func TestAWrongSocketUnitIsAMistakeInTheConfiguration(t *testing.T) {
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	t.Setenv("LISTEN_FDS", "many")

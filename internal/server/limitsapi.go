@@ -12,19 +12,19 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits. DogStatsD's
-// limits come first; Distributor has the limits of remote write and OTLP. /api/v1/status/top has
-// the metrics over a limit, and the senders that cause it.
+// tenantLimits says how far a tenant is from its limits, for GET /api/v1/status/limits. The first
+// fields are about DogStatsD; Distributor has the limits of remote write and OTLP.
+// /api/v1/status/top has the metrics over a limit, and the senders that cause it.
 type tenantLimits struct {
 	Tenant      string             `json:"tenant"`
-	Series      int                `json:"series"` // of DogStatsD, that have a place now
+	Series      int                `json:"series"` // series of DogStatsD that have a place now
 	Folded      uint64             `json:"folded_samples"`
 	Refused     uint64             `json:"refused_samples"`
 	Limits      limitsJSON         `json:"limits"`
 	Distributor *distributorLimits `json:"distributor,omitempty"` // nil if nothing is stored
 }
 
-// limitsJSON uses the names of the configuration. 0 is no limit.
+// limitsJSON uses the names of the configuration. 0 means no limit.
 type limitsJSON struct {
 	MaxSeries             int   `json:"max_series"`
 	MaxSeriesPerMetric    int   `json:"max_series_per_metric"`
@@ -35,11 +35,11 @@ type limitsJSON struct {
 // distributorLimits are the limits of remote write and OTLP. MaxSeries bounds Series and Totals
 // separately.
 type distributorLimits struct {
-	Series  int                  `json:"series"`           // in memory, of those stored as they come
-	Totals  int                  `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
-	Refused uint64               `json:"refused_samples"`  // by a limit of series or of labels
-	Delayed uint64               `json:"delayed_requests"` // answered with a later time, by the rate
-	Sender  *answer.TopRequester `json:"sender,omitempty"` // the sender of most samples now
+	Series  int                  `json:"series"`           // in memory, of the series that are stored as they come
+	Totals  int                  `json:"totals"`           // series of OTLP deltas and of DogStatsD, which have totals
+	Refused uint64               `json:"refused_samples"`  // refused by a limit of series or of labels
+	Delayed uint64               `json:"delayed_requests"` // told to come later because of the rate
+	Sender  *answer.TopRequester `json:"sender,omitempty"` // the sender of the most samples now
 	Limits  distributorJSON      `json:"limits"`
 }
 
@@ -52,10 +52,11 @@ type distributorJSON struct {
 	MaxLabelValue int `json:"max_label_value"`
 }
 
-// serveLimits answers with all tenants that have series, or with the tenant that asks.
+// serveLimits answers with the limits of all tenants that have series, or of only the tenant that
+// asks.
 func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	name, asked := tenantOf(r), map[string]bool{}
-	asked[name] = true // it may have none yet
+	asked[name] = true // it may have no series yet
 	dogstatsd, stored := map[string]collector.LimitReport{}, map[string]int{}
 	for _, report := range s.collector.Limits() {
 		dogstatsd[report.Tenant] = report
@@ -87,13 +88,13 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		tenants = append(tenants, t)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// Fails if the client is gone.
+	// The only error is that the client is gone.
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success",
 		"data": map[string]any{"tenant": name, "tenants": tenants}})
 }
 
 // distributorLimits returns how far a tenant is from the limits of remote write and OTLP. series is
-// the number of its series in memory, and senders are its senders.
+// the number of the tenant's series in memory, and senders are its senders.
 func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]

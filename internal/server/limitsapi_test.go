@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// Each tenant is shown with the limits that apply to it. A tenant that has sent nothing uses none
-// of them.
+// The answer shows each tenant with the limits that apply to it. For a tenant that has sent
+// nothing, no limit is in use.
 func TestLimitsOfTenants(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -78,7 +78,7 @@ func (s *server) sendAs(t *testing.T, agent, path string, body []byte) int {
 	return resp.StatusCode
 }
 
-// flood returns a remote-write request with so many series of one sample each.
+// flood returns a remote-write request with the given number of series, each with one sample.
 func flood(t *testing.T, series int) []byte {
 	t.Helper()
 	var w prompb.WriteRequest
@@ -97,7 +97,7 @@ func flood(t *testing.T, series int) []byte {
 	return snappy.Encode(nil, body)
 }
 
-// data gets the data of an answer of the API.
+// data requests a path of the API and decodes the data of the answer.
 func (s *server) data(t *testing.T, path string, data any) {
 	t.Helper()
 	resp, text := s.answer(t, http.MethodGet, path, "", "", false)
@@ -106,8 +106,9 @@ func (s *server) data(t *testing.T, path string, data any) {
 	}
 }
 
-// Remote write and OTLP have their own limits and senders, shown beside DogStatsD's: how many
-// series there are and may be, what was turned away, who sends, and which metric and label grow.
+// Remote write and OTLP have their own limits and senders, shown beside those of DogStatsD: the
+// number of series and its limit, the refused samples, the senders, and the metric and label that
+// grow.
 func TestLimitsAndSendersOfRequests(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -134,7 +135,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Fatalf("answered %d", status)
 	}
 
-	// The senders' rates cover only the last seconds, so the test goes on sending repeats.
+	// The senders' rates cover only the last seconds, so the test goes on sending the same samples.
 	var limits struct{ Tenants []tenantLimits }
 	eventually(t, "the limits of remote write and OTLP", func() bool {
 		send()

@@ -29,8 +29,8 @@ func (s *server) listening() answer.Listening {
 	}
 }
 
-// listeningTold serializes writes of listening.json, and blocks them before the server has announced
-// itself: for programs the file is the sign that the server is ready.
+// listeningTold serializes writes of listening.json. It drops writes before the server has
+// announced itself, since programs take the file as the sign that the server is ready.
 type listeningTold struct {
 	mu        sync.Mutex
 	announced bool
@@ -66,7 +66,7 @@ func (s *server) writeListening() error {
 	return nil
 }
 
-// first returns the first socket of a network, the zero value if there is none.
+// first returns the first socket of a network, or the zero value if there is none.
 func first(sockets []collector.Listening, network string) collector.Listening {
 	for _, l := range sockets {
 		if l.Network == network {
@@ -76,8 +76,8 @@ func first(sockets []collector.Listening, network string) collector.Listening {
 	return collector.Listening{}
 }
 
-// listeningOf returns the addresses of a tenant, and of no other tenant: samples that come to
-// another tenant's address are in that tenant's books.
+// listeningOf returns the addresses of a tenant, and of no other tenant, since samples that come to
+// another tenant's address are stored for that tenant.
 func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
 	l := answer.Listening{PID: os.Getpid()}
 	if servers[0].tenant == tenant { // OTLP over gRPC serves http.tenant

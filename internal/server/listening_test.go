@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A tenant that saw another's socket would send there.
+// A tenant must not see the socket of another tenant, since it would send samples there.
 func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 	var servers httpServers
 	for _, name := range []string{"a", "b"} {
@@ -46,8 +46,8 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 	}
 }
 
-// A program finds each socket through listening.json from any working directory: a data directory
-// given as ./data means the server's.
+// A program in any working directory finds each socket through listening.json. If the data
+// directory is given as ./data, that is relative to the server's working directory.
 func TestListeningHasAbsolutePaths(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := running(t, `
@@ -83,8 +83,9 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 }
 
 // The start and a reload once wrote listening.json at the same time, through one temporary file:
-// one rename took it from the other, and the server ended. Before the announcement a reload writes
-// nothing, since programs take the file as a sign that the server is open.
+// after one renamed the file, the rename of the other failed, and the server ended. Before the
+// announcement a reload writes nothing, since programs take the file as a sign that the server is
+// open.
 func TestListeningIsToldOnceOpen(t *testing.T) {
 	s := &server{config: settings.Config{DataDir: t.TempDir()}}
 	write := func() error { return s.replace(answer.ListeningFile, []byte("{}\n")) }

@@ -23,16 +23,16 @@ func (s *server) findMemory() (err error) {
 	return nil
 }
 
-// queryMemory is what queries may take unless query.max_memory is set. By the sizing of
-// docs/operations.md the other three quarters go to series, at 6 kB each, to the garbage of writes
+// queryMemory is the memory that queries may take unless query.max_memory is set. By the sizing in
+// docs/operations.md, the other three quarters go to series, at 6 kB each, to the garbage of writes
 // and to the kernel's caches.
 func queryMemory(of memory.Limit) promapi.Memory {
 	return promapi.Memory{Bytes: of.Bytes / 4, Of: "a quarter of the memory of " + of.Of, Process: of.Bytes}
 }
 
-// collectorGarbage is the garbage that a collector alone may leave: a few MB with 10,000 contexts. A
-// collector makes 13 kB of garbage a second, so earlier collections cost nothing. Stores make a
-// hundred times as much.
+// collectorGarbage limits the garbage in a process with only a collector: a few MB with 10,000
+// contexts. A collector makes 13 kB of garbage a second, so more frequent collections cost almost
+// nothing. Stores make a hundred times as much.
 var collectorGarbage = memory.Garbage{Percent: 25, Most: 16 << 20}
 
 // limitGarbage applies collectorGarbage until ctx is done, unless the process has stores or the user

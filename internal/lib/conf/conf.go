@@ -9,8 +9,8 @@
 //
 // The file overrides defaults, the environment overrides the file, and flags override the
 // environment. Fields are strings, bools, integers, floats, durations (10s, 2d), Bytes (4MiB),
-// types that read and write their own text, and lists of those. Lists and maps of structs can be
-// given too, in the file only.
+// types that read and write their own text, and lists of all these. Only the file can give lists
+// and maps of structs.
 //
 // The tag `reload:"restart"` on a field or a section says that a change needs a restart; everything
 // else can change while the process runs. Diff marks changes that need a restart.
@@ -19,8 +19,8 @@
 // `show:"url"` the passwords and queries of URLs. Shown, Diff, problems and the text of flags hide
 // these values; Settings shows everything.
 //
-// Each section checks what its values mean and which of them go together: see Validator. The
-// caller decides which file is read, and when.
+// Each section checks its values, and whether they go together: see Validator. The caller decides
+// which file is read, and when.
 //
 // The files, from the top; each uses only names from files below it:
 //
@@ -52,12 +52,13 @@ type Schema[T any] struct {
 	env      string // "FRESHET"
 	defaults T
 	keys     []*key            // in the order of the struct
-	renamed  map[string]string // former paths of sections and keys, and the present ones
+	renamed  map[string]string // from former paths of sections and keys to the present paths
 }
 
-// New returns the schema of T. Environment variables begin with env and an underscore. Others with
-// that prefix are ignored: Kubernetes, for one, invents variables from the names of services. New
-// panics if T has a field that cannot be configured, since that is a mistake in the program.
+// New returns the schema of T. Environment variables begin with env and an underscore. Unknown
+// variables with that prefix are ignored, since Kubernetes, for example, invents variables from the
+// names of services. New panics if T has a field that cannot be configured, since that is a mistake
+// in the program.
 func New[T any](env string, defaults T) *Schema[T] {
 	s := &Schema[T]{env: env, defaults: defaults}
 	s.keys = collect(nil, reflect.ValueOf(&s.defaults).Elem(), key{})

@@ -75,7 +75,7 @@ tenants: {acme: {series: 1}, zed: {series: 2}}
 	}
 }
 
-// After a reload, keys that need a restart are as before, and all others are new.
+// After a reload, keys that need a restart have their old values, and all others have new values.
 func TestReloaded(t *testing.T) {
 	next := defaults()
 	next.DataDir, next.Aggregator.Width = "elsewhere", time.Hour

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readFile sets what the file says in root. It walks the parsed file itself, since the YAML library
-// would stop at the first duplicate key and give no line numbers of values.
+// readFile sets the values of the file in root. It walks the parsed file itself, since the YAML
+// library would stop at the first duplicate key and give no line numbers of values.
 func (l *loader) readFile(text []byte, root reflect.Value) {
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -36,7 +36,7 @@ func (l *loader) readFile(text []byte, root reflect.Value) {
 
 var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// syntax reports what the YAML library could not read.
+// syntax reports the errors of the YAML library.
 func (l *loader) syntax(err error) {
 	text := err.Error()
 	if found := syntaxLine.FindStringSubmatch(text); found != nil {
@@ -108,7 +108,7 @@ func (l *loader) read(node *yaml.Node, v reflect.Value, path string, veil veil) 
 	}
 }
 
-// eachPair calls do for each key of node, which should be a mapping, once.
+// eachPair calls do once for each key of node, which should be a mapping.
 func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key, value *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
 		if path == "" {

@@ -60,7 +60,7 @@ func (s *Schema[T]) formerPaths(path string) (all []string) {
 	return all
 }
 
-// Key is what the manual says about one key.
+// Key is the manual's description of one key.
 type Key struct {
 	Path    string // "dogstatsd.udp"; a key of an element begins with "rules[]." or "tenants.NAME."
 	Type    string // "duration"

@@ -11,7 +11,7 @@ type loader struct {
 	file     string
 	env      string            // prefix of variables
 	keys     []string          // the paths of all keys and sections
-	renamed  map[string]string // former paths, and the present ones
+	renamed  map[string]string // from former paths to the present paths
 	origins  map[string]origin // by path
 	failed   map[string]bool   // paths whose value could not be read, so that they hold the default
 	problems Problems

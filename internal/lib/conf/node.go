@@ -47,7 +47,7 @@ func nodeOf(v reflect.Value, veil veil) *yaml.Node {
 	return node
 }
 
-// scalarNode leaves numbers and bools bare; texts get quotes where they need them.
+// scalarNode returns the node of a scalar. Only texts that need quotes get them.
 func scalarNode(v reflect.Value, veil veil) *yaml.Node {
 	text := format(v)
 	if shown := veil.show(text); shown != text {

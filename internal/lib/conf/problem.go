@@ -65,7 +65,7 @@ func oneLine(text string) string {
 	return text
 }
 
-// shorten keeps a problem on one readable line.
+// shorten cuts a text that would make a problem longer than one readable line.
 func shorten(text string) string {
 	if len(text) > 80 {
 		text = text[:77] + "..."
@@ -74,7 +74,7 @@ func shorten(text string) string {
 }
 
 // Validator is a section, or an element of a list or map, that can tell which of its values are
-// invalid. The keys of its problems are relative to it.
+// invalid. The keys of its problems are relative to the Validator.
 type Validator interface {
 	Validate() []Problem
 }

@@ -21,7 +21,7 @@ type Setting struct {
 	node, preset *yaml.Node
 }
 
-// Origins says what set each key. A key without an entry has its default.
+// Origins says for each key what set its value. A key without an entry has its default.
 type Origins map[string]string
 
 const byDefault = "default"
@@ -104,7 +104,7 @@ func (s *Setting) render(b *strings.Builder, name, margin string) {
 	}
 }
 
-// wrap breaks text into lines of at most width bytes; a longer word has its own line.
+// wrap breaks text into lines of at most width bytes. A longer word gets its own line.
 func wrap(text string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {

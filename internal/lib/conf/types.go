@@ -55,7 +55,7 @@ func shapeOf(t reflect.Type) shape {
 	panic(fmt.Sprintf("BUG: conf: a %s cannot be configured", t))
 }
 
-// field is one key of a section, or a section in it.
+// field is one key of a section, or a section inside that section.
 type field struct {
 	name, help string
 	restart    bool // a change needs a restart
@@ -206,7 +206,7 @@ func splitList(text string) []string {
 	return parts
 }
 
-// longUnits are the units that Prometheus has and Go lacks, the longest first.
+// longUnits are the units of durations that Prometheus has and Go lacks, the longest first.
 var longUnits = [...]struct {
 	letter string
 	days   int64
@@ -217,7 +217,7 @@ const day = 24 * time.Hour
 var errDuration = errors.New("is not a duration; write it like 500ms, 10s, 1h30m or 2d")
 
 // ParseDuration reads durations as Go and Prometheus write them: 1h30m, 1.5s, 2d12h. It refuses
-// negative ones, since no key can use them.
+// negative durations, since no key can use them.
 func ParseDuration(text string) (time.Duration, error) {
 	var days int64
 	rest := text
@@ -275,7 +275,7 @@ func formatDuration(d time.Duration) string {
 // Bytes is a size, written like 4MiB.
 type Bytes int64
 
-// byteUnits are the units of sizes. The binary ones come first, since String uses only those.
+// byteUnits are the units of sizes. The binary units come first, since String uses only these.
 var byteUnits = [...]struct {
 	name string
 	size Bytes
@@ -318,7 +318,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + "B"
 }
 
-// OptionalInt is a whole number of 0 or more that may be missing; missing differs from 0.
+// OptionalInt is a whole number of 0 or more that may be missing. A missing number is not 0.
 type OptionalInt struct {
 	given bool
 	n     int

@@ -11,7 +11,7 @@ import (
 type veil int
 
 const (
-	plainly veil = iota // everything, except what has its own veil
+	plainly veil = iota // everything, except fields with their own veil
 	asURL               // show:"url": no password and no values of a query
 	asKey               // show:"secret": only whether the value is set
 	openly              // everything, whatever the tags say, since the owner reads it

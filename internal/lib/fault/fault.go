@@ -16,8 +16,8 @@ import (
 
 var name = os.Getenv("FRESHET_FAULT")
 
-// Run is called when the ingester begins. For starvation it starts busy goroutines that leave
-// no processor to others.
+// Run is called when the ingester begins. For the fault starvation it starts busy goroutines that
+// leave no processor to other goroutines.
 func Run() {
 	if name != "starvation" {
 		return
@@ -53,7 +53,7 @@ func Push(samples int) {
 			waste(400)
 		}
 	case "stack_growth":
-		// As in a production report: a goroutine for each small batch, with a deep call.
+		// A production report showed this case: a goroutine for each small batch, with a deep call.
 		for range (samples + 9) / 10 {
 			done := make(chan int)
 			go func() { done <- deep(150) }()

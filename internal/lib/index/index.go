@@ -30,7 +30,7 @@ type slot struct {
 	number uint32 // 0 if the slot is empty
 }
 
-// minSlots is the size of a segment that is not empty.
+// minSlots is the least number of slots of a segment that is not empty.
 const minSlots = 8
 
 func (x *Index) segment(hash uint64) *segment { return &x.segments[hash>>(64-segmentBits)] }
@@ -42,7 +42,7 @@ type Search struct {
 	hash  uint32
 }
 
-// Search begins a search. It may also find numbers of another hash.
+// Search begins a search for a hash. The search may also find numbers of other hashes.
 func (x *Index) Search(hash uint64) Search {
 	s := x.segment(hash)
 	return Search{s.slots, s.home(uint32(hash)), uint32(hash)}
@@ -95,7 +95,7 @@ func (x *Index) Len() (n int) {
 	return n
 }
 
-// grow makes a segment larger by a quarter: then 60 to 75 % of the slots are in use.
+// grow makes a segment larger by a quarter, so that 60 to 75 % of the slots are in use.
 func (s *segment) grow() {
 	old := s.slots
 	s.slots = make([]slot, max(minSlots, len(old)+len(old)/4))
@@ -121,8 +121,8 @@ func (x *Index) Remove(hash uint64, number uint32) {
 	for s.slots[gap].number != number {
 		gap = s.after(gap)
 	}
-	// Close the gap, so that probing needs no tombstones: an entry further from home than
-	// the gap moves into it.
+	// Close the gap, so that probing needs no tombstones. An entry that is further from its home
+	// than the gap is moves into the gap.
 	for i := s.after(gap); s.slots[i].number != 0; i = s.after(i) {
 		if s.distance(s.home(s.slots[i].hash), i) >= s.distance(gap, i) {
 			s.slots[gap] = s.slots[i]
@@ -133,7 +133,7 @@ func (x *Index) Remove(hash uint64, number uint32) {
 	s.used--
 }
 
-// home returns hash / 2^32 x the number of slots.
+// home returns hash / 2^32 * the number of slots, rounded down.
 func (s *segment) home(hash uint32) int { return int(uint64(hash) * uint64(len(s.slots)) >> 32) }
 
 func (s *segment) after(i int) int {

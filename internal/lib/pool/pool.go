@@ -1,8 +1,9 @@
 // Package pool does work from a bounded queue with a fixed number of goroutines, and refuses work
 // when the queue is full.
 //
-// A goroutine starts with a small stack, which grows by being copied to one of twice the size. With
-// a goroutine for each piece of work, each piece pays for these copies; a worker pays once.
+// A goroutine starts with a small stack. When it is too small, it is copied to a stack of twice the
+// size. With a goroutine for each piece of work, each piece pays for these copies; a worker pays
+// once.
 package pool
 
 import (

@@ -87,7 +87,7 @@ func TestBounds(t *testing.T) {
 		if n := pushUntilRefused(p); n != o.Queue || p.Len() != n {
 			t.Errorf("%d accepted behind busy workers, %d of them queued; want %d", n, p.Len(), o.Queue)
 		}
-		g.open <- struct{}{} // a worker is free, and takes the next one
+		g.open <- struct{}{} // a worker is free, and takes the next item
 		synctest.Wait()
 		if n := pushUntilRefused(p); n != 1 {
 			t.Errorf("%d accepted after one was taken", n)
@@ -203,7 +203,7 @@ func TestPushWhileRunEnds(t *testing.T) {
 					for p.Push(0) {
 						accepted.Add(1)
 					}
-					runtime.Gosched() // to the workers, and to Run
+					runtime.Gosched() // to let the workers and Run continue
 				}
 			})
 		}

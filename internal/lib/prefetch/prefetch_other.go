@@ -4,5 +4,5 @@ package prefetch
 
 import "unsafe"
 
-// Lines does nothing on other processors.
+// Lines does nothing, since there is no assembly for this processor.
 func Lines([]unsafe.Pointer) {}

@@ -26,7 +26,7 @@ func (b *Backoff) Next() time.Duration {
 // Reset starts over, after a successful try.
 func (b *Backoff) Reset() { b.bound = 0 }
 
-// Wait waits, and returns early with the cause if ctx ends.
+// Wait waits for d. If ctx ends first, Wait returns early with the cause.
 func Wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

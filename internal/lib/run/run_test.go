@@ -79,7 +79,7 @@ func TestRun(t *testing.T) {
 	disk := errors.New("disk full")
 	for _, tt := range []struct {
 		name  string
-		stop  time.Duration // when the context ends; 0: never
+		stop  time.Duration // when the context ends; 0 if it does not
 		parts []part
 		want  string
 		err   string

@@ -1,6 +1,6 @@
 // Package turns shares a limited resource, such as slots or memory, among parties. Each party has
 // its own queue, and the queues are served in turns: a party that asks for a thousand pieces does
-// not keep another from its first.
+// not keep another party from its first piece.
 package turns
 
 import (
@@ -164,9 +164,9 @@ func (s *Shares) Each(yield func(name string, used int64, waiting int)) {
 func (s *Shares) party(name string) *party {
 	p := s.parties[name]
 	if p == nil {
-		// The last turn of a new party is unknown. It goes before the party that was
-		// served last, and behind all others that wait: otherwise parties that come and
-		// go would always be served before one that stays.
+		// The last turn of a new party is unknown. The new party goes before the party that was
+		// served last, and behind all others that wait. Otherwise parties that come and go would
+		// always be served before a party that stays.
 		p = &party{name: name, served: 2*s.served - 1}
 		s.parties[name] = p
 	}
@@ -202,8 +202,8 @@ func (s *Shares) serve(p *party, n int64) {
 	p.served = 2 * s.served
 }
 
-// unqueue removes a waiter from its party's queue, and the party from the waiting ones when
-// its queue is empty.
+// unqueue removes a waiter from its party's queue. If the queue is then empty, it removes the party
+// from the waiting parties.
 func (s *Shares) unqueue(p *party, i int) {
 	p.queue = slices.Delete(p.queue, i, i+1)
 	if len(p.queue) == 0 {

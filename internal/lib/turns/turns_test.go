@@ -60,8 +60,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestAlternating has two parties that come back for each turn, one of them with more than one
-// waiter. That party once got two of three turns, since it never left the queue.
+// TestAlternating has two parties that come back for each turn. One of them has more than one
+// waiter, and once got two of three turns, since it never left the queue.
 func TestAlternating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1, 1, 10)
@@ -87,8 +87,8 @@ func TestAlternating(t *testing.T) {
 	})
 }
 
-// TestComingAndGoing has two parties that leave after each turn and come back, one
-// always while the other has the slot, and one with so much to do that it never leaves.
+// TestComingAndGoing has two parties that leave after each turn and come back, and a third with so
+// much to do that it never leaves. Each party must get its turns.
 func TestComingAndGoing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1, 1, 10)

@@ -61,7 +61,7 @@ type Aggregator struct {
 // Options are the parts of an aggregator. All fields but Watch and Boot are required.
 type Options struct {
 	Config     settings.Aggregator
-	MaxPending int64 // bytes that may wait for a tenant's stores; beyond that its new windows are refused
+	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
 	Log        Journal
 	Writer     Writer
 	Ledger     Ledger

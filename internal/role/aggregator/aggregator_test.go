@@ -330,8 +330,8 @@ func TestAStoreThatIsDownLosesNothing(t *testing.T) {
 	})
 }
 
-// While the clock is not believed, windows wait. If the caller of a push cannot wait, as at
-// the end of a process, its window counts all the same.
+// While the clock is not believed, windows wait. If the caller of a push cannot wait, as at the end
+// of a process, its window counts nevertheless.
 func TestAWindowThatCannotWaitCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -354,7 +354,7 @@ func TestAWindowThatCannotWaitCounts(t *testing.T) {
 	})
 }
 
-// Queries read sets while a checkpoint sorts them; for the race detector.
+// Queries read sets while a checkpoint sorts them. The race detector checks this.
 func TestCheckpointsAndQueriesOfSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -423,8 +423,8 @@ func TestAStampedGaugeSurvivesKill(t *testing.T) {
 	})
 }
 
-// A replay closes tiles by the times to live that were in force at first, whatever the present
-// configuration. Otherwise it would write different samples.
+// A replay closes tiles by the times to live that were in force when the journal was written,
+// whatever the present configuration is. Otherwise it would write different samples.
 func TestReplayKeepsTheTimesToLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -470,7 +470,7 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
 				// A new setting takes effect at the shard's next boundary. So this gauge is judged
-				// like the first, also by a second replay.
+				// like the first one, even by a second replay.
 				push(6 * time.Minute)
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
@@ -611,8 +611,8 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if last := live[0].Points[len(live[0].Points)-1]; last.V != 3 {
 			t.Errorf("%+v", live[0].Points)
 		}
-		// A query for the first second, after the next one is complete, gives the same answer
-		// as before.
+		// After the next second is complete, a query for the first second gives the same answer as
+		// before.
 		time.Sleep(time.Second)
 		if err := p.countIn(window.Add(time.Second), "a", 4); err != nil {
 			t.Fatal(err)
@@ -688,7 +688,7 @@ func TestRestoredTilesAnswerAtOnce(t *testing.T) {
 		dir, s := t.TempDir(), newStore(t)
 		p := start(t, dir, s, time.Now)
 		p.mustCount("a", 3)
-		time.Sleep(15 * time.Second) // its tile of 10 s is stored
+		time.Sleep(15 * time.Second) // the tile of 10 s is stored
 		p.terminate()
 		p = start(t, dir, s, time.Now)
 		m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")

@@ -19,8 +19,8 @@ const clockSlack = time.Second
 // they never show old values at a fresh time. An untouched gauge is answered up to the present,
 // since empty windows are reported, too.
 //
-// Only one collector pushes windows. With several, each would have a stamp, and the oldest
-// would count.
+// Only one collector pushes windows. With several collectors, each would need a stamp, and the
+// oldest stamp would count.
 func (a *Aggregator) Through(t int64) {
 	a.raiseStamp(min(t, a.looked.Load()+clockSlack.Milliseconds()))
 }

@@ -32,8 +32,8 @@ func (a *Aggregator) fold(frames []journal.Frame) {
 	a.postFolded(folded)
 }
 
-// handOver appends the samples of tiles that a shard has just closed to the backlogs of their
-// tenants, and posts them.
+// handOver takes the samples of tiles that a shard has just closed, appends them to the backlogs of
+// their tenants, and posts them in the ledger.
 func (a *Aggregator) handOver(shard uint16, all []tile.Closed) {
 	for _, closed := range all {
 		a.metrics.tiled.Add(float64(closed.Samples))

@@ -28,9 +28,9 @@ type backlog struct {
 	retryAt  time.Time
 	err      error     // of the last try; nil if it succeeded
 	since    time.Time // the time up to which everything was stored
-	saidAt   time.Time // time of the last log line; zero if none since the last success
+	saidAt   time.Time // time of the last log line; zero if there was none since the last success
 
-	full        bool  // there is no room for more: see Options.MaxPending
+	full        bool  // the backlog has reached Options.MaxPending
 	refused     bool  // a window was refused because the backlog is full
 	refusedFrom int64 // Unix ms, the start of the first such window
 }
@@ -38,7 +38,7 @@ type backlog struct {
 // closedTile is a waiting tile of a tenant, and its shard.
 type closedTile struct {
 	shard    uint16
-	position journal.Position // of the frame that closed it; 0 if that was before the start
+	position journal.Position // of the frame that closed the tile; 0 if that was before the start
 	*tile.Waiting
 }
 
@@ -89,7 +89,7 @@ type Pending struct {
 	Bytes   int64  // about how much memory they take
 	Since   int64  // Unix ms, end of the oldest tile that waits
 	Err     error  // why the tiles are not stored; nil if a write is in progress
-	Refused bool   // no room for more: windows are refused
+	Refused bool   // windows are refused, since the backlog is full
 
 	refusedFrom int64
 }

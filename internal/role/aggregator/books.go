@@ -8,7 +8,7 @@ import (
 // The aggregator's reasons in the ledger why samples are not stored; the store adds its own.
 // docs/ledger.md explains them.
 const (
-	reasonLateGauge = "late_gauge"     // for a closed tile: the value is no longer of use
+	reasonLateGauge = "late_gauge"     // its tile was already closed, so the value is of no use
 	reasonTile      = "tile_refused"   // the sum would overflow, or the value does not fit the series
 	reasonPolicy    = "policy_changed" // lost from open tiles when the buckets of their timer changed
 	reasonRepeated  = "repeated"       // a sender's delta for a time that is already counted

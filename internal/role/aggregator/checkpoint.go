@@ -24,7 +24,7 @@ const (
 	sectionsPerTick    = 80 // all 1,024 shards take 3.2 s
 
 	// syncTime bounds the wait for the stores' disks. A store that hangs must stop neither the
-	// checkpoint of the others nor the end of the process.
+	// checkpoint of other stores' samples nor the end of the process.
 	syncTime = 30 * time.Second
 )
 

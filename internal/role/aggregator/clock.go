@@ -19,8 +19,8 @@ const (
 )
 
 // clock compares the wall clock with the monotonic clock, to distinguish a wall clock that was set
-// from one that leapt by mistake. After a machine was asleep, its clock looks the same and has to
-// wait, too.
+// from one that leapt by mistake. The clock of a machine that was asleep looks like one that leapt,
+// so windows then wait, too.
 type clock struct {
 	now     func() time.Time
 	begun   time.Time // when it was made, on the monotonic clock
@@ -39,7 +39,8 @@ func (c *clock) look() (now time.Time, believed bool) {
 	return now, c.believe(now, time.Since(c.begun))
 }
 
-// believe reports whether the wall clock can be believed at a monotonic time since the start.
+// believe reports whether the wall clock can be believed when passed is the monotonic time since
+// the start.
 func (c *clock) believe(wall time.Time, passed time.Duration) bool {
 	offset := time.Duration(wall.UnixNano()) - passed
 	leap := offset - c.offset

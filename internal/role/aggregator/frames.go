@@ -15,7 +15,7 @@ const tileMillis = 10_000
 const (
 	frameBatch    = 1 // a window batch
 	frameBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryFrame
-	frameStored   = 3 // of older programs: the samples of a tenant up to a boundary are in its stores
+	frameStored   = 3 // only from older programs: the samples of a tenant up to a boundary are in its stores
 	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
 )
 

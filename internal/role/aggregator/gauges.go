@@ -43,8 +43,8 @@ var (
 			"plus 4 s is normal; above that, the tenant's store does not keep up, or takes nothing.")
 )
 
-// pendingExporter shows the samples that wait for the stores. Tenants are bounded by
-// store.max_tenants.
+// pendingExporter shows the samples that wait for the stores. store.max_tenants bounds the number
+// of tenants.
 type pendingExporter struct {
 	now      func() time.Time
 	pending  func() map[string]Pending

@@ -85,7 +85,7 @@ func (m *memory) BeginCheckpoint() (journal.Checkpoint, error) {
 	return &memoryCheckpoint{m, journal.Position(m.Size()), map[uint16]memorySection{}}, nil
 }
 
-// kill returns the journal that the next process finds after this one's death.
+// kill returns the journal that the next process finds after the death of this process.
 func (m *memory) kill() *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -128,8 +128,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 						t.Fatalf("second %d: what waits is not answered: %v, %v", second, live, err)
 					}
 				}
-				// The waiting samples are long past, and in no store yet; Live must return
-				// them.
+				// The waiting samples are old, but in no store yet, so Live must return them.
 				if live, err := p.Live("b", tile.Width1m, 0, began.Add(time.Minute).UnixMilli(), nil); err != nil ||
 					len(live) != 1 {
 					t.Errorf("of the first minute is answered: %v, %v", live, err)

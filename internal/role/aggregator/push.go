@@ -15,7 +15,7 @@ import (
 
 // push is a window on its way to Run.
 type push struct {
-	ctx     context.Context // of the caller, who waits for done
+	ctx     context.Context // of the caller, which waits for done
 	batches []batch.Batch
 	trip    *stage.Trip
 	refusal refusal
@@ -30,8 +30,8 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// Only Run knows whether the window counts. A caller that gave up here would push it again, and
-	// it could count twice.
+	// Only Run knows whether the window counts. If a caller gave up here, it would push the window
+	// again, and the window could count twice.
 	return <-p.done
 }
 
@@ -46,8 +46,8 @@ func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 }
 
 // countHeld counts a push whose caller cannot wait any longer, as at the end of a process. The
-// window may lie ahead of the open tiles: its samples then join the last of them, which is
-// better than losing them.
+// window may lie ahead of the open tiles. Its samples then join the last open tile, which is better
+// than losing them.
 func (a *Aggregator) countHeld() {
 	p := a.held
 	a.held = nil
@@ -69,7 +69,7 @@ func (a *Aggregator) countWaiting() {
 // is small for each push, and the first push waits for little more than its own bytes.
 const appendBytes = 1 << 20
 
-// waiting returns the held push and those behind it, in order, up to appendBytes.
+// waiting returns the held push and the pushes behind it, in order, up to appendBytes.
 func (a *Aggregator) waiting() []*push {
 	pushes, size := []*push{a.held}, a.held.bytes()
 	a.held = nil
@@ -117,7 +117,8 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 		a.frame(admitted, now)
 	}
 	if err := a.append(a.frames); err != nil && len(pushes) > 1 {
-		// One push may be at fault, for example too large: give each its own answer.
+		// A single push may be at fault, for example because it is too large, so give each push its
+		// own answer.
 		for i := range pushes {
 			a.countTogether(pushes[i:i+1], now)
 		}
@@ -199,8 +200,8 @@ type refusal struct {
 	cause   error
 }
 
-// admit returns the batches without those of tenants whose backlog is full. Repeats are let in,
-// since they are already counted.
+// admit returns the batches without the new batches of tenants whose backlog is full. Repeats are
+// let in, since they are already counted.
 func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r refusal) {
 	if a.full == 0 {
 		return batches, r

@@ -31,7 +31,7 @@ type gate struct {
 	Journal
 
 	mu      sync.Mutex
-	opened  chan struct{} // appends wait for it; nil if they need not
+	opened  chan struct{} // appends wait until it is closed; nil: they do not wait
 	appends [][]uint64    // the sequences of the batches in each append
 	syncs   int
 }
@@ -92,8 +92,8 @@ func startGated(t *testing.T, w Writer, change func(*Options)) (*process, *gate)
 	return startFrom(t, g, w, time.Now, change), g
 }
 
-// pushTogether pushes all, in order, while the append of the first is held up, and returns the
-// answers.
+// pushTogether pushes all windows in order, while the append of the first is held up, and returns
+// the answers.
 func (p *process) pushTogether(g *gate, all [][]batch.Batch) []error {
 	answers := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -137,14 +137,14 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 	})
 }
 
-// However many pushes wait, an append is bounded: the first push waits for no more than one append.
+// An append is bounded, however many pushes wait, so that the first push waits for a single append.
 func TestAnAppendIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g := startGated(t, newStore(t), func(*Options) {})
 		var all [][]batch.Batch
 		for range 20 {
 			b := p.batch(time.Now(), "a", 1)
-			b.Bytes = append(b.Bytes, make([]byte, appendBytes/4)...) // damaged, which is not checked before it is journalled
+			b.Bytes = append(b.Bytes, make([]byte, appendBytes/4)...) // damage, unnoticed until the batch is journalled
 			all = append(all, []batch.Batch{b})
 		}
 		p.pushTogether(g, all)
@@ -160,8 +160,8 @@ func TestAnAppendIsBounded(t *testing.T) {
 	})
 }
 
-// Pushes that share an append have the same answers, books and stored samples as pushes with
-// one each. A full tenant, a repeat, a newer version, a damaged or too large batch affects no
+// Pushes that share an append have the same answers, books and stored samples as pushes with an
+// append each. A full tenant, a repeat, a newer version, a damaged or too large batch affects no
 // other push.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for seed := range uint64(4) {
@@ -191,7 +191,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 	}
 }
 
-// playPushes pushes what the seed decides and returns everything observable.
+// playPushes makes the pushes that the seed decides, and returns everything observable.
 func playPushes(t *testing.T, seed uint64,
 	push func(p *process, g *gate, all [][]batch.Batch) []error) (seen string, fates map[string]int) {
 	fates = map[string]int{}

@@ -67,8 +67,8 @@ func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	return nil
 }
 
-// forgetStored removes from the waiting tiles those that are noted as stored. They were closed by
-// the frame at a position, or before.
+// forgetStored removes tiles that are noted as stored from the waiting tiles. The tiles were closed
+// by the frame at a position, or before.
 func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at journal.Position) {
 	for _, w := range closed {
 		if a.stored.reaches(w.Tenant, at) {

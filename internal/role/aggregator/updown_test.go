@@ -206,7 +206,7 @@ func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	}
 }
 
-// Boundaries of shards without up/down counters are readable for older programs.
+// Older programs can read the boundaries of shards without up/down counters.
 func TestBoundariesWithoutUpDowns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, t.TempDir(), newStore(t), time.Now)

@@ -27,8 +27,8 @@ const (
 // series, and the stores know a series by that address. A cluster needs no more, since each member
 // writes its own stores.
 type Writer interface {
-	// WriteTiles stores samples of one width. After an error none counts as stored, and the
-	// caller writes the same samples again; that must be harmless.
+	// WriteTiles stores samples of one width. After an error none counts as stored, and the caller
+	// writes the same samples again; a repeated write must be harmless.
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 	// Sync makes everything that is stored survive a power loss.
 	Sync(ctx context.Context) error
@@ -168,7 +168,7 @@ func (a *Aggregator) settle(w *write) {
 }
 
 // noteStored notes that a tenant's stores have all tiles that were closed before the first waiting
-// one. If the note fails, nothing is lost: a restart writes the same samples again.
+// tile. If the note fails, nothing is lost: a restart writes the same samples again.
 func (a *Aggregator) noteStored(b *backlog) {
 	to := a.last
 	if len(b.tiles) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// benchmarkPacket is a datagram of a service with eight metrics: eight lines.
+// benchmarkPacket returns a datagram of a service with eight metrics, one per line.
 func benchmarkPacket() (packet []byte, lines int) {
 	const metrics = 8
 	for i := range metrics {

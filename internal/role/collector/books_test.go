@@ -125,7 +125,7 @@ func (f *fixture) expectClients(t *testing.T, want map[string]float64) {
 	}
 }
 
-// The drops that clients report count even if their series has no place: clients drop most in
+// The drops that clients report count even if their series has no place, since clients drop most in
 // a flood. Impossible counts are left out.
 func TestClientTelemetryWithoutASeriesIsInTheBooks(t *testing.T) {
 	const dropped = "datadog.dogstatsd.client.packets_dropped"

@@ -34,7 +34,7 @@ func TestCountsAreExact(t *testing.T) {
 						i, i%3, i%4))
 			}
 			want := map[string]float64{
-				`counter {__name__="hits", route="0"}`: 14_850, // each third of 0 to 299
+				`counter {__name__="hits", route="0"}`: 14_850, // the sum of every third number of 0 to 299
 				`counter {__name__="hits", route="1"}`: 14_950,
 				`counter {__name__="hits", route="2"}`: 15_050,
 				`gauge {__name__="queue_depth"}`:       299,
@@ -306,8 +306,8 @@ func TestOverflowedWindowsAreCounted(t *testing.T) {
 	}
 }
 
-// Run ends with an error when a socket cannot be read any more: a process that looks alive and
-// counts nothing is worse than one that ends.
+// Run ends with an error when a socket cannot be read any more. A process that ends is better than
+// a process that looks alive and counts nothing.
 func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	f := newFixture(t, nil)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "a:1|c")
@@ -330,8 +330,8 @@ func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	}
 }
 
-// With every input turned off, as on a machine that only answers queries, the collector waits:
-// an unexpected end of Run would stop the process.
+// With every input turned off, as on a machine that only answers queries, the collector waits,
+// since an early end of Run would stop the process.
 func TestRunWithoutInputsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(o *Options) { o.Config.UDP, o.Config.Unixgram, o.Config.Unix = "", "", "" })

@@ -182,7 +182,7 @@ func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch
 		}
 		pause := backoff.Next()
 		f.Logger.Error("windows grow until the aggregator takes them", "error", err, "retry_in", pause)
-		_ = retry.Wait(ctx, pause) // once ctx is done there is one more try
+		_ = retry.Wait(ctx, pause) // ends early when ctx is done; the loop then makes a last try
 	}
 }
 
@@ -275,8 +275,8 @@ func (f *flusher) loseEvents(n int, cause error) {
 	f.events = append([]event.Event(nil), f.events[n:]...)
 }
 
-// appendEvents tries once to write the waiting events, and reports whether none wait any more.
-// It delays no samples.
+// appendEvents tries once to write the waiting events, and reports whether it wrote them all. It
+// delays no samples.
 func (f *flusher) appendEvents(ctx context.Context) bool {
 	if len(f.events) == 0 {
 		return true

@@ -287,7 +287,7 @@ func describeSender(s sender.Sender, container string) string {
 	return cut(strings.ToValidUTF8(strings.Join(parts, ", "), "_"))
 }
 
-// maxText bounds such text: container ids have 64 digits.
+// maxText bounds the text of a sender, in bytes. Container ids have 64 digits.
 const maxText = 200
 
 func cut(text string) string {

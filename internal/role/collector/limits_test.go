@@ -74,7 +74,7 @@ func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	}
 }
 
-// Text from a client may be anything: it must not cost the server its metrics.
+// Text from a client may be anything, and must not make the server's metrics unreadable.
 func TestASenderMayCallItselfAnything(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)

@@ -44,7 +44,7 @@ type listener struct {
 	events        []event.Event
 	eventCount    uint64
 	eventsRefused uint64
-	tally         *top.Tally // of the open window; nil while senders are not counted
+	tally         *top.Tally // senders of the open window; nil while senders are not counted
 	clients       clientCounts
 	clientDrops   float64 // of all earlier windows
 	probes        *probes // nil before the first probe
@@ -81,7 +81,7 @@ func (l *listener) newTable() *window.Table {
 	})
 }
 
-// sender returns the sender of what is being counted, or zero if senders are not tracked.
+// sender returns the sender of the packet being counted, or zero if senders are not tracked.
 func (l *listener) sender() sender.Sender { return l.from }
 
 // name returns the address as metrics and logs show it.
@@ -218,9 +218,9 @@ func (l *listener) Tick(now int64) (next int64) {
 	return (now/1e9 + 1) * 1e9
 }
 
-// close hands the open window to the flusher, with the table if this is the table's last
-// window. It returns false while the flusher still has the window before: a reader that waited
-// would lose packets.
+// close hands the open window to the flusher, with the table if this is the table's last window. It
+// does not wait for the flusher, since a waiting reader would lose packets: it returns false while
+// the flusher still has the window before.
 func (l *listener) close(now int64, last bool) bool {
 	l.countHeld(now)
 	if l.handed.Load() {

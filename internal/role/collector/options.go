@@ -64,7 +64,7 @@ type Options struct {
 	Inherited func(network, address string) []sockets.Inherited
 }
 
-// address is where a socket listens. No two are the same.
+// address is where a socket listens. No two sockets have the same address.
 type address struct{ network, address string }
 
 func addressOf(l settings.Listener) address { return address{l.Network, l.Address} }

@@ -18,7 +18,7 @@ type probes struct {
 	parser dogstatsd.Parser
 	line   [1]dogstatsd.Metric
 	table  *window.Table
-	closed *window.Window // to be handed to the flusher
+	closed *window.Window // waits to be handed to the flusher
 	posted uint64         // samples already in the books
 }
 

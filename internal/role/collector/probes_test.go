@@ -83,7 +83,7 @@ func TestAnApplicationsProbeIsItsOwn(t *testing.T) {
 	l := f.listeners()[0]
 	l.Tick(second * 1e9)
 	l.Packet([]byte("freshet_probe:1|g"), second*1e9)
-	l.Packet(probe.NewMark(8).Datagram(time.Unix(second, 0)), second*1e9) // another Freshet's
+	l.Packet(probe.NewMark(8).Datagram(time.Unix(second, 0)), second*1e9) // the mark of another Freshet
 	f.flush(t, l, (second+1)*1e9)
 	if got := f.aggregator.taken(); len(got) != 1 || got[0].tenant != "default" || len(got[0].series) != 2 {
 		t.Errorf("%+v", got)

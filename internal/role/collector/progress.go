@@ -12,7 +12,7 @@ type progress struct {
 
 // mark is the progress of one listener, in Unix seconds.
 type mark struct {
-	open    int64   // the open window; all before it are closed
+	open    int64   // the open window; all windows before it are closed
 	waiting []int64 // closed windows that are not pushed yet, the oldest first
 	ended   bool    // there will be no more windows
 }
@@ -29,8 +29,8 @@ func (p *progress) begin(m *mark, open int64) {
 	m.open = open
 }
 
-// close notes that a listener's window is closed, and which one is open now. The closed window is
-// about to be handed to the flusher, unless it is empty.
+// close notes that a listener's window is closed, and which window is open now. The closed window
+// is about to be handed to the flusher, unless it is empty.
 func (p *progress) close(m *mark, closed, open int64, empty bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Prepare does every step of a reload that can fail, and changes nothing that is in force. One
-// reload must end before the next is prepared.
+// Prepare does every step of a reload that can fail, and changes nothing that is in force. A reload
+// must end before the next one is prepared.
 func (c *Collector) Prepare(config settings.DogStatsD, mapper *mapping.Mapper, host string) (*Reload, error) {
 	mode, err := config.Mode()
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 	}
 }
 
-// connections returns how many connections may be open on one Unix stream socket, 0 for the
+// connections returns how many connections may be open on one Unix stream socket. 0 means the
 // socket's own limit.
 func (c *Collector) connections(config settings.DogStatsD) int {
 	streams := 0

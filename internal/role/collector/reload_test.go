@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// mapper adds one label to every series.
+// mapper returns a Mapper that adds one label to every series.
 func mapper(t *testing.T, name, value string) *mapping.Mapper {
 	t.Helper()
 	m, err := mapping.New(mapping.Config{}, labels.FromStrings(name, value))
@@ -64,8 +64,8 @@ func TestReloadsLoseNothing(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						// Send a few at a time, and wait until they are read, so that the kernel
-						// drops none.
+						// Send a few packets at a time, and wait until they are read, so that the
+						// kernel drops none.
 						if n++; n%500 == 0 {
 							want := n
 							await(t, "what was sent", func() bool { return packets(f, network) >= want })
@@ -158,8 +158,8 @@ func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	await(t, "the socket that came back", func() bool { return f.aggregator.totals()[`counter {__name__="old"}`] == 6 })
 }
 
-// A configuration that is impossible, for example because a port is in use, changes nothing
-// and keeps nothing.
+// A configuration that is impossible, for example because a port is in use, changes nothing and
+// keeps no socket open.
 func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -248,9 +248,9 @@ func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	}
 }
 
-// A rule that makes a counter an up/down counter makes another series, with its own total and
-// name; the counter's total ends like any other. If no counter has had the name, the up/down
-// counter gets it.
+// A rule that makes a counter an up/down counter makes another series, with its own total and name;
+// the counter's total ends like any other. If no counter has had the plain name, the up/down
+// counter gets that name.
 func TestAReloadMakesUpDownCounters(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))

@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// resolver decides the series of a listener's new context.
+// resolver decides to which series a listener's new context belongs.
 type resolver struct {
 	*Options
 	*terms
@@ -61,9 +61,9 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 }
 
-// name returns the name under which a context is stored. If there is no room for another series, or
-// for one of this length, it does not add an unknown name to the catalogue, and named is false.
-// Otherwise a flood of names would fill the catalogue.
+// name returns the name under which a context is stored. If the limits have no room for another
+// series, or for a context of this length, name does not add an unknown name to the catalogue, and
+// named is false. Otherwise a flood of names would fill the catalogue.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
 	now := r.now()
 	claim := catalogue.Claim{

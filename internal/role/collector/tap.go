@@ -25,7 +25,7 @@ const (
 	tapBytes   = 8 << 20
 	tapPackets = 1 << 15
 
-	// tapPause is how long a tap collects before it wakes its user: a wake-up for each
+	// tapPause is how long a tap collects datagrams before it wakes its user. A wake-up for each
 	// datagram would cost the reader more than the copy.
 	tapPause = 10 * time.Millisecond
 )
@@ -56,7 +56,7 @@ type Tap struct {
 	watch   func(on bool)
 	arrived chan struct{} // capacity 1: signals datagrams
 
-	mu      sync.Mutex // held for a copy or less
+	mu      sync.Mutex // held for no longer than a copy takes
 	filling tapBuffer
 	missed  uint64 // since the last Next; they came after the datagrams in filling
 

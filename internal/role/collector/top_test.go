@@ -28,7 +28,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 	return view
 }
 
-// in returns the count that a rate stands for.
+// in returns the count that a rate gives over the seconds of the view.
 func in(v *top.View, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
 // The answer shows the busiest metrics, the senders, the new series and the labels with the most

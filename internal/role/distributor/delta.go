@@ -83,7 +83,7 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 			fmt.Errorf("wait for the requests before it to be counted: %w", context.Cause(ctx)))
 	}
 	now := d.Now()
-	trip.Enter(stage.Distribute, now) // again, if the rest of the request was written before
+	trip.Enter(stage.Distribute, now) // for the second time if the rest of the request was written before
 	c := collecting{
 		distributor: d, of: of, terms: t, now: now,
 		request: write.Request{Request: &r.Request, Tenant: tenant, Sender: r.Sender},
@@ -94,7 +94,7 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	o := c.request.Outcome
 	err := d.pushIncrements(ctx, tenant, of, merge(c.increments), samples(o.Written), now)
 	if err != nil {
-		rest := samples(parts) - samples(o.Written) // the written ones are in the books already
+		rest := samples(parts) - samples(o.Written) // the written samples are in the books already
 		return outcome.Outcome{}, d.notPushed(tenant, outcome.Counts{Samples: int(rest)}, err)
 	}
 	d.Metadata.Families(tenant, r.Families)
@@ -136,8 +136,8 @@ func (d *Distributor) pushIncrements(
 	for i := range all {
 		w.Add(all[i].shard, &all[i].Increment)
 	}
-	// A push that is given up while the aggregator holds it is counted at once, perhaps into
-	// another tile. So the push goes on if its sender leaves.
+	// If a push is given up while the aggregator holds it, its samples count at once, perhaps in
+	// another tile. So the push goes on even if its sender leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deltaPatience)
 	defer cancel()
 	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}),
@@ -195,7 +195,7 @@ func (c *collecting) collect(ctx context.Context) error {
 	for i := range all {
 		s := &all[i]
 		parts := c.request.Parts(s.sent)
-		parts.Exemplars = 0 // totals have none
+		parts.Exemplars = 0 // totals have no exemplars
 		switch {
 		case s.refusal != nil:
 			c.refuse(s, s.refusal.Reason, parts, s.refusal.Cause)
@@ -308,7 +308,7 @@ func kindConflict(kind byte) *outcome.Refusal {
 }
 
 // merge adds up increments of one series at one time: from two scopes, or from two series that
-// relabelling merged. Otherwise all but the first would be taken for repeats.
+// relabelling merged. Otherwise the aggregator would take all but the first for repeats.
 func merge(all []increment) []increment {
 	type at struct {
 		key   string
@@ -334,7 +334,7 @@ func merge(all []increment) []increment {
 	return merged
 }
 
-// timerOf converts a native histogram to one of integers, which tiles can add up.
+// timerOf converts a native histogram to a histogram of integers, which tiles can add up.
 func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
 	if h.Schema < histogram.MinSchema || h.Schema > histogram.MaxSchema {
 		return nil, fmt.Errorf("its schema is %d, and deltas can be added up in schemas %d to %d",

@@ -278,7 +278,7 @@ func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-// Concurrent requests each count, and none is taken for a repeat of another.
+// Concurrent requests each count, and no request is taken for a repeat of another.
 func TestDeltasAtTheSameTime(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	var wg sync.WaitGroup

@@ -151,7 +151,7 @@ func otlpSettings(c settings.OTLP, lookback time.Duration) otlp.Settings {
 // MaxBody returns the most bytes that a request may have, decompressed.
 func (d *Distributor) MaxBody() int { return int(d.terms.Load().MaxBody) }
 
-// OTLP returns how OTLP becomes series.
+// OTLP returns the settings that decide how OTLP becomes series.
 func (d *Distributor) OTLP() otlp.Settings { return d.terms.Load().otlp }
 
 // Admit refuses a tenant's request before it is read, with a RetryError.
@@ -168,7 +168,7 @@ func (d *Distributor) Admit(tenant string) error {
 	return nil
 }
 
-// Delayed returns how many requests of a tenant were refused because it sends more than its
+// Delayed returns how many requests of a tenant were refused because the tenant sends more than its
 // rate.
 func (d *Distributor) Delayed(tenant string) uint64 {
 	if b, ok := d.buckets.Load(tenant); ok {
@@ -221,8 +221,7 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	return o, nil
 }
 
-// notPushed puts parts that could not be written into the books, and returns the sender's
-// RetryError.
+// notPushed counts unwritten parts of a request in the books, and returns the sender's RetryError.
 func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error) error {
 	d.complain(tenant, cause)
 	d.Ledger.Post(tenant, received(parts), ledger.Transfer{
@@ -352,7 +351,7 @@ func (d *Distributor) Malformed(tenant, reason string) {
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: reason, Samples: 1})
 }
 
-// complain logs now and then why requests cannot be written.
+// complain logs why requests cannot be written, at most once per interval complaint.
 func (d *Distributor) complain(tenant string, err error) {
 	now := d.Now().UnixNano()
 	last := d.complained.Load()

@@ -115,7 +115,7 @@ func (w *world) backends(all ...*backend) {
 	w.Tiles = tiles{w}
 }
 
-// Requests are passed on as they came, to the backends that take requests.
+// Requests go on unchanged to the backends that take requests.
 func TestRequestsAreForwarded(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	takes, not := &backend{requests: true}, &backend{width: tile.Width10s}
@@ -126,7 +126,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw, _ := snappy.Decode(nil, anew.body)
-	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // with a field that only the original bytes have
+	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // adds a field that only the original bytes have
 	if _, err := w.Push(t.Context(), "team", r); err != nil {
 		t.Fatal(err)
 	}

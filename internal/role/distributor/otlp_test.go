@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// pushOTLP converts and pushes a request of one histogram point of each kind.
+// pushOTLP converts and pushes a request with one histogram point of each kind.
 func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) {
 	w.t.Helper()
 	m := pmetric.NewMetrics()

@@ -17,7 +17,7 @@ type Request struct {
 	Body       []byte // compressed with snappy, block format
 }
 
-// The payload of a frame is drawn in docs/format/queue.md.
+// docs/format/queue.md shows the layout of a frame's payload.
 const requestHeader = 6
 
 // appendRequest appends the payload of r's frame.

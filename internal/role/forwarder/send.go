@@ -115,13 +115,13 @@ func withoutURL(err error) error {
 	return err
 }
 
-// tenantPlace in the value of a header stands for the tenant.
+// tenantPlace stands for the tenant in the value of a header.
 const tenantPlace = "{tenant}"
 
 func (f *Forwarder) request(ctx context.Context, r Request) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.config.URL, bytes.NewReader(r.Body))
 	if err != nil {
-		panic("BUG: forwarder: " + err.Error()) // New has made a request with this URL
+		panic("BUG: forwarder: " + err.Error()) // cannot happen, since New has made a request with this URL
 	}
 	for name, value := range f.config.Headers {
 		req.Header.Set(name, strings.ReplaceAll(value, tenantPlace, r.Tenant))

@@ -34,8 +34,8 @@ type Store interface {
 }
 
 const (
-	// maxGroup bounds the requests of one commit, so that the first of a flood does not wait
-	// for the last.
+	// maxGroup bounds the requests of one commit, so that the first request of a flood does not
+	// wait for the last.
 	maxGroup = 64
 
 	// One tenant may fill 1/share of the queue, so that others still find room.
@@ -129,7 +129,7 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 		g.forget(t)
 		return fmt.Errorf("wait for the requests before it to be written: %w", context.Cause(ctx))
 	}
-	err := <-p.done // too late to give up: the worker has the request's memory
+	err := <-p.done // it is too late to give up, since the worker has the request's memory
 	g.free(p)
 	return err
 }
@@ -161,8 +161,9 @@ func (g *Ingester) tenant(name string) *tenant {
 	return t.(*tenant)
 }
 
-// work takes one push out of the queue. If another worker writes for its tenant, that worker
-// takes it along; else this one writes until no push of the tenant waits.
+// work takes one push out of the queue. If another worker already writes for the push's tenant,
+// that worker writes this push, too. Otherwise this worker writes until no push of the tenant
+// waits.
 func (g *Ingester) work(p *push) {
 	t := p.tenant
 	t.mu.Lock()
@@ -206,7 +207,8 @@ func (g *Ingester) write(t *tenant, group []*push, requests []*write.Request) {
 	for _, p := range group {
 		p.trip.Pass(stage.Queue, stage.Append, begun)
 	}
-	// One sender that goes away must not fail the others.
+	// Use a context of its own: a sender that goes away must not fail the requests of other
+	// senders.
 	err := g.writeStore(context.Background(), t, requests)
 	written := time.Now()
 	g.metrics.group.Observe(float64(len(group)))

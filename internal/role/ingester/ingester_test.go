@@ -174,7 +174,8 @@ func TestATripHasTheStagesOfAPush(t *testing.T) {
 	})
 }
 
-// A tenant whose database hangs fills its share of the queue; others are written.
+// A tenant whose database hangs fills only its share of the queue; requests of other tenants are
+// written.
 func TestATenantFillsItsShareOnly(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		stuck := pushAll(g, "stuck", 15)
@@ -207,7 +208,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	})
 }
 
-// A failed commit fails its own requests, and no later ones.
+// A failed commit fails its own requests, but no later requests.
 func TestAFailedCommit(t *testing.T) {
 	run(t, settings.Ingester{Queue: 100, Workers: 2}, func(g *Ingester, s *store) {
 		s.err = errors.New("no space left on device")
@@ -222,7 +223,7 @@ func TestAFailedCommit(t *testing.T) {
 }
 
 // A request that waits until its deadline is not written, and its room is free again. If the
-// request is being written by then, Push waits: the store has its memory.
+// request is already being written then, Push waits, since the store uses its memory.
 func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -277,10 +278,11 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	})
 }
 
-// Callers give up while workers take: exactly one of the two gets the request.
+// Callers give up while workers take pushes: for each push, exactly one of the two gets the
+// request.
 func TestGivingUpWhileItIsTaken(t *testing.T) {
 	s := &store{busy: map[string]bool{}, quick: true}
-	g := New(settings.Ingester{Queue: 10_000, Workers: 4}, s, prometheus.NewRegistry()) // room for the given-up ones, too
+	g := New(settings.Ingester{Queue: 10_000, Workers: 4}, s, prometheus.NewRegistry()) // room for given-up pushes, too
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- g.Run(ctx) }()

@@ -283,7 +283,7 @@ func TestASocketThatWasBoundAnew(t *testing.T) {
 	}
 }
 
-// Sockets that a reload adds are probed, and removed ones are not.
+// Sockets that a reload adds are probed, and removed sockets are not.
 func TestTargetsOfAReload(t *testing.T) {
 	dir := t.TempDir()
 	a, b := Target{"a", "unixgram", filepath.Join(dir, "a")}, Target{"b", "unixgram", filepath.Join(dir, "b")}

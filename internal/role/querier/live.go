@@ -98,7 +98,7 @@ func (s liveSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 
 // mergeSeries merges the samples of one series from all sets of a select. If an open and a stored
 // tile have a sample at the same time, the stored sample must win, because it is final. The merge
-// of package storage would let either of them win.
+// of package storage would let either sample win.
 func mergeSeries(all ...storage.Series) storage.Series {
 	var live *liveSeries
 	stored := make([]storage.Series, 0, len(all))
@@ -128,7 +128,7 @@ type mergeIterator struct {
 	points  []tile.Point       // not yet passed; if onPoint, the first is the current sample
 	begun   bool
 	onPoint bool
-	jumped  bool // the sample before the current one came from the other side
+	jumped  bool // the sample before the current sample came from the other side
 }
 
 func (m *mergeIterator) Next() chunkenc.ValueType {

@@ -249,7 +249,7 @@ func limited(texts []string, hints *storage.LabelHints) []string {
 	return texts
 }
 
-// Close closes what the query opened. Results must not be used afterwards.
+// Close closes the queriers that the query opened. Results must not be used afterwards.
 func (s *source) Close() error {
 	var errs []error
 	for _, q := range s.opened {

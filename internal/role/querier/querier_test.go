@@ -25,7 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// now is second zero of the tests.
+// now is the time 0 of the tests, in Unix milliseconds.
 const now = 1_700_006_400_000
 
 // openTiles is the open set of one tenant.
@@ -88,7 +88,7 @@ func newWorldIn(t *testing.T, dir, rawSamples string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // also shows that all queriers were closed
+	t.Cleanup(func() { // Close also shows that all queriers were closed
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := stores.Close(ctx); err != nil {

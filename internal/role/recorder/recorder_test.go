@@ -28,7 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// newRecorder returns a running recorder whose records take no time. It ends with the test.
+// newRecorder returns a recorder whose records take almost no time.
 func newRecorder(t *testing.T, c settings.Recorder, log io.Writer) *Recorder {
 	t.Helper()
 	reg := prometheus.NewRegistry()

@@ -65,7 +65,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	}
 
 	looking := make(chan struct{})
-	go func() { // the first look starts the counting of senders, for some seconds
+	go func() { // the first look starts counting senders for some seconds
 		defer close(looking)
 		_, _ = r.Top(ctx) // ignored, since the answer covers only a second or two
 	}()

@@ -85,7 +85,7 @@ func (s *Scraper) addMetric(b *remotewrite.Builder, t int64, name string, m *dto
 	}
 }
 
-// native reports whether a histogram has native buckets, by the same rule as Prometheus.
+// native reports whether a histogram has native buckets. The rule is the same as in Prometheus.
 func native(h *dto.Histogram) bool {
 	return len(h.PositiveSpan) > 0 || len(h.NegativeSpan) > 0 || h.GetZeroThreshold() > 0 || h.GetZeroCount() > 0
 }
