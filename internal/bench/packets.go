@@ -174,7 +174,8 @@ const (
 	fewestPackets       = 10
 )
 
-// target reads --to. If it names no address, the server chooses one.
+// target reads --to. If it names no address, the address is empty, and openReceiver asks the
+// server.
 func (b *packetBench) target() (network, address string, err error) {
 	if b.to == "udp" || b.to == "unixgram" {
 		return b.to, "", nil
