@@ -106,7 +106,7 @@ func TestBadRequests(t *testing.T) {
 	}{
 		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2",
 			`freshet_distributor_written_samples_total`},
-		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1",
+		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: the series has no name`, "1",
 			`freshet_distributor_refused_total{reason="bad_labels"}`},
 		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400,
 			"b occurs twice", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},

@@ -139,7 +139,7 @@ func check(all []remotewrite.Label) error {
 		named = named || string(l.Name) == model.MetricNameLabel && len(l.Value) > 0
 	}
 	if !named {
-		return errors.New("it has no name: the label __name__ is missing or empty")
+		return errors.New("the series has no name: the label __name__ is missing or empty")
 	}
 	if !sorted {
 		remotewrite.SortLabels(all)
@@ -156,7 +156,7 @@ func (r *Rules) limit(all []remotewrite.Label) *outcome.Refusal {
 	if r.Limits.Labels > 0 && len(all) > r.Limits.Labels {
 		return &outcome.Refusal{
 			Reason: outcome.TooManyLabels,
-			Cause:  fmt.Errorf("it has %d labels, and distributor.max_labels allows %d", len(all), r.Limits.Labels),
+			Cause:  fmt.Errorf("the series has %d labels, and distributor.max_labels allows %d", len(all), r.Limits.Labels),
 		}
 	}
 	for _, l := range all {

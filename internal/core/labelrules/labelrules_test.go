@@ -148,8 +148,8 @@ func TestLabelsAreACopy(t *testing.T) {
 func TestAMillionLabels(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	name, value := symbols.Symbolize("__name__"), symbols.Symbolize(strings.Repeat("v", 1<<20))
-	for n, want := range map[int]string{5000: "it has 5000 labels, and distributor.max_labels allows 100",
-		1 << 20: "it has more than 10000 labels"} {
+	for n, want := range map[int]string{5000: "the series has 5000 labels, and distributor.max_labels allows 100",
+		1 << 20: "the series has more than 10000 labels"} {
 		one := writev2.TimeSeries{LabelsRefs: slices.Repeat([]uint32{name, value}, n)}
 		body, err := (&writev2.Request{Timeseries: []writev2.TimeSeries{one}, Symbols: symbols.Symbols()}).Marshal()
 		var r remotewrite.Request

@@ -59,7 +59,7 @@ func tooMany(attributes pcommon.Map, what string) *outcome.Refusal {
 	if n := attributes.Len(); n > maxAttributes {
 		return &outcome.Refusal{
 			Reason: outcome.TooManyLabels,
-			Cause:  fmt.Errorf("its %s has %d attributes, and the limit is %d", what, n, maxAttributes),
+			Cause:  fmt.Errorf("the %s has %d attributes, and the limit is %d", what, n, maxAttributes),
 		}
 	}
 	return nil
@@ -118,7 +118,7 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 			}
 			if refused == nil && p.Scale() < histogram.ExponentialSchemaMin {
 				refused = &outcome.Refusal{Reason: outcome.BadHistogram,
-					Cause: fmt.Errorf("its scale is %d, and Prometheus supports none below %d",
+					Cause: fmt.Errorf("the histogram's scale is %d, and Prometheus supports none below %d",
 						p.Scale(), histogram.ExponentialSchemaMin)}
 			}
 			c.exemplars(m, p.Attributes(), p.Exemplars())
@@ -167,17 +167,17 @@ func increment(flags pmetric.DataPointFlags, v float64, monotonic bool) *outcome
 	case flags.NoRecordedValue():
 		return &outcome.Refusal{
 			Reason: outcome.Delta,
-			Cause:  errors.New("it has no recorded value, and its temporality is delta: there is nothing to add"),
+			Cause:  errors.New("the point has no recorded value, and its temporality is delta: there is nothing to add"),
 		}
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return &outcome.Refusal{
 			Reason: outcome.Delta,
-			Cause:  fmt.Errorf("its value or sum is %v, and its temporality is delta: the total would stay %v", v, v),
+			Cause:  fmt.Errorf("the point's value or sum is %v, and its temporality is delta: the total would stay %v", v, v),
 		}
 	case monotonic && v < 0:
 		return &outcome.Refusal{
 			Reason: outcome.Delta,
-			Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: a monotonic total cannot fall; "+
+			Cause: fmt.Errorf("the point's value or sum is %v, and its temporality is delta: a monotonic total cannot fall; "+
 				"send a sum that is not monotonic", v),
 		}
 	}
@@ -206,7 +206,8 @@ func temporality(m pmetric.Metric) *outcome.Refusal {
 	}
 	return &outcome.Refusal{
 		Reason: outcome.Delta,
-		Cause:  errors.New("it does not say whether its temporality is cumulative or delta, as sums and histograms must"),
+		Cause: errors.New("the metric does not say whether its temporality is cumulative or delta, " +
+			"as sums and histograms must"),
 	}
 }
 
@@ -239,9 +240,9 @@ func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timest
 func (c *check) valid(attributes pcommon.Map, t pcommon.Timestamp) *outcome.Refusal {
 	switch {
 	case t == 0:
-		return &outcome.Refusal{Reason: outcome.TooOld, Cause: errors.New("it has no time (time_unix_nano)")}
+		return &outcome.Refusal{Reason: outcome.TooOld, Cause: errors.New("the point has no time (time_unix_nano)")}
 	case t > math.MaxInt64:
-		return &outcome.Refusal{Reason: outcome.TooFarAhead, Cause: errors.New("its time is after the year 2262")}
+		return &outcome.Refusal{Reason: outcome.TooFarAhead, Cause: errors.New("the point's time is after the year 2262")}
 	}
 	if refused := tooMany(attributes, "point"); refused != nil {
 		return refused

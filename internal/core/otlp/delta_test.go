@@ -149,7 +149,8 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 		text string
 	}{
 		{"below zero", func(m pmetric.Metric) { counter(m, -1) },
-			"(1 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: its value or sum is -1"},
+			"(1 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: " +
+				"the point's value or sum is -1"},
 		{"a whole number below zero", func(m pmetric.Metric) { counter(m, 1); point(m).SetIntValue(-2) }, "sum is -2"},
 		{"no number", func(m pmetric.Metric) { counter(m, math.NaN()) }, "sum is NaN"},
 		{"without end", func(m pmetric.Metric) { counter(m, math.Inf(1)) }, "sum is +Inf"},

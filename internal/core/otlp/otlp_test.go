@@ -282,12 +282,13 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 	}{
 		{"no temporality", func(m pmetric.Metric) {
 			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityUnspecified)
-		}, 0, "(3 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: it does not say"},
+		}, 0, "(3 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: " +
+			"the metric does not say"},
 		{"no name", func(m pmetric.Metric) { m.SetName(""); m.Sum().SetIsMonotonic(false) }, 0, "(3 bad_labels)"},
 		{"a name that becomes empty", func(m pmetric.Metric) { m.SetName("___"); m.Sum().SetIsMonotonic(false) }, 0,
 			"(3 bad_labels)"},
 		{"no time", func(m pmetric.Metric) { point(m).SetTimestamp(0) }, 2,
-			"(1 too_old), everything else was written; the first is http.requests{http.method=\"M1\"}: it has no time"},
+			"(1 too_old), everything else was written; the first is http.requests{http.method=\"M1\"}: the point has no time"},
 		{"an impossible time", func(m pmetric.Metric) { point(m).SetTimestamp(math.MaxUint64) }, 2, "(1 too_far_ahead)"},
 		{"an attribute without a name", func(m pmetric.Metric) { point(m).Attributes().PutStr("", "v") }, 2,
 			"(1 bad_labels)"},

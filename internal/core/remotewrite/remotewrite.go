@@ -218,7 +218,7 @@ func (r *Request) ExemplarLabels(to []Label, e *Exemplar) ([]Label, error) {
 const maxLabels = 10_000
 
 // ErrTooManyLabels means that a series has more than maxLabels labels.
-var ErrTooManyLabels = fmt.Errorf("it has more than %d labels", maxLabels)
+var ErrTooManyLabels = fmt.Errorf("the series has more than %d labels", maxLabels)
 
 func (r *Request) pairs(to []Label, refs []uint32) ([]Label, error) {
 	if len(refs)/2 > maxLabels {
