@@ -6,56 +6,56 @@
 // method takes from its receiver. The process:
 //
 //	serve.go           the command serve: load the configuration, run until a signal
-//	server.go          the state of a process, and what is open before the sockets are read
-//	parts.go           what runs in a process, in the order of stopping
+//	server.go          the state of a process, and the steps before the sockets are read
+//	parts.go           the parts that run in a process, in the order of stopping
 //	start.go           the steps of a start: roles, stores in use, the announcement
-//	banner.go          the greeting: addresses, and what to try
+//	banner.go          the greeting: addresses, and commands to try
 //	discard.go         takes windows in place of an aggregator
 //
-// What it answers:
+// Its answers:
 //
-//	handler.go         every HTTP route, and what answers there
+//	handler.go         every HTTP route and its handler
 //	reload.go          puts another configuration in force
 //	restart.go         restart in place
-//	diffapi.go         what a configuration file would change
+//	diffapi.go         the changes that a configuration file would make
 //	limitsapi.go       how far tenants are from their limits
 //	topapi.go          the busiest metrics and senders
-//	explainer.go       what a datagram would become
+//	explainer.go       explains the fate of a datagram's lines
 //	taps.go            lines as they arrive, for freshet tail and capture
-//	process.go         what the process costs
+//	process.go         the costs of the process
 //	metrics.go         /metrics: of the process, or of one tenant
 //	books.go           the ledger: kept across restarts, exported
-//	self.go            stages, traces and the flight recorder, set up
+//	self.go            sets up stages, traces and the flight recorder
 //	records.go         records of the flight recorder
 //
 // The roles:
 //
-//	roles.go           which roles there are, what each needs, and what builds it
+//	roles.go           all roles, with the needs of each and the function that builds it
 //	prober.go          measures how fresh answers are
 //	scraper.go         the process' own metrics, stored
 //	querier.go         PromQL and the rest of the Prometheus API
 //	aggregator.go      the journal and the open tiles
-//	distributor.go     the way in for remote write, OTLP and tiles
+//	distributor.go     the entry for remote write, OTLP and tiles
 //	forwarder.go       the queues of other backends
 //	ingester.go        the stores and the event log
 //	collector.go       the DogStatsD sockets
 //	catalogue.go       the catalogue of metric names
 //	snapshot.go        snapshots, for freshet backup
 //
-// Addresses, and who may ask there:
+// Addresses, and which clients may ask there:
 //
-//	readiness.go       whether the server is ready, and what it waits for
+//	readiness.go       whether the server is ready, or why not
 //	opening.go         holds windows back while the aggregator opens
 //	listening.go       listening.json: addresses for programs
 //	otlp.go            OTLP over gRPC
 //	operatorsocket.go  operator.sock
-//	access.go          which tenant a request is, and what it may ask
-//	operator.go        who is an operator
+//	access.go          the tenant of a request, and its rights
+//	operator.go        which requests come from operators
 //	foreign.go         requests from web pages of other origins
-//	exposure.go        every HTTP route, and who may ask it
-//	denial.go          why a request is denied
+//	exposure.go        every HTTP route, and which clients may ask it
+//	denial.go          the reasons for which requests are denied
 //	http.go            the HTTP addresses
-//	request.go         what a request says about its sender
+//	request.go         the sender of a request
 //	inherited.go       sockets that were open before this image of the process
 //	connections.go     the limit of connections
 //	webconfig.go       TLS and passwords

@@ -26,17 +26,17 @@
 //
 //	conf.go     Schema: what can be set
 //	load.go     a configuration from file, environment and flags
-//	file.go     what stands in the file
-//	loader.go   where each value came from, and what was wrong
-//	diff.go     what differs between two configurations, and what a reload may change
-//	setting.go  a configuration for people, with what set each key
+//	file.go     the contents of the file
+//	loader.go   the origins of values, and the problems found
+//	diff.go     the differences between two configurations, and a reload's effect
+//	setting.go  a configuration for people, with the origin of each value
 //	flags.go    a flag for each key
-//	key.go      one key, and the names it goes by
+//	key.go      one key, and its names
 //	nearest.go  the key that was likely meant
-//	node.go     values as a file says them
-//	problem.go  what is wrong, for people
+//	node.go     values as they are written in a file
+//	problem.go  problems, as people read them
 //	types.go    types of values, and how they are read
-//	veil.go     what is secret
+//	veil.go     secrets, and how they are hidden
 //	address.go  addresses of sockets
 package conf
 

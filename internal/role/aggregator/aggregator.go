@@ -50,7 +50,7 @@ type Aggregator struct {
 	mu      sync.Mutex
 	pending map[string]Pending // summaries of the backlogs, for other goroutines
 
-	positions [series.Shards]journal.Position // of the last frame of each shard
+	positions [series.Shards]journal.Position // of each shard's last frame
 
 	frames     []journal.Frame // scratch of one Append
 	boundaries []byte          // scratch, payloads of frames

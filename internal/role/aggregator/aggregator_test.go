@@ -301,7 +301,7 @@ func (p *process) kill(dir string) (image string) {
 	return image
 }
 
-// mortal is the store as one process reaches it: after a kill, its writes fail.
+// mortal is a process' way to the store. After a kill of the process, all writes fail.
 type mortal struct {
 	Writer
 	dead atomic.Bool

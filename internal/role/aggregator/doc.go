@@ -9,7 +9,7 @@
 //
 // The files, from the top:
 //
-//	aggregator.go  what an aggregator is made of, and Run
+//	aggregator.go  the parts of an aggregator, and Run
 //	replay.go      the start: the last checkpoint and the journal behind it
 //	stop.go        the end: writes finish, everything is saved
 //	push.go        windows are admitted, journalled together and counted
@@ -21,9 +21,9 @@
 //	apply.go       frames change their shards, now or at a replay
 //	backlog.go     closed tiles that wait for the stores of one tenant
 //	frames.go      the frames in the aggregator's journal
-//	stored.go      what the stores have, for the next process
+//	stored.go      notes for the next process of the tiles that the stores have
 //	journal.go     the journal's methods that the aggregator needs
-//	books.go       what it posts to the ledger
+//	books.go       posts the fates of samples to the ledger
 //	clock.go       a wall clock that leaps is not believed at once
 //	metrics.go     our own metrics that are counted
 package aggregator

@@ -8,17 +8,17 @@
 //	run.go        makes a collector, and runs it
 //	reload.go     puts another configuration in force
 //	leave.go      leaves sockets to a successor
-//	topview.go    what is busiest, as an answer
-//	collector.go  what a collector is made of
+//	topview.go    an answer with the busiest metrics and senders
+//	collector.go  the parts of a collector
 //	metrics.go    our own metrics
 //	limits.go     metrics over a limit, and their senders
-//	listener.go   what one socket receives, counted in windows
-//	shared.go     what listeners have in common
+//	listener.go   counts the samples of one socket in windows
+//	shared.go     the parts that listeners share
 //	flusher.go    hands windows to the aggregator
 //	progress.go   the time up to which everything is handed on
 //	tap.go        copies of arriving datagrams, for freshet tail and capture
-//	top.go        what is busiest, counted while somebody watches
-//	books.go      a listener's counts, and what it posts to the ledger
+//	top.go        counts the busiest metrics and senders while somebody watches
+//	books.go      a listener's counts, and its posts to the ledger
 //	lately.go     counts of a listener's last seconds
 //	resolver.go   the series of a context
 //	probes.go     Freshet's own datagrams

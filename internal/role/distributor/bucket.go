@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// burst is the time whose allowance of samples may come at once.
+// A tenant may send at once the samples that its rate allows in the time burst.
 const burst = 10 * time.Second
 
 // bucket bounds a rate. While it is not empty, it lets requests in, and a request may take it below

@@ -104,7 +104,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, isAsset := strings.CutPrefix(r.URL.Path, "/assets/")
 	switch asset := p.assets[name]; {
 	case isAsset && asset == nil:
-		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // an older page asks
+		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // for an older page
 	case isAsset:
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 		asset.send(w, r)
