@@ -69,7 +69,8 @@ func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
 	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
 }
 
-// grant decides whether a request with this claim may write (or else read), by any protocol.
+// grant decides whether a request with this claim may write, or may read if write is false, by any
+// protocol.
 func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
 	grant, err := access.Grant(c)
 	switch {
@@ -96,7 +97,7 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 	s.refused.WithLabelValues(reason).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The only error is that the client is gone.
+	// This fails only if the client is gone.
 	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()})
 }
 

@@ -20,7 +20,7 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
-		// The only error is that the client is gone.
+		// This fails only if the client is gone.
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data",
 			"error": fmt.Sprintf("read the file: %v", err)})
 		return
@@ -34,5 +34,5 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(struct {
 		Status string            `json:"status"`
 		Data   answer.Difference `json:"data"`
-	}{"success", d}) // the only error is that the client is gone
+	}{"success", d}) // fails only if the client is gone
 }

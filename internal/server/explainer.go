@@ -39,7 +39,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // the only error is that the client is gone
+		_ = json.NewEncoder(w).Encode(body) // fails only if the client is gone
 	}
 	refuse := func(status int, kind string, err error) {
 		respond(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})

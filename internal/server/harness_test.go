@@ -173,7 +173,7 @@ func (s *server) send(t *testing.T, whose, lines string) {
 	}
 }
 
-// eventually waits until the function is returns true.
+// eventually waits until is() returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); {

@@ -88,7 +88,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		tenants = append(tenants, t)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// The only error is that the client is gone.
+	// This fails only if the client is gone.
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success",
 		"data": map[string]any{"tenant": name, "tenants": tenants}})
 }

@@ -121,8 +121,8 @@ func (x *Index) Remove(hash uint64, number uint32) {
 	for s.slots[gap].number != number {
 		gap = s.after(gap)
 	}
-	// Close the gap, so that probing needs no tombstones. An entry that is further from its home
-	// than the gap is moves into the gap.
+	// Close the gap, so that probing needs no tombstones. Move an entry into the gap if the gap
+	// lies between the entry and its home.
 	for i := s.after(gap); s.slots[i].number != 0; i = s.after(i) {
 		if s.distance(s.home(s.slots[i].hash), i) >= s.distance(gap, i) {
 			s.slots[gap] = s.slots[i]

@@ -257,8 +257,8 @@ func TestTilesReachTheStore(t *testing.T) {
 	})
 }
 
-// After an end and a new start every few seconds, every tile is whole, none is written with two
-// values, and the total is exact.
+// The process ends and starts again every few seconds. Still every tile is whole, no tile is
+// written with two values, and the total is exact.
 func TestRestartsKeepTotals(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {

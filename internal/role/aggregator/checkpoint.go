@@ -86,8 +86,8 @@ func (a *Aggregator) continueCheckpoint(n int) {
 	go func() { c.commit <- a.commitCheckpoint(c) }()
 }
 
-// commitCheckpoint commits a checkpoint that has all sections. It first syncs the stores: samples
-// that the sections no longer hold are only there, and must survive a power loss.
+// commitCheckpoint commits a checkpoint that has all sections. It first syncs the stores: only they
+// have the samples that the sections no longer hold, and these must survive a power loss.
 func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()

@@ -10,9 +10,8 @@ import (
 const tick = 250 * time.Millisecond
 
 // A wall clock that leaps ahead by more than maxLeap is not believed until it has stayed there for
-// patience. If tiles of the future were stored, the stores would refuse samples of the present for
-// as long as the leap. While the clock is not believed, nothing is lost, since windows wait and
-// grow.
+// the time patience. If tiles of the future were stored, the stores would refuse all samples until
+// that future. While the clock is not believed, nothing is lost, since windows wait and grow.
 const (
 	maxLeap  = time.Minute
 	patience = 30 * time.Second

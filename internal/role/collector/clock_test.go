@@ -296,7 +296,8 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 }
 
 // Each window gets a real try at the end, even behind a window that failed for the whole drain.
-// With an aggregator that accepts any push unless it is cancelled, chance used to decide.
+// With an aggregator that accepts any push unless it is cancelled, chance used to decide whether
+// there was a try.
 func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -139,8 +139,9 @@ func TestShutdownHandsOverEverything(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			f := newFixture(t, nil)
 			conn := dial(t, network, f.address(network))
-			// While the sockets are not read, as many writes as fit the kernel's queue. The queue
-			// of a Unix datagram socket holds net.unix.max_dgram_qlen datagrams, 10 by default.
+			// The sockets are not read yet, so send only as many writes as fit into the kernel's
+			// queue. The queue of a Unix datagram socket holds net.unix.max_dgram_qlen datagrams,
+			// 10 by default.
 			n := map[string]int{"udp": 500, "unixgram": 8, "unix": 100}[network]
 			for range n {
 				send(t, conn, "a:1|c\n_e{1,1}:t|x")

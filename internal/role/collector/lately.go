@@ -2,8 +2,8 @@ package collector
 
 import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
-// latelySeconds is for how many seconds a listener keeps the counts of each second. Clients usually
-// flush every 10 s.
+// A listener keeps the counts of each of the last latelySeconds seconds. Clients usually flush
+// every 10 s.
 const latelySeconds = 15
 
 // lately has a listener's counts of each of the last seconds, in some kB.

@@ -250,7 +250,7 @@ func (l *listener) close(now int64, last bool) bool {
 	}
 	empty := w == nil && probed == nil
 	if empty {
-		l.shared.flusher.tell() // without a window, no other goroutine might call it for a second
+		l.shared.flusher.tell() // with no window to push, the flusher may not call it for a second
 	}
 	if empty && len(l.events) == 0 && closed.left == nil {
 		return true

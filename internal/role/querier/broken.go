@@ -14,7 +14,7 @@ import (
 // opened is the result of openStores: one querier for each store that could be opened.
 type opened[Q storage.LabelQuerier] struct {
 	queriers []Q
-	tiles    int                     // the last n queriers read tiles
+	tiles    int                     // how many queriers, at the end of the list, read tiles
 	warnings annotations.Annotations // of stores that could not be opened
 }
 

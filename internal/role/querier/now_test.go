@@ -266,11 +266,12 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	for at := int64(now + 100_000); at < now+160_000; at += 250 {
 		s.until(at)
 		for behind := int64(0); behind <= 2000; behind += 250 {
-			// The last second that was complete at the time of the query and is already folded.
+			// second is the last second that was complete at the time of the query and is already
+			// folded.
 			second := min(at-behind, at-delay.Milliseconds())/1000 - now/1000 - 1
 			n := second + 1
 			sum := float64(second*n*(2*second+1)) / 6
-			// The users of this tile: one for each second since its start, and root.
+			// users counts the users of this tile: one for each second since its start, and root.
 			users := float64(second%10 + 2)
 			for expr, want := range map[string]float64{
 				"bytes_total":                         sum,

@@ -47,7 +47,8 @@ func New(o Options) *Scraper {
 }
 
 // Run stores the metrics at each multiple of the interval, until ctx is done. A scrape that cannot
-// be stored is logged and missing. The next scrape has the counts up to its own time.
+// be stored is logged, and its samples are missing. The next scrape has the counts up to its own
+// time.
 func (s *Scraper) Run(ctx context.Context) error {
 	for {
 		now := s.Now()
