@@ -162,7 +162,7 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 			return err
 		}
 		if got.TimedOut || got.Shards.Failed > 0 {
-			return fmt.Errorf("read a page: documents are missing (shards that failed: %d, timed out: %t): %s",
+			return fmt.Errorf("read a page: documents are missing (%d shards failed, timed out: %t): %s",
 				got.Shards.Failed, got.TimedOut, cut(got.Shards.Failures))
 		}
 		if t := got.Hits.Total; t != nil && ask.TrackTotalHits {
