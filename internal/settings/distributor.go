@@ -21,7 +21,7 @@ type Distributor struct {
 	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory for requests under way, of which a tenant may use half; further requests get 503" reload:"restart"`
 
 	Rate          int `yaml:"rate" help:"samples that a tenant may send per second, with bursts of up to 10 s of that rate; further requests get 503; 0: no limit"`
-	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay up to three hours; further series get 429; 0: no limit"`
+	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have; each counts until 2 to 4 hours after its last sample; further series get 429; 0: no limit"`
 	MaxLabels     int `yaml:"max_labels" help:"labels that a series may have; 0: no limit"`
 	MaxLabelName  int `yaml:"max_label_name" help:"longest label name in bytes; 0: no limit"`
 	MaxLabelValue int `yaml:"max_label_value" help:"longest label value in bytes; 0: no limit"`

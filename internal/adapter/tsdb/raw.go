@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -23,7 +24,7 @@ import (
 //
 // Fates and samples depend on the requests, on earlier ones, and on their order. They do not depend
 // on how requests are grouped, nor on when the database was opened, compacted or killed. state
-// tells about earlier requests what the store does not know.
+// tells about earlier requests what the store does not know. After an error it is as before.
 //
 // WriteRequests does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(
@@ -31,6 +32,7 @@ func (s *Stores) WriteRequests(
 ) error {
 	err := s.writeRequests(ctx, tenant, state, requests)
 	if err != nil {
+		state.Recent.Undo()
 		s.metrics.failed.WithLabelValues(Raw).Inc()
 		for _, r := range requests {
 			r.Outcome, r.Described = outcome.Outcome{}, r.Described[:0]
@@ -62,6 +64,7 @@ func (s *Stores) writeRequests(
 	defer db.raw.mu.Unlock()
 	w := rawWrite{
 		known:  db.raw,
+		recent: &state.Recent,
 		bounds: rawBounds{newest: state.Newest},
 		commit: rawCommit{ctx: ctx, store: st, db: db},
 	}
@@ -78,6 +81,7 @@ func (s *Stores) writeRequests(
 		return err // the database opens again, with an empty cache
 	}
 	state.Newest = w.bounds.newest
+	state.Recent.Keep()
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
 }
@@ -86,6 +90,7 @@ func (s *Stores) writeRequests(
 // phases that do not know each other:
 //
 //	look up   rawLookup: the labels as sent become a rawFound, once for all samples of a series
+//	limit     recentseries: whether the tenant may have the series
 //	order     rawOrder: where a sample lies among the samples of its series; if it is not the newest,
 //	          the store is asked for its sample at this time
 //	bounds    rawBounds: whether the tenant may have a sample of this time
@@ -94,6 +99,7 @@ func (s *Stores) writeRequests(
 // An appended sample counts in the Outcome at once. If the commit fails, no Outcome counts.
 type rawWrite struct {
 	known  *rawCache
+	recent *recentseries.Set
 	bounds rawBounds
 	commit rawCommit
 
@@ -106,6 +112,8 @@ func (w *rawWrite) begin() { w.commit.begin(w.known.nextCommit()) }
 func (w *rawWrite) writeRequest(r *write.Request) error {
 	w.known.lookup.begin(r)
 	w.bounds.begin(r)
+	w.recent.Advance(r.Arrival)
+	w.known.noteIn(w.recent)
 	w.known.sender = r.Sender
 	if r.Only != nil {
 		for _, i := range r.Only {
@@ -131,7 +139,13 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 		return nil
 	}
 	f := rawFound{sent: sent}
-	if !w.known.lookup.find(&f) || f.entry == nil && !w.findInHead(&f) {
+	if !w.known.lookup.find(&f) {
+		return nil
+	}
+	if f.entry == nil {
+		w.findInHead(&f)
+	}
+	if !w.hasRoom(&f) {
 		return nil
 	}
 	onDisk := int64(math.MinInt64)
@@ -166,21 +180,25 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 	return nil
 }
 
-// findInHead looks up a series whose spelling is new, and reports whether to write it. If the head
-// does not have it, the tenant must have room for it.
-func (w *rawWrite) findInHead(f *rawFound) bool {
+// findInHead looks up a series whose spelling is new.
+func (w *rawWrite) findInHead(f *rawFound) {
 	if ref := w.commit.refOf(f.labels); ref != 0 {
 		w.known.lookup.learn(f, ref, w.known.bound)
+	}
+}
+
+// hasRoom reports whether to write a series: the tenant wrote to it recently, or has room for one
+// more. If not, it refuses the series.
+func (w *rawWrite) hasRoom(f *rawFound) bool {
+	limit := f.sent.request.MaxSeries
+	if w.known.isNoted(f) || !w.recent.Full(limit) || w.recent.Has(f.hash()) {
 		return true
 	}
-	if limit, has := f.sent.request.MaxSeries, w.commit.inMemory(); limit > 0 && has >= uint64(limit) {
-		w.known.tell(f.labels, true)
-		f.sent.refuse(outcome.TooManySeries, f.sent.parts(), fmt.Errorf(
-			"the tenant has %d series in memory, and distributor.max_series allows %d; "+
-				"samples of known series are still accepted", has, limit))
-		return false
-	}
-	return true
+	w.known.tell(w.known.lookup.spell(f), true)
+	f.sent.refuse(outcome.TooManySeries, f.sent.parts(), fmt.Errorf(
+		"the tenant has written to %d series in the last 2 to 4 hours, and distributor.max_series allows %d; "+
+			"samples of these series are still accepted", w.recent.Len(), limit))
+	return false
 }
 
 func (w *rawWrite) addHistogram(f *rawFound, o *rawOrder, sent *remotewrite.Histogram) error {
@@ -242,6 +260,7 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 	}
 	w.stored++
 	w.bounds.taken(x.t)
+	w.known.note(f)
 	f.sent.write(x.part())
 	return nil
 }
@@ -309,10 +328,12 @@ func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, e
 	return true, nil
 }
 
-// repeat counts a sample that the series already has.
+// repeat counts a sample that the series already has. It counts like one that is stored just now: after
+// a failure, or in a replay, all that is known of that one is its repeat.
 func (w *rawWrite) repeat(f *rawFound, x rawValue) {
 	w.repeated++
 	w.bounds.taken(x.t)
+	w.known.note(f)
 	f.sent.write(x.part())
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
@@ -469,6 +470,75 @@ func TestMaxSeries(t *testing.T) {
 	}
 	if got := w.raw(); got["a"] != "10=1 20=1" || got["c"] != "" {
 		t.Errorf("%v", got)
+	}
+}
+
+// A series counts for 2 to 4 h after its last sample, whether the head still has it or not. It once
+// counted until a compaction cut the head, so that the answer depended on when that was.
+func TestMaxSeriesCountsRecentSeries(t *testing.T) {
+	const epoch = recentseries.Epoch / 1000
+	w := newWorld(t)
+	cut := func(end int64, left uint64) {
+		st, _ := w.stores.forWrite("default", Raw)
+		if err := st.db.CompactHead(tsdb.NewRangeHead(st.db.Head(), 0, base+1000*end-1)); err != nil {
+			t.Fatal(err)
+		}
+		if n := st.db.Head().NumSeries(); n != left {
+			t.Fatalf("the head has %d series, so this shows nothing", n)
+		}
+	}
+	for i, c := range []struct {
+		second  int // after base, which is where an epoch begins
+		series  string
+		refused string
+		before  func()
+		why     string
+	}{
+		{second: 10, series: "a b c", refused: "c", why: "two are allowed"},
+		{second: 11, series: "c a b", refused: "c", why: "known ones go on"},
+		{second: epoch + 10, series: "a c", refused: "c", why: "b was written to in the epoch before"},
+		{second: epoch + 20, series: "c", refused: "c", why: "and is still known", before: func() { cut(epoch, 1) }},
+		{second: epoch + 30, series: "b", why: "b is known, though the head does not have it"},
+		{second: 2*epoch + 10, series: "a", why: "b is not written to in this epoch"},
+		{second: 3*epoch + 10, series: "c b", refused: "b", why: "c takes the place of b"},
+		{second: 3*epoch + 20, series: "a b c", refused: "b", why: "b is new, though the head has it"},
+		{second: 3*epoch + 30, series: "b a c", refused: "b", why: "known ones go on after a restart", before: func() {
+			cut(3*epoch, 2)
+			w.close()
+			w.open()
+			state, err := w.stores.State(t.Context(), "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.state = *state
+		}},
+		{second: 4*epoch + 10, series: "a b", refused: "b", why: "for at least 2 h"},
+		{second: 5*epoch + 10, series: "b c", refused: "c", why: "and no longer than others"},
+	} {
+		if c.before != nil {
+			c.before()
+		}
+		var text, refused []string
+		for _, series := range strings.Fields(c.series) {
+			text = append(text, fmt.Sprintf("%s@%d=1", series, c.second))
+		}
+		w.now = time.UnixMilli(base + 1000*int64(c.second))
+		for _, one := range text {
+			r := requestOf(t, true, &plain, parseRaw(t, one))
+			r.Arrival, r.MaxSeries = w.now.UnixMilli(), 2
+			if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
+				t.Fatal(err)
+			}
+			if r.Outcome.Refused[outcome.TooManySeries].Samples == 1 {
+				refused = append(refused, one[:1])
+			}
+			if r.Outcome.Refused[outcome.TooManySeries].Samples+r.Outcome.Written.Samples != 1 {
+				t.Errorf("step %d, %s: %+v", i, one, r.Outcome)
+			}
+		}
+		if got := strings.Join(refused, " "); got != c.refused {
+			t.Errorf("step %d, %s: refused %q, want %q", i, c.why, got, c.refused)
+		}
 	}
 }
 

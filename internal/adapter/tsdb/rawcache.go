@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
@@ -18,6 +19,11 @@ type rawCache struct {
 	exemplars rawExemplars
 	bound     int64  // Unix milliseconds; a series that is in the head but not in the cache has no newer sample
 	commits   uint32 // number of the last commit
+
+	// A series whose entry has mark as Noted is noted in recent, in this epoch of it.
+	recent *recentseries.Set
+	epoch  int64
+	mark   uint32
 
 	deleting sync.Mutex
 	deleted  []uint64 // references that the head has dropped since the last commit
@@ -49,6 +55,27 @@ func (c *rawCache) evict() {
 		c.lookup.cache.Evict(ref)
 	}
 }
+
+// noteIn makes entries that are noted in another epoch, or in another set, count as not noted.
+func (c *rawCache) noteIn(recent *recentseries.Set) {
+	if c.recent != recent || c.epoch != recent.Epoch() {
+		c.recent, c.epoch = recent, recent.Epoch()
+		c.mark++
+	}
+}
+
+// note notes that a series is written to.
+func (c *rawCache) note(f *rawFound) {
+	if f.entry == nil {
+		c.recent.Note(f.hash())
+	} else if f.entry.Noted != c.mark {
+		c.recent.Note(f.hash())
+		f.entry.Noted = c.mark
+	}
+}
+
+// isNoted reports whether a series is certainly noted in the present epoch.
+func (c *rawCache) isNoted(f *rawFound) bool { return f.entry != nil && f.entry.Noted == c.mark }
 
 // nextCommit returns the number of a new commit.
 func (c *rawCache) nextCommit() uint32 {

@@ -53,6 +53,3 @@ func (c *rawCommit) refOf(ls labels.Labels) uint64 {
 	ref, _ := g.GetRef(ls, ls.Hash())
 	return uint64(ref)
 }
-
-// inMemory returns the number of series in the head.
-func (c *rawCommit) inMemory() uint64 { return c.db.Head().NumSeries() }

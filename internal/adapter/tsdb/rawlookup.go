@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
@@ -97,6 +98,14 @@ func (l *rawLookup) spell(f *rawFound) labels.Labels {
 	return f.labels
 }
 
+// hash returns the hash of the series' labels.
+func (f *rawFound) hash() recentseries.Hash {
+	if f.entry != nil {
+		return recentseries.Hash(f.entry.Hash)
+	}
+	return recentseries.Of(f.labels)
+}
+
 // learn remembers the reference that the head gave a series, and its spelling if that is new. A
 // series that is new to the cache has no sample newer than lastT, in Unix milliseconds.
 func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
@@ -107,7 +116,7 @@ func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
 		return
 	}
 	if f.number = l.cache.ByRef(ref); f.number == 0 {
-		f.number = l.cache.NewSeries(ref, lastT)
+		f.number = l.cache.NewSeries(ref, uint64(recentseries.Of(l.spell(f))), lastT)
 	}
 	l.cache.Add(&l.cursor, f.sent.request.Request, f.sent.series, f.number)
 	f.entry = l.cache.At(f.number)

@@ -2,31 +2,66 @@ package tsdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/index"
+
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// State returns the state that WriteRequests left in a tenant's raw store, or the zero state if
-// there is no store. If the head has no sample, the next sample decides anew which samples are too
-// old.
-func (s *Stores) State(ctx context.Context, tenant string) (write.State, error) {
+// State returns the state that WriteRequests left in a tenant's raw store, as far as the store tells,
+// or an empty one if there is no store. If the head has no sample, the next sample decides anew
+// which samples are too old.
+//
+// All series in the head count as written to in the epoch of the next request. Those that are no
+// longer written to, in the last 3 h before the restart, so count for longer than without it, and
+// there is room for fewer new ones. If all counted as of the epoch before, a restart just before an
+// epoch ends would leave series that are still written to without a place. Series that the head no
+// longer has do not count; they were last written to more than an hour ago.
+func (s *Stores) State(ctx context.Context, tenant string) (*write.State, error) {
+	state := new(write.State)
 	st, err := s.forRead(tenant, Raw)
 	if st == nil || err != nil {
-		return write.State{}, err
+		return state, err
 	}
 	db, err := st.read(ctx)
+	if err == nil && db != nil {
+		defer st.release()
+		err = db.restore(ctx, state)
+	}
 	if err != nil {
-		return write.State{}, fmt.Errorf("read the state of tenant %.80q from store %s: %w", tenant, Raw, err)
+		return nil, fmt.Errorf("read the state of tenant %.80q from store %s: %w", tenant, Raw, err)
 	}
-	if db == nil {
-		return write.State{}, nil
+	return state, nil
+}
+
+// restore puts what the head tells into an empty state.
+func (d *database) restore(ctx context.Context, state *write.State) error {
+	state.Newest = max(0, d.Head().MaxTime(), d.Head().MaxOOOTime())
+	reader, err := d.Head().Index()
+	if err != nil {
+		return err
 	}
-	defer st.release()
-	newest := max(db.Head().MaxTime(), db.Head().MaxOOOTime())
-	if newest == math.MinInt64 {
-		return write.State{}, nil
+	defer reader.Close()
+	name, value := index.AllPostingsKey()
+	series, err := reader.Postings(ctx, name, value)
+	if err != nil {
+		return err
 	}
-	return write.State{Newest: newest}, nil
+	var builder labels.ScratchBuilder
+	for series.Next() {
+		switch err := reader.Series(series.At(), &builder, nil); {
+		case errors.Is(err, storage.ErrNotFound): // the head has dropped it meanwhile
+		case err != nil:
+			return err
+		default:
+			state.Recent.Note(recentseries.Of(builder.Labels()))
+		}
+	}
+	state.Recent.Keep()
+	return series.Err()
 }

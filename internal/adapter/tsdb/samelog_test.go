@@ -1,7 +1,9 @@
 package tsdb
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -29,6 +31,7 @@ type entry struct {
 	tenant  string
 	arrival int64 // Unix milliseconds
 	terms   *write.Terms
+	limit   int // of the tenant's recent series; 0 for none
 	samples []rawSample
 }
 
@@ -50,7 +53,7 @@ func (e *entry) String() string {
 
 // logOf makes a log from a seed. Its requests come in the order of time, late, far ahead, repeated
 // and with other values. They have new series with start times, floats, histograms and stale
-// markers. There are two tenants, and rules that change.
+// markers. There are two tenants, one of which may have few series, and rules that change.
 func logOf(seed uint64, entries int) (all []*entry) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	generations := []*write.Terms{{Generation: 1, Rules: plain.Rules}, {Generation: 2, Rules: plain.Rules}}
@@ -60,10 +63,12 @@ func logOf(seed uint64, entries int) (all []*entry) {
 	now := int64(base)
 	terms := generations[0]
 	for range entries {
-		switch rnd.IntN(40) {
+		switch rnd.IntN(80) {
 		case 0:
-			now += rnd.Int64N(2 * 3600_000)
+			now += rnd.Int64N(6 * 3600_000)
 		case 1:
+			now += rnd.Int64N(2 * 3600_000)
+		case 2, 3:
 			now += rnd.Int64N(600_000)
 		default:
 			now += rnd.Int64N(30_000)
@@ -72,6 +77,9 @@ func logOf(seed uint64, entries int) (all []*entry) {
 			terms = generations[rnd.IntN(2)]
 		}
 		e := &entry{tenant: []string{"one", "two"}[rnd.IntN(5)/4], arrival: now, terms: terms}
+		if e.tenant == "one" {
+			e.limit = 40 // reached in most epochs
+		}
 		for range 1 + rnd.IntN(6) {
 			e.samples = append(e.samples, sampleAt(rnd, now, all))
 		}
@@ -116,28 +124,31 @@ func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 	return s
 }
 
-// life applies a log in one of many ways. It groups entries into commits. Between commits it closes
-// stores, opens them, compacts them, or dies and starts again from the files on the disk.
+// life applies a log in one of many ways. It groups entries into commits, some of which fail at first.
+// Between commits it closes stores, opens them, compacts them, or dies and starts again from the files
+// on the disk.
 type life struct {
 	*world
 	rnd      *rand.Rand
 	log      []*entry
+	fails    bool // some writes fail, and come again
 	outcomes []outcome.Outcome
 	state    map[string]*write.State
-	states   []map[string]write.State // states[i] is the state after i entries; nil inside a commit
+	states   []map[string][]byte // states[i] is the saved state after i entries; nil inside a commit
+	full     bool                // the tenant with a limit had no room for a series, and has had none since
 	did      map[string]int
 }
 
 // live applies the whole log. Seed 0 commits each entry alone, and does nothing between commits.
 // Other seeds include replays, which begin in a state that reference went through.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
-	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{},
-		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string]write.State, len(log)+1),
+	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{}, fails: seed != 0,
+		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string][]byte, len(log)+1),
 		state: map[string]*write.State{}}
 	l.close()
 	l.cfg.OutOfOrder = window
 	l.open()
-	l.states[0] = map[string]write.State{}
+	l.states[0] = map[string][]byte{}
 	for done := 0; done < len(log); {
 		if seed == 0 {
 			done = l.commit(done, 1)
@@ -167,8 +178,13 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 			l.did["entries replayed"] += back
 			done -= back
 			l.state = map[string]*write.State{}
-			for tenant, state := range reference.states[done] {
-				l.state[tenant] = &state
+			l.full = false
+			for tenant, saved := range reference.states[done] {
+				state, err := write.ParseState(saved)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.state[tenant] = state
 			}
 		}
 	}
@@ -183,7 +199,7 @@ func (l *life) commit(from, n int) int {
 	for i := from; i < to; i++ {
 		e := l.log[i]
 		r := requestOf(l.t, true, e.terms, e.samples)
-		r.Tenant, r.Arrival, r.Window = e.tenant, e.arrival, l.cfg.OutOfOrder
+		r.Tenant, r.Arrival, r.Window, r.MaxSeries = e.tenant, e.arrival, l.cfg.OutOfOrder, e.limit
 		requests[e.tenant] = append(requests[e.tenant], r)
 	}
 	for tenant, rs := range requests {
@@ -191,6 +207,18 @@ func (l *life) commit(from, n int) int {
 			l.state[tenant] = new(write.State)
 		}
 		l.database(tenant).DisableCompactions() // the method compact compacts at known moments
+		if l.fails && l.rnd.IntN(8) == 0 {
+			saved := l.state[tenant].Append(nil)
+			canceled, cancel := context.WithCancel(l.t.Context())
+			cancel()
+			if l.stores.WriteRequests(canceled, tenant, l.state[tenant], rs) == nil {
+				continue // nothing had to be looked up
+			}
+			l.did["failed"]++
+			if got := l.state[tenant].Append(nil); !bytes.Equal(got, saved) {
+				l.t.Fatalf("a write that failed changed the state from %x to %x", saved, got)
+			}
+		}
 		if err := l.stores.WriteRequests(l.t.Context(), tenant, l.state[tenant], rs); err != nil {
 			l.t.Fatal(err)
 		}
@@ -198,11 +226,20 @@ func (l *life) commit(from, n int) int {
 	for i := from; i < to; i++ {
 		tenant := l.log[i].tenant
 		l.outcomes[i] = requests[tenant][0].Outcome
+		if limit := l.log[i].limit; limit > 0 {
+			switch {
+			case l.outcomes[i].Refused[outcome.TooManySeries].Total() > 0:
+				l.full = true
+			case l.full && !l.state[tenant].Recent.Full(limit):
+				l.full = false
+				l.did["room again"]++
+			}
+		}
 		requests[tenant] = requests[tenant][1:]
 	}
-	l.states[to] = map[string]write.State{}
+	l.states[to] = map[string][]byte{}
 	for tenant, state := range l.state {
-		l.states[to][tenant] = *state
+		l.states[to][tenant] = state.Append(nil)
 	}
 	return to
 }
@@ -333,12 +370,14 @@ func TestTheSameLogGivesTheSameStores(t *testing.T) {
 		}
 	})
 	t.Logf("%d seeds: %v, refused %v", seeds, did, reasons)
-	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed"} {
+	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed",
+		"room again", "failed"} {
 		if did[what] < int(seeds)/2 {
 			t.Errorf("%d times %s, which shows nothing", did[what], what)
 		}
 	}
-	for _, reason := range []outcome.Reason{outcome.TooOld, outcome.Duplicate, outcome.TooFarAhead} {
+	for _, reason := range []outcome.Reason{outcome.TooOld, outcome.Duplicate, outcome.TooFarAhead,
+		outcome.TooManySeries} {
 		if reasons[reason] < int(seeds)*10 {
 			t.Errorf("%d were refused as %v, which shows nothing", reasons[reason], reason)
 		}
@@ -353,8 +392,8 @@ func sameLife(t *testing.T, want, got *life) {
 			t.Errorf("entry %d, %v\nwant %+v written; %s\ngot  %+v written; %s", i, want.log[i],
 				want.outcomes[i].Written, want.outcomes[i].Text(), got.outcomes[i].Written, got.outcomes[i].Text())
 		}
-		if got.states[i] != nil && !maps.Equal(want.states[i], got.states[i]) {
-			t.Errorf("state behind %d entries: want %+v, got %+v", i, want.states[i], got.states[i])
+		if got.states[i] != nil && !maps.EqualFunc(want.states[i], got.states[i], bytes.Equal) {
+			t.Errorf("state behind %d entries: want %x, got %x", i, want.states[i], got.states[i])
 		}
 		if t.Failed() {
 			break

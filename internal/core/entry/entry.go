@@ -91,7 +91,7 @@ type Request struct {
 	Tenant    string
 	Arrival   int64         // Unix milliseconds, by the clock of the node where the request came in
 	Window    int64         // milliseconds; samples older than the tenant's newest by more than this are refused
-	MaxSeries int           // limit of the tenant's series in memory; 0 means no limit
+	MaxSeries int           // limit of the tenant's recent series; 0 means no limit
 	Sender    sender.Sender // only the address and the agent are kept
 	Pair      Pair
 	Hash      uint64 // set for KindDeltas, to recognize a request that is sent again

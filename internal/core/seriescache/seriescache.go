@@ -25,13 +25,15 @@ const Dropped Number = 1<<32 - 1
 
 // Series is the state of one series.
 //
-// Shape: 40 bytes.
+// Shape: 48 bytes.
 type Series struct {
 	Ref   uint64 // of the database; never changes
+	Hash  uint64 // of its labels, as the caller wants it
 	LastT int64  // Unix milliseconds of the newest sample, in the database or waiting to be committed
 	Bits  uint64 // of the value at LastT, if Float
 
 	Commit uint32 // the last commit that wrote to the series; 0 if none did since the series was cached
+	Noted  uint32 // when the caller last noted that the series is written to; 0 if not since it was cached
 	first  uint32 // its first spelling
 	Float  bool   // the sample at LastT is a float, not a histogram
 	Exact  bool   // there is a sample at LastT; otherwise LastT is an upper bound
@@ -261,7 +263,7 @@ func (c *Cache) ByRef(ref uint64) Number {
 func hashRef(ref uint64) uint64 { return mix(ref, 0x2545f4914f6cdd1d) }
 
 // NewSeries adds a series that is not in the cache, without a spelling.
-func (c *Cache) NewSeries(ref uint64, lastT int64) Number {
+func (c *Cache) NewSeries(ref, hash uint64, lastT int64) Number {
 	var n Number
 	if last := len(c.freeSeries) - 1; last >= 0 {
 		n = c.freeSeries[last]
@@ -270,7 +272,7 @@ func (c *Cache) NewSeries(ref uint64, lastT int64) Number {
 		n = Number(len(c.series))
 		c.series = append(c.series, Series{})
 	}
-	c.series[n] = Series{Ref: ref, LastT: lastT}
+	c.series[n] = Series{Ref: ref, Hash: hash, LastT: lastT}
 	c.byRef.Insert(hashRef(ref), uint32(n))
 	return n
 }

@@ -84,7 +84,7 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 	plain, swapped := []string{"a", "1", "b", "2"}, []string{"b", "2", "a", "1"}
 	long := []string{"a", strings.Repeat("x", 200)}
 	v1, v2 := request(t, false, plain, swapped, long), request(t, true, plain, swapped, long)
-	n, m := c.NewSeries(7, 0), c.NewSeries(8, 0)
+	n, m := c.NewSeries(7, 0, 0), c.NewSeries(8, 0, 0)
 	for _, r := range []*remotewrite.Request{v1, v2} {
 		if got := find(c, r); got[0] != 0 || got[1] != 0 || got[2] != 0 {
 			t.Errorf("found before it was added: %v", got)
@@ -116,7 +116,7 @@ func TestLabelsAreNotRunTogether(t *testing.T) {
 		r := request(t, v2, []string{"a", "bc"}, []string{"ab", "c"}, []string{"a", "b", "c", "d"}, []string{"a", "b"}, nil,
 			[]string{"", ""})
 		for i := range r.Series {
-			add(c, r, i, c.NewSeries(uint64(i+1), 0))
+			add(c, r, i, c.NewSeries(uint64(i+1), 0, 0))
 		}
 		for i, n := range find(c, r) {
 			if want := uint64(i + 1); n == 0 && i != 4 || n != 0 && c.At(n).Ref != want {
@@ -128,7 +128,7 @@ func TestLabelsAreNotRunTogether(t *testing.T) {
 
 func TestSpellingsAreBounded(t *testing.T) {
 	c := New()
-	n := c.NewSeries(1, 0)
+	n := c.NewSeries(1, 0, 0)
 	for i := range 100 {
 		add(c, request(t, false, []string{"a", fmt.Sprint(i)}), 0, n)
 	}
@@ -192,7 +192,7 @@ func TestAgainstAMap(t *testing.T) {
 				t.Fatalf("reference %d is known as %d, and has the spellings %q", ref, n, bySeries[ref])
 			}
 			if n == 0 {
-				n = c.NewSeries(ref, 0)
+				n = c.NewSeries(ref, 0, 0)
 				bySeries[ref] = []string{}
 				next++
 			}
@@ -235,7 +235,7 @@ func TestFindingAllocatesNothing(t *testing.T) {
 		}
 		r := request(t, v2, sets...)
 		for i := range r.Series {
-			add(c, r, i, c.NewSeries(uint64(i+1), 0))
+			add(c, r, i, c.NewSeries(uint64(i+1), 0, 0))
 		}
 		var u Cursor
 		if n := testing.AllocsPerRun(100, func() {
@@ -269,7 +269,7 @@ func BenchmarkFind(b *testing.B) {
 				c := New()
 				requests := []*remotewrite.Request{request(b, v2, sets...)}
 				for i := range sets {
-					add(c, requests[0], i, c.NewSeries(uint64(i+1), 0))
+					add(c, requests[0], i, c.NewSeries(uint64(i+1), 0, 0))
 				}
 				if shuffled {
 					requests = nil

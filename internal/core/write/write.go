@@ -45,7 +45,7 @@ type Request struct {
 	Window    time.Duration // how much older than the tenant's newest sample an out-of-order sample may be
 	Sender    sender.Sender // of the request, and so of its new series; zero if unknown
 	Only      []uint32      // series to write, as increasing indexes; nil for all
-	MaxSeries int           // of the tenant in memory; 0 for no limit
+	MaxSeries int           // how many recent series the tenant may have; 0 for no limit
 	Terms     *Terms
 
 	// Outcome has the fate of each part. The store fills it in.
@@ -54,12 +54,6 @@ type Request struct {
 	// Described has the series whose metadata is new to the store, written or not. The store
 	// appends to it.
 	Described []Description
-}
-
-// State is the part of a tenant's state, besides the stored samples, that decides the fates of its
-// requests. It is folded from the requests in their order.
-type State struct {
-	Newest int64 // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
 }
 
 // Parts counts the parts of a series.

@@ -66,7 +66,47 @@ func TestAgainstAMap(t *testing.T) {
 		}
 		check(hash)
 	}
+	var want, got []uint64
 	for _, hash := range hashes {
 		check(hash)
+	}
+	for hash, numbers := range model {
+		for _, n := range numbers {
+			want = append(want, uint64(uint32(hash))<<32|uint64(n))
+		}
+	}
+	for hash, n := range x.All {
+		got = append(got, uint64(hash)<<32|uint64(n))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("All has %d numbers, want %d", len(got), len(want))
+	}
+	for range x.All {
+		break // must end it
+	}
+	for hash, numbers := range model {
+		for _, n := range numbers {
+			x.Remove(hash, n)
+		}
+	}
+	for i := range x.segments {
+		if n := len(x.segments[i].slots); n > minSlots {
+			t.Errorf("an empty segment has %d slots", n)
+		}
+	}
+}
+
+// Remove tells numbers apart that are equal and have different hashes.
+func TestEqualNumbers(t *testing.T) {
+	var x Index
+	for hash := range uint64(20) {
+		x.Insert(hash, 1)
+	}
+	for hash := range uint64(20) {
+		if x.Remove(hash, 1); len(x.all(hash)) != 0 || hash < 19 && len(x.all(hash+1)) != 1 {
+			t.Errorf("hash %d: %v are left, and of the next %v", hash, x.all(hash), x.all(hash+1))
+		}
 	}
 }

@@ -30,7 +30,7 @@ var ErrFull = errors.New("too many requests wait to be written: the disk or the 
 type Store interface {
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
 	// State returns the state of a tenant's store.
-	State(ctx context.Context, tenant string) (write.State, error)
+	State(ctx context.Context, tenant string) (*write.State, error)
 }
 
 const (
@@ -229,7 +229,7 @@ func (g *Ingester) writeStore(ctx context.Context, t *tenant, requests []*write.
 		if err != nil {
 			return err
 		}
-		t.state = &state
+		t.state = state
 	}
 	return g.store.WriteRequests(ctx, t.name, t.state, requests)
 }

@@ -31,8 +31,8 @@ type store struct {
 }
 
 // State is asked once for each tenant.
-func (s *store) State(_ context.Context, tenant string) (write.State, error) {
-	return write.State{Newest: int64(len(tenant))}, nil
+func (s *store) State(_ context.Context, tenant string) (*write.State, error) {
+	return &write.State{Newest: int64(len(tenant))}, nil
 }
 
 func (s *store) WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error {

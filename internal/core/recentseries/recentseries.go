@@ -1,0 +1,183 @@
+// Package recentseries remembers the series that a tenant wrote to recently, as hashes of their
+// labels. They are the series that distributor.max_series counts. Members fold them from the
+// requests in their order, so they are equal on all members, whatever the stores hold in memory.
+//
+// Time is that of the log: the largest arrival of a request so far. It is cut into epochs of 2 h. A
+// series counts while it was written to in the present epoch or in the one before: for 2 to 4 h
+// after its last sample.
+//
+// Two series whose labels have the same 64-bit hash count as one. By chance that happens to one in
+// 37 million tenants with a million series each. A tenant that makes such labels on purpose slows
+// its own store down, which has no better hash.
+package recentseries
+
+import (
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/lib/index"
+)
+
+const (
+	// Epoch is the length of an epoch, in milliseconds of the log's time.
+	Epoch = 2 * 3600 * 1000
+
+	// Most is how many series count at most. A tenant without a limit may write to more, which do not
+	// count. Most series take 200 MiB here, and more than 60 GiB in a store.
+	Most = 1 << 24
+)
+
+// Hash is the hash of a series' labels. Its upper half is not 0.
+type Hash uint64
+
+// Of returns the hash of a series. It is part of the saved form, so it never changes.
+func Of(ls labels.Labels) Hash { return hashOf(labels.StableHash(ls)) }
+
+func hashOf(h uint64) Hash {
+	if h>>32 == 0 {
+		h |= 1 << 32
+	}
+	return Hash(h)
+}
+
+// number is what the index stores under a hash: with the lower half, which the index keeps, it is
+// the whole hash.
+func (h Hash) number() uint32 { return uint32(h >> 32) }
+
+// Set has the recent series of one tenant. Its changes are provisional until Keep. The zero value is
+// empty and ready. Of two copies only one may be used.
+//
+// Shape: 4 kB, and 11 to 13 bytes a series; up to 20 while an epoch begins.
+type Set struct {
+	epoch   int64       // the present one, since 1970; 0 before the first request
+	present index.Index // series that were written to in the present epoch
+	before  index.Index // series that were last written to in the epoch before
+	size    int         // of both
+	older   int         // of before
+
+	changes []change   // since the last Keep, for Undo
+	dropped []*dropped // the epochs before that these changes dropped
+}
+
+// change is one step of a Set.
+type change struct {
+	what changed
+	hash Hash
+}
+
+type changed uint8
+
+const (
+	added changed = iota // to present
+	moved                // from before to present
+	aged                 // present became before, and before was dropped
+	begun                // the first epoch
+)
+
+// dropped is what a step to the next epoch dropped.
+type dropped struct {
+	epoch  int64
+	before index.Index
+	older  int
+}
+
+// Advance moves the log's time to the arrival of the request that is being applied, in Unix
+// milliseconds. An earlier time does nothing: another node's clock may be behind.
+func (s *Set) Advance(arrival int64) {
+	epoch := min(arrival, maxTime) / Epoch
+	if epoch <= s.epoch {
+		return
+	}
+	if s.epoch == 0 { // series that were restored from a store count as written to just now
+		s.changes = append(s.changes, change{what: begun})
+		s.epoch = epoch
+		return
+	}
+	steps := min(epoch-s.epoch, 2)
+	for range steps {
+		s.changes = append(s.changes, change{what: aged})
+		s.dropped = append(s.dropped, &dropped{s.epoch, s.before, s.older})
+		s.before, s.older = s.present, s.size-s.older
+		s.present, s.size = index.Index{}, s.older
+	}
+	s.epoch = epoch
+}
+
+// Epoch returns the number of the present epoch. It is 0 before the first request.
+func (s *Set) Epoch() int64 { return s.epoch }
+
+// Len returns how many series count.
+func (s *Set) Len() int { return s.size }
+
+// Full reports whether the limit, 0 for none, leaves no room for a series that does not count yet.
+func (s *Set) Full(limit int) bool { return limit > 0 && s.size >= min(limit, Most) }
+
+// Has reports whether a series counts.
+func (s *Set) Has(h Hash) bool { return has(&s.present, h) || has(&s.before, h) }
+
+func has(in *index.Index, h Hash) bool {
+	for search := in.Search(uint64(h)); ; {
+		switch search.Next() {
+		case 0:
+			return false
+		case h.number():
+			return true
+		}
+	}
+}
+
+// Note notes that a series is written to. If it is noted in the present epoch, that does nothing.
+func (s *Set) Note(h Hash) {
+	if has(&s.present, h) {
+		return
+	}
+	c := change{added, h}
+	switch {
+	case has(&s.before, h):
+		c.what = moved
+		s.before.Remove(uint64(h), h.number())
+		s.older--
+	case s.size >= Most:
+		return
+	default:
+		s.size++
+	}
+	s.present.Insert(uint64(h), h.number())
+	s.changes = append(s.changes, c)
+}
+
+// keepChanges is how much room for changes outlives a Keep: 256 KiB. Requests that make more come
+// once an epoch.
+const keepChanges = 1 << 14
+
+// Keep makes all changes final. Call it when the samples behind them are stored.
+func (s *Set) Keep() {
+	if s.changes = s.changes[:0]; cap(s.changes) > keepChanges {
+		s.changes = nil
+	}
+	s.dropped = nil
+}
+
+// Undo takes back all changes since the last Keep. Call it when the samples behind them are not
+// stored, or not all: they come again.
+func (s *Set) Undo() {
+	for i := len(s.changes) - 1; i >= 0; i-- {
+		c := s.changes[i]
+		switch c.what {
+		case added:
+			s.present.Remove(uint64(c.hash), c.hash.number())
+			s.size--
+		case moved:
+			s.present.Remove(uint64(c.hash), c.hash.number())
+			s.before.Insert(uint64(c.hash), c.hash.number())
+			s.older++
+		case aged: // whatever came into present since was taken back
+			last := s.dropped[len(s.dropped)-1]
+			s.dropped = s.dropped[:len(s.dropped)-1]
+			s.present, s.before = s.before, last.before
+			s.epoch, s.older, s.size = last.epoch, last.older, s.older+last.older
+		case begun:
+			s.epoch = 0
+		}
+	}
+	s.Keep()
+}

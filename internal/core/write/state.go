@@ -1,0 +1,49 @@
+package write
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/freshet-io/freshet/internal/core/recentseries"
+)
+
+// State is the part of a tenant's state, besides the stored samples, that decides the fates of its
+// requests. It is folded from the requests in their order. The zero value is the state before the
+// first request. Of two copies only one may be used.
+type State struct {
+	Newest int64            // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
+	Recent recentseries.Set // which series Request.MaxSeries counts
+}
+
+// stateVersion is the version of the saved form. Layout: docs/format/entry.md.
+const stateVersion = 1
+
+var errMalformed = errors.New("state of requests: malformed")
+
+// Append appends the saved form. It is equal on all members that have applied the same entries.
+func (s *State) Append(b []byte) []byte {
+	b = append(b, stateVersion)
+	b = binary.AppendUvarint(b, uint64(s.Newest))
+	return s.Recent.Append(b)
+}
+
+// ParseState returns a state from its saved form.
+func ParseState(b []byte) (*State, error) {
+	if len(b) == 0 {
+		return nil, errMalformed
+	}
+	if b[0] != stateVersion {
+		return nil, fmt.Errorf("state of requests: has version %d, and this program reads %d", b[0], stateVersion)
+	}
+	newest, n := binary.Uvarint(b[1:])
+	if n <= 0 || n > 1 && b[n] == 0 || newest > math.MaxInt64 {
+		return nil, errMalformed
+	}
+	s := &State{Newest: int64(newest)}
+	if err := s.Recent.Parse(b[1+n:]); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
