@@ -160,7 +160,7 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	}
 	metrics := b.pace.rate * b.pace.duration.Seconds()
 	if per := b.load.PerPacket(); b.pace.rate > 0 && metrics < float64(fewestPackets*per) {
-		return fmt.Errorf("--rate = %g: gives %.0f metrics in %v; at least %d packets of %d are needed; "+
+		return fmt.Errorf("--rate = %g: gives %.0f metrics in %v, and a run needs at least %d packets of %d metrics each; "+
 			"choose a higher rate, a longer --duration or a smaller --metrics-per-packet",
 			b.pace.rate, metrics, b.pace.duration, fewestPackets, per)
 	}

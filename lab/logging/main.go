@@ -1,5 +1,5 @@
-// Logging measures what logging costs an HTTP service, by logger and by output. It repeats the
-// measurement in section 5 of FIELD-NOTES.md on your machine and in one run.
+// Logging measures what logging costs an HTTP service, by logger and by output. It repeats a
+// measurement that users reported, on your machine and in one run.
 //
 //	go run -C lab/logging .            about nine minutes
 //	go run -C lab/logging . --quick    about a minute, for a rough result

@@ -71,7 +71,7 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 }
 
 // Two kinds under one name are two series with two names. The conflict is logged once, and neither
-// kind is folded into the other (FACTS, trap 13).
+// kind is folded into the other.
 func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
