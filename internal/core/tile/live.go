@@ -104,8 +104,8 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	return out
 }
 
-// appendWaiting adds series of which only waiting samples are left, because their buckets have
-// changed. A series with the same labels may exist again.
+// appendWaiting adds series of which only waiting samples are left, because they ended or their
+// buckets have changed. A series with the same labels may exist again.
 func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
 	if len(left) == 0 {
 		return out

@@ -90,6 +90,9 @@ func (t *tenant) keep(kept []*entry) {
 	t.ordered = kept
 }
 
+// holds reports whether the tenant has series or waiting samples.
+func (t *tenant) holds() bool { return len(t.entries)+len(t.waiting) > 0 }
+
 // begin returns a place for the samples of the tile up to boundary, with room for a sample of
 // each series in each width that ends there.
 func (t *tenant) begin(boundary int64) *Waiting {

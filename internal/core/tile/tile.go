@@ -296,8 +296,9 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 			if duplicates > 0 {
 				closed.Duplicates[t.name] += duplicates
 			}
-			// Waiting samples need the series: queries find them through it.
-			if w.len() == before && len(t.waiting) == 0 && e.idle(boundary) {
+			// Whether earlier samples of the series still wait must not matter: a replay knows less of what is
+			// stored.
+			if w.len() == before && e.idle(boundary) {
 				t.remove(e)
 				s.count(e, -1)
 				continue
@@ -375,6 +376,9 @@ func (s *Shard) tenantsByName() []*tenant {
 func (s *Shard) Stored(tenantName string, boundary int64) {
 	if t := s.tenants[tenantName]; t != nil {
 		t.stored(boundary)
+		if !t.holds() {
+			delete(s.tenants, tenantName)
+		}
 	}
 }
 
@@ -408,7 +412,7 @@ func (s *Shard) Since(tenantName string) int64 {
 func (s *Shard) Unstored() iter.Seq2[string, int64] {
 	return func(yield func(string, int64) bool) {
 		for name, t := range s.tenants {
-			if len(t.entries)+len(t.waiting) > 0 && !yield(name, s.Since(name)+finest.Millis()) {
+			if t.holds() && !yield(name, s.Since(name)+finest.Millis()) {
 				return
 			}
 		}
@@ -531,8 +535,9 @@ func (s *Shard) AppendState(dst []byte) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, last.sequence)
 		dst = binary.AppendVarint(dst, last.boundary)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(s.tenants)))
-	for _, t := range s.tenantsByName() {
+	tenants := slices.DeleteFunc(s.tenantsByName(), func(t *tenant) bool { return !t.holds() })
+	dst = binary.AppendUvarint(dst, uint64(len(tenants)))
+	for _, t := range tenants {
 		dst = t.append(dst)
 	}
 	return dst

@@ -1,8 +1,11 @@
 package tile
 
 import (
+	"bytes"
 	"encoding/hex"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	prom "github.com/prometheus/prometheus/model/histogram"
@@ -26,5 +29,44 @@ func TestBytesOfAWaitingHistogram(t *testing.T) {
 	d := decoder{b: b}
 	if got := d.histogram(); d.err != nil || len(d.b) > 0 || !reflect.DeepEqual(got, h) {
 		t.Errorf("read as %+v, %v, and %d bytes are left", got, d.err, len(d.b))
+	}
+}
+
+// Two shards fold one log: the stores of the first have each tile at once, those of the second
+// take nothing. A series that had ended used to stay as long as samples of its tenant waited. So the
+// second shard still knew the counter's last delta and refused a late one, and it closed each tile
+// of a downtime for the up/down counter, which rested.
+func TestWhatWaitsDecidesNothing(t *testing.T) {
+	var shards [2]*Shard
+	var outs [2][]string
+	for i := range shards {
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base)
+		until := func(seconds int64) {
+			for end := base + seconds*1000; p.shard.Closed() < end; {
+				next := p.shard.Closed() + tileMillis
+				if p.shard.Rests() {
+					next = end
+				}
+				for _, w := range p.shard.Close(next, p.config).Waiting {
+					outs[i] = append(outs[i], p.describe(w, ""))
+				}
+				if i == 0 {
+					p.shard.AllStored()
+				}
+			}
+		}
+		outs[i] = append(outs[i], p.run("window start=1s\ncounter c 5 delta=2s"))
+		until(600)
+		outs[i] = append(outs[i], p.run("window start=601s\ncounter c 7 delta=2s\nupdown u -3"))
+		until(3600)
+		p.shard.AllStored()
+		shards[i] = p.shard
+	}
+	if !slices.Equal(outs[0], outs[1]) {
+		t.Errorf("stored at once\n%s\nstored late\n%s", strings.Join(outs[0], ""), strings.Join(outs[1], ""))
+	}
+	if !bytes.Equal(shards[0].AppendState(nil), shards[1].AppendState(nil)) {
+		t.Error("the states differ")
 	}
 }
