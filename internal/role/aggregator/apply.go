@@ -12,13 +12,14 @@ import (
 // fold applies frames that were just appended, and posts them in the ledger.
 func (a *Aggregator) fold(frames []journal.Frame) {
 	folded := map[string]*tile.Folded{}
-	for _, f := range frames {
+	first := a.last - journal.Position(len(frames)) + 1
+	for i, f := range frames {
 		applied, err := a.apply(f)
 		if err != nil {
 			a.logger.Error("BUG: an appended frame cannot be applied", "error", err)
 			continue
 		}
-		a.handOver(f.Shard, applied.closed)
+		a.handOver(f.Shard, first+journal.Position(i), applied.closed)
 		if f.Type != frameBatch {
 			continue
 		}
@@ -32,14 +33,14 @@ func (a *Aggregator) fold(frames []journal.Frame) {
 	a.postFolded(folded)
 }
 
-// handOver takes the samples of tiles that a shard has just closed, appends them to the backlogs of
-// their tenants, and posts them in the ledger.
-func (a *Aggregator) handOver(shard uint16, all []tile.Closed) {
+// handOver takes the samples of tiles that the frame at a position has just closed, appends them to
+// the backlogs of their tenants, and posts them in the ledger.
+func (a *Aggregator) handOver(shard uint16, position journal.Position, all []tile.Closed) {
 	for _, closed := range all {
 		a.metrics.tiled.Add(float64(closed.Samples))
 		a.postDuplicates(closed.Duplicates)
 		for _, w := range closed.Waiting {
-			a.backlogOf(w.Tenant).add(closedTile{shard, a.positions[shard], w})
+			a.backlogOf(w.Tenant).add(closedTile{shard, position, w})
 		}
 	}
 }
@@ -64,7 +65,7 @@ func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
 			a.logger.Error("a batch is damaged; its readable part is counted", "error", err)
 			err = nil
 		}
-	case frameBoundary, frameUpDown:
+	case frameBoundary, frameOldBoundary:
 		boundary, config, ok := a.parseBoundary(f)
 		if !ok {
 			a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)

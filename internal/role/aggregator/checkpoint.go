@@ -71,6 +71,9 @@ func (a *Aggregator) continueCheckpoint(n int) {
 		return
 	}
 	for _, number := range c.left[:min(n, len(c.left))] {
+		if a.positions[number] == 0 {
+			continue // it has had no frame, so it has no state
+		}
 		c.buf = a.shards.AppendState(number, c.buf[:0])
 		if err := c.Section(number, max(a.positions[number], c.Base()), c.buf); err != nil {
 			c.Abort()

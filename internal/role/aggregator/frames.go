@@ -13,52 +13,48 @@ const tileMillis = 10_000
 
 // Types of journal frames. Layout: docs/format/checkpoint.md.
 const (
-	frameBatch    = 1 // a window batch
-	frameBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryFrame
-	frameStored   = 3 // only from older programs: the samples of a tenant up to a boundary are in its stores
-	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
+	frameBatch       = 1 // a window batch
+	frameOldBoundary = 2 // only from older programs: frameBoundary without the time to live of up/down counters
+	frameStored      = 3 // only from older programs: the samples of a tenant up to a boundary are in its stores
+	frameBoundary    = 4 // the tile up to a boundary was closed; payload: see boundaryFrame
 )
 
 // boundaryFrame returns the frame that closes the tile up to boundary. It also holds the times to
 // live in force, the largest age of timed gauges from then on, and the full tenants, so that a
 // replay does the same under another configuration and whatever the stores do. The payload lies in
 // a.boundaries until the next use of a.boundaries: a varint of Unix ms, varints of ms, then names.
-// Only the frame of a shard with up/down counters holds a time to live for these counters. Programs
-// older than up/down counters cannot replay such a frame.
 func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
-	for _, d := range []time.Duration{a.tiles.CounterTTL, a.tiles.GaugeTTL, a.tiles.CheckTTL, a.tiles.OutOfOrder} {
+	for _, d := range []time.Duration{
+		a.tiles.CounterTTL, a.tiles.GaugeTTL, a.tiles.CheckTTL, a.tiles.OutOfOrder, a.tiles.UpDownTTL,
+	} {
 		a.boundaries = binary.AppendVarint(a.boundaries, d.Milliseconds())
-	}
-	frameType := byte(frameBoundary)
-	if a.shards.Of(shardNumber).HasUpDown() {
-		frameType = frameUpDown
-		a.boundaries = binary.AppendVarint(a.boundaries, a.tiles.UpDownTTL.Milliseconds())
 	}
 	for _, tenant := range full {
 		a.boundaries = append(binary.AppendUvarint(a.boundaries, uint64(len(tenant))), tenant...)
 	}
 	return journal.Frame{
-		Shard: shardNumber, Type: frameType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)],
+		Shard: shardNumber, Type: frameBoundary, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)],
 	}
 }
 
-// parseBoundary reads the payload of a boundary frame. Frames of older programs end before the
-// timed window, so they name no tenant, and the timed window is taken from the configuration.
+// parseBoundary reads the payload of a boundary frame. Frames of older programs lack the time to
+// live of up/down counters. Those of the oldest end before the timed window, so they name no tenant.
+// A time that a frame lacks is taken from the configuration.
 func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
 	payload := f.Payload
 	boundary, n := binary.Varint(payload)
 	times := []*time.Duration{&config.CounterTTL, &config.GaugeTTL, &config.CheckTTL, &config.OutOfOrder}
-	if f.Type == frameUpDown {
+	if f.Type == frameBoundary {
 		times = append(times, &config.UpDownTTL)
 	}
 	for i, d := range times {
 		if n <= 0 {
 			return 0, config, false
 		}
-		if payload = payload[n:]; i == 3 && len(payload) == 0 && f.Type == frameBoundary {
+		if payload = payload[n:]; i == 3 && len(payload) == 0 && f.Type == frameOldBoundary {
 			return boundary, config, boundary%tileMillis == 0
 		}
 		var ms int64

@@ -412,7 +412,7 @@ func replayOld(t *testing.T, stored bool) {
 		for _, ttl := range []int64{300_000, 300_000, 3_600_000} {
 			payload = binary.AppendVarint(payload, ttl)
 		}
-		return journal.Frame{Shard: b.Shard, Type: frameBoundary, Payload: payload}
+		return journal.Frame{Shard: b.Shard, Type: frameOldBoundary, Payload: payload}
 	}
 	frames := []journal.Frame{
 		frame(boundary), {Shard: b.Shard, Type: frameBatch, Payload: b.Bytes}, frame(boundary + tileMillis),

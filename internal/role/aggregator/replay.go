@@ -34,7 +34,7 @@ func (a *Aggregator) restore() error {
 	now := a.now()
 	for i := range uint16(series.Shards) {
 		if s := a.shards.Of(i); s == nil {
-			a.shards.Begin(i, tile.New(&a.tiles, a.dueBoundary(int(i), now)))
+			a.shards.Begin(i, tile.New(&a.tiles, 0)) // its first frame is a boundary
 		} else {
 			// Queries may come before the first window, and ask for the restored tiles.
 			a.raiseStamp(min(max(s.Closed(), s.LastSeen()), now.UnixMilli()))

@@ -1,9 +1,11 @@
 package aggregator
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -206,26 +208,29 @@ func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	}
 }
 
-// Older programs can read the boundaries of shards without up/down counters.
-func TestBoundariesWithoutUpDowns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := start(t, t.TempDir(), newStore(t), time.Now)
-		p.mustCount("a", 1)
-		p.mustAdd("open", -1)
-		synctest.Wait()
-		for name, want := range map[string]byte{"a": frameBoundary, "open": frameUpDown} {
-			key := upDownKey(name)
-			if name == "a" {
-				key[0] = byte(series.Counter)
-			}
-			r := p.boundaryFrame(series.Shard("default", key), 10_000, []string{"full"})
-			if boundary, config, ok := p.parseBoundary(r); r.Type != want || !ok || boundary != 10_000 ||
-				len(config.Full) != 1 || config.UpDownTTL != p.tiles.UpDownTTL {
-				t.Errorf("%s: type %d, %d, %+v, %t", name, r.Type, boundary, config, ok)
-			}
-		}
-		p.terminate()
-	})
+// A boundary has the times to live that are in force. Older programs left out the time to live of
+// up/down counters where a shard held none.
+func TestBoundariesHaveAllTimes(t *testing.T) {
+	was := tile.Config{CounterTTL: time.Minute, GaugeTTL: 2 * time.Minute, CheckTTL: 3 * time.Minute,
+		UpDownTTL: 4 * time.Minute, OutOfOrder: 5 * time.Minute}
+	f := (&Aggregator{tiles: was}).boundaryFrame(3, 10_000, []string{"full"})
+	is := Aggregator{tiles: tile.Config{UpDownTTL: time.Hour}}
+	was.Full = []string{"full"}
+	boundary, config, ok := is.parseBoundary(f)
+	if f.Type != frameBoundary || !ok || boundary != 10_000 || !reflect.DeepEqual(config, was) {
+		t.Errorf("type %d, %d, %+v, %t", f.Type, boundary, config, ok)
+	}
+
+	var old []byte
+	for _, ms := range []int64{10_000, 60_000, 120_000, 180_000, 300_000} {
+		old = binary.AppendVarint(old, ms)
+	}
+	old = append(old, "\x04full"...)
+	was.UpDownTTL = time.Hour
+	boundary, config, ok = is.parseBoundary(journal.Frame{Shard: 3, Type: frameOldBoundary, Payload: old})
+	if !ok || boundary != 10_000 || !reflect.DeepEqual(config, was) {
+		t.Errorf("an older program's: %d, %+v, %t", boundary, config, ok)
+	}
 }
 
 // A replay leaps where the process did: it makes one tile of the downtime.
