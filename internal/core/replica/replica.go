@@ -165,6 +165,7 @@ type Replica struct {
 	term, vote uint64
 	leadership Leadership
 	begun      bool // this member leads, and an entry of its term is committed, so all earlier entries are, too
+	spectator  bool // does not campaign: see Candidate
 	elapsed    int  // ticks since the leader was heard, or since the last election began
 	timeout    int  // ticks
 
@@ -305,11 +306,16 @@ func (r *Replica) Tick() {
 		}
 		if r.elapsed >= r.timeout {
 			r.restartTimeout()
-			_ = r.node.Campaign() // does nothing if the member has no vote
+			if !r.spectator {
+				_ = r.node.Campaign() // does nothing if the member has no vote
+			}
 		}
 		return nil
 	})
 }
+
+// Candidate says whether this member may campaign. It may at first. It votes in any case.
+func (r *Replica) Candidate(may bool) { r.spectator = !may }
 
 func (r *Replica) restartTimeout() {
 	r.elapsed, r.timeout = 0, electionTicks+r.rand.IntN(electionTicks)
