@@ -6,8 +6,6 @@ import (
 	"go/token"
 	"os"
 	"os/exec"
-	"path"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -15,9 +13,6 @@ import (
 
 // widest is the largest number of columns in a line of Go. A tab counts as one column.
 const widest = 120
-
-// unwrapped are the directories that still have wider lines. The list only gets shorter.
-var unwrapped = []string{"internal/core/replica"}
 
 // Lines are narrow enough to show two files beside each other on a screen. The tag of a field and a
 // text between backquotes cannot be broken, so these lines may be wider.
@@ -27,22 +22,13 @@ func TestCodeIsWrapped(t *testing.T) {
 	if err != nil {
 		t.Fatalf("list the files: %v", err)
 	}
-	left := map[string]bool{}
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)
-		dir := path.Dir(name)
 		if _, err := os.Stat(name); err != nil { // removed, but not in the index
 			continue
 		}
-		wide := wideLines(t, name)
-		left[dir] = left[dir] || len(wide) > 0
-		if len(wide) > 0 && !slices.Contains(unwrapped, dir) {
+		if wide := wideLines(t, name); len(wide) > 0 {
 			t.Errorf("more than %d columns: %s", widest, strings.Join(wide, ", "))
-		}
-	}
-	for _, dir := range unwrapped {
-		if !left[dir] {
-			t.Logf("%s has no wide lines any more: take it from the list", dir)
 		}
 	}
 }

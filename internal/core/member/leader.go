@@ -1,0 +1,292 @@
+package member
+
+import (
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// leader is what a member needs while it leads. All of it but the clocks is of one term.
+type leader struct {
+	clocks clocks
+
+	since  int64           // when it was elected; 0 if it is not known yet
+	heard  map[uint64]bool // senders whose windows came since
+	queue  []push          // not proposed yet
+	flying uint64          // index of the windows under way, or 0
+	closes uint64          // index of the last boundary under way, or 0
+}
+
+// push is a push that waits to be proposed.
+type push struct {
+	id      ID
+	bytes   []byte
+	refused error // the *batch.FullError for a part that is not in bytes any more
+}
+
+const (
+	// cautious is how long after an election no tile is closed, unless all senders were heard.
+	// Windows that the last leader did not take come again then, and their gauges would be too late.
+	cautious = 5000 // ms
+
+	// recently is how long before an election a sender's windows make it one to be heard.
+	recently = 10_000 // ms
+
+	// spread is the time over which the shards close the same tile, one after the other, so that a
+	// flush of many series is not a burst.
+	spread = 4000 // ms
+
+	// leap is how far shards must be behind to leap. Until then they repeat their totals as usual:
+	// PromQL looks back equally far.
+	leap = 5 * 60_000 // ms
+)
+
+// reset ends a term, and returns its queue.
+func (l *leader) reset() []push {
+	queue := l.queue
+	*l = leader{clocks: l.clocks, heard: map[uint64]bool{}}
+	return queue
+}
+
+// applied notes that an entry is applied.
+func (l *leader) applied(index uint64) {
+	if index >= l.flying {
+		l.flying = 0
+	}
+	if index >= l.closes {
+		l.closes = 0
+	}
+}
+
+// lead does what a leader has to do now.
+func (n *Node) lead() {
+	if !n.leadership.Leads {
+		return
+	}
+	if n.leader.since == 0 {
+		n.leader.since = n.now
+	}
+	if n.leader.clocks.wrong() {
+		n.handOver()
+	}
+	n.proposeWindows()
+	n.proposeBoundaries()
+}
+
+// handOver asks another voter to lead.
+func (n *Node) handOver() {
+	for _, id := range n.voters {
+		if _, heard := n.leader.clocks.others[id]; heard {
+			_ = n.replica.Transfer(id) // the next tick asks again
+			return
+		}
+	}
+}
+
+// proposeWindows makes one entry of the pushes that came while the last was under way: group commit.
+func (n *Node) proposeWindows() {
+	l := &n.leader
+	if !n.leadership.Leads || len(l.queue) == 0 || l.flying != 0 {
+		return
+	}
+	took := 0
+	e := entry.Entry{Kind: entry.KindWindows, Group: n.state.group, Shape: shape}
+	e.Windows.Clock = max(0, n.now)
+	var begin entry.Shards
+	for _, p := range l.queue {
+		if took > 0 && len(e.Windows.Pushes)+len(p.bytes) > entry.TargetSize {
+			break
+		}
+		e.Windows.Pushes = e.Windows.Pushes.Append(p.bytes)
+		n.note(p.bytes, &begin)
+		took++
+	}
+	n.beginShards(&begin)
+	index, err := n.replica.Propose(e.Append(nil))
+	pushes := l.queue[:took:took]
+	l.queue = slices.Clone(l.queue[took:])
+	if err != nil {
+		for _, p := range pushes {
+			n.answer(p.id, refused(err))
+		}
+		return
+	}
+	l.flying = index
+	n.windows[index] = pushes
+}
+
+// admit takes the batches out of a push for whose tenants' stores too much waits. Repeats count already,
+// and stay.
+func (n *Node) admit(id ID, bytes []byte) push {
+	full := n.state.full(n.settings.MaxPending)
+	p, err := entry.ParsePush(bytes)
+	if len(full) == 0 || err != nil {
+		return push{id: id, bytes: bytes}
+	}
+	var kept entry.List
+	refused := &batch.FullError{Samples: map[string]uint64{}}
+	for b := range p.Batches.All() {
+		h, err := batch.ParseHeader(b)
+		s := n.state.shards.Of(h.Shard)
+		if err != nil || !slices.Contains(full, string(h.Tenant)) || s != nil && s.Knows(&h) {
+			kept = kept.Append(b)
+			continue
+		}
+		refused.Samples[string(h.Tenant)] += samplesIn(b)
+	}
+	if len(refused.Samples) == 0 {
+		return push{id: id, bytes: bytes}
+	}
+	p.Batches = kept
+	return push{id, entry.AppendPush(nil, &p), refused}
+}
+
+func samplesIn(b []byte) (n uint64) {
+	var r batch.Reader
+	if r.Reset(b) == nil {
+		for inc := r.Next(); inc != nil; inc = r.Next() {
+			n += uint64(inc.Samples)
+		}
+	}
+	return n
+}
+
+// note notes the sender of a push, and its shards that hold no series.
+func (n *Node) note(bytes []byte, begin *entry.Shards) {
+	p, err := entry.ParsePush(bytes)
+	if err != nil {
+		return // CheckPush has refused it
+	}
+	n.leader.heard[p.Producer] = true
+	for b := range p.Batches.All() {
+		h, err := batch.ParseHeader(b)
+		if err != nil {
+			continue
+		}
+		if s := n.state.shards.Of(h.Shard); s == nil || s.Len() == 0 {
+			begin.Add(h.Shard)
+		}
+	}
+}
+
+// beginShards moves shards without series to the present, since no boundary did so while they had
+// none. The first entry of a shard is a boundary, too.
+func (n *Node) beginShards(begin *entry.Shards) {
+	byEnd := map[int64]*entry.Shards{}
+	for number := range uint16(series.Shards) {
+		if !begin.Has(number) {
+			continue
+		}
+		end := n.due(number)
+		if s := n.state.shards.Of(number); s == nil || s.Closed() < end {
+			add(byEnd, end, number)
+		}
+	}
+	n.propose(byEnd, nil)
+}
+
+func add(byEnd map[int64]*entry.Shards, end int64, number uint16) {
+	if byEnd[end] == nil {
+		byEnd[end] = new(entry.Shards)
+	}
+	byEnd[end].Add(number)
+}
+
+// due returns the end of the last tile that a shard must have closed by now.
+func (n *Node) due(number uint16) int64 {
+	now := n.leader.clocks.atMost(n.now)
+	t := max(0, now-n.settings.Lateness.Milliseconds()-spread*int64(number)/series.Shards)
+	return t - t%tileMillis
+}
+
+const tileMillis = 10_000
+
+// proposeBoundaries closes the tiles that are due, one of each shard.
+func (n *Node) proposeBoundaries() {
+	l := &n.leader
+	if l.closes != 0 || !n.settled() {
+		return
+	}
+	byEnd := map[int64]*entry.Shards{}
+	leaps := n.leaps()
+	for number := range uint16(series.Shards) {
+		s := n.state.shards.Of(number)
+		if s == nil || s.Len() == 0 {
+			continue
+		}
+		next, due := s.Closed()+tileMillis, n.due(number)
+		if leaps {
+			next = max(next, due)
+		}
+		if next <= due {
+			add(byEnd, next, number)
+		}
+	}
+	n.propose(byEnd, n.state.full(n.settings.MaxPending))
+}
+
+// settled reports whether tiles may be closed after an election: all senders of late were heard, or
+// enough time has passed.
+func (n *Node) settled() bool {
+	if n.now-n.leader.since >= cautious {
+		return true
+	}
+	known := false
+	for sender, last := range n.state.senders {
+		if last < n.leader.since-recently {
+			continue
+		}
+		if known = true; !n.leader.heard[sender] {
+			return false
+		}
+	}
+	return known
+}
+
+// leaps reports whether the shards skip the tiles of a downtime and go on at the present: some are far
+// behind, and all of them rest.
+func (n *Node) leaps() bool {
+	far := false
+	for number := range uint16(series.Shards) {
+		s := n.state.shards.Of(number)
+		far = far || s != nil && s.Len() > 0 && n.due(number)-s.Closed() > leap
+	}
+	for number := uint16(0); far && number < series.Shards; number++ {
+		s := n.state.shards.Of(number)
+		far = s == nil || s.Rests()
+	}
+	return far
+}
+
+// propose proposes boundaries, the earliest first.
+func (n *Node) propose(byEnd map[int64]*entry.Shards, full []string) {
+	ends := make([]int64, 0, len(byEnd))
+	for end := range byEnd {
+		ends = append(ends, end)
+	}
+	slices.Sort(ends)
+	for _, end := range ends {
+		e := entry.Entry{Kind: entry.KindBoundary, Group: n.state.group, Shape: shape}
+		e.Boundary = boundaryOf(end, *byEnd[end], &n.settings.Tiles, full)
+		index, err := n.replica.Propose(e.Append(nil))
+		if err != nil {
+			return // the next tick tries again
+		}
+		n.leader.closes = index
+	}
+}
+
+func boundaryOf(end int64, shards entry.Shards, config *tile.Config, full []string) entry.Boundary {
+	b := entry.Boundary{
+		End: end, CounterTTL: config.CounterTTL.Milliseconds(), GaugeTTL: config.GaugeTTL.Milliseconds(),
+		CheckTTL: config.CheckTTL.Milliseconds(), UpDownTTL: config.UpDownTTL.Milliseconds(),
+		Timed: config.OutOfOrder.Milliseconds(), Shards: shards,
+	}
+	for _, tenant := range full {
+		b.Full = b.Full.AppendText(tenant)
+	}
+	return b
+}

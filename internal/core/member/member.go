@@ -1,0 +1,209 @@
+// Package member is one member of a group, without goroutines, clock or I/O. A Node is the whole of
+// it: its part in the order of the log, its state, and the leader's work while it leads. A Member is
+// the state alone, a state machine. Entries go in, in the order of the log. Work for the stores and
+// answers for the proposers come out. Equal entries give equal states, equal work and equal answers
+// on every member, whenever its stores take the work.
+//
+// This is what a Node does with its Member:
+//
+//	for each committed entry {
+//		applied, err := m.Apply(index, data) // answer proposers with applied
+//		for _, w := range m.Work() {
+//			// write w.Tiles or w.Requests, in any goroutine, then
+//			m.Done(w)
+//		}
+//	}
+//
+// # Tenants' queues
+//
+// Samples wait in the queues of their tenant until its stores have them. Closed tiles and requests
+// have a queue each, since they go to different stores. A store that fails or hangs delays only its
+// own queue. Whether a request is too old, or has a series too many, is decided when it leaves its
+// queue. The decision depends on the tenant's write.State and on stored samples, and both depend only
+// on the requests before it.
+//
+// # Sections
+//
+// The state is saved in sections, so that nobody waits until all of it is written: one section for
+// the group, one for each shard and one for each tenant (section.go). The group's section is saved
+// first, and its index is the base of the checkpoint. The other sections follow, each with an index
+// of its own. After a restart, an entry is applied only to the parts of the state that lack it.
+//
+// The files, from the top; each uses only names of those below it:
+//
+//	node.go      Node: a member with its part in the order
+//	leader.go    what a node proposes while it leads
+//	member.go    Member: applies entries
+//	section.go   saves and restores the state
+//	windows.go   what windows and boundaries do to the shards
+//	work.go      what the stores take next
+//	tenant.go    a tenant's queues
+//	request.go   a request in the log
+//	clocks.go    the members' clocks
+package member
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/hapair"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// ErrEntry means that an entry cannot be applied. The member must stop before it: members that
+// skipped it would differ from the others.
+var ErrEntry = errors.New("an entry of the log cannot be applied")
+
+// Format and Semantics are what this program knows: see entry.Version.
+const (
+	Format    = 1
+	Semantics = 1
+)
+
+// shape is the only shape of a group so far.
+const shape = 1
+
+// Member is the state of one member. One goroutine at a time calls its methods.
+type Member struct {
+	config  *tile.Config // of queries; it decides nothing
+	group   uint64
+	applied uint64 // index of the last entry
+	version entry.Version
+	shards  *tile.Shards
+	tenants map[string]*tenant
+	pairs   hapair.Pairs
+	senders map[uint64]int64 // when the log last had windows of each, by the clocks of leaders; decides nothing here
+
+	waitingRequests int // in all queues
+
+	// Of a restored state. Entries up to these indexes have had their effect.
+	restored [series.Shards]uint64
+	stored   map[string]uint64 // by tenant: see Restored
+}
+
+// New returns the state of a new member of a group, before the first entry. Queries of open tiles
+// use the times to live in config; entries bring their own.
+func New(group uint64, config *tile.Config) *Member {
+	m := &Member{
+		config: config, group: group, shards: tile.NewShards(config),
+		version: entry.Version{Format: Format, Semantics: Semantics},
+		tenants: map[string]*tenant{}, senders: map[uint64]int64{},
+	}
+	return m
+}
+
+// Applied is the effect of one entry.
+type Applied struct {
+	Kind entry.Kind
+
+	// Moved says that the entry was made for other shards than the group has now. It did nothing,
+	// and its proposer must send it again.
+	Moved bool
+
+	Windows Windows          // of KindWindows
+	Closed  Closed           // of KindBoundary
+	Notes   entry.Notes      // of KindEvents and KindNames; points into the entry
+	Request *Request         // of KindRequest: its outcome is known once Done has its work; nil if Outcome has it
+	Outcome *outcome.Outcome // of a request that no store needs to see
+}
+
+// Apply applies the entry at an index, which must be the next one. The data must never change
+// afterwards. The error is ErrEntry.
+func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%w: entry %d: %v\n%s", ErrEntry, index, cause, debug.Stack())
+		}
+	}()
+	if index <= m.applied {
+		return done, fmt.Errorf("%w: entry %d comes after entry %d", ErrEntry, index, m.applied)
+	}
+	if len(data) == 0 { // of the order itself: a new leader's first entry, or a change of the members
+		m.applied = index
+		return done, nil
+	}
+	var e entry.Entry
+	if err := e.Parse(data); err != nil {
+		return done, fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
+	}
+	if e.Group != m.group {
+		return done, fmt.Errorf("%w: entry %d is of group %d, and this is group %d", ErrEntry, index, e.Group, m.group)
+	}
+	m.applied = index
+	done.Kind = e.Kind
+	if e.Shape != shape {
+		done.Moved = true
+		return done, nil
+	}
+	switch e.Kind {
+	case entry.KindWindows:
+		done.Windows, err = m.applyWindows(index, &e.Windows)
+	case entry.KindBoundary:
+		done.Closed = m.applyBoundary(index, &e.Boundary)
+	case entry.KindRequest:
+		done.Request, done.Outcome = m.applyRequest(index, &e.Request)
+	case entry.KindEvents, entry.KindNames:
+		done.Notes = e.Notes
+	case entry.KindVersion:
+		err = m.applyVersion(e.Version)
+	default:
+		err = fmt.Errorf("its kind %d is not known", e.Kind)
+	}
+	if err != nil {
+		return done, fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
+	}
+	return done, nil
+}
+
+// Index returns the index of the last entry that was applied.
+func (m *Member) Index() uint64 { return m.applied }
+
+// Visible returns the index up to which a tenant's stores have what the entries brought. A read of
+// the tenant that must see an entry waits until its index is visible.
+func (m *Member) Visible(tenant string) uint64 {
+	t := m.tenants[tenant]
+	if t == nil {
+		return m.applied
+	}
+	return min(t.first()-1, m.applied)
+}
+
+// VisibleTiles is Visible for closed tiles alone.
+func (m *Member) VisibleTiles(tenant string) uint64 {
+	if t := m.tenants[tenant]; t != nil && len(t.tiles) > 0 {
+		return t.tiles[0].Index - 1
+	}
+	return m.applied
+}
+
+// Shards returns the tiles. Others may ask them while the member changes them.
+func (m *Member) Shards() *tile.Shards { return m.shards }
+
+// applyVersion raises the version. It never falls.
+func (m *Member) applyVersion(v entry.Version) error {
+	if v.Format > Format || v.Semantics > Semantics {
+		return fmt.Errorf("from here on entries have format %d and semantics %d, and this program knows %d and %d: %w",
+			v.Format, v.Semantics, Format, Semantics, entry.ErrNewer)
+	}
+	m.version.Format = max(m.version.Format, v.Format)
+	m.version.Semantics = max(m.version.Semantics, v.Semantics)
+	return nil
+}
+
+// tenant returns a tenant, and makes it if it is new.
+func (m *Member) tenant(name string) *tenant {
+	t := m.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, state: new(write.State)}
+		m.tenants[name] = t
+	}
+	return t
+}
+
+const never = uint64(math.MaxUint64)

@@ -1,0 +1,528 @@
+package member
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/rewrite"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// base is when the log of the tests begins, in Unix milliseconds.
+const base = 1_795_228_020_000
+
+const group = 7
+
+var config = tile.Config{CounterTTL: time.Hour, GaugeTTL: 30 * time.Second, CheckTTL: time.Hour, UpDownTTL: 24 * time.Hour}
+
+// logOf makes a log by seed: windows of three collectors with repeats, boundaries for some or all
+// shards, also such that come twice, requests of two tenants, one of them from an HA pair, events,
+// and empty entries. The first entry has index 2.
+func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	now := int64(base)
+	var writer batch.Writer
+	var sequence [3]uint64
+	var last entry.List // of the last windows
+	for range entries {
+		now += rnd.Int64N(2500)
+		e := entry.Entry{Group: group, Shape: 1}
+		tenant := []string{"one", "two"}[rnd.IntN(2)]
+		switch n := rnd.IntN(20); {
+		case n == 0:
+			all = append(all, nil)
+			continue
+		case n == 1:
+			e.Kind, e.Notes = entry.KindEvents, entry.Notes{Tenant: tenant, Parts: entry.List{}.AppendText("an event")}
+		case n == 2:
+			e.Kind, e.Shape = entry.KindRequest, 2
+			e.Request = requestOf(t, rnd, tenant, now)
+		case n < 6:
+			e.Kind, e.Boundary = entry.KindBoundary, entry.Boundary{
+				End: now - now%10_000 - 10_000*rnd.Int64N(2), CounterTTL: 3_600_000, GaugeTTL: 30_000 + 10_000*rnd.Int64N(3),
+				CheckTTL: 60_000, UpDownTTL: 600_000, Timed: 60_000,
+			}
+			for shard := range uint16(series.Shards) {
+				if n < 5 || rnd.IntN(2) == 0 {
+					e.Boundary.Shards.Add(shard)
+				}
+			}
+			if rnd.IntN(4) == 0 {
+				e.Boundary.Full = entry.List{}.AppendText("one")
+			}
+			if e.Boundary.Shards == (entry.Shards{}) {
+				e.Boundary.Shards.Add(1)
+			}
+		case n < 12:
+			e.Kind, e.Request = entry.KindRequest, requestOf(t, rnd, tenant, now)
+		default:
+			e.Kind, e.Windows.Clock = entry.KindWindows, now
+			for producer := range uint64(3) {
+				if rnd.IntN(3) == 0 {
+					continue
+				}
+				sequence[producer]++
+				writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: producer, Incarnation: 1,
+					Sequence: sequence[producer], Second: now/1000 - rnd.Int64N(4), Birth: now * 1e6})
+				for range 1 + rnd.IntN(5) {
+					inc := incrementOf(rnd, now)
+					writer.Add(series.Shard(tenant, inc.Key), &inc)
+				}
+				var batches entry.List
+				for _, b := range writer.End() {
+					batches = batches.Append(b.Bytes)
+				}
+				e.Windows.Pushes = e.Windows.Pushes.Append(entry.AppendPush(nil,
+					&entry.Push{Producer: producer, Incarnation: 1, Sequence: sequence[producer], Shape: 1, Batches: batches}))
+			}
+			if rnd.IntN(4) == 0 { // a repeat
+				e.Windows.Pushes = append(e.Windows.Pushes, last...)
+			}
+			last = e.Windows.Pushes
+		}
+		all = append(all, e.Append(nil))
+	}
+	return all
+}
+
+func incrementOf(rnd *rand.Rand, now int64) batch.Increment {
+	kind := []series.Kind{series.Counter, series.Gauge, series.UpDown}[rnd.IntN(3)]
+	inc := batch.Increment{
+		Key:     series.AppendKey(nil, kind, labels.FromStrings("__name__", fmt.Sprint(kind, rnd.IntN(6)))),
+		Samples: 1 + rnd.Uint32N(3), Value: float64(rnd.IntN(100)),
+	}
+	if kind == series.Gauge {
+		inc.At = now * 1e6
+	}
+	return inc
+}
+
+func requestOf(t testing.TB, rnd *rand.Rand, tenant string, now int64) entry.Request {
+	var in write.Incoming
+	var b remotewrite.Builder
+	b.Begin(&in.Request, nil)
+	for range 1 + rnd.IntN(3) {
+		b.Series()
+		b.Label("__name__", fmt.Sprint("r", rnd.IntN(8)))
+		b.Sample(remotewrite.Sample{Time: now - now%10_000 - 10_000*rnd.Int64N(12), Value: float64(rnd.IntN(5))})
+	}
+	b.Finish()
+	var w rewrite.Rewriter
+	bodies, o := w.Rewrite(&in, &labelrules.Rules{})
+	if len(bodies) != 1 || o.AnyRefused() {
+		t.Fatal(len(bodies), o)
+	}
+	r := entry.Request{Tenant: tenant, Arrival: now, Window: 60_000, MaxSeries: 5,
+		Form: bodies[0].Form, Body: bytes.Clone(bodies[0].Bytes)}
+	if tenant == "two" && rnd.IntN(2) == 0 {
+		r.Pair = entry.Pair{Cluster: "c", Replica: fmt.Sprint(rnd.IntN(2)), Timeout: 5000}
+	}
+	return r
+}
+
+// stores are those of one member: they keep the first value of each series and time.
+type stores struct {
+	tiles    map[string]float64 // by tenant, width, series and time
+	requests map[string]float64
+}
+
+func newStores() *stores { return &stores{map[string]float64{}, map[string]float64{}} }
+
+// take stores a work, and sets the outcomes of requests. It decides by state and by what is stored.
+func (s *stores) take(t testing.TB, w *Work) {
+	for width := range tile.Width(tile.NumWidths) {
+		for _, x := range w.Samples(width) {
+			key := fmt.Sprint(w.Tenant, width, x.Series.Labels, x.T)
+			if before, has := s.tiles[key]; has && before != x.V && !(before != before && x.V != x.V) {
+				t.Errorf("%s: %v, and before %v", key, x.V, before)
+			}
+			s.tiles[key] = x.V
+		}
+	}
+	for _, r := range w.Requests {
+		if err := r.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		o := &r.Write.Outcome
+		for i := range r.Write.Series {
+			one := &r.Write.Series[i]
+			for _, x := range r.Write.Samples(one) {
+				part := outcome.Counts{Samples: 1}
+				key := fmt.Sprint(w.Tenant, string(r.Write.Key(one)), x.Time)
+				before, has := s.requests[key]
+				switch {
+				case has && before != x.Value:
+					o.Refuse(outcome.Duplicate, part)
+				case !has && x.Time < w.State.Newest-r.Write.Window.Milliseconds():
+					o.Refuse(outcome.TooOld, part)
+				default:
+					s.requests[key] = x.Value
+					w.State.Newest = max(w.State.Newest, x.Time)
+					o.Written.Add(part)
+				}
+			}
+		}
+	}
+}
+
+// run is a member that applied a log.
+type run struct {
+	member   *Member
+	stores   *stores
+	applied  map[uint64]string // by index
+	outcomes map[uint64]outcome.Outcome
+}
+
+// apply applies an entry, and gives all work to the stores.
+func (r *run) apply(t testing.TB, index uint64, data []byte) {
+	done, err := r.member.Apply(index, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.note(t, index, done)
+}
+
+func (r *run) note(t testing.TB, index uint64, done Applied) {
+	if done.Outcome != nil {
+		r.outcomes[index] = *done.Outcome
+	}
+	text := fmt.Sprint(done.Kind, done.Moved, done.Notes, done.Closed.Samples, done.Closed.Duplicates, done.Windows.Pushes)
+	for _, tenant := range slices.Sorted(maps.Keys(done.Windows.Folded)) {
+		text += fmt.Sprint(" ", tenant, *done.Windows.Folded[tenant])
+	}
+	r.applied[index] = text
+}
+
+func (r *run) done(t testing.TB, w *Work) {
+	r.stores.take(t, w)
+	for _, x := range w.Requests {
+		if before, known := r.outcomes[x.Index]; known && !reflect.DeepEqual(before, x.Write.Outcome) {
+			t.Errorf("entry %d: its outcome is %+v, and was %+v before a restart", x.Index, x.Write.Outcome, before)
+		}
+		r.outcomes[x.Index] = x.Write.Outcome
+	}
+	r.member.Done(w)
+}
+
+// drain gives all work to the stores.
+func (r *run) drain(t testing.TB) {
+	for all := r.member.Work(); len(all) > 0; all = r.member.Work() {
+		for _, w := range all {
+			r.done(t, w)
+		}
+	}
+}
+
+// state returns the bytes of a drained member's state.
+func (r *run) state() string {
+	b := r.member.AppendGroup(nil)
+	for number := range uint16(series.Shards) {
+		b, _ = r.member.AppendShard(b, number)
+	}
+	for _, name := range r.member.Tenants() {
+		if r.member.tenants[name].written > 0 {
+			b, _, _ = r.member.AppendTenant(append(b, name...), name, r.member.Index())
+		}
+	}
+	return string(b)
+}
+
+// checkpoint is a saved state. Its sections have been saved one after the other.
+type checkpoint struct {
+	base    uint64
+	group   []byte
+	shards  map[uint16]section
+	tenants map[string][]byte
+	low     uint64
+	stored  map[string]uint64 // notes, of a time after the checkpoint
+}
+
+type section struct {
+	index uint64
+	bytes []byte
+}
+
+// plainly applies a log without any fault.
+func plainly(t testing.TB, log [][]byte) *run {
+	r := &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}}
+	for i, data := range log {
+		r.apply(t, uint64(i)+2, data)
+		r.drain(t)
+	}
+	return r
+}
+
+// faultily applies a log by seed: the stores take work late and in any order of tenants, sections are
+// saved over many entries, and the member is restored from them.
+func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeued int) {
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	r = &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}}
+	var under []*Work
+	var saved, saving *checkpoint
+	index := uint64(2)
+	for index < uint64(len(log))+2 {
+		switch rnd.IntN(12) {
+		case 0:
+			under = append(under, r.member.Work()...)
+		case 1:
+			if len(under) > 0 {
+				i := rnd.IntN(len(under))
+				r.done(t, under[i])
+				under = slices.Delete(under, i, i+1)
+			}
+		case 2:
+			if saving == nil && index > 2 {
+				saving = &checkpoint{base: r.member.Index(), group: r.member.AppendGroup(nil),
+					shards: map[uint16]section{}, tenants: map[string][]byte{}, low: never}
+				for _, name := range r.member.Tenants() {
+					saving.tenants[name] = nil
+				}
+			}
+		case 3, 4:
+			if saving != nil && r.save(rnd, saving) {
+				saved, saving = saving, nil
+			}
+		case 5:
+			if rnd.IntN(20) > 0 || saved == nil {
+				continue
+			}
+			restarts++
+			requeued += r.restore(t, saved, log)
+			under, saving = nil, nil
+			index = r.member.Index() + 1
+		default:
+			r.apply(t, index, log[index-2])
+			index++
+		}
+	}
+	for _, w := range under {
+		r.done(t, w)
+	}
+	r.drain(t)
+	return r, restarts, requeued
+}
+
+// save saves some more sections, and reports whether the checkpoint is whole.
+func (r *run) save(rnd *rand.Rand, c *checkpoint) bool {
+	for number := range uint16(series.Shards) {
+		if c.shards[number].index == 0 && rnd.IntN(3) == 0 {
+			b, _ := r.member.AppendShard(nil, number)
+			c.shards[number] = section{r.member.Index(), b}
+		}
+	}
+	whole := len(c.shards) == series.Shards
+	for name, b := range c.tenants {
+		if b == nil && rnd.IntN(2) == 0 {
+			if section, low, ok := r.member.AppendTenant(nil, name, c.base); ok {
+				c.tenants[name], b, c.low = section, section, min(c.low, low)
+			}
+		}
+		whole = whole && b != nil
+	}
+	c.stored = map[string]uint64{}
+	for name := range c.tenants {
+		c.stored[name] = r.member.VisibleTiles(name)
+	}
+	return whole
+}
+
+func (r *run) restore(t testing.TB, c *checkpoint, log [][]byte) (requeued int) {
+	m, err := Restore(group, &config, c.group)
+	for number, s := range c.shards {
+		if err == nil && len(s.bytes) > 0 {
+			err = m.RestoreShard(number, s.index, s.bytes)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.tenants)) {
+		if err == nil {
+			err = m.RestoreTenant(name, c.tenants[name])
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Restored(c.stored)
+	for _, index := range m.Queued() {
+		if index < c.low {
+			t.Errorf("entry %d still waits, and the log was kept from %d on", index, c.low)
+		}
+		if err := m.Requeue(index, log[index-2]); err != nil {
+			t.Fatal(err)
+		}
+		requeued++
+	}
+	r.member = m
+	return requeued
+}
+
+// Whatever stores, checkpoints and restarts do, a member has the same state, the same samples and the
+// same outcomes as one to which nothing happened.
+func TestTheSameLogGivesTheSameMember(t *testing.T) {
+	restarts, requeued, fates := 0, 0, outcome.Outcome{}
+	for seed := range uint64(12) {
+		log := logOf(t, seed, 400)
+		want := plainly(t, log)
+		got, n, m := faultily(t, log, seed)
+		restarts, requeued = restarts+n, requeued+m
+		if want.state() != got.state() {
+			t.Errorf("seed %d: the states differ", seed)
+		}
+		if !maps.EqualFunc(want.stores.tiles, got.stores.tiles, sameValue) ||
+			!maps.EqualFunc(want.stores.requests, got.stores.requests, sameValue) {
+			t.Errorf("seed %d: the stores differ: %d and %d samples of tiles, %d and %d of requests", seed,
+				len(want.stores.tiles), len(got.stores.tiles), len(want.stores.requests), len(got.stores.requests))
+		}
+		for _, index := range slices.Sorted(maps.Keys(want.outcomes)) {
+			if !reflect.DeepEqual(want.outcomes[index], got.outcomes[index]) {
+				t.Errorf("seed %d, entry %d: outcome %+v, not %+v", seed, index, got.outcomes[index], want.outcomes[index])
+			}
+			o := want.outcomes[index]
+			fates.Add(&o)
+		}
+	}
+	if restarts < 40 || requeued < 40 || fates.Written.Samples < 500 || fates.Dropped.Samples < 50 ||
+		fates.Refused[outcome.TooOld].Samples < 50 || fates.Refused[outcome.Duplicate].Samples < 5 {
+		t.Errorf("too little was tried: %d restarts, %d entries that waited at one, %+v", restarts, requeued, fates)
+	}
+}
+
+func sameValue(a, b float64) bool { return a == b || a != a && b != b }
+
+// A member stops at an entry that it cannot apply, whatever is wrong with it. Others would differ.
+func TestAMemberStops(t *testing.T) {
+	of := func(e entry.Entry) []byte { return e.Append(nil) }
+	broken := of(entry.Entry{Kind: entry.KindRequest, Shape: 1, Group: group, Request: entry.Request{
+		Tenant: "a", Form: entry.RemoteWrite1, Body: []byte("no snappy"), Pair: entry.Pair{Cluster: "c", Replica: "1"}}})
+	for name, data := range map[string][]byte{
+		"no entry":        []byte("no entry"),
+		"another group":   of(entry.Entry{Kind: entry.KindWindows, Shape: 1, Group: group + 1}),
+		"a newer version": of(entry.Entry{Kind: entry.KindVersion, Shape: 1, Group: group, Version: entry.Version{Format: Format + 1}}),
+		"a panic":         bytes.Replace(broken, []byte("1"), []byte("2"), 1),
+	} {
+		m := New(group, &config)
+		if name == "a panic" {
+			if _, err := m.Apply(1, broken); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := m.Apply(2, data); !errors.Is(err, ErrEntry) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m := New(group, &config)
+	for i, index := range []uint64{5, 5, 4, 6} {
+		if _, err := m.Apply(index, nil); errors.Is(err, ErrEntry) != (i == 1 || i == 2) {
+			t.Errorf("entry %d: %v", index, err)
+		}
+	}
+}
+
+// member returns a member with a gauge of tenant one in a tile that a boundary at base+10 s closes.
+func withGauge(t *testing.T) *Member {
+	m := New(group, &config)
+	inc := batch.Increment{Key: series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g")), Samples: 1, Value: 3}
+	var w batch.Writer
+	w.Begin(batch.Header{Tenant: []byte("one"), Producer: 1, Incarnation: 1, Sequence: 1, Second: base / 1000, Birth: base * 1e6})
+	w.Add(series.Shard("one", inc.Key), &inc)
+	push := entry.AppendPush(nil, &entry.Push{Producer: 1, Shape: 1, Batches: entry.List{}.Append(w.End()[0].Bytes)})
+	apply(t, m, entry.Entry{Kind: entry.KindWindows, Windows: entry.Windows{Pushes: entry.List{}.Append(push)}})
+	return m
+}
+
+// apply applies an entry, and returns its effect and the samples of 10 s that it brought.
+func apply(t *testing.T, m *Member, e entry.Entry) (done Applied, samples int) {
+	e.Group = group
+	if e.Shape == 0 {
+		e.Shape = 1
+	}
+	done, err := m.Apply(m.Index()+1, e.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range m.Work() {
+		samples += len(w.Samples(tile.Width10s))
+		m.Done(w)
+	}
+	return done, samples
+}
+
+func boundary(end int64, full ...string) entry.Entry {
+	e := entry.Entry{Kind: entry.KindBoundary, Boundary: entry.Boundary{End: end, GaugeTTL: 60_000}}
+	for shard := range uint16(series.Shards) {
+		e.Boundary.Shards.Add(shard)
+	}
+	for _, tenant := range full {
+		e.Boundary.Full = e.Boundary.Full.AppendText(tenant)
+	}
+	return e
+}
+
+// A boundary has everything that closing depends on, and a boundary that comes again does nothing.
+func TestABoundaryDecides(t *testing.T) {
+	m := withGauge(t)
+	for i, c := range []struct {
+		end     int64
+		full    []string
+		samples int
+		why     string
+	}{
+		{base + 10_000, nil, 1, "the tile has a value"},
+		{base + 10_000, nil, 0, "it comes again"},
+		{base, nil, 0, "it comes late"},
+		{base + 20_000, []string{"two"}, 1, "the value is repeated, whatever other tenants have"},
+		{base + 30_000, []string{"one"}, 0, "too much waits for its stores"},
+		{base + 60_000, []string{"one"}, 0, "likewise, for three tiles"},
+		{base + 70_000, []string{"one"}, 1, "its time to live ends, and this is the marker of staleness"},
+	} {
+		if _, n := apply(t, m, boundary(c.end, c.full...)); n != c.samples {
+			t.Errorf("boundary %d: %d samples, not %d: %s", i+1, n, c.samples, c.why)
+		}
+	}
+}
+
+// An entry for other shards than the group has does nothing, and its proposer hears of it.
+func TestAnEntryOfAnotherShape(t *testing.T) {
+	m := withGauge(t)
+	e := boundary(base + 10_000)
+	e.Shape = 2
+	if done, n := apply(t, m, e); !done.Moved || n != 0 {
+		t.Errorf("moved: %v, %d samples", done.Moved, n)
+	}
+	if done, n := apply(t, m, boundary(base+10_000)); done.Moved || n != 1 {
+		t.Errorf("of our shape: moved: %v, %d samples", done.Moved, n)
+	}
+}
+
+// A reader waits until the stores of its tenant have what entries brought. Another tenant's stores do
+// not hold it up.
+func TestWhatIsVisible(t *testing.T) {
+	m := withGauge(t)
+	e := boundary(base + 10_000)
+	e.Group, e.Shape = group, 1
+	if _, err := m.Apply(2, e.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if one, two := m.Visible("one"), m.Visible("two"); one != 1 || two != 2 {
+		t.Errorf("up to entry %d of the one and %d of the other tenant, not 1 and 2", one, two)
+	}
+	m.Done(m.Work()[0])
+	if one := m.Visible("one"); one != 2 {
+		t.Errorf("all is stored, and up to %d is visible", one)
+	}
+}

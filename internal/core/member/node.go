@@ -1,0 +1,325 @@
+package member
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+var (
+	// ErrLost means that the leader changed before the answer was known. The request or window
+	// may count or not, so it must be sent again: what counts already is then a repeat.
+	ErrLost = errors.New("the leader of the group changed before the answer was known")
+
+	// ErrMoved means that the entry was made for other shards than the group has.
+	ErrMoved = errors.New("the shards of the group have changed; send it again")
+
+	// ErrFull means that too much waits already: for the other members, or for the stores. Nothing was
+	// done.
+	ErrFull = errors.New("too much waits already for the group's other members or for the stores")
+)
+
+// Settings of a node. Only a leader uses them: they become part of its entries.
+type Settings struct {
+	Lateness   time.Duration // how long a tile stays open after its end
+	Tiles      tile.Config   // times to live, and the window of stamped gauges
+	MaxPending int64         // bytes of tiles that may wait for a tenant's stores
+	MaxQueued  int           // requests that may wait for the stores of all tenants
+}
+
+// Node is a whole member: the replica, which has a part in the order of the log, the state, which the
+// entries make, and the leader's work while this member leads. Like its parts it has no goroutine, no
+// clock and no I/O. Times are Unix milliseconds of this machine's clock.
+//
+//	for each event {
+//		n.Tick(now), n.Step(now, message), n.Push(now, …), n.Write(…), n.Barrier(…),
+//		n.Stored(number) or n.Done(work)
+//		out, err := n.Take()
+//		// send out.Messages; hand out.Writes to the log, out.Work to the stores, out.Answers to callers
+//	}
+type Node struct {
+	settings Settings
+	replica  *replica.Replica
+	state    *Member
+	out      Output
+	failed   error
+
+	now        int64 // at the last event that told it
+	leadership replica.Leadership
+	voters     []uint64
+	leader     leader
+
+	windows  map[uint64][]push    // what waits for an entry with windows, by its index
+	requests map[uint64]ID        // who waits for the outcome of a request, by its index
+	barriers map[uint64]barrier   // by the replica's number
+	reads    map[string][]waiting // by tenant: barriers whose index is known
+}
+
+// ID is a caller's own name for a push, a write or a barrier. The answer has it.
+type ID uint64
+
+// Answer ends a push, a write or a barrier.
+type Answer struct {
+	ID      ID
+	Err     error
+	Outcome *outcome.Outcome // of a request
+}
+
+// Output is what a node has for its caller.
+type Output struct {
+	Messages   []replica.Message
+	Writes     []*replica.Write // to be stored in this order
+	Work       []*Work          // for the stores; Done takes it back
+	Answers    []Answer
+	Applied    []Applied // for the books
+	Leadership replica.Leadership
+	Members    *replica.Members
+}
+
+type barrier struct {
+	id     ID
+	tenant string
+}
+
+type waiting struct {
+	id    ID
+	index uint64
+}
+
+// NewNode returns the node of a member, whose replica and state have the same last entry.
+func NewNode(r *replica.Replica, state *Member, s Settings) *Node {
+	return &Node{
+		settings: s, replica: r, state: state,
+		windows: map[uint64][]push{}, requests: map[uint64]ID{},
+		barriers: map[uint64]barrier{}, reads: map[string][]waiting{},
+	}
+}
+
+// State returns the member's state, for sections and for questions of others.
+func (n *Node) State() *Member { return n.state }
+
+// Tick tells the time, every replica.TickEvery. The leader proposes the tiles that are due.
+func (n *Node) Tick(now int64) {
+	n.now = now
+	n.replica.Candidate(!n.leader.clocks.wrong())
+	n.replica.Tick()
+	n.lead()
+}
+
+// Step takes a message from another member, whose clock showed sent when it sent the message.
+func (n *Node) Step(now, sent int64, m replica.Message) error {
+	n.now = now
+	n.leader.clocks.heard(m.From, now, sent)
+	return n.replica.Step(m)
+}
+
+// Push counts a push of a collector, in the form of entry.AppendPush, which the caller has checked.
+// The bytes must never change afterwards. The answer has a *batch.FullError for batches that are
+// refused because too much waits for their tenant's stores.
+func (n *Node) Push(now int64, id ID, push []byte) {
+	n.now = now
+	if !n.leadership.Leads {
+		n.answer(id, replica.ErrNotLeader)
+		return
+	}
+	n.leader.queue = append(n.leader.queue, n.admit(id, push))
+	n.proposeWindows()
+}
+
+// Write proposes an entry of another kind: a request, deltas, events or names. The answer of a
+// request has its outcome.
+func (n *Node) Write(id ID, e *entry.Entry) {
+	if n.state.waitingRequests >= n.settings.MaxQueued {
+		n.answer(id, ErrFull)
+		return
+	}
+	e.Group, e.Shape = n.state.group, shape
+	index, err := n.replica.Propose(e.Append(nil))
+	if err != nil {
+		n.answer(id, refused(err))
+		return
+	}
+	n.requests[index] = id
+}
+
+// refused returns why the replica did not take a proposal.
+func refused(err error) error {
+	if errors.Is(err, replica.ErrFull) {
+		return ErrFull
+	}
+	return err
+}
+
+// Barrier asks for the end of the order. Its answer comes when the stores of a tenant have, and the
+// open tiles show, everything that was acknowledged anywhere before the call.
+func (n *Node) Barrier(id ID, tenant string) {
+	number, err := n.replica.Barrier()
+	if err != nil {
+		n.answer(id, refused(err))
+		return
+	}
+	n.barriers[number] = barrier{id, tenant}
+}
+
+// Transfer asks another member to lead.
+func (n *Node) Transfer(to uint64) error { return n.replica.Transfer(to) }
+
+// Members asks for a change of the members: see replica.Group.
+func (n *Node) Members(voters, learners []uint64) error { return n.replica.Members(voters, learners) }
+
+// Stored tells that a Write is stored, and all before it.
+func (n *Node) Stored(number uint64) { n.replica.Stored(number) }
+
+// Done takes back work that the stores have.
+func (n *Node) Done(w *Work) {
+	n.state.Done(w)
+	for _, r := range w.Requests {
+		if id, asked := n.requests[r.Index]; asked {
+			delete(n.requests, r.Index)
+			n.out.Answers = append(n.out.Answers, Answer{ID: id, Outcome: &r.Write.Outcome})
+		}
+	}
+	n.releaseReads(w.Tenant)
+}
+
+// Take returns what has come up since the last Take. The error is for ever: replica.ErrDamaged, or
+// ErrEntry if the member met an entry that it cannot apply.
+func (n *Node) Take() (Output, error) {
+	for n.failed == nil && n.step() {
+	}
+	if n.failed != nil {
+		return Output{}, n.failed
+	}
+	n.out.Work = n.state.Work()
+	n.out.Leadership = n.leadership
+	out := n.out
+	n.out = Output{}
+	return out, nil
+}
+
+// step takes the replica's output, and reports whether that may have led to more.
+func (n *Node) step() (more bool) {
+	out, err := n.replica.Take()
+	if err != nil {
+		n.failed = err
+		return false
+	}
+	n.out.Messages = append(n.out.Messages, out.Messages...)
+	if out.Write != nil {
+		n.out.Writes = append(n.out.Writes, out.Write)
+	}
+	if out.Members != nil {
+		n.out.Members, n.voters = out.Members, out.Members.Voters
+	}
+	for _, c := range out.Apply {
+		if n.failed = n.apply(c); n.failed != nil {
+			return false
+		}
+	}
+	for _, index := range out.Lost {
+		n.lost(index)
+	}
+	n.follow(out.Leadership)
+	n.proposeWindows()
+	for _, read := range out.Reads {
+		b := n.barriers[read.Barrier]
+		delete(n.barriers, read.Barrier)
+		n.reads[b.tenant] = append(n.reads[b.tenant], waiting{b.id, read.Index})
+		n.releaseReads(b.tenant)
+	}
+	return len(out.Apply) > 0 || len(out.Lost) > 0 || len(out.Messages) > 0 || out.Write != nil
+}
+
+// apply applies a committed entry, and answers its proposer if that is here.
+func (n *Node) apply(c replica.Committed) error {
+	done, err := n.state.Apply(c.Index, c.Data)
+	if err != nil {
+		return err
+	}
+	n.replica.Applied(c.Index)
+	n.out.Applied = append(n.out.Applied, done)
+	n.leader.applied(c.Index)
+	if !c.Own {
+		return nil
+	}
+	for _, p := range n.windows[c.Index] {
+		n.answer(p.id, cmp.Or(moved(done), p.refused))
+	}
+	delete(n.windows, c.Index)
+	if id, asked := n.requests[c.Index]; asked && done.Request == nil {
+		delete(n.requests, c.Index)
+		n.out.Answers = append(n.out.Answers, Answer{ID: id, Err: moved(done), Outcome: done.Outcome})
+	}
+	return nil
+}
+
+func moved(done Applied) error {
+	if done.Moved {
+		return ErrMoved
+	}
+	return nil
+}
+
+// lost answers those who wait for an entry that may never be applied.
+func (n *Node) lost(index uint64) {
+	for _, p := range n.windows[index] {
+		n.answer(p.id, ErrLost)
+	}
+	delete(n.windows, index)
+	if id, asked := n.requests[index]; asked {
+		delete(n.requests, index)
+		n.answer(id, ErrLost)
+	}
+}
+
+// follow notes who leads. A leader's queue belongs to its term.
+func (n *Node) follow(l replica.Leadership) {
+	if l == n.leadership {
+		return
+	}
+	for _, p := range n.leader.reset() {
+		n.answer(p.id, ErrLost)
+	}
+	n.leadership = l
+}
+
+// releaseReads answers the barriers of a tenant whose index is visible in its stores.
+func (n *Node) releaseReads(tenant string) {
+	visible := n.state.Visible(tenant)
+	kept := n.reads[tenant][:0]
+	for _, w := range n.reads[tenant] {
+		if w.index <= visible {
+			n.answer(w.id, nil)
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	if n.reads[tenant] = kept; len(kept) == 0 {
+		delete(n.reads, tenant)
+	}
+}
+
+func (n *Node) answer(id ID, err error) {
+	n.out.Answers = append(n.out.Answers, Answer{ID: id, Err: err})
+}
+
+// CheckPush reports whether a push can be proposed.
+func CheckPush(push []byte) error {
+	p, err := entry.ParsePush(push)
+	if err != nil {
+		return fmt.Errorf("%w: %w", batch.ErrRefused, err)
+	}
+	for b := range p.Batches.All() {
+		if _, err := batch.ParseHeader(b); err != nil {
+			return fmt.Errorf("%w: %w; upgrade the stores before the collectors", batch.ErrRefused, err)
+		}
+	}
+	return nil
+}

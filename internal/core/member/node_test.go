@@ -1,0 +1,392 @@
+package member
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20, MaxQueued: 100}
+
+// three are the nodes of a group. A message arrives at once, and what is to be stored is stored at
+// once, unless the node is parted or slow.
+type three struct {
+	t     *testing.T
+	now   int64
+	nodes []*testNode
+}
+
+type testNode struct {
+	*Node
+	log     *entrylog.Log
+	stores  *stores
+	parted  bool
+	hangs   bool          // its stores take nothing
+	clock   int64         // ahead of the right time
+	work    []*Work       // not taken yet
+	answers map[ID]Answer // all of them
+	leads   replica.Leadership
+}
+
+func newThree(t *testing.T, n uint64) *three {
+	g := &three{t: t, now: base}
+	first := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{}}
+	for id := uint64(1); id <= n; id++ {
+		first.Members.Voters = append(first.Members.Voters, id)
+	}
+	for id := uint64(1); id <= n; id++ {
+		r, l, err := replica.Open(memfs.New(), replica.Config{
+			ID: id, Applied: 1, New: first, Rand: rand.New(rand.NewPCG(id, 5)), Log: entrylog.Options{Mark: 7}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.nodes = append(g.nodes, &testNode{Node: NewNode(r, New(group, &config), settings), log: l, stores: newStores(),
+			answers: map[ID]Answer{}})
+	}
+	g.pass(5000)
+	return g
+}
+
+// settle lets all nodes do what they have to do.
+func (g *three) settle() {
+	for busy := true; busy; {
+		busy = false
+		for _, from := range g.nodes {
+			out, err := from.Take()
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			for _, w := range out.Writes {
+				busy = true
+				if err := from.log.Append(&w.Write); err != nil {
+					g.t.Fatal(err)
+				}
+				from.Stored(w.Number)
+			}
+			for _, m := range out.Messages {
+				if to := g.nodes[m.To-1]; !from.parted && !to.parted {
+					busy = true
+					if err := to.Step(g.now+to.clock, g.now+from.clock, m); err != nil {
+						g.t.Fatal(err)
+					}
+				}
+			}
+			from.work = append(from.work, out.Work...)
+			for len(from.work) > 0 && !from.hangs {
+				busy = true
+				w := from.work[0]
+				from.work = from.work[1:]
+				from.stores.take(g.t, w)
+				from.Done(w)
+			}
+			for _, a := range out.Answers {
+				if _, twice := from.answers[a.ID]; twice {
+					g.t.Errorf("%d is answered twice", a.ID)
+				}
+				from.answers[a.ID] = a
+			}
+			from.leads = out.Leadership
+		}
+	}
+}
+
+// pass lets time pass, in milliseconds.
+func (g *three) pass(ms int64) {
+	for ; ms > 0; ms -= 100 {
+		g.now += 100
+		for _, n := range g.nodes {
+			n.Tick(g.now + n.clock)
+		}
+		g.settle()
+	}
+}
+
+// leader returns the one that leads.
+func (g *three) leader() *testNode {
+	g.t.Helper()
+	for _, n := range g.nodes {
+		if n.leads.Leads && !n.parted {
+			return n
+		}
+	}
+	g.t.Fatal("nobody leads")
+	return nil
+}
+
+func (g *three) others(than *testNode) (all []*testNode) {
+	for _, n := range g.nodes {
+		if n != than {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// pushOf makes a push with a counter of a tenant.
+func pushOf(now int64, tenant string, producer, sequence uint64, value float64) []byte {
+	inc := batch.Increment{Key: series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "c")), Samples: 1,
+		Value: value}
+	var w batch.Writer
+	w.Begin(batch.Header{Tenant: []byte(tenant), Producer: producer, Incarnation: 1, Sequence: sequence,
+		Second: now / 1000, Birth: now * 1e6})
+	w.Add(series.Shard(tenant, inc.Key), &inc)
+	return entry.AppendPush(nil, &entry.Push{Producer: producer, Incarnation: 1, Sequence: sequence, Shape: 1,
+		Batches: entry.List{}.Append(w.End()[0].Bytes)})
+}
+
+func requestEntry(t *testing.T, now int64) *entry.Entry {
+	rnd := rand.New(rand.NewPCG(uint64(now), 3))
+	return &entry.Entry{Kind: entry.KindRequest, Request: requestOf(t, rnd, "one", now)}
+}
+
+// total returns the newest total of the counter in a node's store of 10 s.
+func (n *testNode) total(tenant string) (v float64) {
+	for key, x := range n.stores.tiles {
+		var at int64
+		if _, err := fmt.Sscanf(key, tenant+"10s{__name__=\"c_total\"} %d", &at); err == nil || len(key) > 0 {
+			v = max(v, x)
+		}
+	}
+	return v
+}
+
+// Windows and requests are acknowledged by the leader, and all members store the same.
+func TestAGroupOfThree(t *testing.T) {
+	g := newThree(t, 3)
+	leader := g.leader()
+	for i := range uint64(5) {
+		leader.Push(g.now, ID(i), pushOf(g.now, "one", 9, i+1, 2))
+		leader.Write(ID(100+i), requestEntry(t, g.now))
+		g.settle()
+		if a, answered := leader.answers[ID(i)]; !answered || a.Err != nil {
+			t.Errorf("push %d: %+v", i, a)
+		}
+		if a := leader.answers[ID(100+i)]; a.Err != nil || a.Outcome == nil || *a.Outcome == (outcome.Outcome{}) {
+			t.Errorf("request %d: %+v", i, a)
+		}
+		g.pass(1000)
+	}
+	other := g.others(leader)[0]
+	other.Push(g.now, 1, pushOf(g.now, "one", 9, 6, 2))
+	other.Write(2, requestEntry(t, g.now))
+	g.pass(20_000)
+	for id := range ID(2) {
+		if a := other.answers[id+1]; !errors.Is(a.Err, replica.ErrNotLeader) {
+			t.Errorf("a follower answers %+v", a)
+		}
+	}
+	for i, n := range g.nodes {
+		if n.total("one") != 10 || len(n.stores.requests) == 0 || len(n.stores.requests) != len(leader.stores.requests) {
+			t.Errorf("node %d stores a total of %v, and %d samples of requests", i+1, n.total("one"), len(n.stores.requests))
+		}
+	}
+}
+
+// A leader that is parted answers its callers when it learns that another one leads. What it proposed
+// counts nowhere, and is counted once when it is sent again.
+func TestALeaderIsParted(t *testing.T) {
+	g := newThree(t, 3)
+	old := g.leader()
+	old.parted = true
+	push := pushOf(g.now, "one", 9, 1, 3)
+	old.Push(g.now, 1, push)
+	old.Push(g.now, 2, pushOf(g.now, "one", 8, 1, 5)) // waits for the entry under way
+	old.Write(3, requestEntry(t, g.now))
+	old.Barrier(4, "one")
+	g.pass(5000)
+	for id := range ID(3) {
+		if a, answered := old.answers[id+1]; !answered || !errors.Is(a.Err, ErrLost) {
+			t.Errorf("call %d: answered: %v, %v", id+1, answered, a.Err)
+		}
+	}
+	leader := g.leader()
+	leader.Push(g.now, 1, push)
+	g.settle()
+	if a := leader.answers[1]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	old.parted = false
+	g.pass(20_000)
+	if a, answered := old.answers[4]; !answered || a.Err != nil {
+		t.Errorf("the barrier: answered: %v, %v", answered, a.Err)
+	}
+	for i, n := range g.nodes {
+		if n.total("one") != 3 {
+			t.Errorf("node %d has a total of %v", i+1, n.total("one"))
+		}
+	}
+}
+
+// A barrier of a tenant waits until the tenant's stores on this member have what was acknowledged.
+// Another tenant's stores, and the other members', do not hold it up.
+func TestABarrierWaitsForStores(t *testing.T) {
+	g := newThree(t, 3)
+	leader := g.leader()
+	behind := g.others(leader)[0]
+	behind.hangs = true
+	leader.Write(1, requestEntry(t, g.now))
+	g.settle()
+	if a, answered := leader.answers[1]; !answered || a.Err != nil {
+		t.Fatalf("answered: %v, %v", answered, a.Err)
+	}
+	behind.Barrier(2, "one")
+	behind.Barrier(3, "two")
+	leader.Barrier(4, "one")
+	g.pass(1000)
+	if _, answered := behind.answers[2]; answered {
+		t.Error("the barrier ended before the store had the request")
+	}
+	_, two := behind.answers[3]
+	_, one := leader.answers[4]
+	if !two || !one {
+		t.Errorf("answered: tenant two: %v, the other member: %v", two, one)
+	}
+	behind.hangs = false
+	g.pass(200)
+	if _, answered := behind.answers[2]; !answered {
+		t.Error("the store has everything, and the barrier has not ended")
+	}
+}
+
+// After an election no tile is closed until the senders of late were heard, or five seconds passed.
+func TestANewLeaderWaitsForSenders(t *testing.T) {
+	g := newThree(t, 3)
+	sequence := uint64(0)
+	push := func(n *testNode) {
+		sequence++
+		n.Push(g.now, ID(1000+sequence), pushOf(g.now, "one", 9, sequence, 1))
+	}
+	push(g.leader())
+	g.pass(1000)
+	old := g.leader()
+	g.pass(9000 - g.now%10_000 + 4000 - 1000) // 13 s: no shard has closed the tile yet, and one is due soon
+	push(old)
+	g.settle()
+	old.parted = true
+	g.pass(2500)
+	leader := g.leader()
+	closed := func() int64 {
+		return leader.State().Shards().Of(series.Shard("one", series.AppendKey(nil, series.Counter,
+			labels.FromStrings("__name__", "c")))).Closed()
+	}
+	before := closed()
+	g.pass(3000)
+	if closed() != before {
+		t.Error("the new leader closed a tile before it heard the sender")
+	}
+	push(leader)
+	g.pass(300)
+	if closed() == before {
+		t.Error("the sender was heard, and no tile is closed")
+	}
+}
+
+// A member whose clock is wrong does not lead for long: it would close tiles of the future.
+func TestAWrongClockDoesNotLead(t *testing.T) {
+	g := newThree(t, 3)
+	wrong := g.leader()
+	wrong.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+	g.settle()
+	wrong.clock = 3_600_000
+	g.pass(10_000)
+	if g.leader() == wrong {
+		t.Error("it leads")
+	}
+	for range 10 { // it does not campaign
+		g.leader().parted = true
+		g.pass(5000)
+		for _, n := range g.nodes {
+			if n.parted = false; n.leads.Leads && n == wrong {
+				t.Error("it leads again")
+			}
+		}
+		g.pass(1000)
+	}
+	g.pass(20_000)
+	for i, n := range g.nodes {
+		if n.total("one") != 1 {
+			t.Errorf("node %d has a total of %v", i+1, n.total("one"))
+		}
+		for number := range uint16(series.Shards) {
+			if s := n.State().Shards().Of(number); s != nil && s.Closed() > g.now {
+				t.Fatalf("node %d closed a tile of the future", i+1)
+			}
+		}
+	}
+}
+
+// A leader whose clock is a little fast closes tiles hardly earlier: a second before its lateness.
+func TestAFastClockIsBounded(t *testing.T) {
+	g := newThree(t, 3)
+	leader := g.leader()
+	leader.clock = 1900
+	leader.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+	for range 300 {
+		g.pass(100)
+		for number := range uint16(series.Shards) {
+			s := leader.State().Shards().Of(number)
+			if due := g.now - 1000 - spread*int64(number)/series.Shards; s != nil && s.Closed() > due {
+				t.Fatalf("shard %d closed a tile %d ms early", number, s.Closed()-due)
+			}
+		}
+	}
+}
+
+// A shard without series has no boundaries. The first window after a silence goes into a tile of its
+// time all the same.
+func TestAShardBeginsAtThePresent(t *testing.T) {
+	g := newThree(t, 1)
+	n := g.leader()
+	n.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+	g.pass(2 * 3600_000) // its series is forgotten
+	at := g.now
+	n.Push(g.now, 2, pushOf(g.now, "one", 9, 2, 1))
+	g.pass(30_000)
+	newest := int64(0)
+	for key := range n.stores.tiles {
+		var t int64
+		if _, err := fmt.Sscanf(key[strings.LastIndex(key, " ")+1:], "%d", &t); err == nil {
+			newest = max(newest, t)
+		}
+	}
+	if newest < at || newest > at+30_000 {
+		t.Errorf("the newest sample is %d s from the window", (newest-at)/1000)
+	}
+}
+
+// While too much waits for a tenant's stores, its new windows are refused, and those of others count.
+func TestAFullTenant(t *testing.T) {
+	g := newThree(t, 1)
+	n := g.leader()
+	n.settings.MaxPending = 1
+	n.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+	n.hangs = true
+	g.pass(20_000)
+	n.Push(g.now, 2, pushOf(g.now, "one", 9, 2, 1))
+	n.Push(g.now, 3, pushOf(g.now, "two", 8, 1, 1))
+	n.Push(g.now, 4, pushOf(g.now, "one", 9, 1, 1)) // a repeat
+	g.settle()
+	var full *batch.FullError
+	if a := n.answers[2]; !errors.As(a.Err, &full) || full.Samples["one"] != 1 {
+		t.Errorf("the window is answered %v", a.Err)
+	}
+	for _, id := range []ID{1, 3, 4} {
+		if a, answered := n.answers[id]; !answered || a.Err != nil {
+			t.Errorf("push %d: answered: %v, %v", id, answered, a.Err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package member
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// Request is a request of the log that waits for its tenant's store.
+type Request struct {
+	Index uint64
+	Write write.Request // its body is there after Decode; its Outcome once the store has it
+
+	entry entry.Request
+	body  remotewrite.Request
+}
+
+// applyRequest puts a request into its tenant's queue, unless its sender is the copy of an HA pair
+// that is not taken.
+func (m *Member) applyRequest(index uint64, e *entry.Request) (*Request, *outcome.Outcome) {
+	if p := &e.Pair; *p != (entry.Pair{}) {
+		if taken, _ := m.pairs.Accept(e.Tenant, p.Cluster, p.Replica, e.Arrival, p.Timeout); !taken {
+			return nil, m.notTaken(e)
+		}
+	}
+	t := m.tenant(e.Tenant)
+	if index <= t.written {
+		return nil, nil // the restored state has it
+	}
+	r := &Request{Index: index, entry: *e}
+	t.requests = append(t.requests, r)
+	m.waitingRequests++
+	return r, nil
+}
+
+// notTaken returns the outcome of a request that is not taken: all of it is dropped.
+func (m *Member) notTaken(e *entry.Request) *outcome.Outcome {
+	r := Request{entry: *e}
+	o := new(outcome.Outcome)
+	if err := r.Decode(); err != nil {
+		panic(err.Error())
+	}
+	o.Dropped = r.body.Counts()
+	return o
+}
+
+// decoded are the terms of every request of the log: its proposer has applied the rules.
+var decoded = &write.Terms{Generation: 1, Rules: labelrules.Rules{}}
+
+// maxBody bounds a decompressed body, in bytes. No proposer makes a larger one: see rewrite.
+const maxBody = 1 << 30
+
+// Decode reads the body. It may run in any goroutine, but only once.
+func (r *Request) Decode() error {
+	body, err := remotewrite.Decompress(nil, r.entry.Body, maxBody)
+	if err == nil {
+		if r.entry.Form == entry.RemoteWrite2 {
+			err = r.body.DecodeV2(body)
+		} else {
+			err = r.body.DecodeV1(body)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: the body of entry %d: %w", ErrEntry, r.Index, err)
+	}
+	r.Write = write.Request{
+		Request: &r.body, Tenant: r.entry.Tenant, Sender: r.entry.Sender, Terms: decoded,
+		Arrival: r.entry.Arrival, Window: time.Duration(r.entry.Window) * time.Millisecond,
+		MaxSeries: r.entry.MaxSeries,
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package member
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// errSection means that a section was damaged, or is not one of ours.
+var errSection = errors.New("the section is damaged")
+
+// sectionVersion is the first byte of the sections of the group and of tenants. Shards have the
+// version of their tiles.
+const sectionVersion = 1
+
+// AppendGroup appends the section of the group: it begins a checkpoint, whose base is the present
+// index.
+func (m *Member) AppendGroup(dst []byte) []byte {
+	dst = append(dst, sectionVersion)
+	dst = binary.AppendUvarint(dst, m.applied)
+	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
+	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
+	return m.pairs.Append(dst)
+}
+
+// AppendShard appends the section of a shard, as of the present index. A shard without tiles has
+// none.
+func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, has bool) {
+	if m.shards.Of(number) == nil {
+		return dst, false
+	}
+	return m.shards.AppendState(number, dst), true
+}
+
+// Tenants returns the names of the tenants that have a section, sorted.
+func (m *Member) Tenants() []string { return slices.Sorted(maps.Keys(m.tenants)) }
+
+// AppendTenant appends the section of a tenant: its state after the last request that left the
+// queue, and the indexes up to base of the requests that wait. The caller must keep these entries:
+// low is the lowest index of those, or base+1. It is not possible while a work with requests of the
+// tenant is under way.
+func (m *Member) AppendTenant(dst []byte, name string, base uint64) (section []byte, low uint64, ok bool) {
+	t := m.tenants[name]
+	if t.requestsWork != nil {
+		return dst, 0, false
+	}
+	low = base + 1
+	waiting := 0
+	for waiting < len(t.requests) && t.requests[waiting].Index <= base {
+		waiting++
+	}
+	dst = append(dst, sectionVersion)
+	dst = binary.AppendUvarint(dst, t.written)
+	dst = binary.AppendUvarint(dst, uint64(waiting))
+	for _, r := range t.requests[:waiting] {
+		low = min(low, r.Index)
+		dst = binary.AppendUvarint(dst, r.Index)
+	}
+	return t.state.Append(dst), low, true
+}
+
+// Restore returns the state that sections hold, in which the group's is required. Afterwards the
+// caller gives Requeue the entries of Queued, and then applies all entries after Index.
+func Restore(group uint64, config *tile.Config, section []byte) (*Member, error) {
+	m := New(group, config)
+	d := decoder{b: section}
+	version := d.byte()
+	m.applied = d.uvarint()
+	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
+	if d.bad || version != sectionVersion {
+		return nil, fmt.Errorf("the group: %w", errSection)
+	}
+	if err := m.pairs.Parse(d.b); err != nil {
+		return nil, fmt.Errorf("the group: %w", err)
+	}
+	return m, nil
+}
+
+// RestoreShard restores a shard as of an index.
+func (m *Member) RestoreShard(number uint16, index uint64, section []byte) error {
+	if int(number) >= series.Shards || index < m.applied {
+		return fmt.Errorf("shard %d: %w", number, errSection)
+	}
+	tiles, err := tile.ParseState(m.config, section)
+	if err != nil {
+		return fmt.Errorf("shard %d: %w", number, err)
+	}
+	m.shards.Begin(number, tiles)
+	m.restored[number] = index
+	return nil
+}
+
+// RestoreTenant restores a tenant.
+func (m *Member) RestoreTenant(name string, section []byte) error {
+	d := decoder{b: section}
+	version := d.byte()
+	t := m.tenant(name)
+	t.written = d.uvarint()
+	for range d.count() {
+		t.queued = append(t.queued, d.uvarint())
+	}
+	if d.bad || version != sectionVersion || !slices.IsSorted(t.queued) {
+		return fmt.Errorf("tenant %.80q: %w", name, errSection)
+	}
+	state, err := write.ParseState(d.b)
+	if err != nil {
+		return fmt.Errorf("tenant %.80q: %w", name, err)
+	}
+	t.state = state
+	return nil
+}
+
+// Restored ends a restoration, once all sections are there. stored has for each tenant the index up to
+// which its stores are known to have the closed tiles; these do not wait any more.
+func (m *Member) Restored(stored map[string]uint64) {
+	m.stored = stored
+	var all []Tile
+	for number := range uint16(series.Shards) {
+		shard := m.shards.Of(number)
+		if shard == nil {
+			continue
+		}
+		for _, w := range shard.Waiting() {
+			if m.restored[number] <= m.stored[w.Tenant] {
+				shard.Stored(w.Tenant, w.Boundary)
+				continue
+			}
+			// The index of the entry that closed it is not saved; 1 is as low as any.
+			all = append(all, Tile{1, number, w})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y Tile) int { return cmp.Compare(x.Boundary, y.Boundary) })
+	for _, x := range all {
+		m.tenant(x.Tenant).addTile(x)
+	}
+}
+
+// Queued returns the indexes of the entries up to Index that still wait for stores, in order.
+func (m *Member) Queued() (all []uint64) {
+	for _, t := range m.tenants {
+		all = append(all, t.queued...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Requeue puts an entry of Queued back into its queue. They come in order, before any other entry is
+// applied. The group's state has them already, so nothing else is decided again.
+func (m *Member) Requeue(index uint64, data []byte) error {
+	var e entry.Entry
+	if err := e.Parse(data); err != nil {
+		return fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
+	}
+	t := m.tenants[e.Request.Tenant]
+	if e.Kind != entry.KindRequest || t == nil || len(t.queued) == 0 || t.queued[0] != index {
+		return fmt.Errorf("%w: entry %d does not wait for a store", ErrEntry, index)
+	}
+	t.queued = t.queued[1:]
+	t.requests = append(t.requests, &Request{Index: index, entry: e.Request})
+	m.waitingRequests++
+	return nil
+}
+
+// decoder takes fields from the front of b. After a malformed field, bad is set and all further
+// fields are zero.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) byte() byte {
+	if d.bad || len(d.b) == 0 {
+		d.bad = true
+		return 0
+	}
+	c := d.b[0]
+	d.b = d.b[1:]
+	return c
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if d.bad || n <= 0 {
+		d.bad = true
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// count takes a number of items of at least one byte each.
+func (d *decoder) count() int {
+	n := d.uvarint()
+	if n > uint64(len(d.b)) {
+		d.bad = true
+		return 0
+	}
+	return int(n)
+}

@@ -1,0 +1,48 @@
+package member
+
+import (
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// tenant has what waits for a tenant's stores, and what decides about its requests.
+type tenant struct {
+	name string
+
+	tiles      []Tile
+	tilesBytes int64
+	tilesWork  *Work // under way, or nil
+
+	requests     []*Request
+	requestsWork *Work        // likewise
+	state        *write.State // after the last request that left the queue
+	written      uint64       // index of that request
+	queued       []uint64     // indexes of entries that Requeue still has to put back
+}
+
+// Tile is a closed tile of a tenant in a shard.
+type Tile struct {
+	Index uint64 // of the entry that closed it
+	Shard uint16
+	*tile.Waiting
+}
+
+// first returns the lowest index of what waits.
+func (t *tenant) first() uint64 {
+	first := never
+	if len(t.tiles) > 0 {
+		first = t.tiles[0].Index
+	}
+	if len(t.requests) > 0 {
+		first = min(first, t.requests[0].Index)
+	}
+	if len(t.queued) > 0 {
+		first = min(first, t.queued[0])
+	}
+	return first
+}
+
+func (t *tenant) addTile(x Tile) {
+	t.tiles = append(t.tiles, x)
+	t.tilesBytes += x.Bytes
+}

@@ -1,0 +1,105 @@
+package member
+
+import (
+	"errors"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Windows are the fates of the samples of an entry's windows.
+type Windows struct {
+	Pushes  int                     // in the entry
+	Folded  map[string]*tile.Folded // by tenant
+	Damaged int                     // batches, of which only the readable part counts
+}
+
+// applyWindows folds the batches of all pushes of an entry.
+func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err error) {
+	done.Folded = map[string]*tile.Folded{}
+	for bytes := range w.Pushes.All() {
+		p, err := entry.ParsePush(bytes)
+		if err != nil {
+			return done, err
+		}
+		done.Pushes++
+		m.senders[p.Producer] = w.Clock
+		for b := range p.Batches.All() {
+			if err := m.fold(index, b, &done); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, nil
+}
+
+// fold folds a batch into its shard, unless the shard was restored with it.
+func (m *Member) fold(index uint64, b []byte, done *Windows) error {
+	h, err := batch.ParseHeader(b)
+	if err == nil && index <= m.restored[h.Shard] {
+		return nil
+	}
+	_, folded, err := m.shards.Fold(h.Shard, b)
+	switch {
+	case errors.Is(err, batch.ErrNewer):
+		return err
+	case err != nil:
+		done.Damaged++
+	}
+	sum := done.Folded[string(h.Tenant)]
+	if sum == nil {
+		sum = new(tile.Folded)
+		done.Folded[string(h.Tenant)] = sum
+	}
+	sum.Add(folded)
+	return nil
+}
+
+// Closed is what a boundary closed.
+type Closed struct {
+	Samples    uint64            // on the wire, in the closed tiles
+	Duplicates map[string]uint64 // as in tile.Closed
+}
+
+// applyBoundary closes the tiles of an entry's shards up to its end, and puts their samples into the
+// queues of their tenants.
+func (m *Member) applyBoundary(index uint64, b *entry.Boundary) (done Closed) {
+	config := tile.Config{
+		CounterTTL: millis(b.CounterTTL), GaugeTTL: millis(b.GaugeTTL), CheckTTL: millis(b.CheckTTL),
+		UpDownTTL: millis(b.UpDownTTL), OutOfOrder: millis(b.Timed),
+	}
+	for tenant := range b.Full.All() {
+		config.Full = append(config.Full, string(tenant))
+	}
+	done.Duplicates = map[string]uint64{}
+	for number := range uint16(series.Shards) {
+		if !b.Shards.Has(number) || index <= m.restored[number] {
+			continue
+		}
+		for _, closed := range m.shards.CloseUpTo(number, b.End, &config) {
+			done.Samples += closed.Samples
+			for tenant, n := range closed.Duplicates {
+				done.Duplicates[tenant] += n
+			}
+			m.queue(index, number, closed.Waiting)
+		}
+	}
+	return done
+}
+
+// queue puts tiles that an entry closed into the queues of their tenants, unless the stores are known
+// to have them.
+func (m *Member) queue(index uint64, shard uint16, closed []*tile.Waiting) {
+	for _, w := range closed {
+		if index <= m.stored[w.Tenant] {
+			m.shards.Stored(shard, w.Tenant, w.Boundary)
+			continue
+		}
+		m.tenant(w.Tenant).addTile(Tile{index, shard, w})
+	}
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,107 @@
+package member
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// Bounds of one Work, so that the first of a long queue does not wait for the last.
+const (
+	workSamples  = 128 << 10 // of tiles, about 7 MB
+	workRequests = 64
+)
+
+// Work is what a store of a tenant takes next: the first tiles or the first requests of its queue.
+// Until Done has it, it belongs to the caller, who may try it again as often as needed.
+type Work struct {
+	Tenant   string
+	Tiles    []Tile
+	Requests []*Request
+	State    *write.State // for Requests; nil for Tiles
+
+	tenant *tenant
+}
+
+// Work returns the work of all queues that have some and none under way.
+func (m *Member) Work() (all []*Work) {
+	for _, t := range m.tenants {
+		if w := t.takeTiles(); w != nil {
+			all = append(all, w)
+		}
+		if w := t.takeRequests(); w != nil {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+func (t *tenant) takeTiles() *Work {
+	if len(t.tiles) == 0 || t.tilesWork != nil {
+		return nil
+	}
+	n, samples := 0, 0
+	for n < len(t.tiles) && (n == 0 || samples < workSamples) {
+		for _, of := range t.tiles[n].Samples {
+			samples += len(of)
+		}
+		n++
+	}
+	t.tilesWork = &Work{Tenant: t.name, Tiles: t.tiles[:n:n], tenant: t}
+	return t.tilesWork
+}
+
+func (t *tenant) takeRequests() *Work {
+	if len(t.requests) == 0 || t.requestsWork != nil {
+		return nil
+	}
+	n := min(len(t.requests), workRequests)
+	t.requestsWork = &Work{Tenant: t.name, Requests: t.requests[:n:n], State: t.state, tenant: t}
+	return t.requestsWork
+}
+
+// Done takes back work that the tenant's stores have. Each width of its tiles is stored, or each of
+// its requests has its outcome.
+func (m *Member) Done(w *Work) {
+	t := w.tenant
+	switch w {
+	case t.tilesWork:
+		t.tilesWork = nil
+		for _, x := range w.Tiles {
+			m.shards.Stored(x.Shard, t.name, x.Boundary)
+			t.tilesBytes -= x.Bytes
+		}
+		t.tiles = append([]Tile(nil), t.tiles[len(w.Tiles):]...) // and frees the stored ones
+	case t.requestsWork:
+		t.requestsWork = nil
+		t.written = w.Requests[len(w.Requests)-1].Index
+		t.requests = append([]*Request(nil), t.requests[len(w.Requests):]...)
+		m.waitingRequests -= len(w.Requests)
+	default:
+		panic(fmt.Sprintf("BUG: work of tenant %s is done that is not under way", t.name))
+	}
+}
+
+// Samples returns the samples of one width.
+func (w *Work) Samples(width tile.Width) (all []tile.Sample) {
+	for _, t := range w.Tiles {
+		all = append(all, t.Tiles(width)...)
+	}
+	return all
+}
+
+// Tiles returns the samples of one width.
+func (t *Tile) Tiles(width tile.Width) []tile.Sample { return t.Waiting.Samples[width] }
+
+// full returns the tenants for whose stores too many bytes of tiles wait, sorted.
+func (m *Member) full(most int64) (names []string) {
+	for name, t := range m.tenants {
+		if t.tilesBytes >= most {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
