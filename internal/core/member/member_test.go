@@ -29,7 +29,9 @@ const base = 1_795_228_020_000
 
 const group = 7
 
-var config = tile.Config{CounterTTL: time.Hour, GaugeTTL: 30 * time.Second, CheckTTL: time.Hour, UpDownTTL: 24 * time.Hour}
+var config = tile.Config{
+	CounterTTL: time.Hour, GaugeTTL: 30 * time.Second, CheckTTL: time.Hour, UpDownTTL: 24 * time.Hour,
+}
 
 // logOf makes a log by seed: windows of three collectors with repeats, boundaries for some or all
 // shards, also such that come twice, requests of two tenants, one of them from an HA pair, events,
@@ -410,10 +412,11 @@ func TestAMemberStops(t *testing.T) {
 	broken := of(entry.Entry{Kind: entry.KindRequest, Shape: 1, Group: group, Request: entry.Request{
 		Tenant: "a", Form: entry.RemoteWrite1, Body: []byte("no snappy"), Pair: entry.Pair{Cluster: "c", Replica: "1"}}})
 	for name, data := range map[string][]byte{
-		"no entry":        []byte("no entry"),
-		"another group":   of(entry.Entry{Kind: entry.KindWindows, Shape: 1, Group: group + 1}),
-		"a newer version": of(entry.Entry{Kind: entry.KindVersion, Shape: 1, Group: group, Version: entry.Version{Format: Format + 1}}),
-		"a panic":         bytes.Replace(broken, []byte("1"), []byte("2"), 1),
+		"no entry":      []byte("no entry"),
+		"another group": of(entry.Entry{Kind: entry.KindWindows, Shape: 1, Group: group + 1}),
+		"a newer version": of(entry.Entry{Kind: entry.KindVersion, Shape: 1, Group: group,
+			Version: entry.Version{Format: Format + 1}}),
+		"a panic": bytes.Replace(broken, []byte("1"), []byte("2"), 1),
 	} {
 		m := New(group, &config)
 		if name == "a panic" {
@@ -436,9 +439,11 @@ func TestAMemberStops(t *testing.T) {
 // member returns a member with a gauge of tenant one in a tile that a boundary at base+10 s closes.
 func withGauge(t *testing.T) *Member {
 	m := New(group, &config)
-	inc := batch.Increment{Key: series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g")), Samples: 1, Value: 3}
+	key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g"))
+	inc := batch.Increment{Key: key, Samples: 1, Value: 3}
 	var w batch.Writer
-	w.Begin(batch.Header{Tenant: []byte("one"), Producer: 1, Incarnation: 1, Sequence: 1, Second: base / 1000, Birth: base * 1e6})
+	w.Begin(batch.Header{Tenant: []byte("one"), Producer: 1, Incarnation: 1, Sequence: 1,
+		Second: base / 1000, Birth: base * 1e6})
 	w.Add(series.Shard("one", inc.Key), &inc)
 	push := entry.AppendPush(nil, &entry.Push{Producer: 1, Shape: 1, Batches: entry.List{}.Append(w.End()[0].Bytes)})
 	apply(t, m, entry.Entry{Kind: entry.KindWindows, Windows: entry.Windows{Pushes: entry.List{}.Append(push)}})
