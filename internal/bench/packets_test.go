@@ -35,7 +35,7 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 		"--new-contexts 100000 --rate 100000":  "--new-contexts = 100000: must be 95000 or less of --rate 100000",
 		"--new-contexts NaN":                   "--new-contexts = NaN: must be 0 or more",
 		"--duration 1ms":                       "--duration = 1ms: must be 100ms or more",
-		"--duration 1s --rate 1":               "--rate = 1: gives 1 metrics in 1s, and a run needs at least 10 packets of 14 ",
+		"--duration 1s --rate 1":               "--rate = 1: gives 1 metrics in 1s, and a run needs at least 10 packets",
 		"--drop-refused":                       "--drop-refused: works with unixgram only",
 		"-- --role all":                        "--role: goes before --",
 		"-- --data-dir=x":                      "--data-dir: bench cannot start a receiver with it",
