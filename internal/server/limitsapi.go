@@ -35,7 +35,7 @@ type limitsJSON struct {
 // distributorLimits are the limits of remote write and OTLP. MaxSeries bounds Series and Totals
 // separately.
 type distributorLimits struct {
-	Series  int                  `json:"series"`           // in memory, of the series that are stored as they come
+	Series  int                  `json:"series"`           // recent series, of those that are stored as they come
 	Totals  int                  `json:"totals"`           // series of OTLP deltas and of DogStatsD, which have totals
 	Refused uint64               `json:"refused_samples"`  // refused by a limit of series or of labels
 	Delayed uint64               `json:"delayed_requests"` // told to come later because of the rate
@@ -83,7 +83,11 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 			t.Refused += report.Refused[reason]
 		}
 		if s.stores != nil {
-			t.Distributor = s.distributorLimits(tenant, stored[tenant], senders[tenant])
+			series := stored[tenant] // nearly the same before the first write
+			if recent := s.ingester.Recent(tenant); recent > 0 {
+				series = recent
+			}
+			t.Distributor = s.distributorLimits(tenant, series, senders[tenant])
 		}
 		tenants = append(tenants, t)
 	}
@@ -94,7 +98,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 }
 
 // distributorLimits returns how far a tenant is from the limits of remote write and OTLP. series is
-// the number of the tenant's series in memory, and senders are its senders.
+// the number of the tenant's recent series, and senders are its senders.
 func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]

@@ -77,6 +77,7 @@ type tenant struct {
 	name    string
 	waiting atomic.Int64
 	state   *write.State // nil before the first write; belongs to the worker that writes
+	recent  atomic.Int64 // how many series the state counts
 
 	mu      sync.Mutex
 	next    []*push
@@ -231,7 +232,18 @@ func (g *Ingester) writeStore(ctx context.Context, t *tenant, requests []*write.
 		}
 		t.state = state
 	}
-	return g.store.WriteRequests(ctx, t.name, t.state, requests)
+	err := g.store.WriteRequests(ctx, t.name, t.state, requests)
+	t.recent.Store(int64(t.state.Recent.Len()))
+	return err
+}
+
+// Recent returns how many series of a tenant count against distributor.max_series, as of its last
+// write; 0 before the first.
+func (g *Ingester) Recent(name string) int {
+	if t, ok := g.tenants.Load(name); ok {
+		return int(t.(*tenant).recent.Load())
+	}
+	return 0
 }
 
 // workers returns the number of goroutines that write.

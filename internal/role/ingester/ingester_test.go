@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -39,6 +40,7 @@ func (s *store) WriteRequests(ctx context.Context, tenant string, state *write.S
 	if state.Newest++; state.Newest <= int64(len(tenant)) {
 		panic("a state that is not the tenant's")
 	}
+	state.Recent.Note(recentseries.Hash(state.Newest) << 32) // each commit brings a series
 	s.mu.Lock()
 	if s.busy[tenant] {
 		panic("two commits of " + tenant + " at the same time")
@@ -114,6 +116,18 @@ func failed(errs []error) (n int) {
 		}
 	}
 	return n
+}
+
+// The limits' page shows how many series count, of each tenant.
+func TestRecent(t *testing.T) {
+	run(t, settings.Ingester{Queue: 10, Workers: 1}, func(g *Ingester, s *store) {
+		for i := range 3 {
+			if a, b := g.Recent("a"), g.Recent("b"); a != i || b != 0 {
+				t.Errorf("after %d commits of a: %d and %d series", i, a, b)
+			}
+			wait(pushAll(g, "a", 1), 1)
+		}
+	})
 }
 
 // Requests that wait while their tenant is written are written together, and tenants do not
