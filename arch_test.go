@@ -38,6 +38,7 @@ var layers = []struct {
 	{dir: "internal/cli"},    // commands, with or without a server
 	{dir: "internal/bench"},  // the command bench
 	{dir: "internal/role", isolated: true},
+	{dir: "internal/tiling"},  // what the two roles that make tiles have in common
 	{dir: "internal/explain"}, // predicts the series of a datagram, for the server and the command
 	{dir: "internal/settings"},
 	{dir: "internal/adapter", isolated: true},

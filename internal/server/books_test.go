@@ -146,7 +146,7 @@ func TestReasonsAreExplained(t *testing.T) {
 	declared := regexp.MustCompile(`(?m)^(?:\t|const )reason\w+\s+= "(\w+)"`)
 	var reasons []string
 	for _, file := range []string{
-		"books.go", "../../internal/role/collector/books.go", "../../internal/role/aggregator/books.go",
+		"books.go", "../../internal/role/collector/books.go", "../../internal/tiling/books.go",
 	} {
 		source, err := os.ReadFile(file)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -79,7 +80,7 @@ type Log struct {
 	base       Position       // position of the newest whole checkpoint
 	checkpoint *checkpoint
 
-	notes notes
+	notes.File // see Notes
 }
 
 // sealed is a segment that is complete but not synced. Its descriptor stays open, since the kernel
@@ -216,6 +217,6 @@ func (l *Log) Close() error {
 	if f := l.tail.Seal(); f != nil {
 		err = errors.Join(err, f.Close())
 	}
-	l.notes.close()
+	l.File.Close()
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -52,7 +53,7 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 		opts.SectionBytes = MaxSection
 	}
 	l := &Log{
-		fs: fs, opts: opts,
+		fs: fs, opts: opts, File: notes.In(fs),
 		tail: segment.Appender{FS: fs, Format: &segmentFormat, Mark: opts.Mark, MaxBytes: opts.SegmentBytes},
 	}
 	var report Report

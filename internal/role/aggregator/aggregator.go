@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/wallclock"
 	"github.com/freshet-io/freshet/internal/settings"
+	"github.com/freshet-io/freshet/internal/tiling"
 )
 
 // Aggregator is the role's state. Only Run changes the shards. Other goroutines only read open
@@ -25,30 +27,26 @@ type Aggregator struct {
 	tiles      tile.Config
 	log        Journal
 	writer     Writer
-	ledger     Ledger
+	books      tiling.Books
 	watch      *stage.Watch
 	now        func() time.Time
 	logger     *slog.Logger
-	metrics    *metrics
+	metrics    *tiling.Metrics
 
-	shards  *tile.Shards
-	stamp   atomic.Int64 // Unix ms, end of the last complete window
-	looked  atomic.Int64 // Unix ms of the last clock reading that Run believed
-	wall    *clock
+	*tiling.Open
+	shards  *tile.Shards // of Open
+	wall    *wallclock.Clock
 	pushes  chan *push
 	held    *push       // the first waiting push, or nil
 	written chan *write // writes that came back from the stores
 	halts   chan struct{}
 	ended   chan struct{} // closed when Run returns
-	stored  *stored
+	stored  *notes.Stored
 	last    journal.Position // of the newest frame
 	writes  context.Context  // the context of all writes, until Run returns
 
 	backlogs map[string]*backlog // by tenant; only tenants that wait for a store
 	full     int                 // number of backlogs without room for more
-
-	mu      sync.Mutex
-	pending map[string]Pending // summaries of the backlogs, for other goroutines
 
 	positions [series.Shards]journal.Position // of each shard's last frame
 
@@ -64,7 +62,7 @@ type Options struct {
 	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
 	Log        Journal
 	Writer     Writer
-	Ledger     Ledger
+	Ledger     tiling.Ledger
 	Watch      *stage.Watch // may be nil
 	Boot       string       // names the present boot of the machine; if empty, nothing is noted as stored
 	Now        func() time.Time
@@ -83,7 +81,6 @@ func New(o Options) (*Aggregator, error) {
 		},
 		log:     o.Log,
 		writer:  o.Writer,
-		ledger:  o.Ledger,
 		watch:   o.Watch,
 		now:     o.Now,
 		logger:  o.Logger,
@@ -94,13 +91,14 @@ func New(o Options) (*Aggregator, error) {
 
 		maxPending: o.MaxPending,
 		backlogs:   map[string]*backlog{},
-		pending:    map[string]Pending{},
 	}
 	a.shards = tile.NewShards(&a.tiles)
-	a.metrics = newMetrics(o.Registry)
-	a.register(o.Registry)
+	a.Open = tiling.NewOpen(a.shards)
+	a.metrics = tiling.NewMetrics(o.Registry)
+	a.books = tiling.Books{Ledger: o.Ledger, Metrics: a.metrics}
+	a.Register(o.Registry, a.now, a.log.Size)
 	var err error
-	if a.stored, err = readStored(o.Log, o.Boot); err != nil {
+	if a.stored, err = notes.ReadStored(o.Log, o.Boot); err != nil {
 		o.Logger.Warn("the notes of stored tiles cannot be read: samples that the stores have are written again",
 			"error", err)
 	}
@@ -108,7 +106,7 @@ func New(o Options) (*Aggregator, error) {
 		return nil, fmt.Errorf("restore from the journal: %w", err)
 	}
 	a.rewriteNotes(0)
-	a.looked.Store(a.now().UnixMilli())
+	a.Looked(a.now())
 	return a, nil
 }
 
@@ -126,7 +124,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	a.wall = newClock(a.now, a.logger)
+	a.wall = wallclock.New(a.now, a.logger)
 	a.resume()
 	for {
 		pushes, givenUp := a.line()

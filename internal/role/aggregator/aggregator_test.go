@@ -498,7 +498,7 @@ func TestRepeatedBatchesAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := testutil.ToFloat64(p.metrics.again); n != 3 {
+		if n := testutil.ToFloat64(p.metrics.Again); n != 3 {
 			t.Errorf("%v repeats are counted, 3 came", n)
 		}
 		if books := p.books("default"); books.Tile != 2 || books.Window != 0 || books.Difference != 0 {

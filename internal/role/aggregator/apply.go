@@ -30,15 +30,15 @@ func (a *Aggregator) fold(frames []journal.Frame) {
 		}
 		sum.Add(applied.folded)
 	}
-	a.postFolded(folded)
+	a.books.Folded(folded)
 }
 
 // handOver takes the samples of tiles that the frame at a position has just closed, appends them to
 // the backlogs of their tenants, and posts them in the ledger.
 func (a *Aggregator) handOver(shard uint16, position journal.Position, all []tile.Closed) {
 	for _, closed := range all {
-		a.metrics.tiled.Add(float64(closed.Samples))
-		a.postDuplicates(closed.Duplicates)
+		a.metrics.Tiled.Add(float64(closed.Samples))
+		a.books.Duplicates(closed.Duplicates)
 		for _, w := range closed.Waiting {
 			a.backlogOf(w.Tenant).add(closedTile{shard, position, w})
 		}
@@ -61,7 +61,7 @@ func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
 	case frameBatch:
 		done.header, done.folded, err = a.shards.Fold(f.Shard, f.Payload)
 		if err != nil && !errors.Is(err, batch.ErrNewer) {
-			a.metrics.damaged.Inc()
+			a.metrics.Damaged.Inc()
 			a.logger.Error("a batch is damaged; its readable part is counted", "error", err)
 			err = nil
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/tiling"
 )
 
 // stalled is the duration of a write after which neither the tiles of a catch-up nor the end of the
@@ -60,7 +61,7 @@ func (a *Aggregator) backlogOf(tenant string) *backlog {
 	if b == nil {
 		b = &backlog{tenant: tenant, since: time.Now()}
 		a.backlogs[tenant] = b
-		a.metrics.writeErrors.WithLabelValues(tenant) // shown as 0 until there are errors
+		a.metrics.WriteErrors.WithLabelValues(tenant) // shown as 0 until there are errors
 	}
 	return b
 }
@@ -83,28 +84,6 @@ func (b *backlog) reason() error {
 // errStalled is the reason when a write neither ends nor fails.
 var errStalled = fmt.Errorf("a write has been running for more than %v", stalled)
 
-// Pending is the summary of a tenant's backlog.
-type Pending struct {
-	Samples uint64 // values on the wire
-	Bytes   int64  // about how much memory they take
-	Since   int64  // Unix ms, end of the oldest tile that waits
-	Err     error  // why the tiles are not stored; nil if a write is in progress
-	Refused bool   // windows are refused, since the backlog is full
-
-	refusedFrom int64
-}
-
-// Pending returns the backlogs' summaries, by tenant.
-func (a *Aggregator) Pending() map[string]Pending {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	all := make(map[string]Pending, len(a.pending))
-	for tenant, p := range a.pending {
-		all[tenant] = p
-	}
-	return all
-}
-
 // publish updates whether there is room for more, and the summary for other goroutines.
 func (a *Aggregator) publish(b *backlog) {
 	if full := b.bytes >= a.maxPending; full != b.full {
@@ -119,17 +98,14 @@ func (a *Aggregator) publish(b *backlog) {
 		}
 	}
 	b.refused = b.refused && b.full
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(b.tiles) == 0 {
-		delete(a.pending, b.tenant)
-		return
+	var p tiling.Pending
+	if len(b.tiles) > 0 {
+		p = tiling.Pending{
+			Samples: b.samples, Bytes: b.bytes, Since: b.tiles[0].Boundary, Err: b.reason(), Refused: b.refused,
+			RefusedFrom: b.refusedFrom,
+		}
 	}
-	p := Pending{
-		Samples: b.samples, Bytes: b.bytes, Since: b.tiles[0].Boundary, Err: b.reason(), Refused: b.refused,
-		refusedFrom: b.refusedFrom,
-	}
-	a.pending[b.tenant] = p
+	a.SetPending(b.tenant, p)
 }
 
 // fullTenants returns the tenants without room for more, sorted; nil if there are none.

@@ -33,7 +33,7 @@ func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 		disk := &unsyncable{FS: fs}
 		p := startOn(t, disk, newStore(t), time.Now, func(o *Options) { o.Config.Fsync = settings.FsyncCommit })
 		b := p.batch(p.now(), "a", 1)
-		p.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
+		p.Aggregator.books.Ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
 			ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1})
 		disk.broken.Store(true)
 		for range 3 {
@@ -96,7 +96,7 @@ func (c choosy) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 
 // books returns the books of a tenant.
 func (p *process) books(tenant string) ledger.Samples {
-	return p.ledger.(*ledger.Ledger).Books().Tenants[tenant].Samples
+	return p.Aggregator.books.Ledger.(*ledger.Ledger).Books().Tenants[tenant].Samples
 }
 
 // pushAs posts an increment as the collector does, and pushes it.
@@ -111,7 +111,7 @@ func (p *process) pushAs(tenant string, second int64, inc batch.Increment) batch
 	bytes := inc.Append(batch.Begin(nil, &h), second)
 	batch.End(bytes, 1)
 	n := uint64(inc.Samples)
-	p.ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: n},
+	p.Aggregator.books.Ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: n},
 		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: n})
 	b := batch.Batch{Shard: shard, Bytes: bytes}
 	if err := p.Push(p.t.Context(), []batch.Batch{b}); err != nil {

@@ -55,7 +55,7 @@ func (a *Aggregator) beginCheckpoint(now time.Time) {
 }
 
 func (a *Aggregator) checkpointFailed(err error) {
-	a.metrics.checkpointErrors.Inc()
+	a.metrics.CheckpointErrors.Inc()
 	a.logger.Error("a checkpoint failed; the journal grows until one succeeds", "error", err)
 }
 
@@ -105,8 +105,8 @@ func (a *Aggregator) endCheckpoint(err error) {
 	if err != nil {
 		a.checkpointFailed(err)
 	} else {
-		a.metrics.checkpointSeconds.Set(a.now().Sub(a.checkpoint.begun).Seconds())
-		a.metrics.checkpoints.Inc()
+		a.metrics.CheckpointSeconds.Set(a.now().Sub(a.checkpoint.begun).Seconds())
+		a.metrics.Checkpoints.Inc()
 		a.rewriteNotes(a.checkpoint.Base())
 	}
 	a.checkpoint = nil
@@ -114,8 +114,8 @@ func (a *Aggregator) endCheckpoint(err error) {
 
 // rewriteNotes writes the notes anew and leaves out the notes for frames before a position.
 func (a *Aggregator) rewriteNotes(before journal.Position) {
-	if err := a.stored.rewrite(before); err != nil {
-		a.metrics.journalErrors.Inc()
+	if err := a.stored.Rewrite(uint64(before)); err != nil {
+		a.metrics.JournalErrors.Inc()
 		a.logger.Warn("the notes of stored tiles could not be written; a restart writes their samples again", "error", err)
 	}
 }

@@ -1,6 +1,7 @@
 // Package aggregator is the role that turns window batches into tiles. It journals each batch
 // before it counts it, closes tiles when they are due, hands their samples to the stores, and
-// checkpoints. core/tile defines tiles; core/journal defines the journal.
+// checkpoints. core/tile defines tiles; core/journal defines the journal;
+// package tiling has the answers about open tiles, our own metrics and the books.
 //
 // All state belongs to the goroutine in Run, which does one thing at a time: it counts what is
 // pushed, closes the tiles that are due, takes back finished writes, and continues a
@@ -16,14 +17,8 @@
 //	flush.go       tiles that are due are closed
 //	checkpoint.go  the state of the shards is saved, some at each tick
 //	write.go       closed tiles are written to the stores of their tenants
-//	answers.go     answers: open tiles, series, the time up to which everything is counted
-//	gauges.go      our own metrics that are read at each scrape
 //	apply.go       frames change their shards, now or at a replay
 //	backlog.go     closed tiles that wait for the stores of one tenant
 //	frames.go      the frames in the aggregator's journal
-//	stored.go      notes for the next process of the tiles that the stores have
 //	journal.go     the journal's methods that the aggregator needs
-//	books.go       posts the fates of samples to the ledger
-//	clock.go       a wall clock that leaps is not believed at once
-//	metrics.go     our own metrics that are counted
 package aggregator

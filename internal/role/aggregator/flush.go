@@ -7,6 +7,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
+// tick is the interval between checks for due tiles. A check costs the same whatever is due,
+// and each flush costs a commit of the stores.
+const tick = 250 * time.Millisecond
+
+// look returns the time, and whether it can be believed.
+func (a *Aggregator) look() (now time.Time, believed bool) {
+	if now, believed = a.wall.Look(); believed {
+		a.Looked(now)
+	}
+	return now, believed
+}
+
 // flushDue closes one tile of each shard that has a due tile, and appends the samples to the
 // backlogs of their tenants. It does nothing while the clock is not believed. A shard does not wait
 // for a store that takes nothing. The boundary is journalled first, so that a replay gives the same

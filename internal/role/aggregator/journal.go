@@ -28,7 +28,7 @@ type Journal interface {
 func (a *Aggregator) append(frames []journal.Frame) error {
 	last, err := a.log.Append(frames)
 	if err != nil {
-		a.metrics.journalErrors.Inc()
+		a.metrics.JournalErrors.Inc()
 		return fmt.Errorf("journal %d frames: %w", len(frames), err)
 	}
 	a.last = last
@@ -50,7 +50,7 @@ func (a *Aggregator) syncLoop(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			if err := a.log.Sync(); err != nil {
-				a.metrics.journalErrors.Inc()
+				a.metrics.JournalErrors.Inc()
 				a.logger.Error("the journal cannot be synced: its last second would not survive a power loss", "error", err)
 			}
 		case <-ctx.Done():

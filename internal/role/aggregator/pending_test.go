@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/tiling"
 )
 
 // partly is a store whose part for one tenant is broken: writes of some widths fail, or hang
@@ -83,7 +84,7 @@ func (p *process) countsOf(n float64, tenants ...string) []batch.Batch {
 		b := inc.Append(batch.Begin(nil, &h), h.Second)
 		batch.End(b, 1)
 		batches = append(batches, batch.Batch{Shard: h.Shard, Bytes: b, Samples: 1})
-		p.ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
+		p.Aggregator.books.Ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
 			ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1})
 	}
 	return batches
@@ -180,7 +181,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 				acknowledged++
 			case errors.As(err, &full) && len(full.Samples) == 1 && full.Samples["b"] == 1 && full.Cause != nil:
 				refused++
-				p.ledger.Post("b", ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: "store_pending", Samples: 1})
+				p.Aggregator.books.Ledger.Post("b", ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: "store_pending", Samples: 1})
 			default:
 				t.Fatal(err)
 			}
@@ -369,7 +370,7 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 // for it: it would get new samples meanwhile, so every tenant would wait for ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: newMetrics(prometheus.NewRegistry())}
+		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: tiling.NewMetrics(prometheus.NewRegistry())}
 		b := a.backlogOf("b")
 		for second := range 20 {
 			if second%2 == 0 { // the next portion

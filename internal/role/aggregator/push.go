@@ -159,7 +159,7 @@ func (a *Aggregator) answer(pushes []*push) {
 	seen := a.now()
 	for _, p := range pushes {
 		for tenant, n := range p.refusal.samples {
-			a.metrics.pendingRefused.WithLabelValues(tenant).Add(float64(n))
+			a.metrics.PendingRefused.WithLabelValues(tenant).Add(float64(n))
 		}
 		p.trip.Leave(stage.Tile, seen)
 		p.trip.Seen(seen)
@@ -169,7 +169,7 @@ func (a *Aggregator) answer(pushes []*push) {
 		if err := a.log.Sync(); err != nil {
 			// The windows are counted, but not acknowledged. If they are pushed again, they are
 			// repeats.
-			a.metrics.journalErrors.Inc()
+			a.metrics.JournalErrors.Inc()
 			unsynced = fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
 		} else {
 			took := a.now().Sub(seen)

@@ -15,7 +15,7 @@ func (a *Aggregator) restore() error {
 		if err != nil {
 			// The checksum is right, so a bug wrote the state like this. A refusal to start would
 			// cost the other shards, too.
-			a.metrics.damaged.Inc()
+			a.metrics.Damaged.Inc()
 			a.logger.Error("BUG: the state of a shard cannot be read; the shard starts empty", "shard", number, "error", err)
 			return nil
 		}
@@ -37,10 +37,10 @@ func (a *Aggregator) restore() error {
 			a.shards.Begin(i, tile.New(&a.tiles, 0)) // its first frame is a boundary
 		} else {
 			// Queries may come before the first window, and ask for the restored tiles.
-			a.raiseStamp(min(max(s.Closed(), s.LastSeen()), now.UnixMilli()))
+			a.Raise(min(max(s.Closed(), s.LastSeen()), now.UnixMilli()))
 		}
 	}
-	a.postRestored()
+	a.books.Restored(a.shards)
 	return nil
 }
 
@@ -58,8 +58,8 @@ func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 		return err
 	}
 	if f.Type == frameBatch {
-		a.metrics.countFolded(&applied.folded)
-		a.metrics.replayed.Inc()
+		a.metrics.Count(&applied.folded)
+		a.metrics.Replayed.Inc()
 	}
 	for _, closed := range applied.closed {
 		a.forgetStored(a.shards.Of(f.Shard), closed.Waiting, pos)
@@ -71,7 +71,7 @@ func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 // by the frame at a position, or before.
 func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at journal.Position) {
 	for _, w := range closed {
-		if a.stored.reaches(w.Tenant, at) {
+		if a.stored.Reaches(w.Tenant, uint64(at)) {
 			s.Stored(w.Tenant, w.Boundary)
 		}
 	}

@@ -2,12 +2,10 @@ package aggregator
 
 import (
 	"fmt"
-	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -108,32 +106,4 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 		checkSum(t, s.store, "default", total)
 		p.terminate()
 	})
-}
-
-// Notes of another boot are ignored. If the present boot is unknown, all notes are.
-func TestNotesHoldForOneBoot(t *testing.T) {
-	log := &memory{}
-	s, err := readStored(log, "first")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.rewrite(0); err != nil {
-		t.Fatal(err)
-	}
-	for tenant, at := range map[string]journal.Position{"a": 1 << 40, "b": 5, "": 7} {
-		if err := s.raise(tenant, at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for boot, want := range map[string]map[string]journal.Position{"first": s.upTo, "second": {}, "": {}} {
-		if got, err := readStored(log, boot); err != nil || !maps.Equal(got.upTo, want) {
-			t.Errorf("boot %q reads %v, %v; want %v", boot, got.upTo, err, want)
-		}
-	}
-	if err := s.rewrite(7); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := readStored(log, "first"); !maps.Equal(got.upTo, map[string]journal.Position{"a": 1 << 40, "": 7}) {
-		t.Errorf("behind position 7: %v", got.upTo)
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -235,7 +236,7 @@ func TestBoundariesHaveAllTimes(t *testing.T) {
 
 // A replay leaps where the process did: it makes one tile of the downtime.
 func TestAReplayLeaps(t *testing.T) {
-	a := Aggregator{stored: &stored{}, tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
+	a := Aggregator{stored: &notes.Stored{}, tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
 	key := upDownKey("open")
 	a.shards = tile.NewShards(&a.tiles)
 	s := tile.New(&a.tiles, 0)

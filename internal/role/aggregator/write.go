@@ -124,7 +124,7 @@ func (a *Aggregator) store(w *write, width tile.Width) error {
 	written, err := a.writer.WriteTiles(stage.NewContext(a.writes, trip), w.tenant, width, samples)
 	if err != nil {
 		trip.Fail(a.now())
-		a.metrics.writeErrors.WithLabelValues(w.tenant).Inc()
+		a.metrics.WriteErrors.WithLabelValues(w.tenant).Inc()
 		return err
 	}
 	if width == tile.Width10s {
@@ -152,7 +152,7 @@ func (a *Aggregator) settle(w *write) {
 		a.logger.Info("the store takes samples again", "tenant", b.tenant)
 	}
 	b.write = nil
-	a.metrics.flushSeconds.Observe(w.took.Seconds())
+	a.metrics.FlushSeconds.Observe(w.took.Seconds())
 	for _, t := range w.tiles {
 		a.shards.Stored(t.shard, b.tenant, t.Boundary)
 		b.bytes -= t.Bytes
@@ -160,7 +160,7 @@ func (a *Aggregator) settle(w *write) {
 	}
 	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // a clone, so that the stored tiles are freed
 	a.noteStored(b)
-	a.postWritten(b.tenant, &w.written)
+	a.books.Written(b.tenant, &w.written)
 	if len(b.tiles) == 0 {
 		delete(a.backlogs, b.tenant)
 	}
@@ -174,8 +174,8 @@ func (a *Aggregator) noteStored(b *backlog) {
 	if len(b.tiles) > 0 {
 		to = max(b.tiles[0].position, 1) - 1
 	}
-	if err := a.stored.raise(b.tenant, to); err != nil {
-		a.metrics.journalErrors.Inc()
+	if err := a.stored.Raise(b.tenant, uint64(to)); err != nil {
+		a.metrics.JournalErrors.Inc()
 		a.logger.Warn("stored tiles could not be noted; a restart writes their samples again",
 			"tenant", b.tenant, "error", err)
 	}

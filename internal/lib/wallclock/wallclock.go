@@ -1,13 +1,10 @@
-package aggregator
+// Package wallclock tells whether the wall clock can be believed.
+package wallclock
 
 import (
 	"log/slog"
 	"time"
 )
-
-// tick is the interval between checks for due tiles. A check costs the same whatever is due,
-// and each flush costs a commit of the stores.
-const tick = 250 * time.Millisecond
 
 // A wall clock that leaps ahead by more than maxLeap is not believed until it has stayed there for
 // the time patience. If tiles of the future were stored, the stores would refuse all samples until
@@ -17,10 +14,10 @@ const (
 	patience = 30 * time.Second
 )
 
-// clock compares the wall clock with the monotonic clock, to distinguish a wall clock that was set
+// Clock compares the wall clock with the monotonic clock, to distinguish a wall clock that was set
 // from one that leapt by mistake. The clock of a machine that was asleep looks like one that leapt,
 // so windows then wait, too.
-type clock struct {
+type Clock struct {
 	now     func() time.Time
 	begun   time.Time // when it was made, on the monotonic clock
 	logger  *slog.Logger
@@ -28,19 +25,20 @@ type clock struct {
 	suspect time.Duration // monotonic time of a leap that is not believed yet; else 0
 }
 
-func newClock(now func() time.Time, logger *slog.Logger) *clock {
-	return &clock{now: now, begun: time.Now(), logger: logger, offset: time.Duration(now().UnixNano())}
+// New returns a clock that believes the present time.
+func New(now func() time.Time, logger *slog.Logger) *Clock {
+	return &Clock{now: now, begun: time.Now(), logger: logger, offset: time.Duration(now().UnixNano())}
 }
 
-// look returns the time, and whether it can be believed.
-func (c *clock) look() (now time.Time, believed bool) {
+// Look returns the time, and whether it can be believed.
+func (c *Clock) Look() (now time.Time, believed bool) {
 	now = c.now()
 	return now, c.believe(now, time.Since(c.begun))
 }
 
 // believe reports whether the wall clock can be believed when passed is the monotonic time since
 // the start.
-func (c *clock) believe(wall time.Time, passed time.Duration) bool {
+func (c *Clock) believe(wall time.Time, passed time.Duration) bool {
 	offset := time.Duration(wall.UnixNano()) - passed
 	leap := offset - c.offset
 	switch {
@@ -60,12 +58,4 @@ func (c *clock) believe(wall time.Time, passed time.Duration) bool {
 	}
 	c.offset, c.suspect = offset, 0
 	return true
-}
-
-// look returns the time, and whether it can be believed.
-func (a *Aggregator) look() (now time.Time, believed bool) {
-	if now, believed = a.wall.look(); believed {
-		a.looked.Store(now.UnixMilli())
-	}
-	return now, believed
 }

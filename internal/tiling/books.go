@@ -1,11 +1,11 @@
-package aggregator
+package tiling
 
 import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// The aggregator's reasons in the ledger why samples are not stored; the store adds its own.
+// The reasons in the ledger why samples are not stored; the store adds its own.
 // docs/ledger.md explains them.
 const (
 	reasonLateGauge = "late_gauge"     // its tile was already closed, so the value is of no use
@@ -21,47 +21,53 @@ type Ledger interface {
 	Note(tenant string, which ledger.OfWhich, samples uint64)
 }
 
-// postFolded posts the fates of a window's samples, by tenant. A repeated batch counts
+// Books post the fates of samples in tiles.
+type Books struct {
+	Ledger  Ledger
+	Metrics *Metrics
+}
+
+// Folded posts the fates of a window's samples, by tenant. A repeated batch counts
 // nothing, so nothing is posted twice.
-func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {
+func (b Books) Folded(folded map[string]*tile.Folded) {
 	for tenant, f := range folded {
-		a.metrics.countFolded(f)
-		a.ledger.Post(tenant,
+		b.Metrics.Count(f)
+		b.Ledger.Post(tenant,
 			ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: f.Samples},
 			ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: reasonLateGauge, Samples: f.LateGauge},
 			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonTile, Samples: f.Refused},
 			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonRepeated, Samples: f.Repeated},
 			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonPolicy, Samples: f.Unfit})
-		a.ledger.Note(tenant, ledger.LateKept, f.Late)
-		a.ledger.Note(tenant, ledger.Ahead, f.Ahead)
+		b.Ledger.Note(tenant, ledger.LateKept, f.Late)
+		b.Ledger.Note(tenant, ledger.Ahead, f.Ahead)
 	}
 }
 
-// postDuplicates moves stamped gauges out of the ledger's state Tile if a tile replaced their
+// Duplicates moves stamped gauges out of the ledger's state Tile if a tile replaced their
 // value.
-func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
+func (b Books) Duplicates(byTenant map[string]uint64) {
 	for tenant, n := range byTenant {
-		a.metrics.duplicates.Add(float64(n))
-		a.ledger.Post(tenant, ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonDuplicate, Samples: n})
+		b.Metrics.Duplicates.Add(float64(n))
+		b.Ledger.Post(tenant, ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonDuplicate, Samples: n})
 	}
 }
 
-// postWritten moves stored samples out of the ledger's state Tile. It is called only after the
+// Written moves stored samples out of the ledger's state Tile. It is called only after the
 // whole write is stored, since a restart before that puts all of the write in tiles again.
-func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
+func (b Books) Written(tenant string, w *tile.Written) {
 	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored.Raw + w.Repeated.Raw}}
 	for reason, n := range w.Refused {
 		transfers = append(transfers,
 			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: tile.Reason(reason).String(), Samples: n.Raw})
 	}
-	a.ledger.Post(tenant, transfers...)
+	b.Ledger.Post(tenant, transfers...)
 }
 
-// postRestored opens the books with the samples in tiles after a restart. The process that wrote
+// Restored opens the books with the samples in tiles after a restart. The process that wrote
 // the journal has already posted the other samples of the replay.
-func (a *Aggregator) postRestored() {
-	for tenant, n := range a.shards.Raw() {
-		a.ledger.Post(tenant,
+func (b Books) Restored(shards *tile.Shards) {
+	for tenant, n := range shards.Raw() {
+		b.Ledger.Post(tenant,
 			ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: n},
 			ledger.Transfer{From: ledger.Restored, To: ledger.Tile, Samples: n})
 	}

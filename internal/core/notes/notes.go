@@ -1,4 +1,6 @@
-package journal
+// Package notes keeps small facts about a log, which its owner can do without. They are in a file
+// beside the segments of the log. Layout: docs/format/journal.md.
+package notes
 
 import (
 	"encoding/binary"
@@ -12,40 +14,46 @@ import (
 )
 
 const (
-	notesFile = "notes"
-	notesTemp = "notes.temp"
+	fileName = "notes"
+	tempName = "notes.temp"
 
-	// maxNotes bounds the bytes of notes that a start reads. BeginNotes replaces the notes long
+	// maxBytes bounds the bytes of notes that a start reads. BeginNotes replaces the notes long
 	// before they reach this size.
-	maxNotes = 64 << 20
+	maxBytes = 64 << 20
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var (
+	order      = binary.LittleEndian
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
 
-// notes is a file beside the segments. It holds small facts about the frames, which the caller can
-// do without. It survives the death of the process. It is not synced, so after a power loss it may
-// be missing or out of date.
-type notes struct {
+// File is the file of the notes. It survives the death of the process. It is not synced, so after a
+// power loss it may be missing or out of date.
+type File struct {
+	fs   segment.FS
 	file segment.Writer // nil before BeginNotes, and after a write that failed
 	buf  []byte         // scratch
 }
 
-var errNoNotes = errors.New("an earlier write of the journal's notes failed; the next checkpoint rewrites them")
+// In returns the notes in the directory of a log.
+func In(fs segment.FS) File { return File{fs: fs} }
+
+var errNone = errors.New("an earlier write of the notes failed; the next checkpoint rewrites them")
 
 // Notes returns the notes of an earlier process, in order, up to the first that is not whole. Call
 // it before BeginNotes.
-func (l *Log) Notes() (all [][]byte, err error) {
-	r, size, err := l.fs.Open(notesFile)
+func (n *File) Notes() (all [][]byte, err error) {
+	r, size, err := n.fs.Open(fileName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the journal's notes: %w", err)
+		return nil, fmt.Errorf("open the notes: %w", err)
 	}
 	defer r.Close()
-	b := make([]byte, min(size, maxNotes))
+	b := make([]byte, min(size, maxBytes))
 	if _, err := r.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read the journal's notes: %w", err)
+		return nil, fmt.Errorf("read the notes: %w", err)
 	}
 	for {
 		note, rest, ok := cutNote(b)
@@ -57,17 +65,16 @@ func (l *Log) Notes() (all [][]byte, err error) {
 }
 
 // BeginNotes replaces all notes. Different goroutines may not call BeginNotes and Note at once.
-func (l *Log) BeginNotes(all [][]byte) error {
-	if err := l.beginNotes(all); err != nil {
-		return fmt.Errorf("write the journal's notes: %w", err)
+func (n *File) BeginNotes(all [][]byte) error {
+	if err := n.begin(all); err != nil {
+		return fmt.Errorf("write the notes: %w", err)
 	}
 	return nil
 }
 
-func (l *Log) beginNotes(all [][]byte) error {
-	n := &l.notes
-	n.close()
-	f, err := l.fs.Create(notesTemp)
+func (n *File) begin(all [][]byte) error {
+	n.Close()
+	f, err := n.fs.Create(tempName)
 	if err != nil {
 		return err
 	}
@@ -78,7 +85,7 @@ func (l *Log) beginNotes(all [][]byte) error {
 	if _, err := f.Write(n.buf); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := l.fs.Rename(notesTemp, notesFile); err != nil {
+	if err := n.fs.Rename(tempName, fileName); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	n.file = f
@@ -86,20 +93,20 @@ func (l *Log) beginNotes(all [][]byte) error {
 }
 
 // Note appends a note. When it returns nil, the note survives the death of the process.
-func (l *Log) Note(note []byte) error {
-	n := &l.notes
+func (n *File) Note(note []byte) error {
 	if n.file == nil {
-		return errNoNotes
+		return errNone
 	}
 	n.buf = appendNote(n.buf[:0], note)
 	if _, err := n.file.Write(n.buf); err != nil {
-		n.close() // part of the note may be in the file, and no note behind that part would be read
-		return fmt.Errorf("write the journal's notes: %w", err)
+		n.Close() // part of the note may be in the file, and no note behind that part would be read
+		return fmt.Errorf("write the notes: %w", err)
 	}
 	return nil
 }
 
-func (n *notes) close() {
+// Close closes the file.
+func (n *File) Close() {
 	if n.file != nil {
 		_ = n.file.Close() // an error loses nothing: each note was written at once
 		n.file = nil

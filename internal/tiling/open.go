@@ -1,0 +1,117 @@
+// Package tiling is what the two roles that make tiles have in common: the answers about open tiles,
+// our own metrics, and the books. A process has either role/aggregator or role/group.
+package tiling
+
+import (
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// clockSlack is how far a window may end ahead of the last clock reading of the goroutine that counts
+// windows. That reading may be as old as a tick and the work of that tick.
+const clockSlack = time.Second
+
+// Open answers questions about the tiles that no store has yet. Any goroutine may ask.
+type Open struct {
+	Shards *tile.Shards
+
+	stamp  atomic.Int64 // Unix ms, end of the last complete window
+	looked atomic.Int64 // Unix ms of the last clock reading that was believed
+
+	mu      sync.Mutex
+	pending map[string]Pending
+}
+
+// Pending says what waits for the stores of a tenant.
+type Pending struct {
+	Samples uint64 // values on the wire
+	Bytes   int64  // about how much memory they take
+	Since   int64  // Unix ms, end of the oldest tile that waits
+	Err     error  // why the tiles are not stored; nil if a write is in progress
+	Refused bool   // windows are refused, since too much waits
+
+	RefusedFrom int64 // Unix ms, the start of the first refused window
+}
+
+// NewOpen returns the answers about the tiles of shards.
+func NewOpen(shards *tile.Shards) *Open { return &Open{Shards: shards, pending: map[string]Pending{}} }
+
+// Looked notes a clock reading that is believed.
+func (o *Open) Looked(now time.Time) { o.looked.Store(now.UnixMilli()) }
+
+// Through notes that all windows that end at or before t, Unix milliseconds, are counted. Queries
+// of open tiles are answered up to t. So if the collector, a push or the counting stalls, the answers
+// age; they never show old values at a fresh time. An untouched gauge is answered up to the present,
+// since empty windows are reported, too.
+//
+// Only one collector pushes windows. With several collectors, each would need a stamp, and the
+// oldest stamp would count.
+func (o *Open) Through(t int64) { o.Raise(min(t, o.looked.Load()+clockSlack.Milliseconds())) }
+
+// Raise notes that all windows up to a time are counted, as a restored state shows.
+func (o *Open) Raise(ms int64) {
+	for {
+		old := o.stamp.Load()
+		if ms <= old || o.stamp.CompareAndSwap(old, ms) {
+			return
+		}
+	}
+}
+
+// FoldedThrough returns the time, Unix milliseconds, up to which all pushed windows of a tenant are
+// counted. Live's answers for later times are incomplete. While windows of the tenant are refused,
+// the time stays at the end of the last counted window.
+func (o *Open) FoldedThrough(tenant string) (ms int64) {
+	ms = o.stamp.Load()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if p := o.pending[tenant]; p.Refused {
+		ms = min(ms, p.RefusedFrom)
+	}
+	return ms
+}
+
+// SetPending says what waits for a tenant's stores.
+func (o *Open) SetPending(tenant string, p Pending) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if p.Samples == 0 && p.Since == 0 {
+		delete(o.pending, tenant)
+		return
+	}
+	o.pending[tenant] = p
+}
+
+// Pending returns what waits for the stores, by tenant.
+func (o *Open) Pending() map[string]Pending {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := make(map[string]Pending, len(o.pending))
+	for tenant, p := range o.pending {
+		all[tenant] = p
+	}
+	return all
+}
+
+// Series yields the restored series. Call it at the start, before Run.
+func (o *Open) Series() iter.Seq[tile.Held] { return o.Shards.Series() }
+
+// Kinds returns, for each key of series.AppendKey, the kind of the total with the key's labels.
+// That may be another kind than the key's. The kind is 0 if no total has these labels.
+func (o *Open) Kinds(tenant string, keys [][]byte) []series.Kind { return o.Shards.Kinds(tenant, keys) }
+
+// TenantSeries returns how many series of a tenant have totals. It visits all shards.
+func (o *Open) TenantSeries(tenant string) int { return o.Shards.TenantLen(tenant) }
+
+// Live returns the points of a tenant's matching series in open tiles, from mint to maxt inclusive,
+// Unix milliseconds.
+func (o *Open) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
+	return o.Shards.Live(tenant, w, o.FoldedThrough(tenant), mint, maxt, matchers), nil
+}
