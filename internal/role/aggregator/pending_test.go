@@ -181,7 +181,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 				acknowledged++
 			case errors.As(err, &full) && len(full.Samples) == 1 && full.Samples["b"] == 1 && full.Cause != nil:
 				refused++
-				p.Aggregator.books.Ledger.Post("b", ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: "store_pending", Samples: 1})
+				p.Aggregator.books.Ledger.Post("b", ledger.Transfer{
+					From: ledger.Window, To: ledger.Refused, Reason: "store_pending", Samples: 1})
 			default:
 				t.Fatal(err)
 			}
