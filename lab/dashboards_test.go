@@ -182,7 +182,7 @@ func TestSlowRefreshesDelayTheNext(t *testing.T) {
 	const every, end = 100 * time.Microsecond, 20 * time.Millisecond
 	begun := time.Now()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		<-time.After(time.Until(begun.Add(end))) // the first refresh
+		<-time.After(time.Until(begun.Add(end))) // only the first refresh waits
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	defer s.Close()

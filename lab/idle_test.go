@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Every server that the part idle compares starts, and reports processor time and memory.
+// Each server in the comparison of idle servers starts, and reports its processor time and memory.
 func TestIdle(t *testing.T) {
 	for _, r := range watched(serverLab(t).freshet) {
 		percent, bytes, err := r.idle(t.Context(), 0, 10*time.Millisecond, 2)

@@ -342,7 +342,8 @@ func TestLongMessages(t *testing.T) {
 		repeat(3, func() { l.Info(long + "1") })
 		repeat(4, func() { l.Info(long + "2") })
 		finish(t, h)
-		for _, count := range []int{2, 3} { // one byte less than is kept; a rune is never split
+		for _, count := range []int{2, 3} {
+			// A rune is never split, so the kept text is one byte shorter than textKept.
 			line := fmt.Sprintf(`level=INFO msg="log records suppressed" count=%d within=0s message=x%s`,
 				count, strings.Repeat("ö", textKept/2-1))
 			if !slices.Contains(out.lines(), line) {

@@ -21,8 +21,8 @@ func foreignPage(r *http.Request) error {
 	if !browser(r) {
 		return nil
 	}
-	// Check lets every GET pass as harmless. Here a GET may cost a tap or a processor, so check it
-	// like a POST.
+	// Check lets every GET pass as harmless. Here a GET may take one of the few taps, or a processor
+	// for seconds. So check it like a POST.
 	changing := &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL}
 	if err := crossOrigin.Check(changing); err != nil {
 		return denial{reasonForeignPage, fmt.Errorf("web pages of other origins may not ask this: %w", err)}

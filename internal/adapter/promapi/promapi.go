@@ -166,7 +166,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		noOrigin,
 		o.Runtime,
 		&o.Build,
-		noNotifications, nil, // live ones
+		noNotifications, nil, // live notifications
 		nil, // gatherer
 		o.Registerer,
 		nil,        // renderer of query statistics

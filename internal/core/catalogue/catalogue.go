@@ -252,8 +252,8 @@ func (t *tenant) free(claim *Claim) string {
 	return name
 }
 
-// beside returns the next name to try for a claim that may not have name because of m. The suffix
-// says how the claim and m differ.
+// beside returns the next name to try when m keeps the claim from having this name. The suffix says
+// how the claim and m differ.
 func beside(name string, m *metric, claim *Claim) string {
 	switch {
 	case !m.sharesBase(claim):

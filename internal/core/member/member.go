@@ -60,7 +60,7 @@ import (
 // skipped it would differ from the others.
 var ErrEntry = errors.New("an entry of the log cannot be applied")
 
-// Format and Semantics are what this program knows: see entry.Version.
+// Format and Semantics are the newest versions that this program knows: see entry.Version.
 const (
 	Format    = 1
 	Semantics = 1

@@ -27,7 +27,7 @@ func (m *Message) Append(dst []byte) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(dst, m.body)
 }
 
-// String names the message, for logs and stories.
+// String describes the message in one line, for logs and for the output of simulations.
 func (m *Message) String() string {
 	return fmt.Sprintf("%v %d->%d term %d", m.body.GetType(), m.From, m.To, m.body.GetTerm())
 }

@@ -88,7 +88,7 @@ func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *ope
 	}
 	l := &s.tiles[place(t.end)]
 	start := t.end - tileMillis
-	var came [][]byte // the increments until at, newest first
+	var came [][]byte // the increments up to the time at, newest first
 	for next := t.newest; next != nothing; {
 		if next == forgotten || l.end != t.end {
 			return false
