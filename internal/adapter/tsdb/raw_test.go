@@ -1,6 +1,7 @@
 package tsdb
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -830,6 +831,39 @@ func TestRawAfterAFailedCommit(t *testing.T) {
 	}
 	if _, err := os.Stat(st.dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// A commit that the disk does not take leaves no series that count: they would take the places of
+// others. The same request, sent again, finds room for all of its series.
+func TestAFailedCommitTakesNoPlaces(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	const series = 5000
+	w := newWorld(t)
+	w.writeRaw(&plain, "a@10=1")
+	text := "a@20=1"
+	for i := range series {
+		text += fmt.Sprintf(" series_with_a_long_name_%d@20=%d", i, i)
+	}
+	r := requestOf(t, true, &plain, parseRaw(t, text))
+	r.MaxSeries, r.Arrival = 1+series, r.Arrival+recentseries.Epoch // it begins an epoch, too
+	before := w.state.Append(nil)
+	unlimited := limitFiles(t)
+	err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r})
+	unlimited()
+	if err == nil || !strings.Contains(err.Error(), "file too large") {
+		t.Fatalf("the commit did not meet the limit: %v", err)
+	}
+	if got := w.state.Append(nil); !bytes.Equal(got, before) {
+		t.Errorf("%d series count after a failure, want 1", w.state.Recent.Len())
+	}
+	if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
+		t.Fatal(err)
+	}
+	if r.Outcome.AnyRefused() || w.state.Recent.Len() != 1+series {
+		t.Errorf("%d series count, and %s", w.state.Recent.Len(), r.Outcome.Text())
 	}
 }
 

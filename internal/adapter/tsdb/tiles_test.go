@@ -230,21 +230,10 @@ func TestWriteIsCounted(t *testing.T) {
 // Two things must not happen then: series made only by the failed write live on in memory without a
 // record on disk, or a half-written record ends the replay. Both would lose samples that were
 // acknowledged later.
-//
-// The limit on file sizes also applies to the process' other files, such as the log that go test
-// keeps. So the test runs in a process of its own.
 func TestWriteFails(t *testing.T) {
-	const child = "FRESHET_TEST_WRITE_FAILS"
-	if os.Getenv(child) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWriteFails$")
-		cmd.Env = append(os.Environ(), child+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !alone(t) {
 		return
 	}
-	signal.Ignore(syscall.SIGXFSZ)
-	t.Cleanup(func() { signal.Reset(syscall.SIGXFSZ) })
 	w := newWorld(t)
 	w.write("a@10=1")
 	many := "a@20=2"
@@ -257,20 +246,11 @@ func TestWriteFails(t *testing.T) {
 		return err
 	}
 
-	var unlimited syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &unlimited); err != nil {
-		t.Fatal(err)
-	}
-	limit := func(l syscall.Rlimit) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-			t.Fatal(err)
-		}
-	}
-	limit(syscall.Rlimit{Cur: 48 << 10, Max: unlimited.Max}) // one and a half pages of the WAL
+	unlimited := limitFiles(t)
 	first, second := write(), write()
 	w.stores.Look()
 	ill := w.stores.Broken()
-	limit(unlimited)
+	unlimited()
 	if len(ill) != 1 || !ill[0].Open || ill[0].Tenant != tenant.Default || ill[0].Store != "10s" ||
 		!strings.Contains(ill[0].Error(), "disk still accepts no writes") {
 		t.Errorf("an open store whose disk takes nothing: %v", ill)
@@ -322,6 +302,40 @@ func TestWriteFails(t *testing.T) {
 		t.Errorf("after the restart %d samples; %d were acknowledged", len(strings.Fields(after)),
 			len(strings.Fields(before)))
 	}
+}
+
+// alone runs a test again in a process of its own, and reports whether it is in that process. There
+// limitFiles affects no other file, such as the log that go test keeps.
+func alone(t *testing.T) bool {
+	const child = "FRESHET_TEST_ALONE"
+	if os.Getenv(child) == t.Name() {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), child+"="+t.Name())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return false
+}
+
+// limitFiles lets no file of the process grow beyond one and a half pages of the WAL, until the
+// returned function is called.
+func limitFiles(t *testing.T) (unlimited func()) {
+	t.Helper()
+	signal.Ignore(syscall.SIGXFSZ)
+	t.Cleanup(func() { signal.Reset(syscall.SIGXFSZ) })
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(syscall.Rlimit{Cur: 48 << 10, Max: before.Max})
+	return func() { set(before) }
 }
 
 // Bound: 500 ns a sample on one core, so that 100,000 series of 10 s tiles cost a two-hundredth of
