@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// If there are more values than a series holds, the client sends a sample, whose rate gives the
-// number of values.
+// If there are more values than a series holds, the client sends a random part of them, with a
+// sample rate that gives the number of all.
 func TestThinnedValuesCountForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, most = 100_000, 1000

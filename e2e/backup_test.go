@@ -98,7 +98,7 @@ func TestBackupRefuses(t *testing.T) {
 	mustFail(t, "is in use by process", "restore", whole, "--data-dir", p.dataDir)
 	mustFail(t, "is not empty", "restore", whole, "--data-dir", parent)
 	mustFail(t, "--data-dir", "restore", whole)
-	sender := filepath.Join(whole, "sender") // a directory with a path of the same length
+	sender := filepath.Join(whole, "sender") // a file of the snapshot; a link to it is refused
 	if err := errors.Join(os.Rename(sender, filepath.Join(parent, "sender")),
 		os.Symlink(filepath.Join(parent, "sender"), sender)); err != nil {
 		t.Fatal(err)

@@ -107,8 +107,8 @@ func newOwnSender(t *testing.T, network, address string) *ownSender {
 		Prefix:  "own_" + network + "_",
 		Tags:    []string{"env:prod"},
 		OnError: func(err error) { s.trouble <- err },
-		// Only the test flushes: the client could not notice the loss of datagrams that the server
-		// has not read when it ends.
+		// Only the test flushes. If the client also did, the server could end before it has read all
+		// datagrams, and the client would not notice the loss.
 		FlushInterval: time.Hour,
 	})
 	if err != nil {

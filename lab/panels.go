@@ -94,8 +94,8 @@ type answered struct {
 	why     string    // why the first query was refused, failed or was empty
 }
 
-// refresh refreshes a dashboard from begun until the end. It counts refreshes that are due at the
-// time counting or later. It returns when all queries are answered.
+// refresh refreshes a dashboard until `end`, and returns when all queries are answered. It does not
+// count refreshes that are due before `counting`. Both times are measured from `begun`.
 func (d *dashboard) refresh(ctx context.Context, begun time.Time, every, counting, end time.Duration,
 	to *answered) error {
 	defer d.client.CloseIdleConnections()

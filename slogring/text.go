@@ -220,7 +220,7 @@ func (f *formatter) any(v any) {
 	}
 }
 
-// errorText returns fmt's text of an error, without the copy. ok is false if only fmt knows
+// errorText returns the text that fmt would print for an error, without copying it. ok is false if only fmt knows
 // the text: the error has a Format method, or its Error panics.
 func errorText(err error) (text string, ok bool) {
 	if _, is := err.(fmt.Formatter); is {

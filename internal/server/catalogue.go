@@ -48,9 +48,9 @@ func (s *server) forgetNames(ctx context.Context) error {
 // kept.
 func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
 
-// keptNames is how long a name keeps its owner after its last sample, even if the tenant has
-// reached its limit of names. The collector does not look up the name of a remembered context
-// again, and still writes the live series under that name.
+// keptNames is the shortest time for which a name keeps its owner after its last sample, even if
+// the tenant has reached its limit of names. The collector remembers the names of contexts, so it
+// still writes live series under a name that would have another owner by then.
 func (s *server) keptNames(kind series.Kind) time.Duration {
 	c := s.config.Aggregator
 	ttl := c.CounterTTL

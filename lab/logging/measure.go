@@ -125,7 +125,7 @@ type result struct {
 	sent         int
 	gc           float64 // share of the server's processor time, over its whole life
 	counts       counts  // at the end
-	exact        string  // whether the counts are exact, and which ones
+	exact        string  // for the table: whether the counts are exact, or which are not
 }
 
 func start(o output, name, dir string) (*server, error) {

@@ -9,7 +9,7 @@ import (
 // rawOrder knows the times of one series while its samples are written. It decides where a sample
 // lies among them.
 type rawOrder struct {
-	last  int64 // Unix milliseconds; the series has no newer sample, stored or waiting for the commit
+	last  int64 // Unix milliseconds; no sample of the series is newer, stored or waiting for the commit
 	exact bool  // the series has a sample at the time last
 	waits bool  // a sample that came as the newest of the series waits for the commit
 	late  int64 // Unix milliseconds; time of the newest other sample that waits for the commit; MinInt64 for none

@@ -64,7 +64,7 @@ func amountOf(ids []uint64) (sum Amount) {
 	return sum
 }
 
-// idOf returns the number of a frame that entry made.
+// idOf returns the number from which `entry` made a frame.
 func idOf(t testing.TB, r Frame) uint64 {
 	t.Helper()
 	if len(r.Payload) < 8 {

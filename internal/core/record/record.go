@@ -27,10 +27,10 @@ const (
 	Growth       = "growth.json"     // new series, and their bounds: a Growing
 	Queries      = "queries.json"    // costs of queries: a list of querycost.Rows
 	Requests     = "requests.json"   // senders of remote write and OTLP: a list of Sents
-	Trace        = "trace.out"       // execution trace of the seconds before begin
+	Trace        = "trace.out"       // execution trace of the seconds before the start
 	CPU          = "cpu.pprof"       // during
-	Goroutines   = "goroutine.pprof" // at begin
-	Heap         = "heap.pprof"      // memory in use at end
+	Goroutines   = "goroutine.pprof" // at the start
+	Heap         = "heap.pprof"      // memory in use at the end
 	Allocs       = "allocs.pprof"    // during
 	Mutex        = "mutex.pprof"     // waits for locks during the record, by holder
 	Block        = "block.pprof"     // waits during the record, by waiter

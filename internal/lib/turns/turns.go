@@ -31,7 +31,7 @@ type party struct {
 	name   string
 	used   int64
 	late   int64     // negative for a moment if OnTime comes before its Late
-	served int64     // time of its last turn, as twice Shares.served
+	served int64     // twice the number of its last turn; odd before its first one
 	queue  []*waiter // in order of arrival
 }
 

@@ -222,8 +222,8 @@ func TestTornAtEachByte(t *testing.T) {
 				if hole == 0 {
 					f.Data = f.Data[:cut]
 				} else if cut+hole <= len(f.Data) {
-					// The disk keeps a hole of zeros and the bytes behind it. Header and head of a new segment are
-					// synced before the rest is written, so no bytes follow a hole in them.
+					// The disk keeps a hole of zeros and the bytes behind it. The header and the head of a new segment
+					// are synced before the rest is written. So a hole in either of them ends the file.
 					clear(f.Data[cut : cut+hole])
 					if name != format.Name(1) && cut < beginBytes {
 						f.Data = f.Data[:beginBytes]
