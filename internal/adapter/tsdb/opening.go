@@ -1,6 +1,7 @@
 package tsdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/prometheus/prometheus/tsdb"
 )
 
 const (
@@ -91,26 +94,21 @@ func (s *store) open() {
 	s.mu.Lock()
 	options, large := s.options, s.large
 	s.mu.Unlock()
-	tells := s.newcomers()
-	var raw *rawCache
-	if s.kind == Raw {
-		raw = newRawCache(tells)
-	}
 	with := *options
 	if large = large || walBytes(s.dir) > largeWAL; large {
 		with.StripeSize = manyStripes
 	}
-	begun, before := s.now(), listLogs(s.dir)
-	var db *database
-	err := examine(s.dir)
-	if err == nil {
-		err = examineCheckpoint(s.dir)
-	}
-	if err == nil {
-		db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.logger)
+	begun := s.now()
+	db, cut, err := s.openFiles(with)
+	if err == nil && cut > 0 {
+		// After a repair of its log, tsdb has not read the log of out-of-order samples. A power loss that
+		// tears the last record of the one must not hide the other.
+		if err = db.close(); err == nil {
+			db, _, err = s.openFiles(with)
+		}
 	}
 	took := s.now().Sub(begun)
-	s.tellCut(before.cutOff(listLogs(s.dir))) // also needed if the repair failed half-way
+	s.tellCut(cut) // even if the repair failed half-way
 	if err == nil {
 		s.note(s.name()) // the opening still counts as a user, so a stop waits for the note
 	}
@@ -137,6 +135,21 @@ func (s *store) open() {
 			s.logger.Warn("the new retention applies from the next opening of the store", "err", err)
 		}
 	}
+}
+
+// openFiles opens the database, and returns how many bytes tsdb's repair removed from its logs.
+func (s *store) openFiles(with tsdb.Options) (db *database, cut int64, err error) {
+	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir)); err != nil {
+		return nil, 0, err
+	}
+	tells := s.newcomers()
+	var raw *rawCache
+	if s.kind == Raw {
+		raw = newRawCache(tells)
+	}
+	before := listLogs(s.dir)
+	db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.logger)
+	return db, before.cutOff(listLogs(s.dir)), err
 }
 
 // breaks records that the store cannot be opened.
