@@ -13,6 +13,7 @@
 //	used.go         stores in use, which open before the server is ready
 //	retention.go    how long stores keep their samples
 //	snapshot.go     copies and their check
+//	compact.go      compactions by hand, for simulations
 //	rawstate.go     State
 //	sync.go         makes written data survive a power loss
 //	read.go         queriers

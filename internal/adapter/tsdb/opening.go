@@ -92,7 +92,7 @@ func (s *store) use(ctx context.Context) (*database, error) {
 // file system holds up only the waiters.
 func (s *store) open() {
 	s.mu.Lock()
-	options, large := s.options, s.large
+	options, large, byHand := s.options, s.large, s.byHand
 	s.mu.Unlock()
 	with := *options
 	if large = large || walBytes(s.dir) > largeWAL; large {
@@ -106,6 +106,9 @@ func (s *store) open() {
 		if err = db.close(); err == nil {
 			db, _, err = s.openFiles(with)
 		}
+	}
+	if err == nil && byHand {
+		db.DisableCompactions()
 	}
 	took := s.now().Sub(begun)
 	s.tellCut(cut) // even if the repair failed half-way

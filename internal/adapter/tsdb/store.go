@@ -47,6 +47,7 @@ type store struct {
 	idle    chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
 	closing bool          // accepts no new users
 	large   bool          // the next opening makes room for many series
+	byHand  bool          // see Stores.CompactByHand
 
 	committing sync.Mutex
 	damaged    atomic.Bool // a commit failed: see repair

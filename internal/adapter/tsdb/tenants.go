@@ -26,6 +26,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			now:     s.now,
 			growth:  s.growth,
 			note:    s.note,
+			byHand:  s.byHand,
 		}
 	}
 	return stores

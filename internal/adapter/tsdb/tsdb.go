@@ -32,6 +32,7 @@ type Stores struct {
 	syncTurn chan struct{} // has room for the Sync under way
 	syncTime time.Duration
 	note     func(name string) // called when a store was opened
+	byHand   bool              // see CompactByHand
 	warming  progress
 	noted    noted
 

@@ -1,0 +1,53 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// CompactByHand leaves compactions to the method Compact. Otherwise each open database compacts
+// itself, at moments that depend on the speed of the machine, and a simulation could not repeat its
+// run. Call it before the first use of a store.
+func (s *Stores) CompactByHand() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byHand = true
+	for _, st := range s.allStores() {
+		st.byHand = true
+	}
+}
+
+// Compact does the compactions that are due in open databases: of the head, of blocks, and of
+// out-of-order samples if outOfOrder is true, whether they are due or not.
+func (s *Stores) Compact(ctx context.Context, outOfOrder bool) error {
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	var errs []error
+	for _, st := range all {
+		if err := st.compact(ctx, outOfOrder); err != nil {
+			errs = append(errs, fmt.Errorf("compact store %s of tenant %s: %w", st.kind, st.tenant, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *store) compact(ctx context.Context, outOfOrder bool) error {
+	s.mu.Lock()
+	db := s.db
+	if db == nil || s.closing {
+		s.mu.Unlock()
+		return nil
+	}
+	s.users++
+	s.mu.Unlock()
+	defer s.release()
+	if err := db.Compact(ctx); err != nil {
+		return err
+	}
+	if !outOfOrder {
+		return nil
+	}
+	return db.CompactOOOHead(ctx)
+}
