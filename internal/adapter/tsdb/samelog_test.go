@@ -202,7 +202,8 @@ func (l *life) commit(from, n int) int {
 		r.Tenant, r.Arrival, r.Window, r.MaxSeries = e.tenant, e.arrival, l.cfg.OutOfOrder, e.limit
 		requests[e.tenant] = append(requests[e.tenant], r)
 	}
-	for tenant, rs := range requests {
+	for _, tenant := range slices.Sorted(maps.Keys(requests)) { // a seed gives the same schedule each time
+		rs := requests[tenant]
 		if l.state[tenant] == nil {
 			l.state[tenant] = new(write.State)
 		}
@@ -261,7 +262,7 @@ func (l *life) database(tenant string) *database {
 
 // compact does the compaction that tsdb does on its own each minute.
 func (l *life) compact() {
-	for tenant := range l.state {
+	for _, tenant := range slices.Sorted(maps.Keys(l.state)) {
 		db := l.database(tenant)
 		before := len(db.Blocks())
 		if err := db.Compact(l.t.Context()); err != nil {
