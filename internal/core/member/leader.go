@@ -89,7 +89,7 @@ func (n *Node) handOver() {
 // proposeWindows makes one entry of the pushes that came while the last was under way: group commit.
 func (n *Node) proposeWindows() {
 	l := &n.leader
-	if !n.leadership.Leads || len(l.queue) == 0 || l.flying != 0 {
+	if !n.leadership.Leads || len(l.queue) == 0 || l.flying != 0 || n.behind() {
 		return
 	}
 	took := 0
@@ -116,6 +116,18 @@ func (n *Node) proposeWindows() {
 	}
 	l.flying = index
 	n.windows[index] = pushes
+}
+
+// behind reports whether a shard has so many tiles to close that a window of now might lie ahead of
+// all its open tiles. Windows wait until they are closed.
+func (n *Node) behind() bool {
+	oldest := n.leader.clocks.atMost(n.now) - (tile.MaxAhead-1)*tileMillis
+	for number := range uint16(series.Shards) {
+		if s := n.state.shards.Of(number); s != nil && s.Closed() < oldest && s.Len() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // admit takes the batches out of a push for whose tenants' stores too much waits. Repeats count already,

@@ -9,9 +9,10 @@ import (
 type tenant struct {
 	name string
 
-	tiles      []Tile
-	tilesBytes int64
-	tilesWork  *Work // under way, or nil
+	tiles        []Tile
+	tilesBytes   int64
+	tilesSamples uint64 // values on the wire
+	tilesWork    *Work  // under way, or nil
 
 	requests     []*Request
 	requestsWork *Work        // likewise
@@ -45,4 +46,27 @@ func (t *tenant) first() uint64 {
 func (t *tenant) addTile(x Tile) {
 	t.tiles = append(t.tiles, x)
 	t.tilesBytes += x.Bytes
+	t.tilesSamples += x.Raw
+}
+
+// Waiting says what waits for the stores of a tenant.
+type Waiting struct {
+	Tiles    int
+	Bytes    int64  // of tiles, about
+	Samples  uint64 // values on the wire in tiles
+	Since    int64  // Unix ms, the end of the oldest tile; 0 for none
+	Requests int
+}
+
+// Waiting returns what waits for the stores of a tenant.
+func (m *Member) Waiting(tenant string) (w Waiting) {
+	t := m.tenants[tenant]
+	if t == nil {
+		return w
+	}
+	w = Waiting{Tiles: len(t.tiles), Bytes: t.tilesBytes, Samples: t.tilesSamples, Requests: len(t.requests)}
+	if len(t.tiles) > 0 {
+		w.Since = t.tiles[0].Boundary
+	}
+	return w
 }

@@ -13,6 +13,7 @@ import (
 // Windows are the fates of the samples of an entry's windows.
 type Windows struct {
 	Pushes  int                     // in the entry
+	Batches int                     // that were folded now
 	Folded  map[string]*tile.Folded // by tenant
 	Damaged int                     // batches, of which only the readable part counts
 }
@@ -42,6 +43,7 @@ func (m *Member) fold(index uint64, b []byte, done *Windows) error {
 	if err == nil && index <= m.restored[h.Shard] {
 		return nil
 	}
+	done.Batches++
 	_, folded, err := m.shards.Fold(h.Shard, b)
 	switch {
 	case errors.Is(err, batch.ErrNewer):

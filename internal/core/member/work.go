@@ -72,6 +72,7 @@ func (m *Member) Done(w *Work) {
 		for _, x := range w.Tiles {
 			m.shards.Stored(x.Shard, t.name, x.Boundary)
 			t.tilesBytes -= x.Bytes
+			t.tilesSamples -= x.Raw
 		}
 		t.tiles = append([]Tile(nil), t.tiles[len(w.Tiles):]...) // and frees the stored ones
 	case t.requestsWork:

@@ -1,0 +1,171 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/stage"
+)
+
+// ErrEnded means that the member has ended. The call may count or not.
+var ErrEnded = errors.New("this member of the group has ended")
+
+// push is a window on its way to Run.
+type push struct {
+	ctx     context.Context // of the caller, who waits for the answer
+	batches []batch.Batch
+	bytes   []byte // see entry.AppendPush
+	trip    *stage.Trip
+	answer  chan member.Answer
+}
+
+// call is another question for the member.
+type call struct {
+	ask    func(member.ID)
+	answer chan member.Answer
+}
+
+// waiting is a caller that waits for an answer.
+type waiting struct {
+	answer chan member.Answer
+	push   *push // nil for a call
+}
+
+// shape is the only shape of a group so far.
+const shape = 1
+
+// Push proposes the batches of one window, and waits until they count: see package batch.
+func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	bytes, err := pushOf(batches)
+	if err != nil {
+		return err
+	}
+	p := &push{ctx: ctx, batches: batches, bytes: bytes, trip: stage.FromContext(ctx), answer: make(chan member.Answer, 1)}
+	select {
+	case g.pushes <- p:
+	case <-g.ended:
+		return ErrEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	// Only Run knows whether the window counts, so that ctx does not end the wait.
+	select {
+	case a := <-p.answer:
+		return g.pushed(p, a.Err)
+	case <-g.ended:
+	}
+	select {
+	case a := <-p.answer:
+		return g.pushed(p, a.Err)
+	default:
+		return ErrEnded
+	}
+}
+
+// pushOf returns a push in the form of an entry.
+func pushOf(batches []batch.Batch) ([]byte, error) {
+	var all entry.List
+	size := 0
+	for _, b := range batches {
+		size += len(b.Bytes) + 10
+	}
+	all = make(entry.List, 0, size)
+	for _, b := range batches {
+		all = all.Append(b.Bytes)
+	}
+	h, err := batch.ParseHeader(batches[0].Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; upgrade the stores before the collectors", batch.ErrRefused, err)
+	}
+	bytes := entry.AppendPush(nil, &entry.Push{
+		Producer: h.Producer, Incarnation: h.Incarnation, Sequence: h.Sequence, Shape: shape, Batches: all,
+	})
+	if len(bytes) > entry.MaxSize/2 {
+		return nil, fmt.Errorf("%w: a push of %d bytes; %d are the most", batch.ErrRefused, len(bytes), entry.MaxSize/2)
+	}
+	return bytes, member.CheckPush(bytes)
+}
+
+// push hands the held push to the member. If its caller could not wait any longer, the window may lie
+// ahead of the open tiles: its samples then join the last of them, which is better than losing them.
+func (g *Group) push() {
+	p := g.held
+	g.held = nil
+	p.trip.Pass(stage.Forward, stage.Journal, g.Now())
+	g.id++
+	g.waiting[g.id] = waiting{p.answer, p}
+	g.node.Push(g.now, g.id, p.bytes)
+}
+
+// pushed counts what was refused of a push, and returns its error.
+func (g *Group) pushed(p *push, err error) error {
+	seen := g.Now()
+	if full := (*batch.FullError)(nil); errors.As(err, &full) {
+		for tenant, n := range full.Samples {
+			g.metrics.PendingRefused.WithLabelValues(tenant).Add(float64(n))
+		}
+	} else if err != nil {
+		return err
+	}
+	p.trip.Pass(stage.Journal, stage.Tile, seen)
+	p.trip.Leave(stage.Tile, seen)
+	p.trip.Seen(seen)
+	return err
+}
+
+// Write proposes an entry of a request, of deltas, of events or of names, and waits until it is applied.
+// A request has an outcome then. The end of ctx ends only the wait.
+func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
+	a, err := g.ask(ctx, func(id member.ID) { g.node.Write(id, e) })
+	return a.Outcome, err
+}
+
+// Barrier waits until the open tiles and the stores of a tenant have everything that was acknowledged
+// before the call.
+func (g *Group) Barrier(ctx context.Context, tenant string) error {
+	_, err := g.ask(ctx, func(id member.ID) { g.node.Barrier(id, tenant) })
+	return err
+}
+
+func (g *Group) ask(ctx context.Context, ask func(member.ID)) (member.Answer, error) {
+	c := &call{ask, make(chan member.Answer, 1)}
+	select {
+	case g.calls <- c:
+	case <-g.ended:
+		return member.Answer{}, ErrEnded
+	case <-ctx.Done():
+		return member.Answer{}, context.Cause(ctx)
+	}
+	select {
+	case a := <-c.answer:
+		return a, a.Err
+	case <-g.ended:
+		return member.Answer{}, ErrEnded
+	case <-ctx.Done():
+		return member.Answer{}, context.Cause(ctx)
+	}
+}
+
+func (g *Group) call(c *call) {
+	g.id++
+	g.waiting[g.id] = waiting{c.answer, nil}
+	c.ask(g.id)
+}
+
+// begins returns the start of a push's window, in Unix milliseconds.
+func (p *push) begins(tenant string) int64 {
+	for _, b := range p.batches {
+		if h, err := batch.ParseHeader(b.Bytes); err == nil && string(h.Tenant) == tenant {
+			return h.Second * 1000
+		}
+	}
+	return 0
+}

@@ -1,0 +1,171 @@
+package group
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// saving is a checkpoint that is being written.
+type saving struct {
+	*checkpoint.Writer
+	low     uint64   // the lowest index that a restart needs
+	shards  []uint16 // that are not written yet
+	tenants []string // likewise
+	grown   int64    // bytes of the log when it began
+	buf     []byte
+	begun   time.Time
+	commit  chan error // nil until all sections are written
+}
+
+// A checkpoint is due when the log has grown enough, or checkpointInterval after the last.
+const (
+	checkpointInterval = 5 * time.Minute
+	sectionsPerTick    = 32 // all 1,024 shards take 3.2 s
+
+	// syncTime bounds the wait for the stores' disks. A store that hangs must stop neither the
+	// checkpoint of the others nor the end of the process.
+	syncTime = 30 * time.Second
+
+	// keepBytes is how much of the log stays for members that were away for a while.
+	keepBytes = 1 << 30
+)
+
+// saveSome continues the checkpoint, or begins one that is due.
+func (g *Group) saveSome() {
+	now := g.Now()
+	switch grown := g.grown.Load(); {
+	case g.saving != nil:
+	case grown > int64(g.Config.Checkpoint), grown > 0 && now.Sub(g.lastSaved) > checkpointInterval:
+		g.beginSaving(now)
+	}
+	if g.saving != nil {
+		g.continueSaving(sectionsPerTick)
+	}
+}
+
+func (g *Group) beginSaving(now time.Time) {
+	g.lastSaved = now
+	state := g.node.State()
+	w, err := checkpoint.Begin(g.FS, g.Mark, state.Index())
+	if err != nil {
+		g.savingFailed(err)
+		return
+	}
+	g.saving = &saving{Writer: w, low: w.Base() + 1, tenants: state.Tenants(), grown: g.grown.Load(), begun: now}
+	for i := range uint16(series.Shards) {
+		g.saving.shards = append(g.saving.shards, i)
+	}
+	g.add(checkpoint.Section{Kind: checkpoint.Group, Index: w.Base(), Payload: state.AppendGroup(nil)})
+}
+
+func (g *Group) savingFailed(err error) {
+	g.metrics.CheckpointErrors.Inc()
+	g.Logger.Error("a checkpoint failed; the log of the group grows until one succeeds", "error", err)
+}
+
+// add writes a section. If that fails, it ends the checkpoint.
+func (g *Group) add(s checkpoint.Section) {
+	if err := g.saving.Add(&s); err != nil {
+		g.saving.Abort()
+		g.endSaving(err)
+	}
+}
+
+// continueSaving writes up to n sections.
+func (g *Group) continueSaving(n int) {
+	if c := g.saving; c.commit != nil {
+		select {
+		case err := <-c.commit:
+			g.endSaving(err)
+		default:
+		}
+		return
+	}
+	for ; n > 0 && g.saving != nil && len(g.saving.shards) > 0; n-- {
+		g.saveShard()
+	}
+	if g.saving != nil && len(g.saving.shards) == 0 {
+		for _, tenant := range slices.Clone(g.saving.tenants) {
+			if n--; n >= 0 && g.saving != nil {
+				g.saveTenant(tenant)
+			}
+		}
+	}
+	if c := g.saving; c != nil && len(c.shards) == 0 && len(c.tenants) == 0 {
+		// Syncing may take long; in a goroutine it delays nothing here.
+		c.commit = make(chan error, 1)
+		keep := g.last.base
+		go func() { c.commit <- g.commit(c, keep) }()
+	}
+}
+
+func (g *Group) saveShard() {
+	c, state := g.saving, g.node.State()
+	number := c.shards[0]
+	c.shards = c.shards[1:]
+	var has bool
+	if c.buf, has = state.AppendShard(c.buf[:0], number); has {
+		g.add(checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: max(state.Index(), c.Base()), Payload: c.buf})
+	}
+}
+
+// saveTenant writes the section of a tenant, unless requests of the tenant are under way. In that case
+// it is called again once they are stored.
+func (g *Group) saveTenant(tenant string) {
+	if g.saving == nil || !slices.Contains(g.saving.tenants, tenant) {
+		return
+	}
+	c, state := g.saving, g.node.State()
+	section, low, ok := state.AppendTenant(c.buf[:0], tenant, c.Base())
+	if !ok {
+		return
+	}
+	c.buf, c.low = section, min(c.low, low)
+	c.tenants = slices.DeleteFunc(c.tenants, func(one string) bool { return one == tenant })
+	g.add(checkpoint.Section{Kind: checkpoint.Tenant, Tenant: tenant, Index: state.Index(), Payload: c.buf})
+}
+
+// commit commits a checkpoint that has all sections. It first syncs the stores: samples that the
+// sections no longer hold are only there, and must survive a power loss.
+func (g *Group) commit(c *saving, keep uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
+	defer cancel()
+	if err := g.Writer.Sync(ctx); err != nil {
+		c.Abort()
+		return err
+	}
+	return c.Commit(keep)
+}
+
+// endSaving ends a checkpoint. The log keeps what a start needs from this one or the one before, which
+// counts if this one is damaged.
+func (g *Group) endSaving(err error) {
+	c := g.saving
+	g.saving = nil
+	if err != nil {
+		g.savingFailed(err)
+		return
+	}
+	g.metrics.CheckpointSeconds.Set(g.Now().Sub(c.begun).Seconds())
+	g.metrics.Checkpoints.Inc()
+	g.grown.Add(-c.grown)
+	g.rewriteNotes(c.Base())
+	job := &logJob{compact: min(c.low, g.last.low) - 1}
+	if !g.alone {
+		job.keep = keepBytes
+	}
+	g.queue = append(g.queue, job)
+	g.last = saved{c.Base(), c.low}
+}
+
+// rewriteNotes writes the notes anew and leaves out the notes for entries before an index.
+func (g *Group) rewriteNotes(before uint64) {
+	if err := g.stored.Rewrite(before); err != nil {
+		g.metrics.JournalErrors.Inc()
+		g.Logger.Warn("the notes of stored tiles could not be written; a restart writes their samples again", "error", err)
+	}
+}

@@ -1,0 +1,247 @@
+// Package group is the role that keeps a member of a group: its part in the order of the log, and the
+// state that the log makes. core/member decides everything; this package gives it a clock, goroutines,
+// a disk, stores and a network. A server has this role instead of role/aggregator, which does the same
+// for one machine alone with a journal.
+//
+// All state belongs to the goroutine in Run. Another goroutine appends to the log, and each tenant's
+// stores are written in goroutines of their own. Other goroutines read the open tiles, each shard under
+// its lock.
+//
+// The files, from the top:
+//
+//	group.go       what a group is made of, and Run
+//	restore.go     the start: the last checkpoint, and the log behind it
+//	stop.go        the end: writes finish, everything is saved
+//	calls.go       pushes, writes and barriers of other goroutines
+//	take.go        what the member wants done is handed on
+//	checkpoint.go  the state is saved, some sections at each tick
+//	stores.go      closed tiles and requests are written to the stores of their tenants
+//	backlog.go     what waits for the stores of one tenant
+//	log.go         the goroutine that appends to the log
+package group
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/notes"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/wallclock"
+	"github.com/freshet-io/freshet/internal/settings"
+	"github.com/freshet-io/freshet/internal/tiling"
+)
+
+// Group is a member of a group. Its Open answers questions about open tiles.
+type Group struct {
+	*tiling.Open
+	Options
+
+	tiles   tile.Config
+	node    *member.Node
+	log     *entrylog.Log
+	wall    *wallclock.Clock
+	metrics *tiling.Metrics
+	books   tiling.Books
+	stored  *notes.Stored
+	notes   *notes.File
+
+	restored Restored
+	alone    bool // the only voter
+	now      int64
+	leads    bool
+
+	pushes   chan *push
+	held     *push // the first waiting push, or nil
+	calls    chan *call
+	received chan Message
+	written  chan *job // writes that came back from the stores
+	halts    chan struct{}
+	ended    chan struct{} // closed when Run returns
+
+	id      member.ID
+	waiting map[member.ID]waiting // callers, by the number of their question
+
+	queue     []*logJob // for the log
+	appending bool      // the log has a job
+	jobs      chan *logJob
+	done      chan *logJob
+
+	writes    context.Context // of all writes to the stores, until Run returns
+	backlogs  map[string]*backlog
+	full      int             // number of backlogs without room for more
+	requested map[string]*job // requests, by tenant
+	broke     error           // an entry has a request that cannot be read
+	restarted []*member.Work  // from the start
+
+	saving    *saving      // the checkpoint being written, or nil
+	last      saved        // the last checkpoint
+	lastSaved time.Time    // when the last checkpoint began
+	grown     atomic.Int64 // bytes of the log since then
+}
+
+// Options are the parts of a group. All fields but Watch, Boot and Network are required.
+type Options struct {
+	Number     uint64 // of the group
+	Member     uint64 // the number of this member, never used by another
+	Voters     []uint64
+	Config     settings.Aggregator
+	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
+	MaxQueued  int   // requests that may wait for the stores of all tenants
+	FS         segment.FS
+	Mark       uint32 // as in journal.Options
+	Seed       uint64 // of the timeouts of elections
+	Writer     Writer
+	Network    Network // to the other members; nil if there are none
+	Ledger     tiling.Ledger
+	Watch      *stage.Watch // may be nil
+	Boot       string       // names the present boot of the machine; if empty, nothing is noted as stored
+	Now        func() time.Time
+	Registry   prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Writer stores what the log brings. It is always in the same process.
+type Writer interface {
+	// WriteTiles stores samples of one width. After an error none counts as stored, and the
+	// caller writes the same samples again; that must be harmless.
+	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
+	// WriteRequests stores requests and sets their outcomes: see tsdb.Stores.
+	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
+	// Sync makes everything that is stored survive a power loss.
+	Sync(ctx context.Context) error
+}
+
+// Network carries messages to the other members. It may lose, delay and repeat them.
+type Network interface{ Send(messages []Message) }
+
+// Message goes from one member to another.
+type Message struct {
+	replica.Message
+	Sent int64 // Unix ms by the sender's clock
+}
+
+// saved is a checkpoint, as the log must know it.
+type saved struct{ base, low uint64 }
+
+// Restored says what the start found.
+type Restored struct {
+	New        bool // the directory was empty
+	Checkpoint *checkpoint.File
+	Entries    int // that were read from the log
+}
+
+// Restored returns what the start found.
+func (g *Group) Restored() Restored { return g.restored }
+
+// Run keeps the member until ctx is done. Then it saves its state. The caller must stop pushes before
+// ctx is done. A write that hangs in a store may still run when Run returns. The error is for ever: the
+// log is damaged, or has an entry that this member cannot apply.
+func (g *Group) Run(ctx context.Context) error {
+	var stopWrites func()
+	g.writes, stopWrites = context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWrites()
+	var wg sync.WaitGroup
+	defer func() {
+		close(g.ended)
+		wg.Wait()
+		g.notes.Close()
+		_ = g.log.Close() // all that counts is synced
+	}()
+	wg.Go(g.runLog)
+
+	ticker := time.NewTicker(replica.TickEvery)
+	defer ticker.Stop()
+	g.wall = wallclock.New(g.Now, g.Logger)
+	g.begin(g.restarted)
+	for {
+		if g.held != nil && g.look() {
+			g.push()
+			if err := g.take(); err != nil {
+				return g.broken(err)
+			}
+		}
+		pushes, givenUp := g.line()
+		select {
+		case g.held = <-pushes:
+		case <-givenUp:
+			g.push()
+		case c := <-g.calls:
+			g.call(c)
+		case m := <-g.received:
+			g.look()
+			if err := g.node.Step(g.now, m.Sent, m.Message); err != nil {
+				g.Logger.Warn("a message from another member of the group is ignored", "error", err)
+			}
+		case g.nextJob() <- g.firstJob():
+			g.sent()
+		case j := <-g.done:
+			if err := g.logged(j); err != nil {
+				return g.broken(err)
+			}
+		case j := <-g.written:
+			g.settle(j)
+		case <-ticker.C:
+			g.look()
+			g.node.Tick(g.now)
+			g.retry()
+			g.saveSome()
+		case <-g.halts:
+			<-ctx.Done()
+			return g.stop()
+		case <-ctx.Done():
+			return g.stop()
+		}
+		if err := g.take(); err != nil {
+			return g.broken(err)
+		}
+	}
+}
+
+// look reads the clock. While it is not believed, time goes on from the last reading that was.
+func (g *Group) look() (believed bool) {
+	now, believed := g.wall.Look()
+	if believed {
+		g.now = now.UnixMilli()
+		g.Looked(now)
+	}
+	return believed
+}
+
+// line returns the channels on which Run waits for pushes. While no push is held, it is the channel
+// of the next push. While one is held, since the clock is not believed, it is the channel that tells
+// when its caller gives up.
+func (g *Group) line() (pushes <-chan *push, givenUp <-chan struct{}) {
+	if g.held != nil {
+		return nil, g.held.ctx.Done()
+	}
+	return g.pushes, nil
+}
+
+// Halt stops all work of Run until Run's context ends. A process that takes over finds everything
+// that is acknowledged by then, and the ledger agrees with the log.
+func (g *Group) Halt() {
+	select {
+	case g.halts <- struct{}{}:
+	case <-g.ended:
+	}
+}
+
+// Receive takes a message from another member.
+func (g *Group) Receive(m Message) {
+	select {
+	case g.received <- m:
+	case <-g.ended:
+	}
+}

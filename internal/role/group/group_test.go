@@ -1,0 +1,688 @@
+package group
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/rewrite"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// stores keep the written samples, as TSDBs would, and refuse to change them.
+type stores struct {
+	t     *testing.T
+	mu    sync.Mutex
+	have  map[string]map[int64]float64 // by tenant, width or "raw", and labels
+	disk  map[string]map[int64]float64 // survives a power loss
+	again int                          // samples of tiles that were written again with the same value
+	sick  map[string]error             // tenants whose stores take nothing; nil: they hang
+	cure  chan struct{}                // closed when hanging stores go on
+}
+
+func newStores(t *testing.T) *stores {
+	return &stores{t: t, have: map[string]map[int64]float64{}, sick: map[string]error{}, cure: make(chan struct{})}
+}
+
+// put stores a sample, and returns the one that is there already.
+func (s *stores) put(key string, at int64, v float64) (before float64, has bool) {
+	if s.have[key] == nil {
+		s.have[key] = map[int64]float64{}
+	}
+	if before, has = s.have[key][at]; !has {
+		s.have[key][at] = v
+	}
+	return before, has
+}
+
+// healthy waits while the tenant's stores hang.
+func (s *stores) healthy(ctx context.Context, tenant string) error {
+	s.mu.Lock()
+	err, sick := s.sick[tenant]
+	cure := s.cure
+	s.mu.Unlock()
+	if sick && err == nil {
+		select {
+		case <-cure:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+func (s *stores) WriteTiles(ctx context.Context, tenant string, w tile.Width,
+	samples []tile.Sample) (written tile.Written, err error) {
+	if err := s.healthy(ctx, tenant); err != nil {
+		return written, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range samples {
+		x := &samples[i]
+		key := fmt.Sprintf("%s %s %s", tenant, w, x.Series.Labels)
+		before, has := s.put(key, x.T, x.V)
+		if has && before != x.V && !value.IsStaleNaN(x.V) {
+			s.t.Errorf("%s at %d was %g and is %g now", key, x.T, before, x.V)
+		}
+		if has {
+			s.again++
+		}
+		written.Stored.Add(x)
+	}
+	return written, nil
+}
+
+// WriteRequests refuses samples that are older than the newest by more than the window.
+func (s *stores) WriteRequests(ctx context.Context, tenant string, state *write.State, all []*write.Request) error {
+	if err := s.healthy(ctx, tenant); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range all {
+		r.Outcome = outcome.Outcome{}
+		for i := range r.Series {
+			one := &r.Series[i]
+			for _, x := range r.Samples(one) {
+				part := outcome.Counts{Samples: 1}
+				switch before, has := s.put(fmt.Sprintf("%s raw %x", tenant, r.Key(one)), x.Time, x.Value); {
+				case has && before != x.Value:
+					r.Outcome.Refuse(outcome.Duplicate, part)
+				default:
+					state.Newest = max(state.Newest, x.Time)
+					r.Outcome.Written.Add(part)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stores) Sync(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disk = map[string]map[int64]float64{}
+	for key, samples := range s.have {
+		s.disk[key] = maps.Clone(samples)
+	}
+	return nil
+}
+
+// losePower leaves only the synced samples.
+func (s *stores) losePower() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.have = map[string]map[int64]float64{}
+	for key, samples := range s.disk {
+		s.have[key] = maps.Clone(samples)
+	}
+}
+
+// make makes the stores of a tenant sick, or well.
+func (s *stores) make(tenant string, sick bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sick[tenant] = err; !sick {
+		delete(s.sick, tenant)
+		close(s.cure)
+		s.cure = make(chan struct{})
+	}
+}
+
+// values returns a counter's samples of 10 s, in order of time.
+func (s *stores) values(tenant, name string) (times []int64, values []float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	samples := s.have[tenant+" 10s "+labels.FromStrings("__name__", name).String()]
+	times = slices.Sorted(maps.Keys(samples))
+	for _, t := range times {
+		values = append(values, samples[t])
+	}
+	return times, values
+}
+
+// check asserts that a stored counter never falls, has a sample in each tile, and ends at a total.
+func (s *stores) check(tenant, name string, total float64) {
+	s.t.Helper()
+	times, values := s.values(tenant, name)
+	if len(values) == 0 || values[0] != 0 {
+		s.t.Fatalf("%s: no zero at the beginning: %v", name, values)
+	}
+	for i := 1; i < len(values); i++ {
+		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
+			s.t.Fatalf("%s: after %g at %d comes %g at %d", name, values[i-1], times[i-1], values[i], times[i])
+		}
+	}
+	if got := values[len(values)-1]; got != total {
+		s.t.Errorf("%s: %g is stored, %g was counted", name, got, total)
+	}
+}
+
+// mortal is a process' way to the stores. After a kill of the process, all writes fail.
+type mortal struct {
+	Writer
+	dead atomic.Bool
+}
+
+var errKilled = errors.New("killed")
+
+func (m *mortal) WriteTiles(ctx context.Context, tenant string, w tile.Width,
+	samples []tile.Sample) (tile.Written, error) {
+	if m.dead.Load() {
+		return tile.Written{}, errKilled
+	}
+	return m.Writer.WriteTiles(ctx, tenant, w, samples)
+}
+
+func (m *mortal) WriteRequests(ctx context.Context, tenant string, state *write.State, all []*write.Request) error {
+	if m.dead.Load() {
+		return errKilled
+	}
+	return m.Writer.WriteRequests(ctx, tenant, state, all)
+}
+
+func (m *mortal) Sync(ctx context.Context) error {
+	if m.dead.Load() {
+		return errKilled
+	}
+	return m.Writer.Sync(ctx)
+}
+
+// process is one run of a group of one.
+type process struct {
+	*Group
+	t    *testing.T
+	fs   *memfs.FS
+	stop context.CancelFunc
+	done chan error
+}
+
+var discard = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func optionsOf(fs *memfs.FS, w Writer) Options {
+	o := Options{
+		Number: 3, Member: 1, Voters: []uint64{1}, Config: settings.DefaultAggregator(), MaxPending: 1 << 20, MaxQueued: 100,
+		FS: fs, Mark: 7, Seed: 1, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: time.Now, Boot: "boot",
+		Registry: prometheus.NewRegistry(), Logger: discard,
+	}
+	return o
+}
+
+func start(t *testing.T, fs *memfs.FS, s *stores, changes ...func(*Options)) *process {
+	t.Helper()
+	o := optionsOf(fs, s)
+	for _, change := range changes {
+		change(&o)
+	}
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	p := &process{Group: g, t: t, fs: fs, stop: stop, done: make(chan error, 1)}
+	go func() { p.done <- g.Run(ctx) }()
+	return p
+}
+
+// terminate ends the process in the regular way.
+func (p *process) terminate() {
+	p.t.Helper()
+	p.stop()
+	if err := <-p.done; err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// kill ends the process as kill -9 would. Goroutines of it that still run reach neither the image nor
+// the stores.
+func (p *process) kill(image func(*memfs.FS) *memfs.FS) *memfs.FS {
+	p.t.Helper()
+	synctest.Wait()
+	fs := image(p.fs)
+	p.Writer.(*mortal).dead.Store(true)
+	p.terminate()
+	return fs
+}
+
+func crash(fs *memfs.FS) *memfs.FS { return fs.Crash() }
+
+var sequence uint64
+
+// window returns the batch of a second that increments a counter by n.
+func window(tenant, name string, second time.Time, n float64) batch.Batch {
+	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
+	shard := series.Shard(tenant, key)
+	sequence++
+	h := batch.Header{
+		Tenant: []byte(tenant), Shard: shard, Producer: 1, Incarnation: 1, Sequence: sequence, Second: second.Unix(),
+		Birth: second.UnixNano(),
+	}
+	inc := batch.Increment{Key: key, Samples: 1, Value: n}
+	b := inc.Append(batch.Begin(nil, &h), h.Second)
+	batch.End(b, 1)
+	return batch.Batch{Shard: shard, Bytes: b, Samples: 1}
+}
+
+// count pushes the window of this second, and reports what happened.
+func (p *process) count(tenant, name string, n float64) error {
+	return p.Push(p.t.Context(), []batch.Batch{window(tenant, name, p.Now(), n)})
+}
+
+func (p *process) mustCount(tenant, name string, n float64) {
+	p.t.Helper()
+	if err := p.count(tenant, name, n); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// request returns the entry of a request with one sample.
+func request(t testing.TB, tenant, name string, at time.Time, v float64) *entry.Entry {
+	var in write.Incoming
+	var b remotewrite.Builder
+	b.Begin(&in.Request, nil)
+	b.Series()
+	b.Label("__name__", name)
+	b.Sample(remotewrite.Sample{Time: at.UnixMilli(), Value: v})
+	b.Finish()
+	var w rewrite.Rewriter
+	bodies, o := w.Rewrite(&in, &labelrules.Rules{})
+	if len(bodies) != 1 || o.AnyRefused() {
+		t.Fatal(len(bodies), o)
+	}
+	return &entry.Entry{Kind: entry.KindRequest, Request: entry.Request{
+		Tenant: tenant, Arrival: at.UnixMilli(), Window: 60_000, Form: bodies[0].Form, Body: bytes.Clone(bodies[0].Bytes)}}
+}
+
+// A push is acknowledged once it is stored, and not before. Until then a power loss takes all of it.
+func TestAPushIsAcknowledgedOnceItIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, s := memfs.New(), newStores(t)
+		p := start(t, fs, s)
+		p.mustCount("a", "c", 1)
+		synctest.Wait()
+		var broken atomic.Bool
+		broken.Store(true)
+		fs.Fail = func(op, name string) error {
+			if broken.Load() && (op == "sync" || op == "write") && strings.HasSuffix(name, ".segment") {
+				return memfs.ErrInjected
+			}
+			return nil
+		}
+		done := make(chan error, 1)
+		go func() { done <- p.count("a", "c", 2) }()
+		time.Sleep(3 * time.Second)
+		select {
+		case err := <-done:
+			t.Fatalf("answered while the disk takes nothing: %v", err)
+		default:
+		}
+		synctest.Wait()
+		lost := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
+		if n := lost.Shards.Raw()["a"]; n != 1 {
+			t.Errorf("%d values after a power loss, not 1", n)
+		}
+		lost.terminate()
+		broken.Store(false)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if n := testutil.ToFloat64(p.metrics.JournalErrors); n < 2 {
+			t.Errorf("%g failed writes are counted", n)
+		}
+		synctest.Wait()
+		kept := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
+		if n := kept.Shards.Raw()["a"]; n != 2 {
+			t.Errorf("%d values after a power loss, not 2", n)
+		}
+		kept.terminate()
+		p.terminate()
+	})
+}
+
+// The process ends, is killed or loses power every few seconds. Still every tile is whole, no tile is
+// written with two values, each acknowledged window counts once, and a window that is pushed again, too.
+// Each acknowledged request is stored, and the state and the log stay small.
+func TestRestartsLoseNothing(t *testing.T) {
+	for _, end := range []string{"terminate", "kill", "power"} {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprint(end, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { restarts(t, end, seed) })
+			})
+		}
+	}
+}
+
+func restarts(t *testing.T, end string, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 9))
+	fs, s := memfs.New(), newStores(t)
+	boot := 0
+	again := func() *process {
+		return start(t, fs, s, func(o *Options) {
+			o.Boot, o.Config.Checkpoint = fmt.Sprint("boot", boot), 3000
+		})
+	}
+	p := again()
+	total, wrote := 0.0, map[string]float64{}
+	for i := range 150 {
+		b := window("a", "c", time.Now(), 1)
+		for range 1 + i%2 { // the second one is a repeat
+			if err := p.Push(t.Context(), []batch.Batch{b}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		total++
+		p.mustCount("a", fmt.Sprint("other", i%7), 1)
+		now := time.Now()
+		o, err := p.Write(t.Context(), request(t, "a", "r", now, float64(i)))
+		if err != nil || o.Written.Samples != 1 {
+			t.Fatal(err, o)
+		}
+		wrote[fmt.Sprint(now.UnixMilli())] = float64(i)
+		time.Sleep(time.Duration(300+rnd.IntN(1700)) * time.Millisecond)
+		if rnd.IntN(7) > 0 {
+			continue
+		}
+		switch end {
+		case "terminate":
+			p.terminate()
+			if p.grown.Load() > 200 {
+				t.Errorf("%d bytes of the log are not in a checkpoint at the end", p.grown.Load())
+			}
+		case "kill":
+			fs = p.kill(crash)
+		case "power":
+			fs = p.kill(func(fs *memfs.FS) *memfs.FS {
+				s.losePower()
+				return fs.PowerLoss(rnd)
+			})
+			boot++
+		}
+		p = again()
+	}
+	time.Sleep(20 * time.Second)
+	if err := p.Barrier(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	s.check("a", "c", total)
+	synctest.Wait()
+	found := map[string]float64{}
+	for key, samples := range s.have {
+		if strings.HasPrefix(key, "a raw") {
+			for at, v := range samples {
+				found[fmt.Sprint(at)] = v
+			}
+		}
+	}
+	if !maps.Equal(found, wrote) {
+		t.Errorf("%d samples of requests are stored, %d were acknowledged", len(found), len(wrote))
+	}
+	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 1 {
+		t.Error("no checkpoint was written")
+	}
+	synctest.Wait()
+	if size := p.log.Bytes(); size > 40_000 {
+		t.Errorf("the log has %d bytes", size)
+	}
+	if names, _ := p.fs.List(); len(names) > 12 {
+		t.Errorf("the files are %v", names)
+	}
+	p.terminate()
+	if p.fs.Handles != 0 {
+		t.Errorf("%d files are open at the end", p.fs.Handles)
+	}
+}
+
+// What the stores have is not written again after a kill, since the machine was not restarted.
+func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
+	for boot, most := range map[string]int{"boot": 0, "another": 1000, "": 1000} {
+		t.Run(fmt.Sprintf("%q", boot), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStores(t)
+				p := start(t, memfs.New(), s)
+				for range 95 {
+					p.mustCount("a", "c", 1)
+					time.Sleep(time.Second)
+				}
+				p = start(t, p.kill(crash), s, func(o *Options) { o.Boot = boot })
+				time.Sleep(20 * time.Second)
+				if synctest.Wait(); s.again > most || most > 0 && s.again == 0 {
+					t.Errorf("%d samples were written again", s.again)
+				}
+				s.check("a", "c", 95)
+				p.terminate()
+			})
+		})
+	}
+}
+
+// The stores of one tenant hang or fail. Another tenant's tiles and requests are stored in time, and
+// so are the sick tenant's once it is well. New windows of the sick tenant are refused at a limit.
+func TestASickStoreDelaysOnlyItsTenant(t *testing.T) {
+	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { sickStore(t, sick) })
+		})
+	}
+}
+
+func sickStore(t *testing.T, sick error) {
+	s := newStores(t)
+	p := start(t, memfs.New(), s, func(o *Options) { o.MaxPending, o.Config.Checkpoint = 500, 4000 })
+	s.make("b", true, sick)
+	total, taken, refused := 0.0, 0.0, 0
+	slow := make(chan error, 1)
+	go func() {
+		_, err := p.Write(t.Context(), request(t, "b", "r", time.Now(), 1))
+		slow <- err
+	}()
+	for i := range 120 {
+		p.mustCount("a", "c", 1)
+		total++
+		var full *batch.FullError
+		switch err := p.count("b", "d", 1); {
+		case err == nil:
+			taken++
+		case errors.As(err, &full) && full.Samples["b"] == 1 && full.Cause != nil:
+			refused++
+		default:
+			t.Fatal(i, err)
+		}
+		if o, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); err != nil || o.Written.Samples != 1 {
+			t.Fatal(err)
+		}
+		p.Through(time.Now().UnixMilli())
+		time.Sleep(time.Second)
+	}
+	time.Sleep(20 * time.Second)
+	s.check("a", "c", total)
+	if pending := p.Pending(); refused == 0 || pending["b"].Samples == 0 || pending["b"].Err == nil || len(pending) != 1 ||
+		p.FoldedThrough("b") >= p.FoldedThrough("a") {
+		t.Errorf("%d were refused, %+v", refused, pending)
+	}
+	select {
+	case err := <-slow:
+		t.Errorf("the request is answered: %v", err)
+	default:
+	}
+	s.make("b", false, nil)
+	time.Sleep(20 * time.Second)
+	if err := <-slow; err != nil {
+		t.Error(err)
+	}
+	p.mustCount("b", "d", 1)
+	time.Sleep(20 * time.Second)
+	if _, values := s.values("b", "d"); values[len(values)-1] != taken+1 {
+		t.Errorf("%v are stored, %g were taken", values, taken+1)
+	}
+	if len(p.Pending()) > 0 {
+		t.Errorf("there still wait %+v", p.Pending())
+	}
+	p.terminate()
+}
+
+// A log with a damaged entry does not open, and says where it is damaged.
+func TestADamagedLogStopsTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memfs.New(), newStores(t))
+		for range 30 {
+			p.mustCount("a", "c", 1)
+		}
+		fs := p.kill(crash)
+		for name, f := range fs.Files {
+			if strings.HasSuffix(name, ".segment") {
+				f.Data[len(f.Data)/2] ^= 1
+			}
+		}
+		if _, err := New(optionsOf(fs, newStores(t))); !errors.Is(err, entrylog.ErrDamaged) ||
+			!strings.Contains(err.Error(), "byte") {
+			t.Error(err)
+		}
+	})
+}
+
+// A member whose log is gone must not begin anew: it has forgotten its votes.
+func TestALogThatIsGoneStopsTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memfs.New(), newStores(t))
+		p.mustCount("a", "c", 1)
+		p.terminate()
+		for name := range p.fs.Files {
+			if strings.HasSuffix(name, ".segment") {
+				delete(p.fs.Files, name)
+			}
+		}
+		if _, err := New(optionsOf(p.fs, newStores(t))); !errors.Is(err, entrylog.ErrNone) {
+			t.Error(err)
+		}
+	})
+}
+
+// At an entry that cannot be applied, the member stops, and so does each later start.
+func TestAnEntryThatCannotBeAppliedStopsTheMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memfs.New(), newStores(t))
+		e := request(t, "a", "r", time.Now(), 1)
+		e.Request.Body = []byte("no snappy")
+		if _, err := p.Write(t.Context(), e); !errors.Is(err, ErrEnded) {
+			t.Error(err)
+		}
+		if err := <-p.done; !errors.Is(err, member.ErrEntry) {
+			t.Error(err)
+		}
+		if err := p.count("a", "c", 1); !errors.Is(err, ErrEnded) {
+			t.Error(err)
+		}
+	})
+}
+
+// While the newest checkpoint is damaged, the one before and the log give the same state.
+func TestTheCheckpointBeforeCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s, func(o *Options) { o.Config.Checkpoint = 2000 })
+		for range 100 {
+			p.mustCount("a", "c", 1)
+			time.Sleep(time.Second)
+		}
+		fs := p.kill(crash)
+		names, _ := fs.List()
+		var newest string
+		for _, name := range names {
+			if strings.HasSuffix(name, ".checkpoint") {
+				newest = name
+			}
+		}
+		fs.Files[newest].Data[100] ^= 1
+		p = start(t, fs, s)
+		time.Sleep(20 * time.Second)
+		s.check("a", "c", 100)
+		p.terminate()
+	})
+}
+
+// After a downtime the tiles of that time are closed before windows count, so that no window lies
+// ahead of all open tiles.
+func TestADowntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s)
+		for range 10 {
+			p.mustCount("a", "c", 1)
+			time.Sleep(time.Second)
+		}
+		p.terminate()
+		time.Sleep(3 * time.Minute)
+		p = start(t, p.fs, s)
+		for range 30 {
+			p.mustCount("a", "c", 1)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(20 * time.Second)
+		s.check("a", "c", 40)
+		if n := testutil.ToFloat64(p.metrics.Ahead); n > 0 {
+			t.Errorf("%g samples lay ahead of all open tiles", n)
+		}
+		p.terminate()
+	})
+}
+
+// While the clock is an hour ahead, windows wait. Nothing of the future is stored.
+func TestAClockThatLeaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		var leap atomic.Int64
+		p := start(t, memfs.New(), s, func(o *Options) {
+			o.Now = func() time.Time { return time.Now().Add(time.Duration(leap.Load())) }
+		})
+		p.mustCount("a", "c", 1)
+		leap.Store(int64(time.Hour))
+		done := make(chan error, 1)
+		go func() { done <- p.count("a", "c", 1) }()
+		time.Sleep(15 * time.Second)
+		select {
+		case err := <-done:
+			t.Errorf("the window counts: %v", err)
+		default:
+		}
+		leap.Store(0)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(20 * time.Second)
+		times, _ := s.values("a", "c")
+		if last := times[len(times)-1]; last > time.Now().UnixMilli() {
+			t.Errorf("a sample of %v is stored at %v", time.UnixMilli(last), time.Now())
+		}
+		p.terminate()
+	})
+}

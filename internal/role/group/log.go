@@ -1,0 +1,105 @@
+package group
+
+import (
+	"errors"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+)
+
+// logJob is work for the goroutine of the log.
+type logJob struct {
+	write   *replica.Write // nil to compact
+	compact uint64         // the last index that may go
+	keep    int64          // bytes to be kept
+	err     error          // ErrDamaged, or why compaction failed
+}
+
+// nextJob returns the channel of the log's goroutine, or nil if there is nothing for it.
+func (g *Group) nextJob() chan *logJob {
+	if len(g.queue) == 0 {
+		return nil
+	}
+	return g.jobs
+}
+
+func (g *Group) firstJob() *logJob {
+	if len(g.queue) == 0 {
+		return nil
+	}
+	return g.queue[0]
+}
+
+// sent notes that the log has taken the first job.
+func (g *Group) sent() {
+	g.queue, g.appending = g.queue[1:], true
+}
+
+// runLog does the work of the log, one job after the other, until Run ends.
+func (g *Group) runLog() {
+	for {
+		select {
+		case j := <-g.jobs:
+			g.do(j)
+			select {
+			case g.done <- j:
+			case <-g.ended:
+				return
+			}
+		case <-g.ended:
+			return
+		}
+	}
+}
+
+// do does a job. It tries a write until the disk takes it. Meanwhile nothing is acknowledged.
+func (g *Group) do(j *logJob) {
+	if j.write == nil {
+		j.err = g.log.Compact(j.compact, j.keep)
+		return
+	}
+	var saidAt time.Time
+	for {
+		err := g.log.Append(&j.write.Write)
+		if err == nil || errors.Is(err, entrylog.ErrDamaged) {
+			j.err = err
+			return
+		}
+		g.metrics.JournalErrors.Inc()
+		if time.Since(saidAt) >= complaint {
+			saidAt = time.Now()
+			g.Logger.Error("windows and requests wait until the log of the group can be written", "error", err)
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-g.ended:
+			j.err = err
+			return
+		}
+	}
+}
+
+// logged takes back a job that is done.
+func (g *Group) logged(j *logJob) error {
+	g.appending = false
+	switch {
+	case j.write == nil && j.err != nil:
+		g.metrics.JournalErrors.Inc()
+		g.Logger.Error("old entries of the group's log stay until the next checkpoint", "error", j.err)
+	case j.write == nil:
+	case j.err != nil:
+		return j.err
+	default:
+		g.count(j.write)
+		g.node.Stored(j.write.Number)
+	}
+	return nil
+}
+
+// count counts the bytes of a write.
+func (g *Group) count(w *replica.Write) {
+	for i := range w.Entries {
+		g.grown.Add(int64(len(w.Entries[i].Data)))
+	}
+}

@@ -1,0 +1,202 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/notes"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/tiling"
+)
+
+// firstBase is the index before the first entry of a new group.
+const firstBase = 1
+
+// New restores a member from its last checkpoint and the log behind it. It starts nothing.
+func New(o Options) (*Group, error) {
+	g := &Group{
+		Options: o,
+		tiles: tile.Config{
+			CounterTTL: o.Config.CounterTTL, GaugeTTL: o.Config.GaugeTTL, CheckTTL: o.Config.CheckTTL,
+			UpDownTTL: o.Config.UpDownTTL, OutOfOrder: o.Config.TimedWindow,
+		},
+		now:     o.Now().UnixMilli(),
+		pushes:  make(chan *push),
+		calls:   make(chan *call),
+		halts:   make(chan struct{}),
+		ended:   make(chan struct{}),
+		written: make(chan *job),
+		jobs:    make(chan *logJob),
+		done:    make(chan *logJob),
+
+		received:  make(chan Message),
+		waiting:   map[member.ID]waiting{},
+		backlogs:  map[string]*backlog{},
+		requested: map[string]*job{},
+	}
+	file := notes.In(o.FS)
+	g.notes = &file
+	var err error
+	if g.stored, err = notes.ReadStored(g.notes, o.Boot); err != nil {
+		o.Logger.Warn("the notes of stored tiles cannot be read: samples that the stores have are written again",
+			"error", err)
+	}
+	state, err := g.restore()
+	if err != nil {
+		return nil, fmt.Errorf("restore member %d of group %d: %w", o.Member, o.Number, err)
+	}
+	g.Open = tiling.NewOpen(state.Shards())
+	g.metrics = tiling.NewMetrics(o.Registry)
+	g.books = tiling.Books{Ledger: o.Ledger, Metrics: g.metrics}
+	g.Register(o.Registry, o.Now, g.grown.Load)
+	if err := g.replay(); err != nil {
+		return nil, errors.Join(fmt.Errorf("restore member %d of group %d: %w", o.Member, o.Number, err), g.log.Close())
+	}
+	for i := range uint16(series.Shards) {
+		if s := state.Shards().Of(i); s != nil {
+			// Queries may come before the first window, and ask for the restored tiles.
+			g.Raise(min(max(s.Closed(), s.LastSeen()), g.now))
+		}
+	}
+	g.books.Restored(state.Shards())
+	g.rewriteNotes(0)
+	g.Looked(o.Now())
+	return g, nil
+}
+
+// restore restores the state from the last checkpoint, and opens the log.
+func (g *Group) restore() (*member.Member, error) {
+	file, damage, err := checkpoint.Newest(g.FS)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range damage {
+		g.Logger.Error("a checkpoint of the group does not count; the one before it and the log do", "error", d)
+	}
+	state := member.New(g.Number, &g.tiles)
+	if file != nil {
+		g.restored.Checkpoint = file
+		if state, err = g.load(file); err != nil {
+			return nil, err
+		}
+	}
+	state.Restored(g.stored.All())
+	if err := g.open(state, file == nil && len(damage) == 0); err != nil {
+		return nil, err
+	}
+	g.last = saved{base: state.Index(), low: state.Index() + 1}
+	for _, index := range state.Queued() {
+		g.last.low = min(g.last.low, index)
+		data, err := g.entry(index)
+		if err != nil {
+			return nil, err
+		}
+		if err := state.Requeue(index, data); err != nil {
+			return nil, err
+		}
+	}
+	return state, nil
+}
+
+// load returns the state of a checkpoint.
+func (g *Group) load(file *checkpoint.File) (state *member.Member, err error) {
+	return state, file.Read(func(s *checkpoint.Section) (err error) {
+		switch s.Kind {
+		case checkpoint.Group:
+			state, err = member.Restore(g.Number, &g.tiles, s.Payload)
+		case checkpoint.Shard:
+			err = state.RestoreShard(s.Shard, s.Index, s.Payload)
+		case checkpoint.Tenant:
+			err = state.RestoreTenant(s.Tenant, s.Payload)
+		}
+		return err
+	})
+}
+
+// open opens the log, or begins the log of a new member.
+func (g *Group) open(state *member.Member, first bool) error {
+	config := replica.Config{
+		ID: g.Member, Applied: max(state.Index(), firstBase),
+		Rand: rand.New(rand.NewPCG(g.Seed, g.Member)), Log: entrylog.Options{Mark: g.Mark},
+	}
+	if first {
+		config.New = &entrylog.Base{Index: firstBase, Term: 1, Members: &raftpb.ConfState{Voters: g.Voters}}
+	}
+	r, log, err := replica.Open(g.FS, config)
+	if err != nil {
+		return err
+	}
+	g.restored.New = first && log.Last() == firstBase
+	g.restored.Entries = int(log.Last() - config.Applied)
+	g.log = log
+	g.node = member.NewNode(r, state, member.Settings{
+		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending, MaxQueued: g.MaxQueued,
+	})
+	return nil
+}
+
+// entry returns the data of an entry of the log.
+func (g *Group) entry(index uint64) ([]byte, error) {
+	all, err := g.log.Entries(index, index+1, 1)
+	if err != nil {
+		return nil, fmt.Errorf("read entry %d, which waits for a store: %w", index, err)
+	}
+	return all[0].GetData(), nil
+}
+
+// replay applies the entries of the log that are known to be committed. The only voter of a group also
+// elects itself, since it then knows that all of them are.
+func (g *Group) replay() error {
+	for {
+		if err := g.replaySome(); err != nil {
+			return err
+		}
+		if g.leads || !g.alone {
+			return nil
+		}
+		g.node.Tick(g.now)
+	}
+}
+
+// replaySome applies entries until the member needs another event.
+func (g *Group) replaySome() error {
+	for more := true; more; {
+		out, err := g.node.Take()
+		if err != nil {
+			return err
+		}
+		for _, w := range out.Writes {
+			if err := g.log.Append(&w.Write); err != nil {
+				return err
+			}
+			g.node.Stored(w.Number)
+		}
+		for i := range out.Applied {
+			g.replayed(&out.Applied[i])
+		}
+		if out.Members != nil {
+			g.changed(out.Members)
+		}
+		g.leads = out.Leadership.Leads
+		g.restarted = append(g.restarted, out.Work...)
+		more = len(out.Writes) > 0 || len(out.Applied) > 0
+	}
+	return nil
+}
+
+// replayed counts what an entry of an earlier process did. That process has posted it.
+func (g *Group) replayed(done *member.Applied) {
+	for _, f := range done.Windows.Folded {
+		g.metrics.Count(f)
+	}
+	g.metrics.Replayed.Add(float64(done.Windows.Batches))
+	g.damaged(done.Windows.Damaged)
+}

@@ -1,0 +1,181 @@
+package group
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// job is a Work on its way to the stores. While a try runs, the job belongs to the goroutine of that
+// try, except for the fields of Run.
+type job struct {
+	*member.Work
+	stored   [tile.NumWidths]bool
+	written  tile.Written // by the finest width, the only one that counts values on the wire
+	requests []*write.Request
+	failure  error // of this try
+	took     time.Duration
+
+	// Of Run.
+	onItsWay bool
+	begun    time.Time // when the last try began
+	retryAt  time.Time
+	err      error     // of the last try; nil if it succeeded
+	saidAt   time.Time // time of the last log line; zero if there was none since the last success
+}
+
+// begin begins to write.
+func (g *Group) begin(all []*member.Work) {
+	for _, w := range all {
+		j := &job{Work: w}
+		if w.Requests == nil {
+			b := g.backlogOf(w.Tenant)
+			b.job = j
+			g.try(j)
+			g.publish(b)
+			continue
+		}
+		g.requested[w.Tenant] = j
+		g.try(j)
+	}
+}
+
+// retry tries again what a store refused a while ago, and shows what waits.
+func (g *Group) retry() {
+	again := func(j *job) {
+		if j != nil && !j.onItsWay && !time.Now().Before(j.retryAt) {
+			g.try(j)
+		}
+	}
+	for _, b := range g.backlogs {
+		if again(b.job); b.job != nil || b.full {
+			g.publish(b)
+		}
+	}
+	for _, j := range g.requested {
+		again(j)
+	}
+}
+
+// try makes one attempt in a goroutine, which hands the job back to Run.
+func (g *Group) try(j *job) {
+	j.onItsWay, j.begun = true, time.Now()
+	go func() {
+		begun := time.Now()
+		if j.Requests != nil {
+			j.failure = g.storeRequests(j)
+		} else {
+			j.failure = g.storeTiles(j)
+		}
+		j.took = time.Since(begun)
+		select {
+		case g.written <- j:
+		case <-g.ended:
+		}
+	}()
+}
+
+// storeTiles writes the samples of each width that is not stored yet.
+func (g *Group) storeTiles(j *job) (failure error) {
+	for width := range j.stored {
+		if !j.stored[width] {
+			if err := g.storeWidth(j, tile.Width(width)); err != nil {
+				failure = cmp.Or(failure, err)
+				continue
+			}
+			j.stored[width] = true
+		}
+	}
+	return failure
+}
+
+func (g *Group) storeWidth(j *job, width tile.Width) error {
+	samples := j.Samples(width)
+	if len(samples) == 0 {
+		return nil
+	}
+	born := j.Tiles[0].Boundary
+	for i := range j.Tiles {
+		born = min(born, j.Tiles[i].Boundary)
+	}
+	trip := &stage.Trip{Input: stage.Tiles, Tenant: j.Tenant, Born: time.UnixMilli(born), Samples: len(samples)}
+	defer g.Watch.End(trip)
+	trip.Enter(stage.Distribute, g.Now())
+	written, err := g.Writer.WriteTiles(stage.NewContext(g.writes, trip), j.Tenant, width, samples)
+	if err != nil {
+		trip.Fail(g.Now())
+		g.metrics.WriteErrors.WithLabelValues(j.Tenant).Inc()
+		return err
+	}
+	if width == tile.Width10s {
+		j.written = written
+	}
+	return nil
+}
+
+// storeRequests writes requests. The error is member.ErrEntry if the log has a request that cannot be
+// read.
+func (g *Group) storeRequests(j *job) error {
+	if j.requests == nil {
+		for _, r := range j.Requests {
+			if err := r.Decode(); err != nil {
+				return err
+			}
+		}
+		for _, r := range j.Requests {
+			j.requests = append(j.requests, &r.Write)
+		}
+	}
+	return g.Writer.WriteRequests(g.writes, j.Tenant, j.State, j.requests)
+}
+
+// settle handles a job that came back.
+func (g *Group) settle(j *job) {
+	j.onItsWay, j.err = false, j.failure
+	if errors.Is(j.failure, member.ErrEntry) {
+		g.broke = j.failure
+		return
+	}
+	if j.failure != nil {
+		j.retryAt = time.Now().Add(retryPause)
+		if time.Since(j.saidAt) >= complaint {
+			j.saidAt = time.Now()
+			g.Logger.Error("samples wait until the store takes them",
+				"tenant", j.Tenant, "waiting_samples", g.node.State().Waiting(j.Tenant).Samples, "error", j.err)
+		}
+		if j.Requests == nil {
+			g.publish(g.backlogs[j.Tenant])
+		}
+		return
+	}
+	if !j.saidAt.IsZero() {
+		g.Logger.Info("the store takes samples again", "tenant", j.Tenant)
+	}
+	g.node.Done(j.Work)
+	if j.Requests != nil {
+		delete(g.requested, j.Tenant)
+		g.saveTenant(j.Tenant)
+		return
+	}
+	g.metrics.FlushSeconds.Observe(j.took.Seconds())
+	g.noteStored(j.Tenant)
+	g.books.Written(j.Tenant, &j.written)
+	b := g.backlogs[j.Tenant]
+	b.job = nil
+	g.publish(b)
+}
+
+// noteStored notes up to which entry a tenant's stores have all tiles. If the note fails, nothing is
+// lost: a restart writes the same samples again.
+func (g *Group) noteStored(tenant string) {
+	if err := g.stored.Raise(tenant, g.node.State().VisibleTiles(tenant)); err != nil {
+		g.metrics.JournalErrors.Inc()
+		g.Logger.Warn("stored tiles could not be noted; a restart writes their samples again",
+			"tenant", tenant, "error", err)
+	}
+}

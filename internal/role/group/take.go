@@ -1,0 +1,84 @@
+package group
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/replica"
+)
+
+// take hands on what the member wants done.
+func (g *Group) take() error {
+	out, err := g.node.Take()
+	if err != nil {
+		return err
+	}
+	if len(out.Messages) > 0 && g.Network != nil {
+		all := make([]Message, len(out.Messages))
+		for i, m := range out.Messages {
+			all[i] = Message{m, g.now}
+		}
+		g.Network.Send(all)
+	}
+	for _, w := range out.Writes {
+		g.queue = append(g.queue, &logJob{write: w})
+	}
+	for i := range out.Applied {
+		g.post(&out.Applied[i])
+	}
+	for i := range out.Answers {
+		g.answer(&out.Answers[i])
+	}
+	g.begin(out.Work)
+	if out.Members != nil {
+		g.changed(out.Members)
+	}
+	g.leads = out.Leadership.Leads
+	return g.broke
+}
+
+// changed notes the members.
+func (g *Group) changed(m *replica.Members) {
+	g.alone = len(m.Voters) == 1 && len(m.Leaving) == 0 && m.Voters[0] == g.Member
+}
+
+// post posts what an entry did.
+func (g *Group) post(done *member.Applied) {
+	g.books.Folded(done.Windows.Folded)
+	g.metrics.Tiled.Add(float64(done.Closed.Samples))
+	g.books.Duplicates(done.Closed.Duplicates)
+	g.damaged(done.Windows.Damaged)
+}
+
+func (g *Group) damaged(batches int) {
+	if batches > 0 {
+		g.metrics.Damaged.Add(float64(batches))
+		g.Logger.Error("batches are damaged; their readable part is counted", "batches", batches)
+	}
+}
+
+// answer gives an answer to its caller.
+func (g *Group) answer(a *member.Answer) {
+	asked := g.waiting[a.ID]
+	if full, is := a.Err.(*batch.FullError); is {
+		for tenant := range full.Samples {
+			b := g.backlogOf(tenant)
+			full.Cause = cmp.Or(full.Cause, b.reason())
+			from := asked.push.begins(tenant)
+			if !b.refused {
+				b.refused, b.refusedFrom = true, from
+			}
+			b.refusedFrom = min(b.refusedFrom, from)
+			g.publish(b)
+		}
+	}
+	asked.answer <- *a
+	delete(g.waiting, a.ID)
+}
+
+// broken says that the member cannot go on, and why.
+func (g *Group) broken(err error) error {
+	return fmt.Errorf("member %d of group %d stops: %w", g.Member, g.Number, err)
+}
