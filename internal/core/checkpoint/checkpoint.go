@@ -1,5 +1,6 @@
 // Package checkpoint keeps the saved state of a member of a group: a file of sections, one for the
-// group, one for each shard and one for each tenant, each with the index of the last entry in it.
+// group, one for each shard, one for each tenant and one for decisions, each with the index of the last
+// entry in it.
 // core/member defines the content of the sections.
 //
 // A checkpoint counts as a whole or not at all, since its sections belong together: the group's
@@ -30,6 +31,8 @@ const (
 	Tenant
 
 	end // not a section: the last frame
+
+	Decisions // the last section: see member.AppendDecisions
 )
 
 // Section is a part of the state.
@@ -67,7 +70,7 @@ func shardOf(tag uint32) uint16 { return uint16(tag >> shardShift) }
 
 func accept(tag uint32) bool {
 	kind, shard := kindOf(tag), shardOf(tag)
-	return tag>>25 == 0 && kind >= Group && kind <= end && (kind == Shard && shard < series.Shards || shard == 0)
+	return tag>>25 == 0 && kind >= Group && kind <= Decisions && (kind == Shard && shard < series.Shards || shard == 0)
 }
 
 // Writer writes a checkpoint. One goroutine at a time uses it.

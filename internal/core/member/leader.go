@@ -18,6 +18,7 @@ type leader struct {
 	queue  []push          // not proposed yet
 	flying uint64          // index of the windows under way, or 0
 	closes uint64          // index of the last boundary under way, or 0
+	begun  int64           // when beginEmpty last looked
 }
 
 // push is a push that waits to be proposed.
@@ -198,6 +199,22 @@ func (n *Node) beginShards(begin *entry.Shards) {
 		}
 	}
 	n.propose(byEnd, nil)
+}
+
+// beginEmpty moves shards without series to the present, as beginShards does before windows: it is not
+// known which shards a request of deltas touches.
+func (n *Node) beginEmpty() {
+	if n.now-n.leader.begun < 1000 {
+		return
+	}
+	n.leader.begun = n.now
+	var begin entry.Shards
+	for number := range uint16(series.Shards) {
+		if s := n.state.shards.Of(number); s == nil || s.Len() == 0 {
+			begin.Add(number)
+		}
+	}
+	n.beginShards(&begin)
 }
 
 func add(byEnd map[int64]*entry.Shards, end int64, number uint16) {

@@ -27,7 +27,8 @@
 // The state is saved in sections, so that nobody waits until all of it is written: one section for
 // the group, one for each shard and one for each tenant (section.go). The group's section is saved
 // first, and its index is the base of the checkpoint. The other sections follow, each with an index
-// of its own. After a restart, an entry is applied only to the parts of the state that lack it.
+// of its own, and the section of decisions is the last (deltas.go). After a restart, an entry is applied
+// only to the parts of the state that lack it.
 //
 // The files, from the top; each uses only names of those below it:
 //
@@ -35,10 +36,11 @@
 //	leader.go    what a node proposes while it leads
 //	member.go    Member: applies entries
 //	section.go   saves and restores the state
+//	deltas.go    a request of OTLP deltas in the log
 //	windows.go   what windows and boundaries do to the shards
 //	work.go      what the stores take next
-//	tenant.go    a tenant's queues
 //	request.go   a request in the log
+//	tenant.go    a tenant's queues, and hashes of outcomes, which members compare
 //	clocks.go    the members' clocks
 package member
 
@@ -78,12 +80,15 @@ type Member struct {
 	shards  *tile.Shards
 	tenants map[string]*tenant
 	pairs   hapair.Pairs
-	senders map[uint64]int64 // when the log last had windows of each, by the clocks of leaders; decides nothing here
+	deltas  deltas
+	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
+	senders map[uint64]int64   // when the log last had windows of each, by the clocks of leaders; decides nothing here
 
 	waitingRequests int // in all queues
 
 	// Of a restored state. Entries up to these indexes have had their effect.
 	restored [series.Shards]uint64
+	newest   uint64            // the largest of them
 	stored   map[string]uint64 // by tenant: see Restored
 }
 
@@ -93,7 +98,7 @@ func New(group uint64, config *tile.Config) *Member {
 	m := &Member{
 		config: config, group: group, shards: tile.NewShards(config),
 		version: entry.Version{Format: Format, Semantics: Semantics},
-		tenants: map[string]*tenant{}, senders: map[uint64]int64{},
+		tenants: map[string]*tenant{}, senders: map[uint64]int64{}, digests: map[string]*Digest{},
 	}
 	return m
 }
@@ -106,12 +111,17 @@ type Applied struct {
 	// and its proposer must send it again.
 	Moved bool
 
-	Windows Windows          // of KindWindows
+	Windows Windows          // of KindWindows and KindDeltas
 	Closed  Closed           // of KindBoundary
 	Notes   entry.Notes      // of KindEvents and KindNames; points into the entry
 	Request *Request         // of KindRequest: its outcome is known once Done has its work; nil if Outcome has it
 	Outcome *outcome.Outcome // of a request that no store needs to see
+	Deltas  *Deltas          // of KindDeltas; points into the entry
+	Elected *Elected         // the request elected the other copy of its HA pair; points into the entry
 }
+
+// Elected is a copy of an HA pair whose requests are taken from now on.
+type Elected struct{ Tenant, Cluster, Replica string }
 
 // Apply applies the entry at an index, which must be the next one. The data must never change
 // afterwards. The error is ErrEntry.
@@ -147,7 +157,11 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 	case entry.KindBoundary:
 		done.Closed = m.applyBoundary(index, &e.Boundary)
 	case entry.KindRequest:
-		done.Request, done.Outcome = m.applyRequest(index, &e.Request)
+		m.applyRequest(index, &e.Request, &done)
+	case entry.KindDeltas:
+		if err = m.applyDeltas(index, &e.Request, &done); err == nil {
+			m.note(e.Request.Tenant, index, done.Outcome)
+		}
 	case entry.KindEvents, entry.KindNames:
 		done.Notes = e.Notes
 	case entry.KindVersion:

@@ -34,19 +34,27 @@ var config = tile.Config{
 }
 
 // logOf makes a log by seed: windows of three collectors with repeats, boundaries for some or all
-// shards, also such that come twice, requests of two tenants, one of them from an HA pair, events,
-// and empty entries. The first entry has index 2.
+// shards, also such that come twice, requests and deltas of two tenants, one of them from an HA pair,
+// events, and empty entries. The first entry has index 2.
 func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	now := int64(base)
 	var writer batch.Writer
 	var sequence [3]uint64
-	var last entry.List // of the last windows
+	var last entry.List                 // of the last windows
+	again := map[string]entry.Request{} // deltas that may come again
 	for range entries {
 		now += rnd.Int64N(2500)
 		e := entry.Entry{Group: group, Shape: 1}
 		tenant := []string{"one", "two"}[rnd.IntN(2)]
-		switch n := rnd.IntN(20); {
+		switch n := rnd.IntN(24); {
+		case n >= 20:
+			e.Kind, e.Request = entry.KindDeltas, deltasOf(t, rnd, tenant, now)
+			if rnd.IntN(4) == 0 && again[tenant].Body != nil {
+				e.Request = again[tenant]
+				e.Request.Arrival = now
+			}
+			again[tenant] = e.Request
 		case n == 0:
 			all = append(all, nil)
 			continue
@@ -115,6 +123,42 @@ func incrementOf(rnd *rand.Rand, now int64) batch.Increment {
 	return inc
 }
 
+// deltasOf returns deltas of some series that windows have, too, and of others. Some have another kind.
+func deltasOf(t testing.TB, rnd *rand.Rand, tenant string, now int64) entry.Request {
+	var in write.Incoming
+	var b remotewrite.Builder
+	b.Begin(&in.Request, nil)
+	for range 1 + rnd.IntN(3) {
+		b.Series()
+		if rnd.IntN(2) == 0 {
+			b.Label("__name__", fmt.Sprint(series.Counter, rnd.IntN(6)))
+		} else {
+			b.Label("__name__", fmt.Sprint("d", rnd.IntN(40)))
+			if rnd.IntN(2) == 0 {
+				b.Type(remotewrite.GaugeType)
+			}
+		}
+		b.Sample(remotewrite.Sample{Time: now - rnd.Int64N(20_000), Value: float64(rnd.IntN(5))})
+	}
+	b.Finish()
+	r := bodyOf(t, &in, tenant, now)
+	r.MaxSeries, r.Hash = 20, rnd.Uint64()
+	if tenant == "two" && rnd.IntN(2) == 0 {
+		r.Pair = entry.Pair{Cluster: "c", Replica: fmt.Sprint(rnd.IntN(2)), Timeout: 5000}
+	}
+	return r
+}
+
+func bodyOf(t testing.TB, in *write.Incoming, tenant string, now int64) entry.Request {
+	var w rewrite.Rewriter
+	bodies, o := w.Rewrite(in, &labelrules.Rules{})
+	if len(bodies) != 1 || o.AnyRefused() {
+		t.Fatal(len(bodies), o)
+	}
+	return entry.Request{Tenant: tenant, Arrival: now, Window: 60_000, MaxSeries: 5,
+		Form: bodies[0].Form, Body: bytes.Clone(bodies[0].Bytes)}
+}
+
 func requestOf(t testing.TB, rnd *rand.Rand, tenant string, now int64) entry.Request {
 	var in write.Incoming
 	var b remotewrite.Builder
@@ -125,13 +169,7 @@ func requestOf(t testing.TB, rnd *rand.Rand, tenant string, now int64) entry.Req
 		b.Sample(remotewrite.Sample{Time: now - now%10_000 - 10_000*rnd.Int64N(12), Value: float64(rnd.IntN(5))})
 	}
 	b.Finish()
-	var w rewrite.Rewriter
-	bodies, o := w.Rewrite(&in, &labelrules.Rules{})
-	if len(bodies) != 1 || o.AnyRefused() {
-		t.Fatal(len(bodies), o)
-	}
-	r := entry.Request{Tenant: tenant, Arrival: now, Window: 60_000, MaxSeries: 5,
-		Form: bodies[0].Form, Body: bytes.Clone(bodies[0].Bytes)}
+	r := bodyOf(t, &in, tenant, now)
 	if tenant == "two" && rnd.IntN(2) == 0 {
 		r.Pair = entry.Pair{Cluster: "c", Replica: fmt.Sprint(rnd.IntN(2)), Timeout: 5000}
 	}
@@ -202,7 +240,12 @@ func (r *run) apply(t testing.TB, index uint64, data []byte) {
 
 func (r *run) note(t testing.TB, index uint64, done Applied) {
 	if done.Outcome != nil {
-		r.outcomes[index] = *done.Outcome
+		o := *done.Outcome
+		o.First = outcome.Example{} // after a restart its cause is another one
+		if before, known := r.outcomes[index]; known && !reflect.DeepEqual(before, o) {
+			t.Errorf("entry %d: its outcome is %+v, and was %+v before a restart", index, o, before)
+		}
+		r.outcomes[index] = o
 	}
 	text := fmt.Sprint(done.Kind, done.Moved, done.Notes, done.Closed.Samples, done.Closed.Duplicates, done.Windows.Pushes)
 	for _, tenant := range slices.Sorted(maps.Keys(done.Windows.Folded)) {
@@ -252,6 +295,7 @@ type checkpoint struct {
 	shards  map[uint16]section
 	tenants map[string][]byte
 	low     uint64
+	last    []byte            // the decisions
 	stored  map[string]uint64 // notes, of a time after the checkpoint
 }
 
@@ -337,6 +381,9 @@ func (r *run) save(rnd *rand.Rand, c *checkpoint) bool {
 		}
 		whole = whole && b != nil
 	}
+	if whole {
+		c.last = r.member.AppendDecisions(nil, c.base)
+	}
 	c.stored = map[string]uint64{}
 	for name := range c.tenants {
 		c.stored[name] = r.member.VisibleTiles(name)
@@ -355,6 +402,9 @@ func (r *run) restore(t testing.TB, c *checkpoint, log [][]byte) (requeued int) 
 		if err == nil {
 			err = m.RestoreTenant(name, c.tenants[name])
 		}
+	}
+	if err == nil {
+		err = m.RestoreDecisions(c.last)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -399,6 +449,7 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 		}
 	}
 	if restarts < 40 || requeued < 40 || fates.Written.Samples < 500 || fates.Dropped.Samples < 50 ||
+		fates.Refused[outcome.TooManySeries].Samples < 50 || fates.Refused[outcome.Mixed].Samples < 20 ||
 		fates.Refused[outcome.TooOld].Samples < 50 || fates.Refused[outcome.Duplicate].Samples < 5 {
 		t.Errorf("too little was tried: %d restarts, %d entries that waited at one, %+v", restarts, requeued, fates)
 	}

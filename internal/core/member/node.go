@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -139,6 +140,13 @@ func (n *Node) Write(id ID, e *entry.Entry) {
 	if n.state.waitingRequests >= n.settings.MaxQueued {
 		n.answer(id, ErrFull)
 		return
+	}
+	if e.Kind == entry.KindDeltas && n.leadership.Leads {
+		if slices.Contains(n.state.full(n.settings.MaxPending), e.Request.Tenant) {
+			n.answer(id, ErrFull)
+			return
+		}
+		n.beginEmpty()
 	}
 	e.Group, e.Shape = n.state.group, shape
 	index, err := n.replica.Propose(e.Append(nil))

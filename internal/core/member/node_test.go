@@ -3,6 +3,7 @@ package member
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
@@ -388,5 +390,45 @@ func TestAFullTenant(t *testing.T) {
 		if a, answered := n.answers[id]; !answered || a.Err != nil {
 			t.Errorf("push %d: answered: %v, %v", id, answered, a.Err)
 		}
+	}
+}
+
+// Deltas are counted once by all members, in the tiles of their time even if their shard has held no
+// series for long.
+func TestDeltasOfAGroup(t *testing.T) {
+	g := newThree(t, 3)
+	for round := range ID(2) {
+		leader := g.leader()
+		before := maps.Clone(leader.stores.tiles)
+		for i := 2 * round; i < 2*round+2; i++ {
+			e := deltaOf(t, "c", remotewrite.CounterType, g.now-1000, 4)
+			leader.Write(i, &e)
+			g.settle()
+			if a := leader.answers[i]; a.Err != nil || a.Outcome == nil || a.Outcome.Written.Samples != 1 {
+				t.Errorf("request %d: %+v", i, a)
+			}
+		}
+		g.pass(20_000)
+		one, _ := leader.State().Digests("one")
+		for i, n := range g.nodes {
+			if d, _ := n.State().Digests("one"); d != one || d == (Digest{}) {
+				t.Errorf("node %d has digest %v, not %v", i+1, d, one)
+			}
+			total := 0.0
+			for key, v := range n.stores.tiles {
+				if _, had := before[key]; had {
+					continue
+				}
+				var at int64
+				_, _ = fmt.Sscan(key[strings.LastIndexByte(key, '}')+1:], &at)
+				if total = max(total, v); at < g.now-2*60_000 {
+					t.Errorf("node %d stores %s, at %d", i+1, key, g.now)
+				}
+			}
+			if total != 2 {
+				t.Errorf("node %d, round %d: a total of %v", i+1, round+1, total)
+			}
+		}
+		g.pass(2 * config.CounterTTL.Milliseconds())
 	}
 }

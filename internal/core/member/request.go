@@ -22,20 +22,33 @@ type Request struct {
 
 // applyRequest puts a request into its tenant's queue, unless its sender is the copy of an HA pair
 // that is not taken.
-func (m *Member) applyRequest(index uint64, e *entry.Request) (*Request, *outcome.Outcome) {
-	if p := &e.Pair; *p != (entry.Pair{}) {
-		if taken, _ := m.pairs.Accept(e.Tenant, p.Cluster, p.Replica, e.Arrival, p.Timeout); !taken {
-			return nil, m.notTaken(e)
-		}
+func (m *Member) applyRequest(index uint64, e *entry.Request, done *Applied) {
+	if !m.takes(e, done) {
+		done.Outcome = m.notTaken(e)
+		m.note(e.Tenant, index, done.Outcome)
+		return
 	}
 	t := m.tenant(e.Tenant)
 	if index <= t.written {
-		return nil, nil // the restored state has it
+		return // the restored state has it
 	}
-	r := &Request{Index: index, entry: *e}
-	t.requests = append(t.requests, r)
+	done.Request = &Request{Index: index, entry: *e}
+	t.requests = append(t.requests, done.Request)
 	m.waitingRequests++
-	return r, nil
+}
+
+// takes reports whether a request is taken: its sender is in no HA pair, or is the elected copy of its
+// pair.
+func (m *Member) takes(e *entry.Request, done *Applied) (taken bool) {
+	p := &e.Pair
+	if *p == (entry.Pair{}) {
+		return true
+	}
+	taken, elected := m.pairs.Accept(e.Tenant, p.Cluster, p.Replica, e.Arrival, p.Timeout)
+	if elected {
+		done.Elected = &Elected{e.Tenant, p.Cluster, p.Replica}
+	}
+	return taken
 }
 
 // notTaken returns the outcome of a request that is not taken: all of it is dropped.

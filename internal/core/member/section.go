@@ -28,7 +28,9 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
 	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
-	return m.pairs.Append(dst)
+	dst = appendBytes(dst, m.pairs.Append(nil))
+	dst = appendBytes(dst, m.deltas.seen.Append(nil))
+	return m.appendDigests(dst)
 }
 
 // AppendShard appends the section of a shard, as of the present index. A shard without tiles has
@@ -59,6 +61,7 @@ func (m *Member) AppendTenant(dst []byte, name string, base uint64) (section []b
 	}
 	dst = append(dst, sectionVersion)
 	dst = binary.AppendUvarint(dst, t.written)
+	dst = t.digest.append(dst)
 	dst = binary.AppendUvarint(dst, uint64(waiting))
 	for _, r := range t.requests[:waiting] {
 		low = min(low, r.Index)
@@ -75,10 +78,12 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	version := d.byte()
 	m.applied = d.uvarint()
 	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
-	if d.bad || version != sectionVersion {
+	pairs, seen := d.bytes(), d.bytes()
+	m.parseDigests(&d)
+	if d.bad || version != sectionVersion || len(d.b) > 0 {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
-	if err := m.pairs.Parse(d.b); err != nil {
+	if err := cmp.Or(m.pairs.Parse(pairs), m.deltas.seen.Parse(seen)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}
 	return m, nil
@@ -95,6 +100,7 @@ func (m *Member) RestoreShard(number uint16, index uint64, section []byte) error
 	}
 	m.shards.Begin(number, tiles)
 	m.restored[number] = index
+	m.newest = max(m.newest, index)
 	return nil
 }
 
@@ -104,6 +110,7 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 	version := d.byte()
 	t := m.tenant(name)
 	t.written = d.uvarint()
+	t.digest = d.digest()
 	for range d.count() {
 		t.queued = append(t.queued, d.uvarint())
 	}
@@ -196,10 +203,32 @@ func (d *decoder) uvarint() uint64 {
 	return v
 }
 
+func (d *decoder) uint64() uint64 {
+	if d.bad || len(d.b) < 8 {
+		d.bad = true
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
+// bytes takes what appendBytes appended.
+func (d *decoder) bytes() []byte {
+	n := d.count()
+	b := d.b[:n:n]
+	d.b = d.b[n:]
+	return b
+}
+
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
 // count takes a number of items of at least one byte each.
 func (d *decoder) count() int {
 	n := d.uvarint()
-	if n > uint64(len(d.b)) {
+	if d.bad || n > uint64(len(d.b)) {
 		d.bad = true
 		return 0
 	}

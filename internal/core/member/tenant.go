@@ -1,6 +1,14 @@
 package member
 
 import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
@@ -18,6 +26,7 @@ type tenant struct {
 	requestsWork *Work        // likewise
 	state        *write.State // after the last request that left the queue
 	written      uint64       // index of that request
+	digest       Digest       // of the outcomes up to that request
 	queued       []uint64     // indexes of entries that Requeue still has to put back
 }
 
@@ -69,4 +78,76 @@ func (m *Member) Waiting(tenant string) (w Waiting) {
 		w.Since = t.tiles[0].Boundary
 	}
 	return w
+}
+
+// Digest is a hash of the outcomes of a tenant's entries, up to the entry Index. Members with the same
+// Index and another Hash have decided differently.
+type Digest struct{ Index, Hash uint64 }
+
+// Digests returns the digest of the outcomes that are known when an entry is applied, and of those that
+// are known once the stores have a request. Both are zero before the first outcome.
+func (m *Member) Digests(tenant string) (applied, stored Digest) {
+	if d := m.digests[tenant]; d != nil {
+		applied = *d
+	}
+	if t := m.tenants[tenant]; t != nil {
+		stored = t.digest
+	}
+	return applied, stored
+}
+
+// add adds the outcome of a later entry. It leaves out exemplars, since the commit in which a request is
+// stored decides whether they are kept, and the text of the first refusal.
+func (d *Digest) add(index uint64, o *outcome.Outcome) {
+	d.Index = index
+	b := make([]byte, 0, 16+2*24+len(o.Refused)*8)
+	b = binary.LittleEndian.AppendUint64(b, d.Hash)
+	b = binary.LittleEndian.AppendUint64(b, index)
+	b = appendCounts(b, &o.Written)
+	b = appendCounts(b, &o.Dropped)
+	for i := range o.Refused {
+		b = appendCounts(b, &o.Refused[i])
+	}
+	d.Hash = xxhash.Sum64(b)
+}
+
+func appendCounts(b []byte, c *outcome.Counts) []byte {
+	for _, n := range [...]int{c.Samples, c.Histograms, c.Series} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	return b
+}
+
+// note adds an outcome that is known when its entry is applied.
+func (m *Member) note(tenant string, index uint64, o *outcome.Outcome) {
+	d := m.digests[tenant]
+	if d == nil {
+		d = new(Digest)
+		m.digests[strings.Clone(tenant)] = d
+	}
+	d.add(index, o)
+}
+
+func (d *Digest) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, d.Index)
+	return binary.LittleEndian.AppendUint64(b, d.Hash)
+}
+
+func (d *decoder) digest() Digest { return Digest{d.uvarint(), d.uint64()} }
+
+func (m *Member) appendDigests(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(m.digests)))
+	for _, name := range slices.Sorted(maps.Keys(m.digests)) {
+		b = appendBytes(b, []byte(name))
+		b = m.digests[name].append(b)
+	}
+	return b
+}
+
+func (m *Member) parseDigests(d *decoder) {
+	for range d.count() {
+		name := string(d.bytes())
+		one := d.digest()
+		m.digests[name] = &one
+	}
 }

@@ -77,6 +77,9 @@ func (m *Member) Done(w *Work) {
 		t.tiles = append([]Tile(nil), t.tiles[len(w.Tiles):]...) // and frees the stored ones
 	case t.requestsWork:
 		t.requestsWork = nil
+		for _, r := range w.Requests {
+			t.digest.add(r.Index, &r.Write.Outcome)
+		}
 		t.written = w.Requests[len(w.Requests)-1].Index
 		t.requests = append([]*Request(nil), t.requests[len(w.Requests):]...)
 		m.waitingRequests -= len(w.Requests)

@@ -1,0 +1,166 @@
+package member
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/delta"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/seen"
+	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Deltas are what an entry with deltas told, besides its increments.
+type Deltas struct {
+	Tenant   string
+	Sender   sender.Sender
+	Families []remotewrite.Family
+	New      []delta.New // series that had no total
+}
+
+// deltas has what decides about requests of deltas, besides the tiles.
+type deltas struct {
+	seen   seen.Seen
+	writer batch.Writer
+
+	// refused has what was refused because of the totals in all shards. Sections of shards are saved
+	// one after the other, so after a restart there is no moment at which the totals are those of the
+	// first time. Up to the entry decided, what was decided then is repeated.
+	refused []decision
+	decided uint64
+}
+
+// decision has the series of an entry that were refused because of the totals.
+type decision struct {
+	index  uint64
+	series []delta.Refused
+}
+
+// applyDeltas adds the increments of a request to their tiles. A request that comes again counts
+// once; its outcome is that all of it is written.
+func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) error {
+	d := &m.deltas
+	d.seen.Advance(e.Arrival)
+	r := Request{Index: index, entry: *e}
+	if err := r.Decode(); err != nil {
+		return err
+	}
+	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.body.Families}
+	done.Outcome = &r.Write.Outcome
+	if !m.takes(e, done) {
+		r.Write.Outcome.Dropped = r.body.Counts()
+		return nil
+	}
+	if hash := seen.Hash(e.Hash); d.seen.Has(e.Tenant, hash) {
+		all := r.body.Counts()
+		r.Write.Outcome.Written = outcome.Counts{Samples: all.Samples, Histograms: all.Histograms}
+		return nil
+	}
+	counted := delta.Resolve(&r.Write)
+	if err := m.count(index, &r, counted); err != nil {
+		return err
+	}
+	done.Deltas.New = counted.New
+	if r.Write.Outcome.Written != (outcome.Counts{}) {
+		// A request of which nothing counts has changed nothing, and may fare better the next time.
+		d.seen.Add(e.Tenant, seen.Hash(e.Hash))
+	}
+	return m.addIncrements(index, e, counted.Increments, done)
+}
+
+// count decides which series count, or repeats what was decided before a restart.
+func (m *Member) count(index uint64, r *Request, counted *delta.Deltas) error {
+	d := &m.deltas
+	if index <= d.decided {
+		var before []delta.Refused
+		i, has := slices.BinarySearchFunc(d.refused, index, func(x decision, i uint64) int { return cmp.Compare(x.index, i) })
+		if has {
+			before = d.refused[i].series
+		}
+		counted.Recount(before)
+		return nil
+	}
+	if index <= m.newest {
+		return fmt.Errorf("a shard of the checkpoint has entry %d, and its decisions end at entry %d", m.newest, d.decided)
+	}
+	have := 0
+	if r.Write.MaxSeries > 0 {
+		have = m.shards.TenantLen(r.Write.Tenant)
+	}
+	counted.Count(m.shards.Kinds(r.Write.Tenant, counted.Keys()), have)
+	if len(counted.Refused) > 0 {
+		d.refused = append(d.refused, decision{index, counted.Refused})
+	}
+	return nil
+}
+
+// addIncrements folds increments. The group is their producer, and the index of the entry their
+// sequence.
+func (m *Member) addIncrements(index uint64, e *entry.Request, all []delta.Increment, done *Applied) error {
+	if len(all) == 0 {
+		return nil
+	}
+	w := &m.deltas.writer
+	w.Begin(batch.Header{
+		Tenant: []byte(e.Tenant), Producer: ^m.group, Incarnation: 1, Sequence: index,
+		Second: e.Arrival / 1000, Birth: e.Arrival * 1e6,
+	})
+	for i := range all {
+		w.Add(all[i].Shard, &all[i].Increment)
+	}
+	done.Windows.Folded = map[string]*tile.Folded{}
+	for _, b := range w.End() {
+		if err := m.fold(index, b.Bytes, &done.Windows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AppendDecisions appends the section of decisions: which series of deltas were refused since base, the
+// index of the checkpoint. It must be the last section of a checkpoint. Decisions up to base are
+// forgotten: no later checkpoint needs them.
+func (m *Member) AppendDecisions(dst []byte, base uint64) []byte {
+	d := &m.deltas
+	for len(d.refused) > 0 && d.refused[0].index <= base {
+		d.refused = d.refused[1:]
+	}
+	dst = append(dst, sectionVersion)
+	dst = binary.AppendUvarint(dst, max(m.applied, d.decided))
+	dst = binary.AppendUvarint(dst, uint64(len(d.refused)))
+	for _, x := range d.refused {
+		dst = binary.AppendUvarint(dst, x.index)
+		dst = binary.AppendUvarint(dst, uint64(len(x.series)))
+		for _, s := range x.series {
+			dst = binary.AppendUvarint(dst, uint64(s.Series))
+			dst = append(dst, byte(s.Reason))
+		}
+	}
+	return dst
+}
+
+// RestoreDecisions restores the section of decisions.
+func (m *Member) RestoreDecisions(section []byte) error {
+	d := decoder{b: section}
+	version := d.byte()
+	m.deltas.decided = d.uvarint()
+	m.deltas.refused = nil
+	for range d.count() {
+		x := decision{index: d.uvarint()}
+		for range d.count() {
+			x.series = append(x.series, delta.Refused{Series: uint32(d.uvarint()), Reason: outcome.Reason(d.byte())})
+			d.bad = d.bad || x.series[len(x.series)-1].Reason >= outcome.NumReasons
+		}
+		m.deltas.refused = append(m.deltas.refused, x)
+	}
+	if d.bad || version != sectionVersion || len(d.b) > 0 {
+		return fmt.Errorf("the decisions: %w", errSection)
+	}
+	return nil
+}

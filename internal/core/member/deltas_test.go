@@ -1,0 +1,136 @@
+package member
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// deltaOf returns an increment of 2 for a series.
+func deltaOf(t *testing.T, name string, kind remotewrite.MetricType, at int64, hash uint64) entry.Entry {
+	var in write.Incoming
+	var b remotewrite.Builder
+	b.Begin(&in.Request, nil)
+	b.Series()
+	b.Label("__name__", name)
+	b.Type(kind)
+	b.Sample(remotewrite.Sample{Time: at, Value: 2})
+	b.Finish()
+	r := bodyOf(t, &in, "one", at)
+	r.MaxSeries, r.Hash = 3, hash
+	return entry.Entry{Kind: entry.KindDeltas, Request: r}
+}
+
+// Whether deltas count depends on the hash, for 10 minutes, and on the totals.
+func TestDeltasInTheLog(t *testing.T) {
+	m := withGauge(t) // the first of three series
+	const minute = 60_000
+	counter, gauge := remotewrite.CounterType, remotewrite.GaugeType
+	for i, c := range []struct {
+		name    string
+		kind    remotewrite.MetricType
+		at      int64
+		hash    uint64
+		counted int
+		refused outcome.Reason // if not 0
+		why     string
+	}{
+		{"a", counter, base, 1, 1, 0, "it is new"},
+		{"a", counter, base + 1, 1, 0, 0, "its hash says that it comes again"},
+		{"a", counter, base + 2, 2, 1, 0, "another request"},
+		{"a", gauge, base + 3, 3, 0, outcome.Mixed, "it is a counter"},
+		{"g", counter, base + 3, 4, 0, outcome.Mixed, "it is a gauge of windows"},
+		{"b", gauge, base + 4, 5, 1, 0, "there is room for one series more"},
+		{"c", counter, base + 5, 6, 0, outcome.TooManySeries, "the tenant has three"},
+		{"c", counter, base + 6, 6, 0, outcome.TooManySeries, "and it comes again: nothing of it counted"},
+		{"a", counter, base + 10*minute - 1, 1, 0, 0, "it comes again within 10 minutes"},
+		{"a", counter, base + 10*minute, 1, 1, 0, "it was forgotten"},
+	} {
+		done, _ := apply(t, m, deltaOf(t, c.name, c.kind, c.at, c.hash))
+		counted := 0
+		if f := done.Windows.Folded["one"]; f != nil {
+			counted = int(f.Samples)
+		}
+		written := 1
+		if c.refused != 0 {
+			written = 0
+		}
+		if o := done.Outcome; counted != c.counted || o.Written.Samples != written ||
+			o.Refused[c.refused].Samples != 1-written {
+			t.Errorf("request %d: counted %d, %s\n%s", i+1, counted, o.Text(), c.why)
+		}
+	}
+	before, stored := m.Digests("one")
+	if before.Index != m.Index() || stored != (Digest{}) {
+		t.Errorf("digests %+v, %+v at entry %d", before, stored, m.Index())
+	}
+}
+
+// A checkpoint without its last section is not enough: the totals of its shards are of several times.
+func TestDecisionsAreMissing(t *testing.T) {
+	m := withGauge(t)
+	group := m.AppendGroup(nil)
+	e := deltaOf(t, "g", remotewrite.CounterType, base, 1)
+	apply(t, m, e)
+	restore := func(decisions []byte) error {
+		restored, err := Restore(7, &config, group)
+		for number := range uint16(1024) {
+			if b, has := m.AppendShard(nil, number); err == nil && has {
+				err = restored.RestoreShard(number, m.Index(), b)
+			}
+		}
+		if err == nil && decisions != nil {
+			err = restored.RestoreDecisions(decisions)
+		}
+		if err != nil {
+			return err
+		}
+		restored.Restored(nil)
+		done, err := restored.Apply(restored.Index()+1, e.Append(nil))
+		if err == nil && done.Outcome.Refused[outcome.Mixed].Samples != 1 {
+			t.Errorf("outcome %+v", done.Outcome)
+		}
+		return err
+	}
+	e.Group, e.Shape = 7, 1
+	decisions := m.AppendDecisions(nil, m.Index()-1)
+	if err := restore(decisions); err != nil {
+		t.Error(err)
+	}
+	if err := restore(nil); !errors.Is(err, ErrEntry) || !strings.Contains(err.Error(), "decisions end at entry 0") {
+		t.Error(err)
+	}
+	for n := range decisions {
+		if err := restore(decisions[:n]); !errors.Is(err, errSection) && n > 0 {
+			t.Errorf("%d of %d bytes: %v", n, len(decisions), err)
+		}
+	}
+}
+
+// Members that decide differently have other digests, exemplars aside.
+func TestDigests(t *testing.T) {
+	o := outcome.Outcome{Written: outcome.Counts{Samples: 3, Exemplars: 1}}
+	other, kept := o, o
+	other.Refused[outcome.TooOld].Samples = 1
+	kept.Written.Exemplars, kept.NotKept, kept.First.Cause = 0, 1, "of no importance"
+	hash := func(all ...outcome.Outcome) (d Digest) {
+		for i := range all {
+			d.add(uint64(i)+2, &all[i])
+		}
+		return d
+	}
+	if a, b := hash(o, o), hash(kept, o); a != b {
+		t.Errorf("exemplars matter: %v, %v", a, b)
+	}
+	if a, b := hash(o, o), hash(other, o); a == b {
+		t.Errorf("an outcome does not matter: %v", a)
+	}
+	if a, b := hash(o, other), hash(other, o); a == b {
+		t.Errorf("the order does not matter: %v", a)
+	}
+}
