@@ -10,42 +10,69 @@ const (
 	// maxAhead bounds how far, in milliseconds, a leader's time may be ahead of the median.
 	maxAhead = 1000
 
+	// leapt is how far our clock goes on between two events, in milliseconds, if it did not leap.
+	leapt = 1000
+
 	// fresh is how long what another member's clock showed is of use, in milliseconds.
 	fresh = 10_000
 )
 
-// clocks are the members' clocks, as distances from ours in milliseconds.
+// clocks are the members' clocks, as distances from ours in milliseconds. A message that was delayed
+// makes its sender's clock look slower than it is, never faster. So of the last messages the fastest
+// look counts.
 type clocks struct {
+	now    int64 // by our clock
 	others map[uint64]clock
 }
 
 type clock struct {
-	off int64 // ahead of ours
-	at  int64 // when it was heard
+	off  int64 // ahead of ours
+	at   int64 // when that was heard
+	last int64 // when it was heard for the last time
+}
+
+// tell notes what our own clock shows, and returns how far it leapt. If this process was paused, that
+// looks like a leap, until the next messages come.
+func (c *clocks) tell(now int64) (by int64) {
+	by = now - c.now
+	if c.now == 0 || by <= leapt && by >= -leapt {
+		by = 0
+	}
+	for id, x := range c.others {
+		c.others[id] = clock{x.off - by, x.at + by, x.last + by}
+	}
+	c.now = now
+	return by
 }
 
 // heard notes what another member's clock showed a moment ago.
-func (c *clocks) heard(member uint64, now, shown int64) {
+func (c *clocks) heard(member uint64, shown int64) {
 	if c.others == nil {
 		c.others = map[uint64]clock{}
 	}
-	c.others[member] = clock{shown - now, now}
-	for id, x := range c.others {
-		if now-x.at > fresh || x.at > now {
-			delete(c.others, id)
-		}
+	x, known := c.others[member]
+	if off := shown - c.now; !known || off >= x.off || c.now-x.at > fresh/2 {
+		x.off, x.at = off, c.now
 	}
+	x.last = c.now
+	c.others[member] = x
 }
+
+// old reports whether what was heard is of no use any more. If nobody sends anything, since all
+// members believe that their clocks are wrong, this lets them campaign again.
+func (c *clocks) old(x clock) bool { return c.now-x.last > fresh }
 
 // median returns how far the median of all clocks is ahead of ours. Two clocks have none: nobody
 // could say which of them is wrong.
 func (c *clocks) median() (off int64, known bool) {
-	if len(c.others) < 2 {
-		return 0, false
-	}
 	all := []int64{0}
 	for _, x := range c.others {
-		all = append(all, x.off)
+		if !c.old(x) {
+			all = append(all, x.off)
+		}
+	}
+	if len(all) < 3 {
+		return 0, false
 	}
 	slices.Sort(all)
 	return all[len(all)/2], true
@@ -57,10 +84,10 @@ func (c *clocks) wrong() bool {
 	return known && (off > maxSkew || off < -maxSkew)
 }
 
-// atMost returns our time, bounded by the median.
-func (c *clocks) atMost(now int64) int64 {
+// bounded returns our time, bounded by the median.
+func (c *clocks) bounded() int64 {
 	if off, known := c.median(); known {
-		return min(now, now+off+maxAhead)
+		return min(c.now, c.now+off+maxAhead)
 	}
-	return now
+	return c.now
 }

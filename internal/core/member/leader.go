@@ -1,6 +1,7 @@
 package member
 
 import (
+	"math"
 	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -77,13 +78,16 @@ func (n *Node) lead() {
 	n.proposeBoundaries()
 }
 
-// handOver asks another voter to lead.
+// handOver asks another voter to lead: the one that was heard last.
 func (n *Node) handOver() {
+	to, last := uint64(0), int64(math.MinInt64)
 	for _, id := range n.voters {
-		if _, heard := n.leader.clocks.others[id]; heard {
-			_ = n.replica.Transfer(id) // the next tick asks again
-			return
+		if x, heard := n.leader.clocks.others[id]; heard && x.last > last {
+			to, last = id, x.last
 		}
+	}
+	if to != 0 {
+		_ = n.replica.Transfer(to) // the next tick asks again
 	}
 }
 
@@ -122,7 +126,7 @@ func (n *Node) proposeWindows() {
 // behind reports whether a shard has so many tiles to close that a window of now might lie ahead of
 // all its open tiles. Windows wait until they are closed.
 func (n *Node) behind() bool {
-	oldest := n.leader.clocks.atMost(n.now) - (tile.MaxAhead-1)*tileMillis
+	oldest := n.leader.clocks.bounded() - (tile.MaxAhead-1)*tileMillis
 	for number := range uint16(series.Shards) {
 		if s := n.state.shards.Of(number); s != nil && s.Closed() < oldest && s.Len() > 0 {
 			return true
@@ -226,8 +230,7 @@ func add(byEnd map[int64]*entry.Shards, end int64, number uint16) {
 
 // due returns the end of the last tile that a shard must have closed by now.
 func (n *Node) due(number uint16) int64 {
-	now := n.leader.clocks.atMost(n.now)
-	t := max(0, now-n.settings.Lateness.Milliseconds()-spread*int64(number)/series.Shards)
+	t := max(0, n.leader.clocks.bounded()-n.settings.Lateness.Milliseconds()-spread*int64(number)/series.Shards)
 	return t - t%tileMillis
 }
 

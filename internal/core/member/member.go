@@ -105,7 +105,8 @@ func New(group uint64, config *tile.Config) *Member {
 
 // Applied is the effect of one entry.
 type Applied struct {
-	Kind entry.Kind
+	Index uint64
+	Kind  entry.Kind
 
 	// Moved says that the entry was made for other shards than the group has now. It did nothing,
 	// and its proposer must send it again.
@@ -134,6 +135,7 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 	if index <= m.applied {
 		return done, fmt.Errorf("%w: entry %d comes after entry %d", ErrEntry, index, m.applied)
 	}
+	done.Index = index
 	if len(data) == 0 { // of the order itself: a new leader's first entry, or a change of the members
 		m.applied = index
 		return done, nil

@@ -108,24 +108,36 @@ func (n *Node) State() *Member { return n.state }
 
 // Tick tells the time, every replica.TickEvery. The leader proposes the tiles that are due.
 func (n *Node) Tick(now int64) {
-	n.now = now
+	n.tell(now)
 	n.replica.Candidate(!n.leader.clocks.wrong())
 	n.replica.Tick()
 	n.lead()
 }
 
+// tell notes what our clock shows.
+func (n *Node) tell(now int64) {
+	leap := n.leader.clocks.tell(now)
+	if n.now = now; n.leader.since != 0 {
+		n.leader.since += leap // the term is as old as before
+	}
+}
+
 // Step takes a message from another member, whose clock showed sent when it sent the message.
 func (n *Node) Step(now, sent int64, m replica.Message) error {
-	n.now = now
-	n.leader.clocks.heard(m.From, now, sent)
+	n.tell(now)
+	n.leader.clocks.heard(m.From, sent)
 	return n.replica.Step(m)
 }
 
 // Push counts a push of a collector, in the form of entry.AppendPush, which the caller has checked.
 // The bytes must never change afterwards. The answer has a *batch.FullError for batches that are
 // refused because too much waits for their tenant's stores.
+//
+// Batches of different tenants must have different producers. A push that was refused for one of them,
+// and whose answer was lost, may come again when there is room: a shard that has a later batch of the
+// same producer would take this one for a repeat.
 func (n *Node) Push(now int64, id ID, push []byte) {
-	n.now = now
+	n.tell(now)
 	if !n.leadership.Leads {
 		n.answer(id, replica.ErrNotLeader)
 		return

@@ -331,6 +331,19 @@ func TestAWrongClockDoesNotLead(t *testing.T) {
 	}
 }
 
+// It hands over to a member that answers, though it heard another one a moment ago.
+func TestAWrongClockHandsOverToTheLiving(t *testing.T) {
+	g := newThree(t, 3)
+	wrong := g.leader()
+	g.others(wrong)[0].parted = true
+	g.pass(300)
+	wrong.clock = 3_600_000
+	g.pass(500)
+	if leader := g.leader(); leader != g.others(wrong)[1] {
+		t.Error("it leads")
+	}
+}
+
 // A leader whose clock is a little fast closes tiles hardly earlier: a second before its lateness.
 func TestAFastClockIsBounded(t *testing.T) {
 	g := newThree(t, 3)

@@ -1,0 +1,79 @@
+package member
+
+import "testing"
+
+// pass lets time pass for a clock.
+func (c *clocks) pass(ms int64) {
+	for end := c.now + ms; c.now < end; {
+		c.tell(c.now + 100)
+	}
+}
+
+// A network that stalled for some seconds delivers old messages, which make all other clocks look slow.
+// The clocks that were heard before the stall are still right.
+func TestDelayedMessagesMakeNoClockWrong(t *testing.T) {
+	var c clocks
+	c.tell(base)
+	c.heard(2, c.now-10)
+	c.heard(3, c.now-10)
+	c.pass(4000)
+	for _, member := range []uint64{2, 3} {
+		c.heard(member, c.now-4000)
+	}
+	if off, known := c.median(); !known || off != -10 || c.wrong() {
+		t.Errorf("the median is %d ms ahead (%v), wrong: %v", off, known, c.wrong())
+	}
+}
+
+// If all that a member heard was late, it takes its clock for wrong. Once nobody is heard any more, since
+// all members may think so, it must campaign again.
+func TestNobodyStaysWrongForEver(t *testing.T) {
+	var c clocks
+	c.tell(base)
+	c.heard(2, c.now-4000)
+	c.heard(3, c.now-4000)
+	if !c.wrong() {
+		t.Error("two members seem to be 4 s behind")
+	}
+	c.pass(fresh + 200)
+	if c.wrong() {
+		t.Error("it still thinks so, and has heard nobody for 10 s")
+	}
+}
+
+// A clock that leaps is wrong at once, and right again once it leaps back.
+func TestALeap(t *testing.T) {
+	for _, leap := range []int64{3_600_000, 5000, -5000, -3_600_000} {
+		var c clocks
+		c.tell(base)
+		c.heard(2, c.now)
+		c.heard(3, c.now)
+		c.tell(c.now + leap)
+		if !c.wrong() {
+			t.Errorf("it leapt by %d ms, and is right", leap)
+		}
+		c.heard(2, c.now-leap)
+		c.tell(c.now + 100 - leap)
+		if c.wrong() {
+			t.Errorf("it leapt by %d ms and back, and is wrong", leap)
+		}
+	}
+}
+
+// Another member's clock that was set back counts within some seconds, though its earlier messages
+// looked faster.
+func TestAnotherClockIsSetBack(t *testing.T) {
+	var c clocks
+	c.tell(base)
+	for range 100 {
+		c.pass(100)
+		for _, member := range []uint64{2, 3} {
+			if c.heard(member, c.now-5000); c.now == base+100 {
+				c.heard(member, c.now)
+			}
+		}
+	}
+	if off, known := c.median(); !known || off != -5000 {
+		t.Errorf("the median is %d ms ahead (%v)", off, known)
+	}
+}
