@@ -1,0 +1,17 @@
+// Package sim simulates a group of whole members on one thread and a virtual clock. Three nodes have
+// real replicas and logs on a file system in memory, real tiles, and real databases on a real
+// directory, whose background work the simulation calls. A seed decides everything: what senders
+// send, what the network loses, which processes are killed and which machines lose power.
+//
+//	go test ./sim -run TestSim -seed 7 -v
+//
+// repeats seed 7, and prints its story. All files are tests:
+//
+//	run_test.go      the seeds of CI, least numbers of events, mistakes that must be found
+//	sim_test.go      the virtual clock, the network, the story
+//	faults_test.go   what breaks
+//	node_test.go     a node: the process around member.Node, its log, its checkpoints
+//	stores_test.go   the databases of a node, and what a crash leaves of them
+//	senders_test.go  collectors, senders of remote write, readers
+//	oracle_test.go   what must hold
+package sim

@@ -1,0 +1,324 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// oracle knows what the senders sent and what was acknowledged, and checks the promises.
+type oracle struct {
+	leaders  map[uint64]int // nodes by term
+	effects  map[uint64]string
+	outcomes map[uint64]outcome.Outcome
+	taken    string // the replica of the pair that was taken last
+
+	acked, sent map[string]float64                    // totals of counters, by tenant and name
+	offered     map[string]map[int64]map[float64]bool // values that requests have, by tenant, name and time
+	must        map[string]map[int64]float64          // values that were acknowledged as written
+	news        map[string][]offered                  // of must, by tenant, in order
+	parts       []part
+}
+
+// part is a request of which only a part was written.
+type part struct {
+	tenant  string
+	samples []offered
+	written int
+}
+
+func (o *oracle) begin() {
+	*o = oracle{leaders: map[uint64]int{}, effects: map[uint64]string{}, outcomes: map[uint64]outcome.Outcome{},
+		acked: map[string]float64{}, sent: map[string]float64{}, offered: map[string]map[int64]map[float64]bool{},
+		must: map[string]map[int64]float64{}, news: map[string][]offered{}}
+}
+
+// leads checks that at most one member leads in a term.
+func (o *oracle) leads(s *sim, n *node, term uint64) {
+	if other, known := o.leaders[term]; known && other != n.n {
+		s.fail("nodes %d and %d lead in term %d", other, n.n, term)
+	}
+	o.leaders[term] = n.n
+}
+
+// applied checks that an entry has the same effect on all members.
+func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
+	var b strings.Builder
+	fmt.Fprint(&b, a.Kind, a.Moved, a.Notes, a.Closed.Samples, a.Closed.Duplicates, a.Windows.Pushes, a.Windows.Damaged)
+	for _, tenant := range slices.Sorted(maps.Keys(a.Windows.Folded)) {
+		fmt.Fprint(&b, " ", tenant, *a.Windows.Folded[tenant])
+	}
+	s.note(fmt.Appendf(nil, "%d %d %s", n.n, a.Index, &b))
+	if a.Outcome != nil {
+		o.outcome(s, n, a.Index, a.Outcome)
+	}
+	if a.Index <= n.whole {
+		return // some shards have had it
+	}
+	before, known := o.effects[a.Index]
+	switch {
+	case !known:
+		o.effects[a.Index] = b.String()
+		o.count(s, n, a)
+	case before != b.String():
+		s.fail("node %d: entry %d has the effect %s, and on another node %s", n.n, a.Index, &b, before)
+	}
+}
+
+// count counts what an entry covers.
+func (o *oracle) count(s *sim, n *node, a *member.Applied) {
+	for _, f := range a.Windows.Folded {
+		s.covered.late += int(f.Late)
+		s.covered.lateGauges += int(f.LateGauge)
+	}
+	if a.Kind != entry.KindRequest {
+		return
+	}
+	data, err := n.entry(a.Index)
+	if err != nil {
+		s.fail("entry %d: %v", a.Index, err)
+		return
+	}
+	var e entry.Entry
+	if err := e.Parse(data); err != nil {
+		s.fail("entry %d: %v", a.Index, err)
+	}
+	if e.Request.Pair != (entry.Pair{}) && a.Outcome == nil {
+		if o.taken != "" && o.taken != e.Request.Pair.Replica {
+			s.covered.turns++
+		}
+		o.taken = strings.Clone(e.Request.Pair.Replica)
+	}
+}
+
+// outcome checks that a request has the same outcome on all members, and again in a replay.
+func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
+	s.note(fmt.Appendf(nil, "%d %d %+v", n.n, index, *got))
+	before, known := o.outcomes[index]
+	if !known {
+		o.outcomes[index] = *got
+		s.covered.limits += got.Refused[outcome.TooManySeries].Samples
+		s.covered.tooOld += got.Refused[outcome.TooOld].Samples
+		s.covered.duplicates += got.Refused[outcome.Duplicate].Samples
+		s.covered.ahead += got.Refused[outcome.TooFarAhead].Samples
+		return
+	}
+	if before != *got {
+		s.fail("node %d: the request of entry %d has the outcome %+v, and before %+v", n.n, index, *got, before)
+	}
+}
+
+// sends notes a window before it is pushed.
+func (o *oracle) sends(p *pushed) {
+	for tenant, sums := range p.sums {
+		for name, v := range sums {
+			o.sent[tenant+"/"+name] += v
+		}
+	}
+}
+
+// refused takes the part of a tenant out of a window.
+func (o *oracle) refused(p *pushed, tenant string) {
+	for name, v := range p.sums[tenant] {
+		o.sent[tenant+"/"+name] -= v
+	}
+	delete(p.sums, tenant)
+}
+
+func (o *oracle) acknowledged(p *pushed) {
+	for tenant, sums := range p.sums {
+		for name, v := range sums {
+			o.acked[tenant+"/"+name] += v
+		}
+	}
+}
+
+// offers notes the samples of a request before it is sent.
+func (o *oracle) offers(tenant string, samples []offered) {
+	for _, x := range samples {
+		o.offer(tenant+"/"+x.name, x.t, x.v)
+		if x.starts != 0 {
+			o.offer(tenant+"/"+x.name, x.starts, 0)
+		}
+	}
+}
+
+func (o *oracle) offer(key string, t int64, v float64) {
+	if o.offered[key] == nil {
+		o.offered[key] = map[int64]map[float64]bool{}
+	}
+	if o.offered[key][t] == nil {
+		o.offered[key][t] = map[float64]bool{}
+	}
+	o.offered[key][t][v] = true
+}
+
+// written notes the answer to a request.
+func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
+	sum := got.Written
+	sum.Add(got.Dropped)
+	sum.Add(got.AllRefused())
+	if sum.Samples != len(r.samples) {
+		s.fail("a request of %d samples has the outcome %+v", len(r.samples), got)
+	}
+	if got.Written.Samples < len(r.samples) {
+		o.parts = append(o.parts, part{r.Tenant, r.samples, got.Written.Samples})
+		return
+	}
+	for _, x := range r.samples {
+		key := r.Tenant + "/" + x.name
+		if o.must[key] == nil {
+			o.must[key] = map[int64]float64{}
+		}
+		if before, known := o.must[key][x.t]; known && before != x.v {
+			s.fail("%s at %d: %v is written, and %v was", key, x.t-base, x.v, before)
+		}
+		o.must[key][x.t] = x.v
+		o.news[r.Tenant] = append(o.news[r.Tenant], x)
+	}
+}
+
+// question returns what a read that begins now must find.
+func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
+	if all := o.news[tenant]; len(all) > 0 && s.chance(50) {
+		x := all[len(all)-1-s.rng.IntN(min(len(all), 20))]
+		return func(n *node) {
+			v, found := n.has(tenant, x.name, x.t)
+			s.note(fmt.Appendf(nil, "%d reads %v %v", n.n, v, found))
+			if !found || v != x.v {
+				s.fail("node %d: a read of %s of tenant %s at %d finds %v (%v), and %v was acknowledged before", n.n,
+					x.name, tenant, x.t-base, v, found, x.v)
+			}
+		}
+	}
+	name := []string{"own0", "own1", "own2", "shared0", "shared1", "shared2"}[s.rng.IntN(6)]
+	name = crowded(tenant, series.Counter, name)
+	floor := o.acked[tenant+"/"+name]
+	return func(n *node) {
+		got := n.total(tenant, name)
+		s.note(fmt.Appendf(nil, "%d reads %v", n.n, got))
+		if got < floor {
+			s.fail("node %d: a read finds %v of %s of tenant %s, and %v was acknowledged before", n.n, got, name, tenant, floor)
+		}
+		// What is refused was never sent, but the answer may not be back yet.
+		if sent := o.sent[tenant+"/"+name]; got > sent {
+			s.fail("node %d: a read finds %v of %s of tenant %s, and only %v was sent", n.n, got, name, tenant, sent)
+		}
+	}
+}
+
+// finish checks that without faults all members have the same, and what the senders expect.
+func (s *sim) finish() {
+	for _, c := range s.collectors {
+		if len(c.outbox) > 0 {
+			s.fail("collector %d still has %d windows", c.n, len(c.outbox))
+		}
+	}
+	for _, n := range s.nodes {
+		m := n.node.State()
+		if !n.up || n.working > 0 || m.Index() != s.nodes[0].node.State().Index() {
+			s.fail("node %d, up %v, ends at entry %d with %d works, and node 0 at entry %d", n.n, n.up, m.Index(), n.working,
+				s.nodes[0].node.State().Index())
+			return
+		}
+	}
+	for _, n := range s.nodes[1:] {
+		s.sameState(s.nodes[0], n)
+		s.sameStores(s.nodes[0], n)
+	}
+	if s.failed == nil {
+		s.expected(s.nodes[0])
+	}
+}
+
+func (s *sim) sameState(a, b *node) {
+	x, y := a.node.State(), b.node.State()
+	if string(x.AppendGroup(nil)) != string(y.AppendGroup(nil)) {
+		s.fail("nodes %d and %d end with other sections of the group", a.n, b.n)
+	}
+	for number := range uint16(series.Shards) {
+		m, _ := x.AppendShard(nil, number)
+		n, _ := y.AppendShard(nil, number)
+		if string(m) != string(n) {
+			s.fail("nodes %d and %d end with other sections of shard %d", a.n, b.n, number)
+		}
+	}
+	for _, name := range tenants {
+		m, _, _ := x.AppendTenant(nil, name, x.Index())
+		n, _, _ := y.AppendTenant(nil, name, y.Index())
+		if string(m) != string(n) {
+			s.fail("nodes %d and %d end with other sections of tenant %s", a.n, b.n, name)
+		}
+	}
+}
+
+func (s *sim) sameStores(a, b *node) {
+	for _, tenant := range tenants {
+		for _, store := range []string{tsdb.Raw, tile.Width10s.String(), tile.Width1m.String()} {
+			x, y := a.all(tenant, store), b.all(tenant, store)
+			for _, ls := range slices.Sorted(maps.Keys(x)) {
+				if x[ls] != y[ls] {
+					s.fail("store %s of tenant %s, %s: node %d has%s\nand node %d has%s", store, tenant, ls, a.n, x[ls], b.n, y[ls])
+				}
+				delete(y, ls)
+			}
+			for ls, samples := range y {
+				s.fail("store %s of tenant %s: only node %d has %s:%s", store, tenant, b.n, ls, samples)
+			}
+		}
+	}
+}
+
+// expected compares a node with what the senders know.
+func (s *sim) expected(n *node) {
+	o := &s.oracle
+	for _, key := range slices.Sorted(maps.Keys(o.sent)) {
+		tenant, name, _ := strings.Cut(key, "/")
+		if strings.HasPrefix(name, "level") {
+			continue
+		}
+		if got := n.total(tenant, name); got != o.sent[key] || o.acked[key] != o.sent[key] {
+			s.fail("%s of tenant %s ends at %v, its collectors sent %v, and %v was acknowledged", name, tenant, got, o.sent[key],
+				o.acked[key])
+		}
+	}
+	has := map[string]map[int64]float64{}
+	for _, tenant := range tenants {
+		n.each(tenant, func(name string, t int64, v float64) {
+			key := tenant + "/" + name
+			if has[key] == nil {
+				has[key] = map[int64]float64{}
+			}
+			has[key][t] = v
+			if !o.offered[key][t][v] {
+				s.fail("%s has %v at %d, which nobody sent", key, v, t-base)
+			}
+		})
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.must)) {
+		for t, v := range o.must[key] {
+			if got, found := has[key][t]; !found || got != v {
+				s.fail("%s has %v (%v) at %d, and %v was acknowledged as written", key, got, found, t-base, v)
+			}
+		}
+	}
+	for _, p := range o.parts {
+		got := 0
+		for _, x := range p.samples {
+			if v, found := has[p.tenant+"/"+x.name][x.t]; found && v == x.v {
+				got++
+			}
+		}
+		if got < p.written {
+			s.fail("%d of the samples %v of tenant %s are written, and %d are there", p.written, p.samples, p.tenant, got)
+		}
+	}
+}

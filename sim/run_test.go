@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// ciSeeds and freshSeeds are the numbers of runs in CI, and ciSeconds the virtual seconds of each. A run
+// takes 0.8 s of a processor.
+const ciSeeds, freshSeeds, ciSeconds = 30, 5, 60
+
+// soaking reports whether `make soak` runs the tests, with larger numbers.
+var soaking = os.Getenv("FRESHET_SOAK") != ""
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "TestSim simulates this seed alone, and prints its story")
+	seconds = flag.Int64("seconds", ciSeconds, "virtual seconds of each run of TestSim")
+)
+
+// least has the numbers of events that the runs of CI must reach together. With fewer events, they have
+// not tested enough. The runs reach about twice as many.
+var least = coverage{windows: 3000, requests: 4000, reads: 5000, retries: 2000, elections: 80, late: 1000,
+	lateGauges: 400, truncations: 30, restored: 40, requeued: 8, turns: 25, limits: 1000, tooOld: 400, duplicates: 100, ahead: 40, full: 15,
+	kills: 18, powerLosses: 18, outages: 4, torn: 12, pauses: 8, parts: 30, transfers: 10, changes: 4, slow: 12, hangs: 15,
+	clocks: 12, checkpoints: 400, replaced: 8, messagesLost: 2000, messagesTwice: 800}
+
+// failedSeeds has seeds that failed once, one a line. A fresh seed that fails is added.
+var failedSeeds = filepath.Join("testdata", "seeds")
+
+// A group of three whole members loses nothing that it acknowledged and counts nothing twice. Its members
+// have the same state, the same samples and the same outcomes. No read misses what was acknowledged before.
+// All that holds whatever happens to network, disks, clocks, stores and processes.
+func TestSim(t *testing.T) {
+	var mu sync.Mutex
+	var sum coverage
+	run := func(seed uint64, seconds int64, counts, fresh bool) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			s := simulate(t, seed, seconds, mistakes{})
+			if *oneSeed != 0 || s.failed != nil {
+				t.Log(s.story.String())
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if s.failed != nil {
+				t.Errorf("seed %d: %v; again: go test ./sim -run TestSim -v -seed %d -seconds %d", seed, s.failed, seed, seconds)
+			}
+			if s.failed != nil && fresh {
+				keep(t, seed)
+			}
+			if counts {
+				sum.add(s.covered)
+			}
+		})
+	}
+	if *oneSeed != 0 {
+		run(*oneSeed, *seconds, false, false)
+		return
+	}
+	t.Cleanup(func() {
+		t.Log(sum)
+		wanted := least.each()
+		for i, got := range sum.each() {
+			if *got.n < *wanted[i].n {
+				t.Errorf("%s: %d, too few to have shown anything; the least is %d", got.what, *got.n, *wanted[i].n)
+			}
+		}
+	})
+	last, lasts := uint64(ciSeeds), *seconds
+	if soaking {
+		last, lasts = 1000, 120
+	}
+	for seed := uint64(1); seed <= last; seed++ {
+		run(seed, lasts, true, false)
+	}
+	for _, seed := range kept(t) {
+		run(seed, lasts, false, false)
+	}
+	for i := range uint64(freshSeeds) {
+		run(uint64(time.Now().Unix())*freshSeeds+i, lasts, false, true)
+	}
+}
+
+// kept returns the seeds that failed once.
+func kept(t *testing.T) (all []uint64) {
+	b, err := os.ReadFile(failedSeeds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		text, _, _ := strings.Cut(line, " ")
+		seed, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", failedSeeds, err)
+		}
+		all = append(all, seed)
+	}
+	return all
+}
+
+func keep(t *testing.T, seed uint64) {
+	f, err := os.OpenFile(failedSeeds, os.O_APPEND|os.O_WRONLY, 0o666)
+	if err == nil {
+		_, err = fmt.Fprintln(f, seed)
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A seed gives the same story again, to the last byte, so a failure can be repeated.
+func TestSameSeedSameStory(t *testing.T) {
+	one, other := simulate(t, 3, ciSeconds, mistakes{}), simulate(t, 3, ciSeconds, mistakes{})
+	if one.story.String() != other.story.String() {
+		t.Errorf("%s\nand then\n%s", one.story.String(), other.story.String())
+	}
+	if again := simulate(t, 4, ciSeconds, mistakes{}).story.String(); again == one.story.String() ||
+		strings.Count(again, "\n") < 20 {
+		t.Errorf("another seed has this story:\n%s", again)
+	}
+}

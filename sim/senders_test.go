@@ -1,0 +1,432 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/rewrite"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// tenants have both windows and requests. The requests of past come from hours ago, so that heads are
+// cut.
+var tenants = []string{"one", "past", "two"}
+
+func (s *sim) beginSenders() {
+	for i := range 3 {
+		c := &collector{n: i, producer: uint64(100 + i), incarnation: 1, target: s.anyNode()}
+		if i == 2 && s.chance(50) {
+			c.off = []int64{-30, -8, 5}[s.rng.IntN(3)] * second // a host with a wrong clock
+		}
+		s.collectors = append(s.collectors, c)
+		s.at(s.between(0, second), nil, func() { s.collect(c) })
+	}
+	pair := func(replica string) entry.Pair {
+		return entry.Pair{Cluster: "c", Replica: replica, Timeout: 3 * second}
+	}
+	s.writers = []*writer{
+		{tenant: "one", prefix: "r", series: 6, most: 3, every: 300 * ms, spoils: true},
+		{tenant: "two", prefix: "limited", series: 20, most: 3, limit: 9, every: 500 * ms},
+		{tenant: "two", prefix: "pair", series: 3, most: 3, pair: pair("a"), every: second},
+		{tenant: "two", prefix: "pair", series: 3, most: 3, pair: pair("b"), every: second},
+		{tenant: "past", prefix: "p", series: 3, most: 3, behind: 8 * 3600 * second, every: 400 * ms},
+	}
+	for i, w := range s.writers {
+		w.n, w.target = i, s.anyNode()
+		s.at(s.between(0, second), nil, func() { s.nextRequest(w) })
+	}
+	for i := range 2 {
+		r := &reader{n: i}
+		s.readers = append(s.readers, r)
+		s.at(s.between(second, 2*second), nil, func() { s.nextRead(r) })
+	}
+}
+
+// collector pushes a window each second, and again until it is acknowledged.
+type collector struct {
+	n                     int
+	producer, incarnation uint64
+	portions, sequence    uint64
+	off                   int64 // how far its clock is ahead, in ms
+	writer                batch.Writer
+	outbox                []*pushed
+	target                *node
+}
+
+// pushed is a window in an outbox.
+type pushed struct {
+	entry.Push
+	second  int64
+	sums    map[string]map[string]float64 // by tenant and name
+	samples map[string]uint64             // by tenant
+	flies   bool
+	try     int
+	done    bool
+}
+
+// collect cuts a window.
+func (s *sim) collect(c *collector) {
+	if s.now > s.end-quietFor {
+		return
+	}
+	s.at(second, nil, func() { s.collect(c) })
+	if s.chance(1) { // it was killed; its outbox is on its disk
+		c.incarnation++
+		c.portions, c.sequence = 0, 0
+		s.tell("collector %d: incarnation %d, %d windows in the outbox", c.n, c.incarnation, len(c.outbox))
+	}
+	now := base + s.now + c.off
+	c.sequence++
+	p := &pushed{second: now/1000 - 1, sums: map[string]map[string]float64{}, samples: map[string]uint64{}}
+	p.Push = entry.Push{Producer: c.producer, Incarnation: c.incarnation, Sequence: c.sequence, Shape: 1}
+	for i, tenant := range tenants {
+		c.portions++
+		// Each tenant has a producer of its own. A push may come again when another one of its tenants has room,
+		// and a shard that has a later batch of the same producer would take the earlier one for a repeat.
+		c.writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: c.producer + uint64(i)<<32, Incarnation: c.incarnation,
+			Sequence: c.portions, Second: p.second, Birth: p.second * 1e9})
+		p.sums[tenant] = map[string]float64{}
+		add := func(kind series.Kind, name string, v float64) {
+			name = crowded(tenant, kind, name)
+			inc := batch.Increment{Key: series.AppendKey(nil, kind, labels.FromStrings("__name__", name)),
+				Samples: 1 + s.rng.Uint32N(3), Value: v}
+			if kind == series.Gauge {
+				inc.At = p.second*1e9 + 5e8
+			} else {
+				p.sums[tenant][name] += v
+			}
+			p.samples[tenant] += uint64(inc.Samples)
+			c.writer.Add(series.Shard(tenant, inc.Key), &inc)
+		}
+		add(series.Counter, fmt.Sprint("own", c.n), float64(s.between(1, 100)))
+		add(series.Counter, fmt.Sprint("shared", s.rng.IntN(3)), float64(s.between(1, 100)))
+		if s.chance(50) {
+			add(series.UpDown, "level", float64(s.between(-50, 50)))
+		}
+		if s.chance(70) {
+			add(series.Gauge, fmt.Sprint("gauge", c.n), float64(s.between(0, 1000)))
+		}
+		for _, b := range c.writer.End() {
+			p.Batches = p.Batches.Append(b.Bytes)
+		}
+	}
+	s.oracle.sends(p)
+	c.outbox = append(c.outbox, p)
+	s.pushNext(c)
+}
+
+// crowds is the number of shards in which all series of windows lie, so that a shard has several
+// series, tenants and senders.
+const crowds = 8
+
+// crowded returns a longer name that lies in one of a few shards.
+func crowded(tenant string, kind series.Kind, name string) string {
+	key := fmt.Sprint(tenant, kind, name)
+	if long, known := crowdedNames.Load(key); known {
+		return long.(string)
+	}
+	for i := 0; ; i++ {
+		long := fmt.Sprint(name, "_", i)
+		if series.Shard(tenant, series.AppendKey(nil, kind, labels.FromStrings("__name__", long))) < crowds {
+			crowdedNames.Store(key, long)
+			return long
+		}
+	}
+}
+
+var crowdedNames sync.Map // string to string
+
+// pushNext pushes the first window of the outbox that is not under way, if it is its turn.
+func (s *sim) pushNext(c *collector) {
+	flying := 1
+	if s.mistakes.pipelined {
+		flying = 3
+	}
+	for _, p := range c.outbox[:min(flying, len(c.outbox))] {
+		if !p.flies {
+			p.flies = true
+			s.pushTo(c, p)
+		}
+	}
+}
+
+func (s *sim) pushTo(c *collector, p *pushed) {
+	p.try++
+	try, n := p.try, c.target
+	p.Again = try > 1
+	bytes := entry.AppendPush(nil, &p.Push)
+	s.at(s.between(200, 1500), nil, func() {
+		if !p.done && p.try == try {
+			s.pushAgain(c, p, nil)
+		}
+	})
+	s.ask(n, func() {
+		s.push(n, bytes, func(err error) {
+			leader := n.leads.Leader
+			s.reply(func() {
+				if !p.done && p.try == try {
+					s.pushAnswered(c, p, err, leader)
+				}
+			})
+		})
+	})
+}
+
+// pushAgain pushes a window again, to the leader if that is known.
+func (s *sim) pushAgain(c *collector, p *pushed, to *node) {
+	if to == nil {
+		to = s.anyNode()
+	}
+	if to != c.target {
+		s.covered.retries++
+	}
+	c.target = to
+	p.try++
+	try := p.try
+	s.at(s.between(1, 200), nil, func() {
+		if p.try == try {
+			s.pushTo(c, p)
+		}
+	})
+}
+
+func (s *sim) pushAnswered(c *collector, p *pushed, err error, leader uint64) {
+	var full *batch.FullError
+	switch {
+	case err == nil:
+	case errors.As(err, &full):
+		s.covered.full++
+		for _, tenant := range slices.Sorted(maps.Keys(full.Samples)) {
+			if full.Samples[tenant] != p.samples[tenant] {
+				s.fail("collector %d: %d samples of tenant %s are refused, of %d", c.n, full.Samples[tenant], tenant,
+					p.samples[tenant])
+			}
+			s.oracle.refused(p, tenant)
+		}
+	case errors.Is(err, replica.ErrNotLeader) && leader != 0 && s.nodes[leader-1] != c.target:
+		s.pushAgain(c, p, s.nodes[leader-1])
+		return
+	default:
+		s.pushAgain(c, p, nil)
+		return
+	}
+	p.done = true
+	s.covered.windows++
+	s.oracle.acknowledged(p)
+	c.outbox = slices.DeleteFunc(c.outbox, func(o *pushed) bool { return o == p })
+	s.pushNext(c)
+}
+
+// writer sends requests of remote write, one at a time.
+type writer struct {
+	n       int
+	tenant  string
+	prefix  string // of its series
+	series  int
+	most    int   // samples of a request
+	limit   int   // the tenant's max_series
+	behind  int64 // how old its samples are at first, in ms
+	every   int64
+	spoils  bool // some of its samples must be refused
+	pair    entry.Pair
+	rests   int64 // until then
+	last    int64 // time of its newest sample
+	sent    []offered
+	rewrite rewrite.Rewriter
+	doing   *request
+	target  *node
+}
+
+// offered is a sample of a request.
+type offered struct {
+	name   string
+	t      int64
+	v      float64
+	starts int64
+}
+
+type request struct {
+	entry.Request
+	samples []offered
+	until   int64
+	try     int
+	done    bool
+}
+
+// nextRequest makes a request, unless the last one is under way.
+func (s *sim) nextRequest(w *writer) {
+	if s.now > s.end-quietFor {
+		return
+	}
+	s.at(s.between(w.every/2, w.every*3/2), nil, func() { s.nextRequest(w) })
+	if w.pair != (entry.Pair{}) && s.now >= w.rests && s.chance(4) {
+		w.rests = s.now + s.between(2*second, 8*second)
+	}
+	if w.doing != nil || s.now < w.rests {
+		return
+	}
+	r := &request{until: s.now + 6*second, Request: entry.Request{Tenant: w.tenant, Window: window.Milliseconds(),
+		MaxSeries: w.limit, Pair: w.pair}}
+	r.samples = s.samplesOf(w)
+	var in write.Incoming
+	var b remotewrite.Builder
+	b.Begin(&in.Request, nil)
+	for _, x := range r.samples {
+		b.Series()
+		b.Label("__name__", x.name)
+		b.Sample(remotewrite.Sample{Time: x.t, Value: x.v, Start: x.starts})
+	}
+	b.Finish()
+	bodies, o := w.rewrite.Rewrite(&in, &labelrules.Rules{})
+	if len(bodies) != 1 || o.AnyRefused() {
+		s.fail("a request became %d bodies: %+v", len(bodies), o)
+		return
+	}
+	r.Form, r.Body = bodies[0].Form, bytes.Clone(bodies[0].Bytes)
+	s.oracle.offers(w.tenant, r.samples)
+	w.sent = append(w.sent, r.samples...)
+	w.doing = r
+	s.writeTo(w, r)
+}
+
+func (s *sim) samplesOf(w *writer) (all []offered) {
+	now := base + s.now
+	if w.behind > 0 { // it catches up, 3 minutes with each request
+		if w.last == 0 {
+			w.last = now - w.behind
+		}
+		w.last += s.between(second, 6*60*second)
+		now = min(now, w.last)
+	}
+	if w.pair != (entry.Pair{}) { // both replicas have the same samples
+		now -= now % second
+		for i := range w.series {
+			all = append(all, offered{name: fmt.Sprint(w.prefix, i), t: now, v: float64(now/second%1000 + int64(i))})
+		}
+		return all
+	}
+	for range s.between(1, int64(w.most)+1) {
+		x := offered{name: fmt.Sprint(w.prefix, s.rng.IntN(w.series)), t: now - s.between(0, second),
+			v: float64(s.between(0, 1000))}
+		switch {
+		case s.chance(10):
+			x.t = now - s.between(0, 50*second) // late
+		case w.spoils && s.chance(5) && len(w.sent) > 0: // a second value
+			x = w.sent[s.rng.IntN(len(w.sent))]
+			x.v++
+		case w.spoils && s.chance(5):
+			x.t = now - s.between(70*second, 7200*second)
+		case w.spoils && s.chance(3):
+			x.t = now + s.between(9*60*second, 12*60*second)
+		case s.chance(10):
+			x.starts = x.t - s.between(1, 50*second)
+		}
+		if !slices.ContainsFunc(all, func(o offered) bool { return o.name == x.name }) {
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(a, b offered) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	return all
+}
+
+func (s *sim) writeTo(w *writer, r *request) {
+	r.try++
+	try, n := r.try, w.target
+	s.at(s.between(200, 1500), nil, func() {
+		if !r.done && r.try == try {
+			s.writeAgain(w, r, nil)
+		}
+	})
+	s.ask(n, func() {
+		s.write(n, r.Request, func(o *outcome.Outcome, err error) {
+			leader := n.leads.Leader
+			s.reply(func() {
+				if !r.done && r.try == try {
+					s.written(w, r, o, err, leader)
+				}
+			})
+		})
+	})
+}
+
+// writeAgain sends a request again, unless the sender has lost its patience.
+func (s *sim) writeAgain(w *writer, r *request, to *node) {
+	if s.now > r.until && s.now < s.end-settleFor {
+		r.done, w.doing = true, nil
+		return
+	}
+	if to == nil {
+		to = s.anyNode()
+	}
+	if to != w.target {
+		s.covered.retries++
+	}
+	w.target = to
+	r.try++
+	try := r.try
+	s.at(s.between(1, 200), nil, func() {
+		if r.try == try {
+			s.writeTo(w, r)
+		}
+	})
+}
+
+func (s *sim) written(w *writer, r *request, o *outcome.Outcome, err error, leader uint64) {
+	switch {
+	case err == nil:
+	case errors.Is(err, replica.ErrNotLeader) && leader != 0 && s.nodes[leader-1] != w.target:
+		s.writeAgain(w, r, s.nodes[leader-1])
+		return
+	default:
+		s.writeAgain(w, r, nil)
+		return
+	}
+	r.done, w.doing = true, nil
+	s.covered.requests++
+	s.oracle.written(s, r, *o)
+}
+
+// reader asks any node, and checks that it sees what was acknowledged before.
+type reader struct {
+	n     int
+	asked int
+}
+
+func (s *sim) nextRead(r *reader) {
+	if s.now > s.end-2*second {
+		return
+	}
+	n, tenant := s.anyNode(), tenants[s.rng.IntN(len(tenants))]
+	r.asked++
+	asked := r.asked
+	again := func() {
+		if r.asked == asked {
+			r.asked++
+			s.at(s.between(10, 300), nil, func() { s.nextRead(r) })
+		}
+	}
+	s.at(2*second, nil, again)
+	check := s.oracle.question(s, tenant)
+	s.ask(n, func() {
+		s.barrier(n, tenant, func(err error) {
+			if err == nil && r.asked == asked {
+				s.covered.reads++
+				check(n)
+			}
+			again()
+		})
+	})
+}

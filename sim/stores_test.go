@@ -1,0 +1,287 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// stores are the databases of a node.
+type stores struct {
+	*tsdb.Stores
+	dir    string
+	synced map[string]int64  // sizes of the files whose bytes tsdb does not sync, after our last sync
+	notes  map[string]uint64 // by tenant: up to which index its stores have the closed tiles
+	sure   map[string]uint64 // notes that survive a power loss
+}
+
+func (n *node) openStores() {
+	cfg := tsdb.DefaultConfig()
+	cfg.OutOfOrder, cfg.Idle = window, 3*time.Second
+	now := func() time.Time { return time.UnixMilli(n.clock()) }
+	all, err := tsdb.Open(cfg, n.stores.dir, now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		n.sim.fail("node %d: %v", n.n, err)
+		return
+	}
+	all.CompactByHand()
+	n.stores.Stores = all
+}
+
+func (n *node) closeStores() {
+	if n.stores.Stores != nil {
+		if err := n.stores.Close(context.Background()); err != nil {
+			n.sim.fail("node %d: %v", n.n, err)
+		}
+		n.stores.Stores = nil
+	}
+}
+
+// crashStores leaves of the databases what a kill leaves: all files as they are. After a power loss,
+// files end anywhere behind their synced bytes. Those of requests are cut back to just these bytes, as
+// a start after a power loss must do: tsdb has two logs, and if they end at different requests, a
+// replay finds samples of the future in one of them, and decides otherwise.
+func (n *node) crashStores(power bool) {
+	n.sim.dirs++
+	left := filepath.Join(n.sim.dir, fmt.Sprint(n.sim.dirs))
+	before := n.stores.dir
+	err := filepath.WalkDir(before, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, before)
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(left, name), 0o777)
+		}
+		if d.Name() == "lock" {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		synced, known := n.stores.synced[name]
+		switch {
+		case !power || !unsynced(name):
+		case !strings.Contains(name, "/"+tsdb.Raw+"/"):
+			b = b[:n.sim.between(synced, int64(len(b))+1)]
+		case known:
+			b = b[:synced]
+		default:
+			return nil
+		}
+		return os.WriteFile(filepath.Join(left, name), b, 0o666)
+	})
+	if err != nil {
+		n.sim.fail("node %d: copy the stores: %v", n.n, err)
+	}
+	n.closeStores()
+	if err := os.RemoveAll(before); err != nil {
+		n.sim.fail("node %d: %v", n.n, err)
+	}
+	n.stores.dir = left
+	if power {
+		n.stores.notes = maps.Clone(n.stores.sure)
+	}
+}
+
+// unsynced reports whether only our own sync makes the bytes of a file survive a power loss. tsdb
+// syncs its blocks and the checkpoints of its log.
+func unsynced(name string) bool {
+	return !strings.Contains(name, "checkpoint.") &&
+		(strings.Contains(name, "/wal/") || strings.Contains(name, "/wbl/") || strings.Contains(name, "/chunks_head/"))
+}
+
+// sync syncs the databases.
+func (n *node) syncStores() {
+	notes := maps.Clone(n.stores.notes)
+	if err := n.stores.Sync(context.Background()); err != nil {
+		n.sim.fail("node %d: %v", n.n, err)
+		return
+	}
+	n.stores.sure = notes
+	n.stores.synced = map[string]int64{}
+	err := filepath.WalkDir(n.stores.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if name := strings.TrimPrefix(path, n.stores.dir); err == nil && unsynced(name) {
+			n.stores.synced[name] = info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		n.sim.fail("node %d: look at the stores: %v", n.n, err)
+	}
+}
+
+// writeTiles writes one width of a work.
+func (n *node) writeTiles(w *member.Work, width tile.Width) {
+	samples := w.Samples(width)
+	if len(samples) == 0 {
+		return
+	}
+	written, err := n.stores.WriteTiles(context.Background(), w.Tenant, width, samples)
+	if err != nil {
+		n.sim.fail("node %d: %v", n.n, err)
+		return
+	}
+	for reason, refused := range written.Refused {
+		if refused.Samples > 0 {
+			n.sim.fail("node %d: %d samples of tiles of tenant %s refused: %v", n.n, refused.Samples, w.Tenant,
+				tile.Reason(reason))
+		}
+	}
+}
+
+// writeRequests writes the requests of a work, in commits of any size.
+func (n *node) writeRequests(w *member.Work) {
+	left := w.Requests
+	for len(left) > 0 {
+		size := len(left)
+		if n.sim.chance(50) {
+			size = int(n.sim.between(1, int64(size)+1))
+		}
+		var commit []*write.Request
+		for _, r := range left[:size] {
+			commit = append(commit, &r.Write)
+		}
+		left = left[size:]
+		if err := n.stores.WriteRequests(context.Background(), w.Tenant, w.State, commit); err != nil {
+			n.sim.fail("node %d: %v", n.n, err)
+			return
+		}
+	}
+}
+
+// tend does what the process does each minute, and what tsdb does each minute.
+func (n *node) tend() {
+	if n.sim.chance(50) {
+		before := n.blocks()
+		if err := n.stores.Compact(context.Background(), n.sim.chance(30)); err != nil {
+			n.sim.fail("node %d: %v", n.n, err)
+		}
+		n.sim.covered.truncations += max(0, n.blocks()-before)
+	}
+	if err := n.stores.Tend(context.Background()); err != nil {
+		n.sim.fail("node %d: %v", n.n, err)
+	}
+	n.syncStores()
+}
+
+// blocks returns how many blocks the open databases have.
+func (n *node) blocks() (blocks int) {
+	for _, tenant := range tenants {
+		for _, store := range []string{tsdb.Raw, tile.Width10s.String(), tile.Width1m.String()} {
+			all, err := n.stores.Blocks(tenant, store)
+			if err != nil {
+				n.sim.fail("node %d: %v", n.n, err)
+			}
+			blocks += len(all)
+		}
+	}
+	return blocks
+}
+
+// all returns the samples of a store, by series, with the bits of each value.
+func (n *node) all(tenant, store string) map[string]string {
+	found := map[string]string{}
+	n.read(tenant, store, math.MinInt64, math.MaxInt64, func(ls labels.Labels, it chunkenc.Iterator) {
+		var b strings.Builder
+		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+			if kind == chunkenc.ValFloat {
+				t, v := it.At()
+				fmt.Fprintf(&b, " %d=%x", t-base, math.Float64bits(v))
+				continue
+			}
+			t, h := it.AtFloatHistogram(nil)
+			h.CounterResetHint = 0
+			fmt.Fprintf(&b, " %d=%s", t-base, h.Compact(0))
+		}
+		found[ls.String()] = b.String()
+	}, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
+	return found
+}
+
+// read calls fn with each matching series of a store.
+func (n *node) read(
+	tenant, store string, mint, maxt int64, fn func(labels.Labels, chunkenc.Iterator), m ...*labels.Matcher,
+) {
+	q, err := n.stores.Querier(tenant, store, mint, maxt)
+	if err != nil {
+		n.sim.fail("node %d: %v", n.n, err)
+		return
+	}
+	set := q.Select(context.Background(), true, nil, m...)
+	for set.Next() {
+		it := set.At().Iterator(nil)
+		fn(set.At().Labels(), it)
+		if it.Err() != nil {
+			n.sim.fail("node %d: %v", n.n, it.Err())
+		}
+	}
+	if err := cmp.Or(set.Err(), q.Close()); err != nil {
+		n.sim.fail("node %d: %v", n.n, err)
+	}
+}
+
+func named(name string) *labels.Matcher {
+	return labels.MustNewMatcher(labels.MatchEqual, "__name__", name)
+}
+
+// total returns what a reader sees of a counter: the open tiles, and else its newest stored sample.
+func (n *node) total(tenant, name string) (total float64) {
+	for _, l := range n.node.State().Shards().Live(tenant, tile.Width10s, base+n.sim.now+10*60*second, math.MinInt64,
+		math.MaxInt64, []*labels.Matcher{named(name)}) {
+		return l.Points[len(l.Points)-1].V
+	}
+	n.read(tenant, tile.Width10s.String(), math.MinInt64, math.MaxInt64, func(_ labels.Labels, it chunkenc.Iterator) {
+		for it.Next() != chunkenc.ValNone {
+			if _, v := it.At(); !value.IsStaleNaN(v) {
+				total = v
+			}
+		}
+	}, named(name))
+	return total
+}
+
+// has returns the value of a sample of a request.
+func (n *node) has(tenant, name string, t int64) (v float64, found bool) {
+	n.read(tenant, tsdb.Raw, t, t, func(_ labels.Labels, it chunkenc.Iterator) {
+		for it.Next() != chunkenc.ValNone {
+			if at, x := it.At(); at == t {
+				v, found = x, true
+			}
+		}
+	}, named(name))
+	return v, found
+}
+
+// each calls fn with all samples of requests of a tenant.
+func (n *node) each(tenant string, fn func(name string, t int64, v float64)) {
+	n.read(tenant, tsdb.Raw, math.MinInt64, math.MaxInt64, func(ls labels.Labels, it chunkenc.Iterator) {
+		for it.Next() != chunkenc.ValNone {
+			t, v := it.At()
+			fn(ls.Get("__name__"), t, v)
+		}
+	}, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
+}
