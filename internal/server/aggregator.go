@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 )
 
-// openAggregator replays the journal.
-func (s *server) openAggregator() error {
+// openJournal replays the journal.
+func (s *server) openJournal() error {
 	dir, err := files.Open(s.path("journal"))
 	if err != nil {
 		return err
@@ -35,8 +35,8 @@ func (s *server) openAggregator() error {
 	for _, d := range report.Damage {
 		s.logger.Error("the journal is damaged; its undamaged part is used", "place", d.String())
 	}
-	s.checkJournal(report)
-	s.aggregator, err = aggregator.New(aggregator.Options{
+	s.checkJournal(report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0)
+	a, err := aggregator.New(aggregator.Options{
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
@@ -44,6 +44,7 @@ func (s *server) openAggregator() error {
 	if err != nil {
 		return err
 	}
+	s.aggregator = a
 	if report.Frames > 0 {
 		s.logger.Info("restored from the journal", "frames", report.Frames, "lost_frames", report.LostFrames,
 			"took", time.Since(begun).Round(time.Millisecond))
@@ -66,12 +67,11 @@ func (s *server) runAggregator(ctx context.Context) error {
 
 // checkJournal reports if the journal is empty although tiles were stored. Then the journal was
 // deleted, or only a part of a backup was restored.
-func (s *server) checkJournal(report journal.Report) {
+func (s *server) checkJournal(nothing bool) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
 		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of " +
 			"counters restarted at 0; totals of up/down counters, and samples not stored yet, are lost. Restore " +
 			"journal/ and tsdb/ of the same backup, or ignore the loss: the next start that finds a journal sets 0."})
-	nothing := report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0
 	if !nothing || !s.stores.Exist(tile.Width10s.String(), tile.Width1m.String()) {
 		return
 	}

@@ -8,14 +8,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/series"
-	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // laterAggregator stands in for the aggregator, which is built after the distributor. Its methods
 // are called only once both exist.
-type laterAggregator struct{ aggregator **aggregator.Aggregator }
+type laterAggregator struct{ aggregator *tiles }
 
 // Push implements distributor.Aggregator.
 func (l laterAggregator) Push(ctx context.Context, batches []batch.Batch) error {

@@ -34,6 +34,7 @@
 //	prober.go          measures how fresh answers are
 //	scraper.go         the process' own metrics, stored
 //	querier.go         PromQL and the rest of the Prometheus API
+//	group.go           the log of a group of one, in place of the journal
 //	aggregator.go      the journal and the open tiles
 //	distributor.go     the entry for remote write, OTLP and tiles
 //	forwarder.go       the queues of other backends

@@ -4,11 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/role/querier"
+	"github.com/freshet-io/freshet/internal/tiling"
 )
+
+// tiles is the role that makes tiles: the aggregator, or a member of a group.
+type tiles interface {
+	collector.Aggregator
+	querier.Open
+	Kinds(tenant string, keys [][]byte) []series.Kind
+	TenantSeries(tenant string) int
+	Series() iter.Seq[tile.Held]
+	Pending() map[string]tiling.Pending
+	Run(context.Context) error
+	Halt()
+}
 
 // opening stands in for the aggregator and the event log until they are open. A collector reads its
 // sockets long before the journal is replayed: its windows grow meanwhile, and no kernel buffer

@@ -32,7 +32,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/build"
-	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
@@ -69,7 +68,7 @@ type server struct {
 	distributor *distributor.Distributor
 	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
 	metadata    *metadata.Store   // what the senders of both say about metrics
-	aggregator  *aggregator.Aggregator
+	aggregator  tiles             // or a member of a group
 	querier     *querier.Queryable
 	engine      *promapi.Engine // with querier
 	scraper     *scraper.Scraper

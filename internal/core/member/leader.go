@@ -97,9 +97,16 @@ func (n *Node) proposeWindows() {
 	if !n.leadership.Leads || len(l.queue) == 0 || l.flying != 0 || n.behind() {
 		return
 	}
-	took := 0
+	took, size := 0, 0
+	for _, p := range l.queue {
+		if size > 0 && size+len(p.bytes) > entry.TargetSize {
+			break
+		}
+		size += len(p.bytes) + 10
+	}
 	e := entry.Entry{Kind: entry.KindWindows, Group: n.state.group, Shape: shape}
 	e.Windows.Clock = max(0, n.now)
+	e.Windows.Pushes = make(entry.List, 0, size)
 	var begin entry.Shards
 	for _, p := range l.queue {
 		if took > 0 && len(e.Windows.Pushes)+len(p.bytes) > entry.TargetSize {
@@ -110,7 +117,7 @@ func (n *Node) proposeWindows() {
 		took++
 	}
 	n.beginShards(&begin)
-	index, err := n.replica.Propose(e.Append(nil))
+	index, err := n.replica.Propose(e.Append(make([]byte, 0, size+64)))
 	pushes := l.queue[:took:took]
 	l.queue = slices.Clone(l.queue[took:])
 	if err != nil {

@@ -72,22 +72,21 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 
 // pushOf returns a push in the form of an entry.
 func pushOf(batches []batch.Batch) ([]byte, error) {
-	var all entry.List
-	size := 0
+	size := 64
 	for _, b := range batches {
 		size += len(b.Bytes) + 10
-	}
-	all = make(entry.List, 0, size)
-	for _, b := range batches {
-		all = all.Append(b.Bytes)
 	}
 	h, err := batch.ParseHeader(batches[0].Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; upgrade the stores before the collectors", batch.ErrRefused, err)
 	}
-	bytes := entry.AppendPush(nil, &entry.Push{
-		Producer: h.Producer, Incarnation: h.Incarnation, Sequence: h.Sequence, Shape: shape, Batches: all,
-	})
+	list := entry.List(entry.AppendPush(make([]byte, 0, size), &entry.Push{
+		Producer: h.Producer, Incarnation: h.Incarnation, Sequence: h.Sequence, Shape: shape,
+	}))
+	for _, b := range batches { // the batches are the last field
+		list = list.Append(b.Bytes)
+	}
+	bytes := []byte(list)
 	if len(bytes) > entry.MaxSize/2 {
 		return nil, fmt.Errorf("%w: a push of %d bytes; %d are the most", batch.ErrRefused, len(bytes), entry.MaxSize/2)
 	}

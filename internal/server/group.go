@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"os"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/group"
+)
+
+// groupVariable makes a server a group of one, for tests of what several members will do. It is no
+// setting, since alone it costs more and brings nothing.
+const groupVariable = "FRESHET_GROUP_OF_ONE"
+
+// queuedRequests bounds the requests that wait for the stores of all tenants.
+const queuedRequests = 4096
+
+// openAggregator opens the role that makes tiles.
+func (s *server) openAggregator() error {
+	if os.Getenv(groupVariable) != "" {
+		return s.openGroup()
+	}
+	return s.openJournal()
+}
+
+// openGroup restores the member of a group of one.
+func (s *server) openGroup() error {
+	dir, err := files.Open(s.path("groups", "0"))
+	if err != nil {
+		return err
+	}
+	var random [12]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return err
+	}
+	begun := time.Now()
+	g, err := group.New(group.Options{
+		Number: 0, Member: 1, Voters: []uint64{1},
+		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), MaxQueued: queuedRequests,
+		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
+		Writer: groupWriter{s.distributor, s.stores}, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
+		Now: time.Now, Registry: s.registry, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
+	s.aggregator = g
+	restored := g.Restored()
+	s.checkJournal(restored.New)
+	if restored.Entries > 0 {
+		s.logger.Info("restored from the log of the group", "entries", restored.Entries,
+			"took", time.Since(begun).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// groupWriter stores what the log of a group brings.
+type groupWriter struct {
+	*distributor.Distributor // for tiles, which backends get, too
+	stores                   *tsdb.Stores
+}
+
+// WriteRequests implements group.Writer.
+func (w groupWriter) WriteRequests(
+	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
+) error {
+	return w.stores.WriteRequests(ctx, tenant, state, requests)
+}
