@@ -644,9 +644,9 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 	out, _ := cmd.CombinedOutput() // the exit code is checked below
 	for _, want := range []string{
 		"systemd passes udp " + a.udp.LocalAddr().String() + " (udp), which the configuration does not name",
-		"set dogstatsd.udp to it",
+		"set dogstatsd.udp to this address",
 		"systemd passes tcp " + a.tcp.Addr().String() + " (tcp), which the configuration does not name",
-		"set http.listen to it",
+		"set http.listen to this address",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in the output:\n%s", want, out)

@@ -48,10 +48,10 @@ func (m *Member) Tenants() []string { return slices.Sorted(maps.Keys(m.tenants))
 // AppendTenant appends the section of a tenant: its state after the last request that left the
 // queue, and the indexes up to base of the requests that wait. The caller must keep these entries:
 // low is the lowest index of those, or base+1. It is not possible while a work with requests of the
-// tenant is under way.
+// tenant is under way, unless the work rests.
 func (m *Member) AppendTenant(dst []byte, name string, base uint64) (section []byte, low uint64, ok bool) {
 	t := m.tenants[name]
-	if t.requestsWork != nil {
+	if t.requestsWork != nil && !t.requestsWork.Rests {
 		return dst, 0, false
 	}
 	low = base + 1

@@ -22,6 +22,10 @@ type Work struct {
 	Requests []*Request
 	State    *write.State // for Requests; nil for Tiles
 
+	// Rests is set by the caller between two tries. The State is then as before the Requests, so that
+	// the tenant's section can be saved. A store that fails for long must not hold up a checkpoint.
+	Rests bool
+
 	tenant *tenant
 }
 

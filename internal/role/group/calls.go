@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -17,11 +18,10 @@ var ErrEnded = errors.New("this member of the group has ended")
 
 // push is a window on its way to Run.
 type push struct {
-	ctx     context.Context // of the caller, who waits for the answer
-	batches []batch.Batch
-	bytes   []byte // see entry.AppendPush
-	trip    *stage.Trip
-	answer  chan member.Answer
+	ctx    context.Context // of the caller, who waits for the answer
+	bytes  []byte          // see entry.AppendPush
+	trip   *stage.Trip
+	answer chan member.Answer
 }
 
 // call is another question for the member.
@@ -48,7 +48,8 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 	if err != nil {
 		return err
 	}
-	p := &push{ctx: ctx, batches: batches, bytes: bytes, trip: stage.FromContext(ctx), answer: make(chan member.Answer, 1)}
+	p := &push{ctx: ctx, bytes: bytes, trip: stage.FromContext(ctx), answer: make(chan member.Answer, 1)}
+	p.trip.Pass(stage.Forward, stage.Journal, g.Now())
 	select {
 	case g.pushes <- p:
 	case <-g.ended:
@@ -56,11 +57,19 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// Only Run knows whether the window counts, so that ctx does not end the wait.
 	select {
 	case a := <-p.answer:
 		return g.pushed(p, a.Err)
 	case <-g.ended:
+	case <-ctx.Done():
+		// Usually the answer is near, and it is better to know it.
+		select {
+		case a := <-p.answer:
+			return g.pushed(p, a.Err)
+		case <-g.ended:
+		case <-time.After(grace):
+			return fmt.Errorf("wait until the log of the group has the window: %w", context.Cause(ctx))
+		}
 	}
 	select {
 	case a := <-p.answer:
@@ -69,6 +78,10 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 		return ErrEnded
 	}
 }
+
+// grace is how long a push waits for its answer after its caller has given up. Without an answer the
+// window may count later. If it is pushed again, it is then a repeat.
+const grace = time.Second
 
 // pushOf returns a push in the form of an entry.
 func pushOf(batches []batch.Batch) ([]byte, error) {
@@ -98,7 +111,6 @@ func pushOf(batches []batch.Batch) ([]byte, error) {
 func (g *Group) push() {
 	p := g.held
 	g.held = nil
-	p.trip.Pass(stage.Forward, stage.Journal, g.Now())
 	g.id++
 	g.waiting[g.id] = waiting{p.answer, p}
 	g.node.Push(g.now, g.id, p.bytes)
@@ -161,8 +173,12 @@ func (g *Group) call(c *call) {
 
 // begins returns the start of a push's window, in Unix milliseconds.
 func (p *push) begins(tenant string) int64 {
-	for _, b := range p.batches {
-		if h, err := batch.ParseHeader(b.Bytes); err == nil && string(h.Tenant) == tenant {
+	parsed, err := entry.ParsePush(p.bytes)
+	if err != nil {
+		return 0 // CheckPush has refused it
+	}
+	for b := range parsed.Batches.All() {
+		if h, err := batch.ParseHeader(b); err == nil && string(h.Tenant) == tenant {
 			return h.Second * 1000
 		}
 	}

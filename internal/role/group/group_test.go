@@ -352,7 +352,16 @@ func TestAPushIsAcknowledgedOnceItIsStored(t *testing.T) {
 			t.Errorf("%d values after a power loss, not 1", n)
 		}
 		lost.terminate()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		again := window("a", "d", time.Now(), 1)
+		if err := p.Push(ctx, []batch.Batch{again}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller that cannot wait: %v", err)
+		}
+		cancel()
 		broken.Store(false)
+		if err := p.Push(t.Context(), []batch.Batch{again}); err != nil {
+			t.Error(err)
+		}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -361,8 +370,8 @@ func TestAPushIsAcknowledgedOnceItIsStored(t *testing.T) {
 		}
 		synctest.Wait()
 		kept := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
-		if n := kept.Shards.Raw()["a"]; n != 2 {
-			t.Errorf("%d values after a power loss, not 2", n)
+		if n := kept.Shards.Raw()["a"]; n != 3 {
+			t.Errorf("%d values after a power loss, not 3", n)
 		}
 		kept.terminate()
 		p.terminate()
@@ -548,6 +557,46 @@ func sickStore(t *testing.T, sick error) {
 		t.Errorf("there still wait %+v", p.Pending())
 	}
 	p.terminate()
+}
+
+// The raw store of a tenant fails for minutes. Checkpoints are written all the same, and the log keeps
+// the requests that wait. After a kill, the next process stores them.
+func TestRequestsWaitBeyondAKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		small := func(o *Options) { o.Config.Checkpoint = 2000 }
+		p := start(t, memfs.New(), s, small)
+		s.make("b", true, errors.New("no space left on device"))
+		const waiting = 100 // more than one work
+		for i := range waiting {
+			e := request(t, "b", "r", time.Now().Add(time.Duration(i)*time.Millisecond), 1)
+			go func() { _, _ = p.Write(t.Context(), e) }()
+		}
+		for range 120 {
+			p.mustCount("a", "c", 1)
+			time.Sleep(time.Second)
+		}
+		if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
+			t.Errorf("%g checkpoints were written", n)
+		}
+		fs := p.kill(crash)
+		s.make("b", false, nil)
+		p = start(t, fs, s, small)
+		if err := p.Barrier(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		stored := 0
+		for key, samples := range s.have {
+			if strings.HasPrefix(key, "b raw") {
+				stored += len(samples)
+			}
+		}
+		if stored != waiting {
+			t.Errorf("%d of %d requests are stored", stored, waiting)
+		}
+		p.terminate()
+	})
 }
 
 // A log with a damaged entry does not open, and says where it is damaged.

@@ -64,7 +64,7 @@ func (g *Group) retry() {
 
 // try makes one attempt in a goroutine, which hands the job back to Run.
 func (g *Group) try(j *job) {
-	j.onItsWay, j.begun = true, time.Now()
+	j.onItsWay, j.begun, j.Rests = true, time.Now(), false
 	go func() {
 		begun := time.Now()
 		if j.Requests != nil {
@@ -142,6 +142,7 @@ func (g *Group) settle(j *job) {
 		return
 	}
 	if j.failure != nil {
+		j.Rests = true
 		j.retryAt = time.Now().Add(retryPause)
 		if time.Since(j.saidAt) >= complaint {
 			j.saidAt = time.Now()
@@ -150,6 +151,8 @@ func (g *Group) settle(j *job) {
 		}
 		if j.Requests == nil {
 			g.publish(g.backlogs[j.Tenant])
+		} else {
+			g.saveTenant(j.Tenant)
 		}
 		return
 	}
