@@ -111,6 +111,10 @@ func pushOf(batches []batch.Batch) ([]byte, error) {
 func (g *Group) push() {
 	p := g.held
 	g.held = nil
+	if g.sick != nil { // else pushes that come again would pile up
+		p.answer <- member.Answer{Err: g.sick}
+		return
+	}
 	g.id++
 	g.waiting[g.id] = waiting{p.answer, p}
 	g.node.Push(g.now, g.id, p.bytes)
@@ -166,6 +170,10 @@ func (g *Group) ask(ctx context.Context, ask func(member.ID)) (member.Answer, er
 }
 
 func (g *Group) call(c *call) {
+	if g.sick != nil {
+		c.answer <- member.Answer{Err: g.sick}
+		return
+	}
 	g.id++
 	g.waiting[g.id] = waiting{c.answer, nil}
 	c.ask(g.id)

@@ -75,6 +75,8 @@ type Group struct {
 
 	queue     []*logJob // for the log
 	appending bool      // the log has a job
+	sick      error     // why the log cannot be written; nil if it can
+	failing   chan error
 	jobs      chan *logJob
 	done      chan *logJob
 
@@ -190,6 +192,8 @@ func (g *Group) Run(ctx context.Context) error {
 			if err := g.logged(j); err != nil {
 				return g.broken(err)
 			}
+		case err := <-g.failing:
+			g.fail(err)
 		case j := <-g.written:
 			g.settle(j)
 		case <-ticker.C:

@@ -31,6 +31,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/rewrite"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -324,58 +325,102 @@ func request(t testing.TB, tenant, name string, at time.Time, v float64) *entry.
 }
 
 // A push is acknowledged once it is stored, and not before. Until then a power loss takes all of it.
+// While the disk takes nothing, pushes fail; while it hangs, they wait as long as their callers. Whatever
+// a caller was told, a window that comes again counts once.
 func TestAPushIsAcknowledgedOnceItIsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fs, s := memfs.New(), newStores(t)
-		p := start(t, fs, s)
-		p.mustCount("a", "c", 1)
-		synctest.Wait()
-		var broken atomic.Bool
-		broken.Store(true)
-		fs.Fail = func(op, name string) error {
-			if broken.Load() && (op == "sync" || op == "write") && strings.HasSuffix(name, ".segment") {
+	for name, hangs := range map[string]bool{"fails": false, "hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { sickDisk(t, hangs) })
+		})
+	}
+}
+
+func sickDisk(t *testing.T, hangs bool) {
+	fs := memfs.New()
+	var cure atomic.Pointer[chan struct{}]
+	disk := sickFS{fs, func(name string) error {
+		if c := cure.Load(); c != nil && strings.HasSuffix(name, ".segment") {
+			if !hangs {
 				return memfs.ErrInjected
 			}
-			return nil
+			<-*c
 		}
-		done := make(chan error, 1)
-		go func() { done <- p.count("a", "c", 2) }()
-		time.Sleep(3 * time.Second)
-		select {
-		case err := <-done:
-			t.Fatalf("answered while the disk takes nothing: %v", err)
-		default:
-		}
-		synctest.Wait()
-		lost := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
-		if n := lost.Shards.Raw()["a"]; n != 1 {
-			t.Errorf("%d values after a power loss, not 1", n)
-		}
-		lost.terminate()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		again := window("a", "d", time.Now(), 1)
-		if err := p.Push(ctx, []batch.Batch{again}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a caller that cannot wait: %v", err)
+		return nil
+	}}
+	p := start(t, fs, newStores(t), func(o *Options) { o.FS = disk })
+	p.mustCount("a", "c", 1)
+	synctest.Wait()
+	well := make(chan struct{})
+	cure.Store(&well)
+	windows := []batch.Batch{window("a", "c", time.Now(), 2), window("a", "d", time.Now(), 2)}
+	for i := range windows {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		if err := p.Push(ctx, windows[i:i+1]); errors.Is(err, context.DeadlineExceeded) != hangs ||
+			errors.Is(err, memfs.ErrInjected) == hangs {
+			t.Errorf("a window that is not stored: %v", err)
 		}
 		cancel()
-		broken.Store(false)
-		if err := p.Push(t.Context(), []batch.Batch{again}); err != nil {
+	}
+	if !hangs {
+		if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); !errors.Is(err, memfs.ErrInjected) {
+			t.Errorf("a request that is not stored: %v", err)
+		}
+	}
+	synctest.Wait()
+	lost := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
+	if n := lost.Shards.Raw()["a"]; n != 1 {
+		t.Errorf("%d values after a power loss, not 1", n)
+	}
+	lost.terminate()
+	cure.Store(nil)
+	close(well)
+	time.Sleep(2 * time.Second)
+	for i := range windows {
+		if err := p.Push(t.Context(), windows[i:i+1]); err != nil {
 			t.Error(err)
 		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if n := testutil.ToFloat64(p.metrics.JournalErrors); n < 2 {
-			t.Errorf("%g failed writes are counted", n)
-		}
-		synctest.Wait()
-		kept := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
-		if n := kept.Shards.Raw()["a"]; n != 3 {
-			t.Errorf("%d values after a power loss, not 3", n)
-		}
-		kept.terminate()
-		p.terminate()
-	})
+	}
+	if n := testutil.ToFloat64(p.metrics.JournalErrors); (n == 0) != hangs {
+		t.Errorf("%g failed writes are counted", n)
+	}
+	synctest.Wait()
+	kept := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
+	if n := kept.Shards.Raw()["a"]; n != 3 {
+		t.Errorf("%d values after a power loss, not 3", n)
+	}
+	kept.terminate()
+	p.terminate()
+}
+
+// sickFS is a directory whose writes and syncs may fail or hang.
+type sickFS struct {
+	*memfs.FS
+	sick func(name string) error
+}
+
+func (s sickFS) Create(name string) (segment.Writer, error) {
+	w, err := s.FS.Create(name)
+	return sickFile{w, name, s}, err
+}
+
+type sickFile struct {
+	segment.Writer
+	name string
+	fs   sickFS
+}
+
+func (f sickFile) Write(b []byte) (int, error) {
+	if err := f.fs.sick(f.name); err != nil {
+		return 0, err
+	}
+	return f.Writer.Write(b)
+}
+
+func (f sickFile) Sync() error {
+	if err := f.fs.sick(f.name); err != nil {
+		return err
+	}
+	return f.Writer.Sync()
 }
 
 // The process ends, is killed or loses power every few seconds. Still every tile is whole, no tile is

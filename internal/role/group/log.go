@@ -2,8 +2,10 @@ package group
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 )
@@ -53,7 +55,7 @@ func (g *Group) runLog() {
 	}
 }
 
-// do does a job. It tries a write until the disk takes it. Meanwhile nothing is acknowledged.
+// do does a job. It tries a write until the disk takes it, since the member cannot take it back.
 func (g *Group) do(j *logJob) {
 	if j.write == nil {
 		j.err = g.log.Compact(j.compact, j.keep)
@@ -72,11 +74,25 @@ func (g *Group) do(j *logJob) {
 			g.Logger.Error("windows and requests wait until the log of the group can be written", "error", err)
 		}
 		select {
+		case g.failing <- err:
+		case <-g.ended:
+		}
+		select {
 		case <-time.After(retryPause):
 		case <-g.ended:
 			j.err = err
 			return
 		}
+	}
+}
+
+// fail notes that the log cannot be written. Callers must not wait until it can. What they asked for
+// may still count; if they ask again, it is a repeat.
+func (g *Group) fail(err error) {
+	g.sick = fmt.Errorf("the log of the group cannot be written: %w", err)
+	for id, asked := range g.waiting {
+		asked.answer <- member.Answer{ID: id, Err: g.sick}
+		delete(g.waiting, id)
 	}
 }
 
@@ -91,6 +107,7 @@ func (g *Group) logged(j *logJob) error {
 	case j.err != nil:
 		return j.err
 	default:
+		g.sick = nil
 		g.count(j.write)
 		g.node.Stored(j.write.Number)
 	}

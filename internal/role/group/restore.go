@@ -36,6 +36,7 @@ func New(o Options) (*Group, error) {
 		written: make(chan *job),
 		jobs:    make(chan *logJob),
 		done:    make(chan *logJob),
+		failing: make(chan error),
 
 		received:  make(chan Message),
 		waiting:   map[member.ID]waiting{},

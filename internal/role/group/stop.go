@@ -57,6 +57,8 @@ func (g *Group) finish() error {
 			if err := g.logged(j); err != nil {
 				return err
 			}
+		case err := <-g.failing:
+			g.fail(err)
 		case j := <-g.written:
 			g.settle(j)
 		case <-check.C:
@@ -72,7 +74,7 @@ func (g *Group) finish() error {
 
 // busy reports whether the log or a store that does not hang has work under way.
 func (g *Group) busy() bool {
-	if len(g.queue) > 0 || g.appending {
+	if g.sick == nil && (len(g.queue) > 0 || g.appending) {
 		return true
 	}
 	for _, b := range g.backlogs {

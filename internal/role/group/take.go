@@ -61,7 +61,10 @@ func (g *Group) damaged(batches int) {
 
 // answer gives an answer to its caller.
 func (g *Group) answer(a *member.Answer) {
-	asked := g.waiting[a.ID]
+	asked, waits := g.waiting[a.ID]
+	if !waits {
+		return // see fail
+	}
 	if full, is := a.Err.(*batch.FullError); is {
 		for tenant := range full.Samples {
 			b := g.backlogOf(tenant)
