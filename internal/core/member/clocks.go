@@ -13,13 +13,13 @@ const (
 	// leapt is how far our clock goes on between two events, in milliseconds, if it did not leap.
 	leapt = 1000
 
-	// fresh is how long what another member's clock showed is of use, in milliseconds.
+	// fresh is how long, in milliseconds, a reading of another member's clock is of use.
 	fresh = 10_000
 )
 
-// clocks are the members' clocks, as distances from ours in milliseconds. A message that was delayed
-// makes its sender's clock look slower than it is, never faster. So of the last messages the fastest
-// look counts.
+// clocks are the members' clocks, as distances from ours in milliseconds. A delayed message makes its
+// sender's clock look slower than it is, never faster. So of a member's last messages, the one that
+// makes its clock look fastest counts.
 type clocks struct {
 	now    int64 // by our clock
 	others map[uint64]clock
@@ -27,12 +27,12 @@ type clocks struct {
 
 type clock struct {
 	off  int64 // ahead of ours
-	at   int64 // when that was heard
-	last int64 // when it was heard for the last time
+	at   int64 // when the message that told off came
+	last int64 // when the member's last message came
 }
 
-// tell notes what our own clock shows, and returns how far it leapt. If this process was paused, that
-// looks like a leap, until the next messages come.
+// tell notes what our own clock shows, and returns how far it leapt. A pause of this process looks
+// like a leap until the next messages come.
 func (c *clocks) tell(now int64) (by int64) {
 	by = now - c.now
 	if c.now == 0 || by <= leapt && by >= -leapt {
@@ -58,12 +58,12 @@ func (c *clocks) heard(member uint64, shown int64) {
 	c.others[member] = x
 }
 
-// old reports whether what was heard is of no use any more. If nobody sends anything, since all
-// members believe that their clocks are wrong, this lets them campaign again.
+// old reports whether the reading is no longer of use. If all members believe that their clocks are
+// wrong, none sends anything. They can campaign again once the readings are old.
 func (c *clocks) old(x clock) bool { return c.now-x.last > fresh }
 
-// median returns how far the median of all clocks is ahead of ours. Two clocks have none: nobody
-// could say which of them is wrong.
+// median returns how far the median of all clocks is ahead of ours. With two clocks it is
+// not known, since either clock may be wrong.
 func (c *clocks) median() (off int64, known bool) {
 	all := []int64{0}
 	for _, x := range c.others {

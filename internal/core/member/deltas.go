@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Deltas are what an entry with deltas told, besides its increments.
+// Deltas is what an entry with deltas contained and changed, besides its increments.
 type Deltas struct {
 	Tenant   string
 	Sender   sender.Sender
@@ -29,9 +29,9 @@ type deltas struct {
 	seen   seen.Seen
 	writer batch.Writer
 
-	// refused has what was refused because of the totals in all shards. Sections of shards are saved
-	// one after the other, so after a restart there is no moment at which the totals are those of the
-	// first time. Up to the entry decided, what was decided then is repeated.
+	// refused has the series that were refused because of the totals in all shards. Sections of shards
+	// are saved one after the other, so after a restart the totals never all are as they were when an
+	// entry was first applied. Up to the entry `decided`, the first decisions are repeated.
 	refused []decision
 	decided uint64
 }
@@ -68,13 +68,13 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 	}
 	done.Deltas.New = counted.New
 	if r.Write.Outcome.Written != (outcome.Counts{}) {
-		// A request of which nothing counts has changed nothing, and may fare better the next time.
+		// A request of which no series counts has changed nothing, so it may be tried again later.
 		d.seen.Add(e.Tenant, seen.Hash(e.Hash))
 	}
 	return m.addIncrements(index, e, counted.Increments, done)
 }
 
-// count decides which series count, or repeats what was decided before a restart.
+// count decides which series count, or repeats the decision from before a restart.
 func (m *Member) count(index uint64, r *Request, counted *delta.Deltas) error {
 	d := &m.deltas
 	if index <= d.decided {

@@ -10,12 +10,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// leader is what a member needs while it leads. All of it but the clocks is of one term.
+// leader is what a member needs while it leads. All fields except the clocks belong to one term.
 type leader struct {
 	clocks clocks
 
 	since  int64           // when it was elected; 0 if it is not known yet
-	heard  map[uint64]bool // senders whose windows came since
+	heard  map[uint64]bool // senders whose windows have come since the election
 	queue  []push          // not proposed yet
 	flying uint64          // index of the windows under way, or 0
 	closes uint64          // index of the last boundary under way, or 0
@@ -26,23 +26,24 @@ type leader struct {
 type push struct {
 	id      ID
 	bytes   []byte
-	refused error // the *batch.FullError for a part that is not in bytes any more
+	refused error // the *batch.FullError for the batches that were taken out of bytes
 }
 
 const (
-	// cautious is how long after an election no tile is closed, unless all senders were heard.
-	// Windows that the last leader did not take come again then, and their gauges would be too late.
+	// cautious is how long a new leader closes no tile, unless all senders were heard. In that time the
+	// windows that the last leader did not take come again, and their gauges must not be too late.
 	cautious = 5000 // ms
 
-	// recently is how long before an election a sender's windows make it one to be heard.
+	// recently is a time before an election. The new leader waits for the senders whose windows came in
+	// that time.
 	recently = 10_000 // ms
 
 	// spread is the time over which the shards close the same tile, one after the other, so that a
 	// flush of many series is not a burst.
 	spread = 4000 // ms
 
-	// leap is how far shards must be behind to leap. Until then they repeat their totals as usual:
-	// PromQL looks back equally far.
+	// leap is how far behind a shard must be for all shards to leap. If none is, they close every tile
+	// and repeat their totals as usual. PromQL looks back as far as this.
 	leap = 5 * 60_000 // ms
 )
 
@@ -130,8 +131,8 @@ func (n *Node) proposeWindows() {
 	n.windows[index] = pushes
 }
 
-// behind reports whether a shard has so many tiles to close that a window of now might lie ahead of
-// all its open tiles. Windows wait until they are closed.
+// behind reports whether a shard has so many tiles to close that a window of the present might lie
+// beyond all its open tiles. Windows wait until these tiles are closed.
 func (n *Node) behind() bool {
 	oldest := n.leader.clocks.bounded() - (tile.MaxAhead-1)*tileMillis
 	for number := range uint16(series.Shards) {
@@ -142,8 +143,8 @@ func (n *Node) behind() bool {
 	return false
 }
 
-// admit takes the batches out of a push for whose tenants' stores too much waits. Repeats count already,
-// and stay.
+// admit removes from a push the batches of tenants for whose stores too much waits. Repeated batches
+// stay, since they count already.
 func (n *Node) admit(id ID, bytes []byte) push {
 	full := n.state.full(n.settings.MaxPending)
 	p, err := entry.ParsePush(bytes)
@@ -178,7 +179,7 @@ func samplesIn(b []byte) (n uint64) {
 	return n
 }
 
-// note notes the sender of a push, and its shards that hold no series.
+// note notes the sender of a push, and adds to `begin` the shards of its batches that hold no series.
 func (n *Node) note(bytes []byte, begin *entry.Shards) {
 	p, err := entry.ParsePush(bytes)
 	if err != nil {
@@ -196,8 +197,8 @@ func (n *Node) note(bytes []byte, begin *entry.Shards) {
 	}
 }
 
-// beginShards moves shards without series to the present, since no boundary did so while they had
-// none. The first entry of a shard is a boundary, too.
+// beginShards moves shards without series to the present, since shards get no boundaries while they
+// have no series. It also begins new shards: the first entry of a shard is a boundary.
 func (n *Node) beginShards(begin *entry.Shards) {
 	byEnd := map[int64]*entry.Shards{}
 	for number := range uint16(series.Shards) {
@@ -212,8 +213,8 @@ func (n *Node) beginShards(begin *entry.Shards) {
 	n.propose(byEnd, nil)
 }
 
-// beginEmpty moves shards without series to the present, as beginShards does before windows: it is not
-// known which shards a request of deltas touches.
+// beginEmpty moves all shards without series to the present, since it is not known which shards a
+// request of deltas touches.
 func (n *Node) beginEmpty() {
 	if n.now-n.leader.begun < 1000 {
 		return
@@ -267,7 +268,7 @@ func (n *Node) proposeBoundaries() {
 	n.propose(byEnd, n.state.full(n.settings.MaxPending))
 }
 
-// settled reports whether tiles may be closed after an election: all senders of late were heard, or
+// settled reports whether tiles may be closed after an election: all recent senders were heard, or
 // enough time has passed.
 func (n *Node) settled() bool {
 	if n.now-n.leader.since >= cautious {
@@ -285,8 +286,8 @@ func (n *Node) settled() bool {
 	return known
 }
 
-// leaps reports whether the shards skip the tiles of a downtime and go on at the present: some are far
-// behind, and all of them rest.
+// leaps reports whether the shards skip the tiles of a downtime and go on at the present. They do if
+// some shard is far behind and all shards rest.
 func (n *Node) leaps() bool {
 	far := false
 	for number := range uint16(series.Shards) {

@@ -73,7 +73,7 @@ const shape = 1
 
 // Member is the state of one member. One goroutine at a time calls its methods.
 type Member struct {
-	config  *tile.Config // of queries; it decides nothing
+	config  *tile.Config // for queries; no effect of an entry depends on it
 	group   uint64
 	applied uint64 // index of the last entry
 	version entry.Version
@@ -82,11 +82,11 @@ type Member struct {
 	pairs   hapair.Pairs
 	deltas  deltas
 	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
-	senders map[uint64]int64   // when the log last had windows of each, by the clocks of leaders; decides nothing here
+	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 
 	waitingRequests int // in all queues
 
-	// Of a restored state. Entries up to these indexes have had their effect.
+	// For a restored state: entries up to these indexes have had their effect.
 	restored [series.Shards]uint64
 	newest   uint64            // the largest of them
 	stored   map[string]uint64 // by tenant: see Restored
@@ -136,7 +136,7 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 		return done, fmt.Errorf("%w: entry %d comes after entry %d", ErrEntry, index, m.applied)
 	}
 	done.Index = index
-	if len(data) == 0 { // of the order itself: a new leader's first entry, or a change of the members
+	if len(data) == 0 { // the entry only concerns the order: a new leader's first entry, or a change of the members
 		m.applied = index
 		return done, nil
 	}
@@ -198,7 +198,7 @@ func (m *Member) VisibleTiles(tenant string) uint64 {
 	return m.applied
 }
 
-// Shards returns the tiles. Others may ask them while the member changes them.
+// Shards returns the tiles. Other goroutines may query them while the member changes them.
 func (m *Member) Shards() *tile.Shards { return m.shards }
 
 // applyVersion raises the version. It never falls.

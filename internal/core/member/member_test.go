@@ -33,9 +33,9 @@ var config = tile.Config{
 	CounterTTL: time.Hour, GaugeTTL: 30 * time.Second, CheckTTL: time.Hour, UpDownTTL: 24 * time.Hour,
 }
 
-// logOf makes a log by seed: windows of three collectors with repeats, boundaries for some or all
-// shards, also such that come twice, requests and deltas of two tenants, one of them from an HA pair,
-// events, and empty entries. The first entry has index 2.
+// logOf makes a log from a seed: windows of three collectors with repeats, boundaries for some or all
+// shards, some of them repeated, requests and deltas of two tenants, of which one has an HA pair, events,
+// and empty entries. The first entry has index 2.
 func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	now := int64(base)
@@ -176,7 +176,7 @@ func requestOf(t testing.TB, rnd *rand.Rand, tenant string, now int64) entry.Req
 	return r
 }
 
-// stores are those of one member: they keep the first value of each series and time.
+// stores are the stores of one member. They keep the first value of each series and time.
 type stores struct {
 	tiles    map[string]float64 // by tenant, width, series and time
 	requests map[string]float64
@@ -184,7 +184,8 @@ type stores struct {
 
 func newStores() *stores { return &stores{map[string]float64{}, map[string]float64{}} }
 
-// take stores a work, and sets the outcomes of requests. It decides by state and by what is stored.
+// take stores the tiles or requests of w, and sets the requests' outcomes. These depend on w.State and
+// on stored samples.
 func (s *stores) take(t testing.TB, w *Work) {
 	for width := range tile.Width(tile.NumWidths) {
 		for _, x := range w.Samples(width) {
@@ -314,7 +315,7 @@ func plainly(t testing.TB, log [][]byte) *run {
 	return r
 }
 
-// faultily applies a log by seed: the stores take work late and in any order of tenants, sections are
+// faultily applies a log with faults from a seed: the stores take work late and in any order of tenants, sections are
 // saved over many entries, and the member is restored from them.
 func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeued int) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
@@ -457,7 +458,8 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 
 func sameValue(a, b float64) bool { return a == b || a != a && b != b }
 
-// A member stops at an entry that it cannot apply, whatever is wrong with it. Others would differ.
+// A member stops at an entry that it cannot apply, whatever is wrong with the entry. If
+// it skipped the entry, it would differ from the other members.
 func TestAMemberStops(t *testing.T) {
 	of := func(e entry.Entry) []byte { return e.Append(nil) }
 	broken := of(entry.Entry{Kind: entry.KindRequest, Shape: 1, Group: group, Request: entry.Request{
@@ -487,7 +489,7 @@ func TestAMemberStops(t *testing.T) {
 	}
 }
 
-// member returns a member with a gauge of tenant one in a tile that a boundary at base+10 s closes.
+// withGauge returns a member with a gauge of tenant "one", in a tile that a boundary at base+10 s closes.
 func withGauge(t *testing.T) *Member {
 	m := New(group, &config)
 	key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g"))

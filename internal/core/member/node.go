@@ -16,7 +16,7 @@ import (
 
 var (
 	// ErrLost means that the leader changed before the answer was known. The request or window
-	// may count or not, so it must be sent again: what counts already is then a repeat.
+	// may count or not. It must be sent again: if it counts already, the new copy is a repeat.
 	ErrLost = errors.New("the leader of the group changed before the answer was known")
 
 	// ErrMoved means that the entry was made for other shards than the group has.
@@ -52,13 +52,13 @@ type Node struct {
 	out      Output
 	failed   error
 
-	now        int64 // at the last event that told it
+	now        int64 // as the last event with a time told it
 	leadership replica.Leadership
 	voters     []uint64
 	leader     leader
 
-	windows  map[uint64][]push    // what waits for an entry with windows, by its index
-	requests map[uint64]ID        // who waits for the outcome of a request, by its index
+	windows  map[uint64][]push    // pushes that wait for an entry with windows, by its index
+	requests map[uint64]ID        // callers that wait for a request's outcome, by its index
 	barriers map[uint64]barrier   // by the replica's number
 	reads    map[string][]waiting // by tenant: barriers whose index is known
 }
@@ -94,7 +94,7 @@ type waiting struct {
 	index uint64
 }
 
-// NewNode returns the node of a member, whose replica and state have the same last entry.
+// NewNode returns the node of a member. The replica and the state must have the same last entry.
 func NewNode(r *replica.Replica, state *Member, s Settings) *Node {
 	return &Node{
 		settings: s, replica: r, state: state,
@@ -103,10 +103,10 @@ func NewNode(r *replica.Replica, state *Member, s Settings) *Node {
 	}
 }
 
-// State returns the member's state, for sections and for questions of others.
+// State returns the member's state, for saving sections and for queries.
 func (n *Node) State() *Member { return n.state }
 
-// Tick tells the time, every replica.TickEvery. The leader proposes the tiles that are due.
+// Tick tells the node the time. Call it every replica.TickEvery. The leader proposes the tiles that are due.
 func (n *Node) Tick(now int64) {
 	n.tell(now)
 	n.replica.Candidate(!n.leader.clocks.wrong())
@@ -146,7 +146,7 @@ func (n *Node) Push(now int64, id ID, push []byte) {
 	n.proposeWindows()
 }
 
-// Write proposes an entry of another kind: a request, deltas, events or names. The answer of a
+// Write proposes an entry of another kind: a request, deltas, events or names. The answer to a
 // request has its outcome.
 func (n *Node) Write(id ID, e *entry.Entry) {
 	if n.state.waitingRequests >= n.settings.MaxQueued {
@@ -177,8 +177,8 @@ func refused(err error) error {
 	return err
 }
 
-// Barrier asks for the end of the order. Its answer comes when the stores of a tenant have, and the
-// open tiles show, everything that was acknowledged anywhere before the call.
+// Barrier asks for the end of the order. Its answer comes when the tenant's stores and the open
+// tiles on this member have everything that any member acknowledged before the call.
 func (n *Node) Barrier(id ID, tenant string) {
 	number, err := n.replica.Barrier()
 	if err != nil {
@@ -194,7 +194,7 @@ func (n *Node) Transfer(to uint64) error { return n.replica.Transfer(to) }
 // Members asks for a change of the members: see replica.Group.
 func (n *Node) Members(voters, learners []uint64) error { return n.replica.Members(voters, learners) }
 
-// Stored tells that a Write is stored, and all before it.
+// Stored says that a Write is stored, and so are all Writes before it.
 func (n *Node) Stored(number uint64) { n.replica.Stored(number) }
 
 // Done takes back work that the stores have.
@@ -209,7 +209,7 @@ func (n *Node) Done(w *Work) {
 	n.releaseReads(w.Tenant)
 }
 
-// Take returns what has come up since the last Take. The error is for ever: replica.ErrDamaged, or
+// Take returns what has come up since the last Take. The error is permanent: replica.ErrDamaged, or
 // ErrEntry if the member met an entry that it cannot apply.
 func (n *Node) Take() (Output, error) {
 	for n.failed == nil && n.step() {
@@ -257,7 +257,7 @@ func (n *Node) step() (more bool) {
 	return len(out.Apply) > 0 || len(out.Lost) > 0 || len(out.Messages) > 0 || out.Write != nil
 }
 
-// apply applies a committed entry, and answers its proposer if that is here.
+// apply applies a committed entry, and answers its proposer if this node proposed it.
 func (n *Node) apply(c replica.Committed) error {
 	done, err := n.state.Apply(c.Index, c.Data)
 	if err != nil {

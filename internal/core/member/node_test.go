@@ -24,8 +24,8 @@ import (
 
 var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20, MaxQueued: 100}
 
-// three are the nodes of a group. A message arrives at once, and what is to be stored is stored at
-// once, unless the node is parted or slow.
+// three are the nodes of a group. A message arrives at once, and a Write is stored at once,
+// unless the node is parted or slow.
 type three struct {
 	t     *testing.T
 	now   int64
@@ -38,7 +38,7 @@ type testNode struct {
 	stores  *stores
 	parted  bool
 	hangs   bool          // its stores take nothing
-	clock   int64         // ahead of the right time
+	clock   int64         // milliseconds ahead of the right time
 	work    []*Work       // not taken yet
 	answers map[ID]Answer // all of them
 	leads   replica.Leadership
@@ -117,7 +117,7 @@ func (g *three) pass(ms int64) {
 	}
 }
 
-// leader returns the one that leads.
+// leader returns the node that leads.
 func (g *three) leader() *testNode {
 	g.t.Helper()
 	for _, n := range g.nodes {
@@ -264,7 +264,7 @@ func TestABarrierWaitsForStores(t *testing.T) {
 	}
 }
 
-// After an election no tile is closed until the senders of late were heard, or five seconds passed.
+// After an election no tile is closed until all recent senders were heard or five seconds have passed.
 func TestANewLeaderWaitsForSenders(t *testing.T) {
 	g := newThree(t, 3)
 	sequence := uint64(0)
@@ -344,7 +344,7 @@ func TestAWrongClockHandsOverToTheLiving(t *testing.T) {
 	}
 }
 
-// A leader whose clock is a little fast closes tiles hardly earlier: a second before its lateness.
+// A leader whose clock is a little fast closes tiles at most a second too early.
 func TestAFastClockIsBounded(t *testing.T) {
 	g := newThree(t, 3)
 	leader := g.leader()
@@ -361,13 +361,13 @@ func TestAFastClockIsBounded(t *testing.T) {
 	}
 }
 
-// A shard without series has no boundaries. The first window after a silence goes into a tile of its
-// time all the same.
+// A shard without series has no boundaries. The first window after a silence still goes into the
+// tile of its own time.
 func TestAShardBeginsAtThePresent(t *testing.T) {
 	g := newThree(t, 1)
 	n := g.leader()
 	n.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
-	g.pass(2 * 3600_000) // its series is forgotten
+	g.pass(2 * 3600_000) // the shard's series is forgotten
 	at := g.now
 	n.Push(g.now, 2, pushOf(g.now, "one", 9, 2, 1))
 	g.pass(30_000)

@@ -14,7 +14,7 @@ import (
 // Request is a request of the log that waits for its tenant's store.
 type Request struct {
 	Index uint64
-	Write write.Request // its body is there after Decode; its Outcome once the store has it
+	Write write.Request // Decode sets its body; the store sets its Outcome
 
 	entry entry.Request
 	body  remotewrite.Request
@@ -62,7 +62,8 @@ func (m *Member) notTaken(e *entry.Request) *outcome.Outcome {
 	return o
 }
 
-// decoded are the terms of every request of the log: its proposer has applied the rules.
+// decoded are the terms of every request of the log. They have no rules, since its proposer
+// has applied them.
 var decoded = &write.Terms{Generation: 1, Rules: labelrules.Rules{}}
 
 // maxBody bounds a decompressed body, in bytes. No proposer makes a larger one: see rewrite.

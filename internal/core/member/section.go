@@ -34,7 +34,7 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 }
 
 // AppendShard appends the section of a shard, as of the present index. A shard without tiles has
-// none.
+// no section.
 func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, has bool) {
 	if m.shards.Of(number) == nil {
 		return dst, false
@@ -46,9 +46,9 @@ func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, has boo
 func (m *Member) Tenants() []string { return slices.Sorted(maps.Keys(m.tenants)) }
 
 // AppendTenant appends the section of a tenant: its state after the last request that left the
-// queue, and the indexes up to base of the requests that wait. The caller must keep these entries:
-// low is the lowest index of those, or base+1. It is not possible while a work with requests of the
-// tenant is under way, unless the work rests.
+// queue, and the indexes, up to `base`, of the requests that wait. The caller must keep the entries of
+// these requests: `low` is the lowest of their indexes, or base+1 if none waits. It reports false while
+// a Work with requests of the tenant is under way, unless the Work rests.
 func (m *Member) AppendTenant(dst []byte, name string, base uint64) (section []byte, low uint64, ok bool) {
 	t := m.tenants[name]
 	if t.requestsWork != nil && !t.requestsWork.Rests {
@@ -70,8 +70,8 @@ func (m *Member) AppendTenant(dst []byte, name string, base uint64) (section []b
 	return t.state.Append(dst), low, true
 }
 
-// Restore returns the state that sections hold, in which the group's is required. Afterwards the
-// caller gives Requeue the entries of Queued, and then applies all entries after Index.
+// Restore begins a restoration with the group's section. The caller then restores the other sections,
+// calls Restored, gives Requeue the entries of Queued, and applies all entries after Index.
 func Restore(group uint64, config *tile.Config, section []byte) (*Member, error) {
 	m := New(group, config)
 	d := decoder{b: section}
@@ -126,7 +126,7 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 }
 
 // Restored ends a restoration, once all sections are there. stored has for each tenant the index up to
-// which its stores are known to have the closed tiles; these do not wait any more.
+// which its stores are known to have the closed tiles. These tiles no longer wait.
 func (m *Member) Restored(stored map[string]uint64) {
 	m.stored = stored
 	var all []Tile
@@ -140,7 +140,7 @@ func (m *Member) Restored(stored map[string]uint64) {
 				shard.Stored(w.Tenant, w.Boundary)
 				continue
 			}
-			// The index of the entry that closed it is not saved; 1 is as low as any.
+			// The index of the entry that closed the tile is not saved; 1 is low enough.
 			all = append(all, Tile{1, number, w})
 		}
 	}
@@ -159,8 +159,8 @@ func (m *Member) Queued() (all []uint64) {
 	return all
 }
 
-// Requeue puts an entry of Queued back into its queue. They come in order, before any other entry is
-// applied. The group's state has them already, so nothing else is decided again.
+// Requeue puts an entry of Queued back into its queue. Call it for these entries in order, before any
+// other entry is applied. The group's state has them already, so it does not change.
 func (m *Member) Requeue(index uint64, data []byte) error {
 	var e entry.Entry
 	if err := e.Parse(data); err != nil {

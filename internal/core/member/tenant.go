@@ -13,7 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// tenant has what waits for a tenant's stores, and what decides about its requests.
+// tenant has the tiles and requests that wait for a tenant's stores, and the state that decides about
+// its requests.
 type tenant struct {
 	name string
 
@@ -37,7 +38,7 @@ type Tile struct {
 	*tile.Waiting
 }
 
-// first returns the lowest index of what waits.
+// first returns the lowest index of the tiles and requests that wait.
 func (t *tenant) first() uint64 {
 	first := never
 	if len(t.tiles) > 0 {

@@ -15,7 +15,7 @@ type Windows struct {
 	Pushes  int                     // in the entry
 	Batches int                     // that were folded now
 	Folded  map[string]*tile.Folded // by tenant
-	Damaged int                     // batches, of which only the readable part counts
+	Damaged int                     // damaged batches: only their readable parts count
 }
 
 // applyWindows folds the batches of all pushes of an entry.

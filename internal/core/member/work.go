@@ -29,7 +29,7 @@ type Work struct {
 	tenant *tenant
 }
 
-// Work returns the work of all queues that have some and none under way.
+// Work returns the next Work of each queue that is not empty and has no Work under way.
 func (m *Member) Work() (all []*Work) {
 	for _, t := range m.tenants {
 		if w := t.takeTiles(); w != nil {
@@ -78,7 +78,7 @@ func (m *Member) Done(w *Work) {
 			t.tilesBytes -= x.Bytes
 			t.tilesSamples -= x.Raw
 		}
-		t.tiles = append([]Tile(nil), t.tiles[len(w.Tiles):]...) // and frees the stored ones
+		t.tiles = append([]Tile(nil), t.tiles[len(w.Tiles):]...) // a copy, which frees the stored tiles
 	case t.requestsWork:
 		t.requestsWork = nil
 		for _, r := range w.Requests {
