@@ -71,7 +71,7 @@ func TestALongSectionIsCut(t *testing.T) {
 	}
 }
 
-// A byte is flipped anywhere, or a piece is cut out or doubled: each section is there as a whole
+// If a byte is flipped anywhere, or a piece is cut out or doubled, each section is there as a whole
 // or not at all, and the damage is reported.
 func TestDamageToAPieceCostsTheSection(t *testing.T) {
 	fs, want := cutSections(t)

@@ -76,7 +76,7 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 			b.Add(view(l.Name), view(l.Value))
 		}
 	}
-	ls := b.Labels() // a copy of all
+	ls := b.Labels() // copies all names and values
 	if len(r.Relabel) == 0 {
 		return ls, nil
 	}

@@ -174,8 +174,8 @@ func (l *Ledger) Datagrams(tenant string, more Datagrams) {
 	d.RefusedConnections += more.RefusedConnections
 }
 
-// Close says that all samples of a window are posted. boundary is the window's end, in Unix
-// milliseconds. Several listeners close the same window.
+// Close says that all samples of a window are posted. `boundary` is the window's end, in Unix
+// milliseconds. Each listener calls Close for the same window.
 func (l *Ledger) Close(boundary int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,7 +34,7 @@ func TestBooksClose(t *testing.T) {
 	l.Datagrams("a", Datagrams{Read: 1})
 	l.Client("a", PacketsDropped, 2.5)
 	l.Close(2000)
-	l.Close(1000) // another listener, later
+	l.Close(1000) // another listener, which closes its window later
 
 	got, err := json.Marshal(l.Books())
 	if err != nil {

@@ -14,7 +14,7 @@ type unclaimed struct {
 func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
 
 // Leave gives up a table's hold on a series. A series leaves with its last holder, but an up/down
-// counter keeps its place while its total is kept. now is Unix nanoseconds.
+// counter keeps its place while its total is kept. `now` is in Unix nanoseconds.
 func (t *Tenant) Leave(now int64, p Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,8 +43,8 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 
 // Load makes a series known that was live before a restart, even over a limit. The series has no
 // holder: a table must claim it within the claim time. An up/down counter keeps its place until its
-// total is forgotten. That time runs from seen, the time of the last sample. Call Load in the order
-// of seen. The series counts as a passer-by until it comes again, because how often it came is not
+// total is forgotten. That time runs from `seen`, the time of the last sample. Call Load in the
+// order of `seen`. The series counts as a passer-by until it comes again, because how often it came is not
 // known. Times are Unix nanoseconds.
 func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	if len(key) > maxKey { // Claim will refuse the series as too long
@@ -124,7 +124,7 @@ func (t *Tenant) expireOf(queue int, now int64) (more bool) {
 		case s.holders > 0 || s.metric == 0:
 		case t.late(s.queue(), now, s.freed):
 			t.places.remove(p)
-		default: // claimed and freed again since, perhaps by another series
+		default: // the place was claimed and freed again, perhaps by another series
 			t.wait(int64(s.freed)*1e9, p)
 		}
 	}
@@ -139,8 +139,8 @@ func (t *Tenant) expireAll(now int64) {
 	}
 }
 
-// late reports whether a place has been in the queue for too long. since is when the place lost its
-// holder, in Unix seconds.
+// late reports whether a place has been in the queue for too long. `since` is when the place lost
+// its holder, in Unix seconds.
 func (t *Tenant) late(queue int, now int64, since uint32) bool {
 	return now-int64(since)*1e9 > t.times[queue]
 }
@@ -149,9 +149,9 @@ func (t *Tenant) late(queue int, now int64, since uint32) bool {
 const leaveLook = 1 << 16
 
 // LeaveUnclaimed removes passers-by that have no holder and whose places are wanted: see Crowded.
-// after is Unix nanoseconds. Tables call LeaveUnclaimed when a flood is over, while they let their
+// `after` is in Unix nanoseconds. Tables call LeaveUnclaimed when a flood is over, while they let their
 // own passers-by go. A restart may leave a million passers-by, so each call does a bounded part of
-// the work. It starts after the place behind, which is 0 at first, and removes at most most series.
+// the work. It starts after the place `behind`, which is 0 at first, and removes at most `most` series.
 // It returns the place that it reached, or 0 at the end.
 func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place) {
 	t.mu.Lock()
@@ -173,8 +173,8 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 	return behind
 }
 
-// Crowded reports whether, after a time in Unix nanoseconds, a new series exceeded a limit that
-// the series in place p counts towards. It takes no lock.
+// Crowded reports whether a new series exceeded a limit after `since`, in Unix nanoseconds. Only the
+// limits count that apply to the series in place p. Crowded takes no lock.
 func (t *Tenant) Crowded(p Place, since int64) bool {
 	return t.tenantOver.Load() > since || t.places.metrics.at(t.places.at(p).metric).over.Load() > since
 }

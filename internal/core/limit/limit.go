@@ -116,8 +116,8 @@ func (l *Limiter) Find(name string) *Tenant {
 const emptyFor = int64(2 * time.Minute)
 
 // Tenants returns all tenants by name. It drops tenants that have had no series and no offender for
-// a while, unless the function used reports that a listener still uses the tenant. now is Unix
-// nanoseconds.
+// a while, unless the function `used` reports that a listener still uses the tenant. `now` is in
+// Unix nanoseconds.
 func (l *Limiter) Tenants(now int64, used func(name string) bool) map[string]*Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +189,7 @@ func (t *Tenant) configure(b bounds, times times) {
 }
 
 // Admit gives a series a place, or one more holder if it has a place. If the series would exceed a
-// limit, Admit counts it with its sender. now is Unix nanoseconds.
+// limit, Admit counts it with its sender. `now` is in Unix nanoseconds.
 func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -311,8 +311,8 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 	}
 }
 
-// If no series comes back after a restart, no single claim has to remove all of them. The tenant's
-// report is exact even so.
+// If no series comes back after a restart, many claims share the work of removing the series. The
+// tenant's report is exact even so.
 func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	const loaded = 10 * expireAtOnce
 	tenant := newTenant(Config{MaxSeries: loaded})

@@ -100,7 +100,8 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 	}
 }
 
-// While series come and go, a holder can read a place's key, and whether others want the place.
+// While series come and go, a holder can read the key of its place, and ask whether others want
+// the place.
 func TestAHolderWaitsForNobody(t *testing.T) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	var held []Place

@@ -160,7 +160,7 @@ func (t *Tenant) forget(now int64) {
 	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
 }
 
-// label counts a value of a label. It first looks at index at, where the label is if all series
+// label counts a value of a label. It first looks at index `at`, where the label is if all series
 // have the same labels.
 func (o *offender) label(at int, name, value []byte) {
 	name = cut(name)
@@ -254,7 +254,7 @@ type SenderSamples struct {
 	Samples   uint64
 }
 
-// Report returns the state of the tenant. now is Unix nanoseconds.
+// Report returns the state of the tenant. `now` is in Unix nanoseconds.
 func (t *Tenant) Report(now int64) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()

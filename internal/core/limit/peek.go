@@ -13,8 +13,8 @@ type Prospect struct {
 	New, MaxNew                   int // new series that may come now, and within a minute
 }
 
-// Peek returns what Admit would answer, and changes nothing. now is Unix nanoseconds; length is the
-// number of bytes of name and tags, as in a Claim.
+// Peek returns what Admit would answer, and changes nothing. `now` is in Unix nanoseconds. `length` is
+// the number of bytes of name and tags, as in a Claim.
 func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64, length int) Prospect {
 	l.mu.Lock()
 	t, b := l.tenants[tenant], l.config.of(tenant)

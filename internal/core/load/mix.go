@@ -27,7 +27,7 @@ func (k Kind) String() string { return kindNames[k] }
 // Mix is the weight of each kind.
 type Mix [NumKinds]int
 
-// ParseMix reads "c:50,g:20,ms:15,h:5,d:5,s:5"; a kind alone weighs 1.
+// ParseMix reads "c:50,g:20,ms:15,h:5,d:5,s:5"; a kind without a number weighs 1.
 func ParseMix(text string) (m Mix, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name, weight, weighted := strings.Cut(part, ":")

@@ -89,7 +89,7 @@ func (w *writer) setValue(k Kind, t *tally) {
 	w.value = append(append(v, '|'), kindNames[k]...)
 }
 
-// appendTags appends all tags after the first, and pads the line by the last tag.
+// appendTags appends all tags after the first, and pads the line with the last tag.
 func (w *writer) appendTags(b []byte, start int) []byte {
 	for i := 1; i < w.Tags; i++ {
 		b = append(b, ',')

@@ -44,11 +44,11 @@ type Converted struct {
 }
 
 // Convert adds the series of m to two requests that the caller has begun, and finishes both.
-// Cumulative values go into the request to. Values of delta temporality, which are increments since
-// the previous point, go into the request deltas. A series in deltas has the type counter if it
+// Cumulative values go into the request `to`. Values of delta temporality, which are increments since
+// the previous point, go into the request `deltas`. A series in `deltas` has the type counter if it
 // only grows, or gauge if it may fall. It has the type histogram if it is a native histogram or
-// part of a classic one. Convert changes m. It calls room with the size of both requests, in bytes,
-// before they grow. If room returns an error, Convert ends and returns it. After an error neither
+// part of a classic one. Convert changes m. It calls `room` with the size of both requests, in bytes,
+// before they grow. If `room` returns an error, Convert ends and returns it. After an error neither
 // request may be used.
 //
 // Each refused data point counts as one sample.

@@ -136,7 +136,7 @@ type Running struct {
 	row *row
 }
 
-// Begin counts a query that begins. now is a Unix second. The caller must call End later.
+// Begin counts a query that begins. `now` is in Unix seconds. The caller must call End later.
 func (t *Table) Begin(now int64, q *Query) *Running {
 	form := Normal(q.Text)
 	t.mu.Lock()
@@ -298,7 +298,7 @@ type Row struct {
 }
 
 // Report returns the rows whose queries took the most time in the Span seconds before now, at most
-// limit rows. now is a Unix second.
+// `limit` rows. `now` is in Unix seconds.
 func (t *Table) Report(now int64, limit int) []Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()

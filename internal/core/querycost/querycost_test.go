@@ -60,8 +60,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// Askers of long ago are forgotten, with their times, while others ask the same query, and when new
-// askers need room.
+// Askers of long ago are forgotten, together with their times. This also holds while others ask the
+// same query, and when new askers need room.
 func TestWhoAskedLongAgoIsForgotten(t *testing.T) {
 	table := New()
 	for i := range maxAskers {

@@ -12,11 +12,11 @@ const (
 	doneName = "done"
 	doneTemp = "done.tmp"
 
-	// maxEntries bounds the file done to 64 KiB: after so many entries a new file replaces it.
+	// maxEntries bounds the file "done" to 64 KiB: after so many entries a new file replaces it.
 	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 
-// save writes the read position to the file done. It appends the position in one write, or writes a
+// save writes the read position to the file "done". It appends the position in one write, or writes a
 // new file if the file is long or the last write failed.
 func (q *Queue) save() error {
 	entry := segment.AppendHeader(nil, doneMagic, q.opts.Mark, q.done)

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// goldenStory repeats how testdata/golden was written. The directory must not change: every later
-// program must open it, and a program that does the same writes the same bytes. Frames 1 to 5 are
+// goldenStory repeats the calls that wrote testdata/golden. The directory must not change: every later
+// program must open it, and a program that makes the same calls writes the same bytes. Frames 1 to 5 are
 // done. After frame 9 a write failed and could not be cut back. A bit flipped in frame 11, and a
 // kill tore frame 15.
 func goldenStory(t *testing.T) *memfs.FS {

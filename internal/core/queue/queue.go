@@ -92,8 +92,8 @@ type Queue struct {
 	segments []*segmentFile   // the oldest first
 	tail     segment.Appender // to the last segment, or to none before the next Append
 	done     segment.Position // frames up to this position are no longer needed
-	saved    segment.Writer   // the file done; nil before the first write
-	entries  int              // number of entries in the file done
+	saved    segment.Writer   // the file "done"; nil before the first write
+	entries  int              // number of entries in the file "done"
 }
 
 // segmentFile is a segment and its waiting frames. It ends where the next one begins.

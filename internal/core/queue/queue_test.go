@@ -373,7 +373,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// The file done does not grow without bound.
+// The file "done" does not grow without bound.
 func TestDoneIsReplaced(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 1 << 20})
@@ -390,7 +390,7 @@ func TestDoneIsReplaced(t *testing.T) {
 	}
 }
 
-// model runs a queue through one random story, and keeps plain lists of the frames that the queue
+// model takes a queue through random steps, and keeps plain lists of the frames that the queue
 // must return.
 type model struct {
 	t   *testing.T

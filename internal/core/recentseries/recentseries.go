@@ -1,6 +1,7 @@
 // Package recentseries remembers the series that a tenant wrote to recently, as hashes of their
-// labels. They are the series that distributor.max_series counts. Members fold them from the
-// requests in their order, so they are equal on all members, whatever the stores hold in memory.
+// labels. They are the series that distributor.max_series counts. Members derive them from
+// the requests in the order of the log, so they are equal on all members, whatever the stores hold in
+// memory.
 //
 // Time is that of the log: the largest arrival of a request so far. It is cut into epochs of 2 h. A
 // series counts while it was written to in the present epoch or in the one before: for 2 to 4 h
@@ -8,7 +9,7 @@
 //
 // Two series whose labels have the same 64-bit hash count as one. By chance that happens to one in
 // 37 million tenants with a million series each. A tenant that makes such labels on purpose slows
-// its own store down, which has no better hash.
+// down its own store, whose hash is no better.
 package recentseries
 
 import (
@@ -21,8 +22,8 @@ const (
 	// Epoch is the length of an epoch, in milliseconds of the log's time.
 	Epoch = 2 * 3600 * 1000
 
-	// Most is how many series count at most. A tenant without a limit may write to more, which do not
-	// count. Most series take 200 MiB here, and more than 60 GiB in a store.
+	// Most is the largest number of series that count. A tenant without a limit may write to more, which
+	// do not count. So many series take 200 MiB here, and more than 60 GiB in a store.
 	Most = 1 << 24
 )
 
@@ -48,14 +49,14 @@ func (h Hash) number() uint32 { return uint32(h >> 32) }
 //
 // Shape: 4 kB, and 11 to 13 bytes a series; up to 20 while an epoch begins.
 type Set struct {
-	epoch   int64       // the present one, since 1970; 0 before the first request
+	epoch   int64       // number of the present epoch, counted from 1970; 0 before the first request
 	present index.Index // series that were written to in the present epoch
 	before  index.Index // series that were last written to in the epoch before
 	size    int         // of both
 	older   int         // of before
 
 	changes []change   // since the last Keep, for Undo
-	dropped []*dropped // the epochs before that these changes dropped
+	dropped []*dropped // the earlier epochs that these changes dropped
 }
 
 // change is one step of a Set.
@@ -68,8 +69,8 @@ type changed uint8
 
 const (
 	added changed = iota // to present
-	moved                // from before to present
-	aged                 // present became before, and before was dropped
+	moved                // a series moved from Set.before to Set.present
+	aged                 // Set.present became Set.before, and the old Set.before was dropped
 	begun                // the first epoch
 )
 
@@ -145,11 +146,11 @@ func (s *Set) Note(h Hash) {
 	s.changes = append(s.changes, c)
 }
 
-// keepChanges is how much room for changes outlives a Keep: 256 KiB. Requests that make more come
-// once an epoch.
+// keepChanges is how much room for changes outlives a Keep: 256 KiB. A request
+// that makes more comes about once an epoch.
 const keepChanges = 1 << 14
 
-// Keep makes all changes final. Call it when the samples behind them are stored.
+// Keep makes all changes final. Call it when the samples that caused them are stored.
 func (s *Set) Keep() {
 	if s.changes = s.changes[:0]; cap(s.changes) > keepChanges {
 		s.changes = nil
@@ -157,8 +158,8 @@ func (s *Set) Keep() {
 	s.dropped = nil
 }
 
-// Undo takes back all changes since the last Keep. Call it when the samples behind them are not
-// stored, or not all: they come again.
+// Undo takes back all changes since the last Keep. Call it when some samples that caused them are not
+// stored, since the samples come again.
 func (s *Set) Undo() {
 	for i := len(s.changes) - 1; i >= 0; i-- {
 		c := s.changes[i]
@@ -170,7 +171,7 @@ func (s *Set) Undo() {
 			s.present.Remove(uint64(c.hash), c.hash.number())
 			s.before.Insert(uint64(c.hash), c.hash.number())
 			s.older++
-		case aged: // whatever came into present since was taken back
+		case aged: // later additions to s.present are taken back already
 			last := s.dropped[len(s.dropped)-1]
 			s.dropped = s.dropped[:len(s.dropped)-1]
 			s.present, s.before = s.before, last.before

@@ -128,7 +128,7 @@ func TestForgotten(t *testing.T) {
 	const epoch = base - Epoch/2
 	for _, c := range []struct {
 		why      string
-		wrote    int64 // in milliseconds after the epoch's begin
+		wrote    int64 // milliseconds after the start of the epoch
 		now      int64
 		forgets  bool
 		restored bool // wrote before the first request that is known here
@@ -153,12 +153,12 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// There are at most Most series. One more is no error, and takes no room.
+// A Set has at most `Most` series. To note one more is no error, and takes no room.
 func TestBound(t *testing.T) {
 	var s Set
 	s.Advance(base)
 	s.Note(1 << 32)
-	s.size = Most // as if there were as many
+	s.size = Most // as if the set were full
 	s.Note(2 << 32)
 	if s.Has(2<<32) || s.Len() != Most || !s.Full(1<<30) || s.Full(0) {
 		t.Errorf("known %v, %d series, full %v", s.Has(2<<32), s.Len(), s.Full(1<<30))
@@ -172,8 +172,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A series takes at most 13.5 bytes, 20 while series of one epoch become those of the next, and no more
-// after many epochs.
+// A series takes at most 13.5 bytes, or 20 while an epoch begins. That holds after many epochs, too.
 func TestMemory(t *testing.T) {
 	const n = 300_000
 	of := func(i int) Hash { return hashOf(uint64(i+1) * 0x9e3779b97f4a7c15) }
@@ -276,7 +275,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzParse: each set has one encoding.
+// FuzzParse checks that each set has one encoding.
 func FuzzParse(f *testing.F) {
 	whole := golden().Append(nil)
 	f.Add(whole)
@@ -299,8 +298,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A series that is noted in each epoch. Bound: 300 ns, growth included. That is once in 2 h: a million
-// series cost 0.3 s of a core.
+// The benchmark notes each series once in each epoch. Bound: 300 ns, which includes the growth of the
+// index. An epoch is 2 h, so a million series cost 0.3 s of a core in 2 h.
 func BenchmarkNote(b *testing.B) {
 	var s Set
 	for i := 0; b.Loop(); i++ {

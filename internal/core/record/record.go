@@ -17,7 +17,7 @@ import (
 // Format is the version of the layout.
 const Format = 1
 
-// The files of a record. Profiles are those of runtime/pprof; "during" means between begin and end.
+// The files of a record. Profiles are those of runtime/pprof.
 const (
 	Summary      = "record.json"       // a Record
 	MetricsBegin = "metrics.begin.txt" // /metrics
@@ -28,10 +28,10 @@ const (
 	Queries      = "queries.json"    // costs of queries: a list of querycost.Rows
 	Requests     = "requests.json"   // senders of remote write and OTLP: a list of Sents
 	Trace        = "trace.out"       // execution trace of the seconds before the start
-	CPU          = "cpu.pprof"       // during
+	CPU          = "cpu.pprof"       // during the record
 	Goroutines   = "goroutine.pprof" // at the start
 	Heap         = "heap.pprof"      // memory in use at the end
-	Allocs       = "allocs.pprof"    // during
+	Allocs       = "allocs.pprof"    // during the record
 	Mutex        = "mutex.pprof"     // waits for locks during the record, by holder
 	Block        = "block.pprof"     // waits during the record, by waiter
 )
@@ -49,7 +49,7 @@ type Record struct {
 	Build      string            `json:"build"`
 	GOMAXPROCS int               `json:"gomaxprocs"`
 	Runtime    map[string]Values `json:"runtime,omitempty"`    // numbers of runtime/metrics, by name
-	Spreads    map[string]Spread `json:"spreads,omitempty"`    // histograms of runtime/metrics, during
+	Spreads    map[string]Spread `json:"spreads,omitempty"`    // of runtime/metrics, during the record
 	CPUQuotas  []CPUQuota        `json:"cpu_quotas,omitempty"` // of the cgroups that the process is in, its own first
 	Missing    map[string]string `json:"missing,omitempty"`    // missing files, and why
 }

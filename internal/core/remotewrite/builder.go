@@ -76,7 +76,7 @@ func (b *Builder) Label(name, value string) bool {
 	if int(l.to) != len(b.Body) {
 		panic(fmt.Sprintf("BUG: label %.80q is added at byte %d to labels that end at byte %d", name, len(b.Body), l.to))
 	}
-	b.Body = append(b.Body, 1<<3|wireBytes) // the field labels of TimeSeries and Exemplar
+	b.Body = append(b.Body, 1<<3|wireBytes) // the field `labels` of TimeSeries and Exemplar
 	b.Body = binary.AppendUvarint(b.Body, uint64(sizeOfText(name)+sizeOfText(value)))
 	b.Body = appendText(b.Body, 1, name)
 	b.Body = appendText(b.Body, 2, value)

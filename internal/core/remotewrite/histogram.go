@@ -151,7 +151,7 @@ func (r *Request) histogram(b []byte, i int) bool {
 	return true
 }
 
-// span reads the span from b[i:] to the end of b, and appends it to the list to.
+// span reads the span from b[i:] to the end of b, and appends it to the list `to`.
 func span(to []Span, b []byte, i int) ([]Span, int) {
 	var s Span
 	for i < len(b) {
@@ -172,7 +172,7 @@ func span(to []Span, b []byte, i int) ([]Span, int) {
 	return append(to, s), i
 }
 
-// tail returns the elements of list from index from on, or nil if there are none. If appending
+// tail returns the elements of `list` from index `from` on, or nil if there are none. If appending
 // moved the list, earlier slices of it keep the old memory.
 func tail[T any](list []T, from int) []T {
 	if len(list) == from {

@@ -21,8 +21,8 @@ type Request struct {
 	Families []Family // of version 1
 
 	v2         bool
-	more       func(bytes int) error // of Bound; nil once decoded
-	taken      int                   // bytes taken, and allowed by more
+	more       func(bytes int) error // the function given to Bound; nil once the request is decoded
+	taken      int                   // bytes taken so far, which `more` has allowed
 	allowed    int
 	full       error // of more
 	body       []byte
@@ -117,9 +117,9 @@ const (
 	StatesetType
 )
 
-// Bound bounds the memory that the next Decode takes. Before Decode takes more, it calls more with
-// the number of additional bytes. An error of more ends Decode, which returns it. Decode forgets
-// more when it ends, since a decoded request is only data and must not keep its caller alive.
+// Bound bounds the memory that the next Decode takes. Before Decode takes memory, it calls `more` with
+// the number of bytes. If `more` returns an error, Decode ends and returns it. Decode forgets `more`
+// when it ends, since a decoded request is only data and must not keep its caller alive.
 func (r *Request) Bound(more func(bytes int) error) { r.more = more }
 
 // moreStep is the least memory that Decode asks for at once, in bytes.
@@ -196,7 +196,7 @@ func (r *Request) Histograms(s *Series) []Histogram {
 	return r.histograms[s.histograms.from:s.histograms.to]
 }
 
-// Labels appends the labels of a series to the list to, in the order sent. They point into the
+// Labels appends the labels of a series to the list `to`, in the order sent. They point into the
 // body.
 func (r *Request) Labels(to []Label, s *Series) ([]Label, error) {
 	if r.v2 {

@@ -47,7 +47,7 @@ func DecompressedSize(body []byte, limit int) (int, error) {
 	return int(size), nil
 }
 
-// Decompress returns the decompressed body, in to's memory if that is large enough. Before it
+// Decompress returns the decompressed body, in the memory of `to` if that is large enough. Before it
 // allocates, it refuses any body that DecompressedSize refuses.
 func Decompress(to, body []byte, limit int) ([]byte, error) {
 	if _, err := DecompressedSize(body, limit); err != nil {

@@ -67,7 +67,7 @@ func malformed(message string, at int) error {
 		at, message)
 }
 
-// seriesV1 reads the TimeSeries in b, the body up to its end, from i on.
+// seriesV1 reads the TimeSeries in b[i:]. b is the request's body, cut off where the TimeSeries ends.
 func (r *Request) seriesV1(b []byte, i int) bool {
 	s := r.addSeries()
 	for i < len(b) {
@@ -130,7 +130,7 @@ func (r *Request) exemplarV1(b []byte, i int) bool {
 }
 
 // add adds the field b[from:to]. Every encoder writes adjacent fields, which stay where they are.
-// Fields that are not adjacent are all copied to copies.
+// Fields that are not adjacent are all appended to `copies`.
 func (l *labels) add(copies, b []byte, from, to int) []byte {
 	if int(l.to) == from && !l.copied {
 		l.to = uint32(to)

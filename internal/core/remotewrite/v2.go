@@ -101,7 +101,7 @@ func (r *Request) checkRefs() error {
 	panic(fmt.Sprintf("BUG: a reference to symbol %d of %d was read and is in no series", r.highest, count))
 }
 
-// seriesV2 reads the TimeSeries in b, the body up to its end, from i on.
+// seriesV2 reads the TimeSeries in b[i:]. b is the request's body, cut off where the TimeSeries ends.
 func (r *Request) seriesV2(b []byte, i int) bool {
 	s := r.addSeries()
 	s.labels.from = uint32(len(r.refs))

@@ -447,7 +447,7 @@ func (r *Replica) follow(ready *raft.Ready) {
 	}
 }
 
-// store adds to the next Write.
+// store adds a message's entries and state to the next Write.
 func (r *Replica) store(m *raftpb.Message, sync bool) {
 	then := m.GetResponses()
 	if mutant.sendBeforeStore {

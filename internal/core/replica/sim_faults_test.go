@@ -113,7 +113,8 @@ func (s *sim) fault(n *simNode, lasts int64) {
 	}
 }
 
-// part cuts links of a node: all, all incoming, all outgoing, or the two to one other node.
+// part cuts links of a node: all links, all incoming ones, all outgoing ones, or both links with one
+// other node.
 func (s *sim) part(n *simNode, lasts int64) {
 	s.covered.parts++
 	other := s.nodes[(n.n+1+s.rng.IntN(2))%3]

@@ -69,7 +69,7 @@ func TestGroupOfOne(t *testing.T) {
 	}
 }
 
-// A seed gives the same story again, to the last byte, so a failure can be repeated.
+// A seed repeats the same run to the last byte, so a failure can be reproduced.
 func TestSameSeedSameStory(t *testing.T) {
 	one, other := simulate(3, ciSeconds, 3), simulate(3, ciSeconds, 3)
 	if one.story.String() != other.story.String() {

@@ -213,8 +213,8 @@ func keyFits(key []byte, rules *labelrules.Rules) bool {
 		(rules.Replica == "" || !bytes.Contains(key, []byte(rules.Replica)))
 }
 
-// fewLabels reports whether a key surely has no more labels than most. It can only count labels of
-// fewer than 128 bytes, and reports false if one is longer.
+// fewLabels reports whether a key surely has at most `most` labels. It can only count labels of fewer
+// than 128 bytes, and reports false if one is longer.
 func fewLabels(key []byte, most int) bool {
 	const label = 1<<3 | wireBytes
 	n, i := 0, 0
@@ -244,7 +244,7 @@ func labelsFit(all []remotewrite.Label, rules *labelrules.Rules) bool {
 	return true
 }
 
-// compress returns a body in snappy's block format, in to's memory if that is large enough.
+// compress returns a body in snappy's block format, in the memory of `to` if that is large enough.
 func compress(to, body []byte) []byte { return snappy.Encode(to[:cap(to)], body) }
 
 func tooLarge(most int) error {

@@ -444,7 +444,7 @@ func TestWhatTheRulesLeft(t *testing.T) {
 	}
 }
 
-// replacing returns a rule that sets a label to y, where another matches.
+// replacing returns a rule that sets the label `target` to y if the label `source` matches.
 func replacing(source model.LabelName, regex, target string) *labelrules.Rules {
 	step := &relabel.Config{
 		Action: relabel.Replace, Regex: relabel.MustNewRegexp(regex), TargetLabel: target, Replacement: "y",

@@ -267,7 +267,7 @@ func TestMalformed(t *testing.T) {
 	whole := golden().Append(nil)
 	for n := range whole {
 		s := golden()
-		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // these are whole states: the time, with tenant a or not
+		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // whole states: the time alone, or with tenant a
 			t.Errorf("%d of %d bytes are read", n, len(whole))
 		} else if !s.Has("default", 2) && n != 7 && n != 24 {
 			t.Errorf("%d of %d bytes replace what was there", n, len(whole))

@@ -23,7 +23,7 @@ type Scanner struct {
 	src      Reader
 	mark     [markBytes]byte
 	readable int64  // how many bytes Next looks at; fewer after a failed read
-	buf      []byte // the bytes of the file from at on
+	buf      []byte // the bytes of the file from offset `at` on
 	at       int64
 }
 
@@ -112,7 +112,7 @@ func (s *Scanner) find(off int64) int64 {
 	return -1
 }
 
-// bytes returns the bytes of the file from off that are in memory: at least n, or fewer at the end
+// bytes returns the bytes of the file from offset `off` on that are in memory: at least n, or fewer at the end
 // of the readable part. That part ends where a read fails.
 func (s *Scanner) bytes(off, n int64) []byte {
 	n = min(n, max(0, s.readable-off))

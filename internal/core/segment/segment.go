@@ -11,8 +11,8 @@
 //   - After a failed write the journal cuts the segment back and goes on in it; where that fails
 //     it seals the segment. The queue and the entry log always seal it, since the write may have
 //     failed to sync.
-//   - At a start the journal cuts off what follows the last good frame of all, a torn write. The
-//     queue leaves it, and its reader passes over it.
+//   - When it opens, the journal cuts off all bytes after its last good frame: a torn write. The
+//     queue leaves these bytes, and its reader passes over them.
 //   - The journal removes a segment once two checkpoints cover it. The queue removes a segment when
 //     all of its frames are done. A full queue gives up its oldest segment.
 //   - The entry log of a member treats damage as an error. The other logs skip it.
@@ -43,7 +43,7 @@ type FS interface {
 	Create(name string) (Writer, error)          // an empty file; replaces one of that name; writes append
 	Open(name string) (Reader, int64, error)     // also returns its size in bytes
 	Truncate(name string, sizeBytes int64) error // also while it is open for writing
-	Rename(from, to string) error                // replaces a file named to
+	Rename(from, to string) error                // replaces a file that has the new name
 	Remove(name string) error
 	SyncDir() error // makes created, renamed and removed names survive a power loss
 }

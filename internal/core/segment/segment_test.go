@@ -68,7 +68,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// appendAll writes payloads of one batch.
+// appendAll writes frames with these payloads in one Write.
 func appendAll(a *segment.Appender, payloads ...string) (began bool, err error) {
 	a.Begin()
 	for i, p := range payloads {

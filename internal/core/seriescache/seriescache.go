@@ -33,7 +33,7 @@ type Series struct {
 	Bits  uint64 // of the value at LastT, if Float
 
 	Commit uint32 // the last commit that wrote to the series; 0 if none did since the series was cached
-	Noted  uint32 // when the caller last noted that the series is written to; 0 if not since it was cached
+	Noted  uint32 // when the caller last noted a write to the series; 0 if none since it was cached
 	first  uint32 // its first spelling
 	Float  bool   // the sample at LastT is a float, not a histogram
 	Exact  bool   // there is a sample at LastT; otherwise LastT is an upper bound
@@ -48,7 +48,7 @@ type spelling struct {
 	key    arena.Ref
 	length uint32 // bytes of the key; the upper bit is set for version 2
 	series Number // 0 if the spelling is free
-	next   uint32 // the spelling that followed it in the last request; if free, the next free one
+	next   uint32 // the spelling that followed this one in the last request; if this one is free, the next free one
 	twin   uint32 // the next spelling of the same series
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // ParseQuery parses the request of a tail: the filter, the share of the datagrams to look at, and
-// the maximum of lines a second, 0 for no limit.
+// the maximum number of lines a second, where 0 means no limit.
 func ParseQuery(q url.Values) (f Filter, share float64, rate int, err error) {
 	f.Name, f.Tags, f.Malformed = q.Get("name"), q["tag"], q.Get("malformed") == "true"
 	share = 1

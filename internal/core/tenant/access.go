@@ -43,8 +43,8 @@ type Grant struct {
 // that the request authenticated but asks for something that it may not do.
 var ErrNoToken = errors.New("not authenticated")
 
-// ByHeader trusts the tenant header, which a proxy sets. known are the names that the header may
-// have, nil for any.
+// ByHeader trusts the tenant header, which a proxy sets. `known` has the names that the header may
+// give; nil means any name.
 func ByHeader(known []string) *Access {
 	a := &Access{trusted: true}
 	if known != nil {
@@ -56,7 +56,7 @@ func ByHeader(known []string) *Access {
 	return a
 }
 
-// ByTokens trusts the tokens whose hashes are in text, the contents of file. Its errors name
+// ByTokens trusts the tokens whose hashes are in `text`, the contents of `file`. Its errors name
 // the file and every mistake in it.
 func ByTokens(file string, text []byte) (*Access, error) {
 	read, _, err := conf.New("", tenantsFile{}).LoadText(file, text, func(string) (string, bool) { return "", false })

@@ -12,7 +12,7 @@ import (
 // tenants. It is immutable: a reload makes a new one. A nil *Operators has no tokens.
 type Operators struct{ hashes [][sha256.Size]byte }
 
-// OperatorsByTokens reads the hashes in text, the contents of file. Its errors name the file
+// OperatorsByTokens reads the hashes in `text`, the contents of `file`. Its errors name the file
 // and every mistake in it.
 func OperatorsByTokens(file string, text []byte) (*Operators, error) {
 	read, _, err := conf.New("", operatorsFile{}).LoadText(file, text, func(string) (string, bool) { return "", false })

@@ -79,7 +79,7 @@ func (classic) appendSamples(e *entry, out []Sample, w Width, at int64, f form) 
 		if i < buckets && e.total.classic != nil {
 			count += e.total.classic[i]
 		}
-		v := count // of one bucket, or of all
+		v := count // the count of one bucket, or of all buckets
 		if i == buckets {
 			v = e.total.sum
 		}

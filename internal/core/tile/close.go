@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// close absorbs the tile that ends at boundary and hands out its samples. For a full tenant it does
+// close absorbs the tile that ends at `boundary` and hands out its samples. For a full tenant it does
 // not repeat unchanged values. It returns how many values on the wire are in the tile, and how many
 // stamped values it replaced.
 func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) (samples, duplicates uint64) {

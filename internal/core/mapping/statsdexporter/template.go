@@ -81,8 +81,8 @@ func globTemplate(s string, captures int) (t template) {
 // package regexp expands it.
 var regexReference = regexp.MustCompile(`\$(?:\$|\w+|\{\w+\})`)
 
-// regexTemplate reads a template as package regexp does. It adds shift to group numbers: shift is 1
-// if the whole expression was put into a group.
+// regexTemplate reads a template as package regexp does. It adds `shift` to group numbers: 1 if the
+// whole expression was put into a group, else 0.
 func regexTemplate(s string, re *regexp.Regexp, shift int) (t template) {
 	at := 0
 	for _, ref := range regexReference.FindAllStringIndex(s, -1) {
@@ -108,7 +108,7 @@ func regexTemplate(s string, re *regexp.Regexp, shift int) (t template) {
 }
 
 // anchored returns an expression that matches a whole name if s matches any part of the name. It
-// has the same groups as s. If whole is set, the first group is the part that s matches. Names have
+// has the same groups as s. If `whole` is set, an added first group is the part that s matches. Names have
 // no line breaks, so . is any character.
 func anchored(s string, whole bool) (expr string, shift int) {
 	re, err := syntax.Parse(s, syntax.Perl)

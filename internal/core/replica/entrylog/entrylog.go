@@ -120,7 +120,7 @@ type change struct {
 	data  []byte
 }
 
-// run says that entries have this term, from index from up to the next run.
+// run says that entries have this term, from index `from` up to the next run.
 type run struct{ from, term uint64 }
 
 // Last returns the index of the last entry.

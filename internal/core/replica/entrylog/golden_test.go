@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// goldenStory repeats how testdata/golden was written. The directory must not change: every later
-// program must open it, and a program that does the same writes the same bytes. The story has a
+// goldenStory repeats the calls that wrote testdata/golden. The directory must not change: every later
+// program must open it, and a program that makes the same calls writes the same bytes. There are a
 // change of the members, entries that a new leader replaced, a restart, removed segments, a failed
 // write that could not be cut back, and a kill in the middle of the last write.
 func goldenStory(t *testing.T) *memfs.FS {
