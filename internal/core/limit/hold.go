@@ -28,9 +28,9 @@ func (t *Tenant) Leave(now int64, p Place) {
 	}
 }
 
-// Release gives up a table's hold on a series that another table will claim. Until then the series
-// stays known for the claim time. A passer-by, a series that was in one window only, may have to
-// leave earlier: see LeaveUnclaimed.
+// Release gives up a table's hold on a series that another table will claim. The series stays
+// known until then, but not for longer than the claim time. A passer-by, a series that was in one
+// window only, may have to leave earlier: see LeaveUnclaimed.
 func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

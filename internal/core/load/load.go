@@ -106,7 +106,7 @@ type Load struct {
 	tallies   []tally // one per packet
 	next      int     // the next packet to hand out
 
-	news    []uint32 // positions in the ring of the digits of new contexts
+	news    []uint32 // where in the ring the digits of new contexts are
 	nextNew int      // index into news
 	made    uint64   // new contexts so far
 }

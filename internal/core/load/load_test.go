@@ -171,7 +171,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 	one, same := mustNew(t, c), mustNew(t, c)
 	c.Seed++
 	other := mustNew(t, c)
-	for range 3 * len(one.tallies) / 100 { // round the ring more than once
+	for range 3 * len(one.tallies) / 100 { // goes through the ring more than once
 		a, b := one.Next(100), same.Next(100)
 		if !bytes.Equal(a.Data, b.Data) {
 			t.Fatal("two loads of one seed differ")

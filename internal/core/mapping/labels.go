@@ -13,7 +13,8 @@ import (
 )
 
 // pair is a name and a value that may become a label. An empty value means that the sender wants no
-// such label: no other label of the name is added, and finish leaves the pair out.
+// such label: no other label with this name is added, and finish leaves the pair
+// out.
 type pair struct{ name, value string }
 
 // labelSet holds the labels of a series, without its name. Names are unique after merge. Since a

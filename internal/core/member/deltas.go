@@ -100,8 +100,8 @@ func (m *Member) count(index uint64, r *Request, counted *delta.Deltas) error {
 	return nil
 }
 
-// addIncrements folds increments. The group is their producer, and the index of the entry their
-// sequence.
+// addIncrements folds increments. The group is their producer, and the index of the entry is
+// their sequence number.
 func (m *Member) addIncrements(index uint64, e *entry.Request, all []delta.Increment, done *Applied) error {
 	if len(all) == 0 {
 		return nil
@@ -123,7 +123,7 @@ func (m *Member) addIncrements(index uint64, e *entry.Request, all []delta.Incre
 	return nil
 }
 
-// AppendDecisions appends the section of decisions: which series of deltas were refused since base, the
+// AppendDecisions appends the section of decisions: which series of deltas were refused since `base`, the
 // index of the checkpoint. It must be the last section of a checkpoint. Decisions up to base are
 // forgotten: no later checkpoint needs them.
 func (m *Member) AppendDecisions(dst []byte, base uint64) []byte {

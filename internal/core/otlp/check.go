@@ -161,7 +161,7 @@ func valueOf(p pmetric.NumberDataPoint) float64 {
 	return p.DoubleValue()
 }
 
-// increment refuses a value that cannot be added to a total.
+// increment returns a refusal if a value cannot be added to a total.
 func increment(flags pmetric.DataPointFlags, v float64, monotonic bool) *outcome.Refusal {
 	switch {
 	case flags.NoRecordedValue():
@@ -198,7 +198,7 @@ func temporalityOf(m pmetric.Metric) pmetric.AggregationTemporality {
 	return pmetric.AggregationTemporalityUnspecified
 }
 
-// temporality refuses a sum or a histogram without a temporality.
+// temporality returns a refusal if a sum or a histogram has no temporality.
 func temporality(m pmetric.Metric) *outcome.Refusal {
 	switch temporalityOf(m) {
 	case pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta:
@@ -218,7 +218,7 @@ func or(first, second *outcome.Refusal) *outcome.Refusal {
 	return second
 }
 
-// point counts a point, which becomes the given number of samples, and reports whether it is
+// point counts one data point, which becomes `samples` samples, and reports whether the point is
 // refused.
 func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timestamp, samples int,
 	refused *outcome.Refusal) bool {

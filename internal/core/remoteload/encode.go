@@ -225,7 +225,7 @@ func appendString(b []byte, field int, text string) []byte {
 	return append(appendHead(b, field, len(text)), text...)
 }
 
-// appendHead begins a field of size bytes.
+// appendHead begins a field of `size` bytes.
 func appendHead(b []byte, field, size int) []byte {
 	return binary.AppendUvarint(append(b, byte(field<<3|2)), uint64(size))
 }

@@ -191,7 +191,7 @@ func (r *request) fill(seed uint64, round int, time int64) {
 	}
 }
 
-// next returns the value of a series after the value last. Half of all counters do not grow, since
+// next returns the value of a series that follows the value `last`. Half of all counters do not grow, since
 // most counters of a real service do not either. A counter restarts before it reaches maxRound.
 func (s *slot) next(last float64, random uint64) float64 {
 	step := random & 15

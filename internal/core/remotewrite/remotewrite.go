@@ -68,8 +68,8 @@ type Series struct {
 	Metadata                       Metadata // in version 2
 }
 
-// labels is the place of a label set. In version 1 it is a part of the body, or of keys if they
-// were copied; in version 2 it is a part of refs.
+// labels is the place of a label set. In version 1 it is a part of the body, or of Request.keys if the
+// labels were copied; in version 2 it is a part of Request.refs.
 type labels struct {
 	part
 	copied bool
@@ -125,7 +125,7 @@ func (r *Request) Bound(more func(bytes int) error) { r.more = more }
 // moreStep is the least memory that Decode asks for at once, in bytes.
 const moreStep = 16 << 10
 
-// takes accounts for memory that the request is about to take, and reports whether it is
+// takes is called before the request takes memory. It counts the bytes, and reports whether they are
 // allowed.
 func (r *Request) takes(bytes int) bool {
 	r.taken += bytes

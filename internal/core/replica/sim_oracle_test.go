@@ -29,7 +29,7 @@ func (o *oracle) begin() {
 	o.agreed, o.leaders = map[uint64]Committed{}, map[uint64]uint64{}
 }
 
-// leads checks that at most one member leads in a term.
+// leads is called when a member begins to lead. It checks that no other member led in the same term.
 func (o *oracle) leads(s *sim, n *simNode, term uint64) {
 	if other, ok := o.leaders[term]; ok && other != n.id {
 		s.fail("members %d and %d lead in term %d", other, n.id, term)
@@ -37,8 +37,8 @@ func (o *oracle) leads(s *sim, n *simNode, term uint64) {
 	o.leaders[term] = n.id
 }
 
-// applies checks that members apply the same entries in the same order, each once, and only entries
-// on their own disk.
+// applies is called when a member applies an entry. It checks that members apply the same entries in
+// the same order, each once, and only entries on their own disk.
 func (o *oracle) applies(s *sim, n *simNode, e *Committed) {
 	s.note(fmt.Appendf(nil, "%d %d %d", n.n, e.Index, e.Term))
 	if e.Index != n.state.applied+1 {
@@ -59,8 +59,8 @@ func (o *oracle) acknowledged(op *operation, index uint64) {
 	o.floor = max(o.floor, index)
 }
 
-// reads checks that a read sees all operations that were acknowledged or read, on any node, before
-// it began.
+// reads is called when a read is answered. It checks that the read sees all operations that were
+// acknowledged or read, on any node, before it began.
 func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
 	s.note(fmt.Appendf(nil, "%d reads %d", n.n, n.state.value))
 	if n.state.applied < floor {

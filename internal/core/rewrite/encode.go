@@ -95,7 +95,7 @@ func (e *encoder) series(s *remotewrite.Series, ls labels.Labels) {
 	e.parts(s, ls, true)
 }
 
-// parts encodes a series. It reports false if the series does not fit and cut is not set.
+// parts encodes a series. It reports false if the series does not fit and `cut` is not set.
 func (e *encoder) parts(s *remotewrite.Series, ls labels.Labels, cut bool) bool {
 	r := e.request
 	before := e.mark()

@@ -463,7 +463,7 @@ func dropping(label string) []*relabel.Config {
 	}
 }
 
-// itself reports whether the only body is the request's own, without a copy.
+// itself reports whether there is only one body, and it is the request's own body and not a copy.
 func itself(bodies []rewrite.Body, sent *write.Incoming) bool {
 	return len(bodies) == 1 && sent.Compressed != nil && &bodies[0].Bytes[0] == &sent.Compressed[0]
 }

@@ -13,7 +13,7 @@ import (
 const (
 	HeaderBytes = 28 // of a file
 	FrameBytes  = 24 // of a frame before its payload
-	StampBytes  = 8  // more before the payload of a stamped frame
+	StampBytes  = 8  // additional bytes before the payload of a stamped frame
 
 	version   = 1
 	markBytes = 4

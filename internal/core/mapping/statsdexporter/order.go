@@ -70,7 +70,7 @@ func order(f *file) (all []ranked, dead []int) {
 
 // rankGlobs returns the globs that apply to one kind.
 func rankGlobs(f *file, kind kinds) (all []ranked) {
-	states := map[string]int{} // by pattern, and by beginning of a pattern: index in all, or -1
+	states := map[string]int{} // by pattern, and by beginning of a pattern: index in `all`, or -1
 	priority := -1
 	for i := range f.Mappings {
 		m := &f.Mappings[i]

@@ -189,7 +189,7 @@ func (m *FS) SyncDir() error {
 	return nil
 }
 
-// handle is an open file. It is called with mu held.
+// handle returns a handle of an open file. It is called with mu held.
 func (m *FS) handle(f *File, name string) *handle {
 	m.Handles++
 	return &handle{fs: m, f: f, name: name}
