@@ -108,7 +108,7 @@ func (h *holding) buffer() *buf.Buf {
 // request returns an empty write.Incoming to parse a request into.
 func (h *holding) request() *write.Incoming {
 	request := h.receiver.decoded.Get().(*write.Incoming)
-	request.Sender, request.Compressed = h.sender, nil
+	request.Sender, request.Compressed, request.Hash = h.sender, nil, 0
 	h.requests = append(h.requests, request)
 	return request
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
@@ -157,6 +158,7 @@ func (r *Receiver) export(
 		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
 	request, increments := held.request(), held.request()
+	increments.Hash = uint64(seen.Of(held.sender, body.B))
 	var builder, deltas remotewrite.Builder
 	builder.Begin(&request.Request, body.B[:0])
 	deltas.Begin(&increments.Request, nil) // most requests have no deltas

@@ -60,6 +60,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 	if hash := seen.Hash(e.Hash); d.seen.Has(e.Tenant, hash) {
 		all := r.body.Counts()
 		r.Write.Outcome.Written = outcome.Counts{Samples: all.Samples, Histograms: all.Histograms}
+		done.Windows.Folded = map[string]*tile.Folded{e.Tenant: {Repeated: uint64(all.Samples + all.Histograms)}}
 		return nil
 	}
 	counted := delta.Resolve(&r.Write)

@@ -33,6 +33,7 @@ type Incoming struct {
 
 	Sender     sender.Sender // zero if unknown
 	Compressed []byte        // the body as received, for backends; nil if there is none
+	Hash       uint64        // of OTLP: see seen.Of
 }
 
 // Request is what a store needs to write one request of a tenant. It points into memory of the
@@ -48,12 +49,27 @@ type Request struct {
 	MaxSeries int           // how many recent series the tenant may have; 0 for no limit
 	Terms     *Terms
 
+	// For a group, whose log decides about them.
+	Compressed []byte // as in Incoming
+	Hash       uint64 // as in Incoming
+	Pair       Pair
+
 	// Outcome has the fate of each part. The store fills it in.
 	Outcome outcome.Outcome
+
+	// Copies are those of Outcome.Dropped that came from the copy of an HA pair that is not elected. A
+	// group sets them.
+	Copies outcome.Counts
 
 	// Described has the series whose metadata is new to the store, written or not. The store
 	// appends to it.
 	Described []Description
+}
+
+// Pair is the place of a request's sender in an HA pair. It is zero if the sender is in no pair.
+type Pair struct {
+	Cluster, Replica string
+	Timeout          time.Duration // without a request, after which the other replica is elected
 }
 
 // Parts counts the parts of a series.

@@ -60,7 +60,11 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
-	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
+	pair := t.pairOf(r)
+	if d.Group != nil {
+		return d.pushToGroup(ctx, t, tenant, r, pair)
+	}
+	if pair != (write.Pair{}) && !d.elected(tenant, pair) {
 		return d.notElected(tenant, parts), nil
 	}
 	of := d.deltasOf(tenant)
@@ -72,10 +76,7 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	}
 	now := d.Now()
 	trip.Enter(stage.Distribute, now) // for the second time if the rest of the request was written before
-	w := write.Request{
-		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: &t.write, Arrival: now.UnixMilli(),
-		MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries),
-	}
+	w := d.requestOf(t, tenant, r, pair)
 	increments, err := d.resolve(ctx, &w, of, now)
 	if err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
@@ -92,8 +93,32 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	d.metrics.written.Add(float64(samples(o.Written)))
 	all := rest.AllRefused()
 	all.Add(rest.Dropped)
-	d.count(tenant, all, &rest)
+	d.count(tenant, all, outcome.Counts{}, &rest)
 	return o, nil
+}
+
+// pushToGroup is PushDeltas for a group. The members decide in the order of the log, so the tenant's
+// requests need not wait for each other.
+func (d *Distributor) pushToGroup(
+	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
+) (outcome.Outcome, error) {
+	w := d.requestOf(t, tenant, r, pair)
+	ctx, cancel := context.WithTimeout(ctx, deltaPatience)
+	defer cancel()
+	if err := d.Group.PushDeltas(ctx, &w); err != nil {
+		return outcome.Outcome{}, d.notPushed(tenant, r.Counts(), err)
+	}
+	// The group's books take what was written from Window. They may have done so already.
+	written := w.Outcome.Written
+	d.Ledger.Post(tenant, received(written),
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: samples(written)})
+	rest := w.Outcome
+	rest.Written = outcome.Counts{}
+	d.metrics.written.Add(float64(samples(written)))
+	all := rest.AllRefused()
+	all.Add(rest.Dropped)
+	d.count(tenant, all, w.Copies, &rest)
+	return w.Outcome, nil
 }
 
 func (d *Distributor) deltasOf(tenant string) *deltas {

@@ -35,6 +35,14 @@ type Ingester interface {
 	Push(ctx context.Context, r *write.Request) error
 }
 
+// Group takes requests into a log that all its members apply. It stands in for the ingester and the
+// aggregator.
+type Group interface {
+	Ingester
+	// PushDeltas adds the values of a request to totals, and sets its outcome.
+	PushDeltas(ctx context.Context, r *write.Request) error
+}
+
 // errWritten is the cause of a RetryError if the request was written, but must come again for
 // another reason. The samples that come again are repeats.
 var errWritten = errors.New("it was written")
@@ -78,14 +86,15 @@ const (
 	complaint = 10 * time.Second
 )
 
-// Options are the parts of a distributor. All fields are required.
+// Options are the parts of a distributor. All fields but Group are required.
 type Options struct {
 	Config     settings.Distributor
-	Ingester   Ingester // for series that are stored as they come
+	Ingester   Ingester // for series that are stored as they come; unused if there is a group
 	Tiles      Tiles
-	Aggregator Aggregator
-	Producer   uint64    // identifies this process to the aggregator, across restarts
-	Backends   []Backend // may be empty
+	Aggregator Aggregator // of deltas; likewise
+	Group      Group      // nil on one machine
+	Producer   uint64     // identifies this process to the aggregator, across restarts
+	Backends   []Backend  // may be empty
 	Metadata   *metadata.Store
 	Ledger     *ledger.Ledger
 	Lookback   time.Duration // of queries
@@ -201,23 +210,25 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
-	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
+	pair := t.pairOf(r)
+	if pair != (write.Pair{}) && d.Group == nil && !d.elected(tenant, pair) {
 		return d.notElected(tenant, parts), nil
 	}
-	o, err := d.write(ctx, t, tenant, r)
+	o, copies, err := d.write(ctx, t, tenant, r, pair)
 	if err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
-	if !o.NoTenant() {
+	isCopy := copies.Total() > 0 && o.Written.Total() == 0
+	if !o.NoTenant() && !isCopy {
 		d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
 		if err := d.forwardRequest(tenant, r); err != nil {
 			d.complain(tenant, err)
-			d.count(tenant, parts, &o)
+			d.count(tenant, parts, copies, &o)
 			return o, d.retry(unavailable, retryAfter,
 				fmt.Errorf("%w; only the queue for backends lacks it: %w", errWritten, err))
 		}
 	}
-	d.count(tenant, parts, &o)
+	d.count(tenant, parts, copies, &o)
 	return o, nil
 }
 
@@ -230,27 +241,40 @@ func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error
 	return d.retry(unavailable, retryAfter, cause)
 }
 
-// write hands a request over with the terms that apply to it.
-func (d *Distributor) write(ctx context.Context, t *terms, tenant string, r *write.Incoming) (outcome.Outcome, error) {
+// write hands a request over with the terms that apply to it. It returns the outcome, and Copies.
+func (d *Distributor) write(
+	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
+) (outcome.Outcome, outcome.Counts, error) {
 	w := d.requests.Get().(*write.Request)
 	defer func() {
 		clear(w.Described)
 		d.requests.Put(w)
 	}()
-	*w = write.Request{
-		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: &t.write,
-		Arrival: d.Now().UnixMilli(), Window: d.OutOfOrder,
-		MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries), Described: w.Described[:0],
-	}
+	described := w.Described[:0]
+	*w = d.requestOf(t, tenant, r, pair)
+	w.Described = described
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := d.Ingester.Push(ctx, w); err != nil {
-		return outcome.Outcome{}, err
+	to := d.Ingester
+	if d.Group != nil {
+		to = d.Group
+	}
+	if err := to.Push(ctx, w); err != nil {
+		return outcome.Outcome{}, outcome.Counts{}, err
 	}
 	for _, x := range w.Described {
 		d.Metadata.Series(tenant, x.Metric, &r.Request, x.Metadata)
 	}
-	return w.Outcome, nil
+	return w.Outcome, w.Copies, nil
+}
+
+func (d *Distributor) requestOf(t *terms, tenant string, r *write.Incoming, pair write.Pair) write.Request {
+	return write.Request{
+		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: &t.write,
+		Arrival: d.Now().UnixMilli(), Window: d.OutOfOrder,
+		MaxSeries:  t.Tenants[tenant].MaxSeries.Or(t.MaxSeries),
+		Compressed: r.Compressed, Hash: r.Hash, Pair: pair,
+	}
 }
 
 // pairs are the elections of HA pairs.
@@ -265,35 +289,44 @@ func (p *pairs) accept(tenant, cluster, replica string, now time.Time, timeout t
 	return p.Accept(tenant, cluster, replica, now.UnixMilli(), timeout.Milliseconds())
 }
 
-// elected reports whether the request's samples are taken. They are if the sender is in no HA pair,
-// or is the elected server of its pair. It is enough to look at the first series, since a server
-// gives all its series the same cluster and replica.
-func (d *Distributor) elected(t *terms, tenant string, r *write.Incoming) bool {
-	if len(r.Series) == 0 {
-		return true
+// pairOf returns the place of a request's sender in an HA pair. It is enough to look at the first series,
+// since a server gives all its series the same cluster and replica.
+func (t *terms) pairOf(r *write.Incoming) (p write.Pair) {
+	if t.HA.Replica == "" || len(r.Series) == 0 {
+		return p
 	}
 	all, err := r.Labels(nil, &r.Series[0])
 	if err != nil {
-		return true // the series is refused later because of its labels
+		return p // the series is refused later because of its labels
 	}
-	var cluster, replica string
+	p.Timeout = t.HA.Timeout
 	for _, l := range all {
 		switch string(l.Name) {
 		case t.HA.Cluster:
-			cluster = string(l.Value)
+			p.Cluster = string(l.Value)
 		case t.HA.Replica:
-			replica = string(l.Value)
+			p.Replica = string(l.Value)
 		}
 	}
-	if cluster == "" || replica == "" {
-		return true
+	if p.Cluster == "" || p.Replica == "" {
+		return write.Pair{}
 	}
-	taken, changed := d.pairs.accept(tenant, cluster, replica, d.Now(), t.HA.Timeout)
+	return p
+}
+
+// elected reports whether the sender of a request is the elected server of its pair.
+func (d *Distributor) elected(tenant string, p write.Pair) bool {
+	taken, changed := d.pairs.accept(tenant, p.Cluster, p.Replica, d.Now(), p.Timeout)
 	if changed {
-		d.metrics.elections.Inc()
-		d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
+		d.Elected(tenant, p.Cluster, p.Replica)
 	}
 	return taken
+}
+
+// Elected notes that another server of an HA pair is elected. A group calls it, since its log elects.
+func (d *Distributor) Elected(tenant, cluster, replica string) {
+	d.metrics.elections.Inc()
+	d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
 }
 
 // notElected drops a request of an HA pair's other server.
@@ -317,15 +350,21 @@ func received(parts outcome.Counts) ledger.Transfer {
 	return ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: samples(parts)}
 }
 
-// count puts the outcome of a request into books and metrics.
-func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outcome) {
-	transfers := make([]ledger.Transfer, 0, 4)
+// count puts the outcome of a request into books and metrics. copies are write.Request.Copies.
+func (d *Distributor) count(tenant string, parts, copies outcome.Counts, o *outcome.Outcome) {
+	byRule, byPair := samples(o.Dropped)-samples(copies), samples(copies)
+	transfers := make([]ledger.Transfer, 0, 5)
 	transfers = append(transfers, received(parts),
 		ledger.Transfer{From: ledger.Received, To: ledger.Stored, Samples: samples(o.Written)},
-		ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: droppedRule, Samples: samples(o.Dropped)})
+		ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: droppedRule, Samples: byRule})
+	if byPair > 0 {
+		transfers = append(transfers,
+			ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: droppedReplica, Samples: byPair})
+	}
 	d.metrics.written.Add(float64(samples(o.Written)))
 	d.metrics.exemplars.Add(float64(o.Written.Exemplars))
-	d.metrics.dropped.WithLabelValues(droppedRule).Add(float64(samples(o.Dropped)))
+	d.metrics.dropped.WithLabelValues(droppedRule).Add(float64(byRule))
+	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(byPair))
 	d.metrics.notKept.Add(float64(o.NotKept))
 	if o.AnyRefused() {
 		for reason, refused := range o.Refused {
@@ -342,7 +381,9 @@ func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outc
 }
 
 // Refused counts parts of a request that were refused before Push.
-func (d *Distributor) Refused(tenant string, o *outcome.Outcome) { d.count(tenant, o.AllRefused(), o) }
+func (d *Distributor) Refused(tenant string, o *outcome.Outcome) {
+	d.count(tenant, o.AllRefused(), outcome.Counts{}, o)
+}
 
 // Malformed counts a request that could not be read, as one sample.
 func (d *Distributor) Malformed(tenant, reason string) {

@@ -12,6 +12,7 @@
 //	group.go       what a group is made of, and Run
 //	restore.go     the start: the last checkpoint, and the log behind it
 //	stop.go        the end: writes finish, everything is saved
+//	requests.go    requests become entries
 //	calls.go       pushes, writes and barriers of other goroutines
 //	take.go        what the member wants done is handed on
 //	checkpoint.go  the state is saved, some sections at each tick
@@ -93,7 +94,7 @@ type Group struct {
 	grown     atomic.Int64 // bytes of the log since then
 }
 
-// Options are the parts of a group. All fields but Watch, Boot and Network are required.
+// Options are the parts of a group. All fields but Told, Watch, Boot and Network are required.
 type Options struct {
 	Number     uint64 // of the group
 	Member     uint64 // the number of this member, never used by another
@@ -107,6 +108,7 @@ type Options struct {
 	Writer     Writer
 	Network    Network // to the other members; nil if there are none
 	Ledger     tiling.Ledger
+	Told       Told         // of metadata, new series and elections; may be nil
 	Watch      *stage.Watch // may be nil
 	Boot       string       // names the present boot of the machine; if empty, nothing is noted as stored
 	Now        func() time.Time

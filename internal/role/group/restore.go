@@ -117,6 +117,8 @@ func (g *Group) load(file *checkpoint.File) (state *member.Member, err error) {
 			err = state.RestoreShard(s.Shard, s.Index, s.Payload)
 		case checkpoint.Tenant:
 			err = state.RestoreTenant(s.Tenant, s.Payload)
+		case checkpoint.Decisions:
+			err = state.RestoreDecisions(s.Payload)
 		}
 		return err
 	})

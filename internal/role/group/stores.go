@@ -162,6 +162,9 @@ func (g *Group) settle(j *job) {
 	g.node.Done(j.Work)
 	if j.Requests != nil {
 		delete(g.requested, j.Tenant)
+		if g.Told != nil {
+			tellStored(g.Told, j.Work)
+		}
 		g.saveTenant(j.Tenant)
 		return
 	}

@@ -50,6 +50,9 @@ func (g *Group) post(done *member.Applied) {
 	g.metrics.Tiled.Add(float64(done.Closed.Samples))
 	g.books.Duplicates(done.Closed.Duplicates)
 	g.damaged(done.Windows.Damaged)
+	if g.Told != nil {
+		tellApplied(g.Told, done)
+	}
 }
 
 func (g *Group) damaged(batches int) {

@@ -1,0 +1,96 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// group stands in for a group. Of an HA pair it takes only replica 1.
+type group struct {
+	*world
+	pair write.Pair
+	hash uint64
+	err  error
+}
+
+func (g *group) Push(_ context.Context, r *write.Request) error {
+	g.pair, g.hash = r.Pair, r.Hash
+	parts := r.Counts()
+	if r.Pair.Replica == "2" {
+		r.Outcome.Dropped, r.Copies = parts, parts
+	} else {
+		r.Outcome.Written = parts
+	}
+	return g.err
+}
+
+// PushDeltas puts what it writes into the books, as the members do.
+func (g *group) PushDeltas(ctx context.Context, r *write.Request) error {
+	if err := g.Push(ctx, r); err != nil {
+		return err
+	}
+	g.Ledger.Post(r.Tenant, ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: samples(r.Outcome.Written)})
+	return nil
+}
+
+// A group elects the servers of HA pairs in its log. The distributor hands over which pair it is, and
+// counts what the group decided.
+func TestAGroupElects(t *testing.T) {
+	w := newWorld(t, func(c *settings.Distributor) { c.HA.Replica = "replica" })
+	g := &group{world: w}
+	w.Group = g
+	deltas := func(replica string) (outcome.Outcome, error) {
+		r := w.increments(func(to pmetric.MetricSlice) {
+			w.sum(to, "s", true, 1)
+			attributes := to.At(0).Sum().DataPoints().At(0).Attributes()
+			attributes.PutStr("cluster", "c")
+			attributes.PutStr("replica", replica)
+		})
+		r.Hash = 5
+		return w.PushDeltas(t.Context(), "a", r)
+	}
+	for _, push := range []func(replica string) (outcome.Outcome, error){
+		func(replica string) (outcome.Outcome, error) {
+			return w.push("a", "up{cluster=c,replica="+replica+"}")
+		}, deltas,
+	} {
+		for _, replica := range []string{"2", "1"} {
+			o, err := push(replica)
+			if taken := replica == "1"; err != nil || (o.Written.Samples == 1) != taken || (o.Dropped.Samples == 1) == taken {
+				t.Errorf("%v: %+v", err, o)
+			}
+			if want := (write.Pair{Cluster: "c", Replica: replica, Timeout: 30 * time.Second}); g.pair != want {
+				t.Errorf("pair %+v, not %+v", g.pair, want)
+			}
+		}
+	}
+	if g.hash != 5 {
+		t.Errorf("hash %d", g.hash)
+	}
+	g.err = errors.New("no leader")
+	var again *RetryError
+	if _, err := deltas("1"); !errors.As(err, &again) || !errors.Is(err, g.err) {
+		t.Error(err)
+	}
+	books := w.Ledger.Books().Tenants["a"].Samples
+	if books.Received != 5 || books.Stored != 1 || books.Tile != 1 || books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
+		books.Refused["unavailable"] != 1 || books.Window != 0 || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
+	}
+	if n := testutil.ToFloat64(w.metrics.dropped.WithLabelValues(droppedReplica)); n != 2 {
+		t.Errorf("%v dropped", n)
+	}
+	if n := testutil.ToFloat64(w.metrics.elections); n != 0 {
+		t.Errorf("%v elections", n)
+	}
+}

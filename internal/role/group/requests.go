@@ -1,0 +1,159 @@
+package group
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/rewrite"
+	"github.com/freshet-io/freshet/internal/core/seen"
+	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// Requests hands requests to a group, in as many entries as they need. It is safe for concurrent use.
+type Requests struct {
+	group     Proposer
+	rewriters sync.Pool // of *rewrite.Rewriter
+}
+
+// Proposer is a Group, at least its Write.
+type Proposer interface {
+	Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error)
+}
+
+const (
+	// proposeAgain is the pause after which an entry is proposed again when the group has no leader or has
+	// another one. An election takes 1 to 2 s.
+	proposeAgain = 50 * time.Millisecond
+
+	// maxPair is the most bytes that the names of an HA pair may have. Requests of a pair with longer
+	// names are all taken, as those of a sender in no pair.
+	maxPair = 8 << 10
+)
+
+// NewRequests returns the way of requests into a group.
+func NewRequests(group Proposer) *Requests {
+	return &Requests{group: group, rewriters: sync.Pool{New: func() any { return new(rewrite.Rewriter) }}}
+}
+
+// Push writes a request and sets its outcome: see package write. Described stays empty, since each
+// member tells the metadata of the requests that it stores: see Told. The end of ctx ends the wait, and
+// the request may be written nevertheless.
+func (q *Requests) Push(ctx context.Context, r *write.Request) error {
+	return q.push(ctx, entry.KindRequest, r)
+}
+
+// PushDeltas adds the values of a request to totals and sets its outcome. A request that comes again
+// does not count again.
+func (q *Requests) PushDeltas(ctx context.Context, r *write.Request) error {
+	return q.push(ctx, entry.KindDeltas, r)
+}
+
+func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) error {
+	w := q.rewriters.Get().(*rewrite.Rewriter)
+	defer q.rewriters.Put(w)
+	in := write.Incoming{Request: *r.Request, Sender: r.Sender, Compressed: r.Compressed}
+	bodies, o := w.Rewrite(&in, &r.Terms.Rules)
+	if kind == entry.KindDeltas { // totals have no exemplars
+		o.Dropped.Exemplars = 0
+		for i := range o.Refused {
+			o.Refused[i].Exemplars = 0
+		}
+	}
+	var copies outcome.Counts
+	for i := range bodies {
+		e := entryOf(kind, r, &bodies[i])
+		e.Request.Hash = uint64(seen.Hash(r.Hash).Part(i))
+		one, err := q.propose(ctx, e)
+		if err != nil {
+			return fmt.Errorf("write part %d of %d of the request to the log: %w", i+1, len(bodies), err)
+		}
+		o.Add(one)
+		copies.Add(one.Dropped) // the rules dropped nothing more of a body
+	}
+	r.Outcome, r.Copies = o, copies
+	return nil
+}
+
+// entryOf returns an entry that shares no memory with the request: the entry may be in use when ctx has
+// ended.
+func entryOf(kind entry.Kind, r *write.Request, body *rewrite.Body) *entry.Entry {
+	e := &entry.Entry{Kind: kind, Request: entry.Request{
+		Tenant: r.Tenant, Arrival: r.Arrival, Window: r.Window.Milliseconds(), MaxSeries: r.MaxSeries,
+		Sender: r.Sender.Clone(), Form: body.Form, Body: bytes.Clone(body.Bytes),
+	}}
+	if p := &r.Pair; len(p.Cluster)+len(p.Replica) <= maxPair && *p != (write.Pair{}) {
+		e.Request.Pair = entry.Pair{Cluster: p.Cluster, Replica: p.Replica, Timeout: p.Timeout.Milliseconds()}
+	}
+	return e
+}
+
+// propose proposes an entry until its outcome is known. An entry whose fate was lost may come twice:
+// samples that are stored are repeats then, and so are deltas by their hash.
+func (q *Requests) propose(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
+	for {
+		// Each try has an entry of its own, since a try that ctx ended may still read it.
+		try := *e
+		o, err := q.group.Write(ctx, &try)
+		if err == nil && o == nil {
+			panic(fmt.Sprintf("BUG: an entry of kind %d has no outcome", e.Kind))
+		}
+		again := errors.Is(err, replica.ErrNotLeader) || errors.Is(err, member.ErrLost) || errors.Is(err, member.ErrMoved)
+		if !again {
+			return o, err
+		}
+		select {
+		case <-time.After(proposeAgain):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+// Told is told on every member of what requests brought besides samples. The goroutine of Run calls it.
+type Told interface {
+	// Families and Series are told of the metadata of metrics: see metadata.Store.
+	Families(tenant string, families []remotewrite.Family)
+	Series(tenant, name string, r *remotewrite.Request, m remotewrite.Metadata)
+	// NewTotal is told of a series of deltas that is new, or that a limit refused.
+	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
+	// Elected is told that another server of an HA pair is elected.
+	Elected(tenant, cluster, replica string)
+}
+
+// tellStored tells of requests that the stores have.
+func tellStored(to Told, w *member.Work) {
+	for _, r := range w.Requests {
+		if r.Write.Outcome.NoTenant() {
+			continue
+		}
+		to.Families(w.Tenant, r.Write.Families)
+		for _, x := range r.Write.Described {
+			to.Series(w.Tenant, x.Metric, r.Write.Request, x.Metadata)
+		}
+	}
+}
+
+// tellApplied tells of an entry that is applied.
+func tellApplied(to Told, done *member.Applied) {
+	if e := done.Elected; e != nil {
+		to.Elected(e.Tenant, e.Cluster, e.Replica)
+	}
+	if d := done.Deltas; d != nil {
+		to.Families(d.Tenant, d.Families)
+		for _, x := range d.New {
+			to.NewTotal(d.Tenant, x.Labels, d.Sender, x.Refused)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// log applies what is proposed to a member. Its errors come first: one that says that the answer was
+// lost comes after the entry was applied.
+type log struct {
+	t       *testing.T
+	member  *member.Member
+	stores  *stores
+	errors  []error
+	entries int
+	counted uint64 // samples of deltas in tiles
+	told    told
+}
+
+func newLog(t *testing.T, errors ...error) *log {
+	s := &stores{t: t, have: map[string]map[int64]float64{}}
+	return &log{t: t, member: member.New(0, &tile.Config{CounterTTL: time.Hour}), stores: s, errors: errors}
+}
+
+func (l *log) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
+	if len(l.errors) > 0 {
+		if err, l.errors = l.errors[0], l.errors[1:]; !errors.Is(err, member.ErrLost) {
+			return nil, err
+		}
+	}
+	e.Shape = 1
+	l.entries++
+	done, failure := l.member.Apply(l.member.Index()+1, e.Append(nil))
+	if failure != nil {
+		l.t.Fatal(failure)
+	}
+	tellApplied(&l.told, &done)
+	for _, f := range done.Windows.Folded {
+		l.counted += f.Samples
+	}
+	o = done.Outcome
+	for _, w := range l.member.Work() {
+		var all []*write.Request
+		for _, r := range w.Requests {
+			if err := r.Decode(); err != nil {
+				l.t.Fatal(err)
+			}
+			all = append(all, &r.Write)
+		}
+		if err := l.stores.WriteRequests(ctx, w.Tenant, w.State, all); err != nil {
+			l.t.Fatal(err)
+		}
+		o = &all[0].Outcome
+		all[0].Described = append(all[0].Described, write.Description{Metric: "m"})
+		l.member.Done(w)
+		tellStored(&l.told, w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// told notes what it is told.
+type told []string
+
+func (t *told) Families(tenant string, families []remotewrite.Family) {
+	for _, f := range families {
+		*t = append(*t, fmt.Sprintf("%s family %s", tenant, f.Name))
+	}
+}
+
+func (t *told) Series(tenant, name string, _ *remotewrite.Request, _ remotewrite.Metadata) {
+	*t = append(*t, fmt.Sprintf("%s series %s", tenant, name))
+}
+
+func (t *told) NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool) {
+	*t = append(*t, fmt.Sprintf("%s total %s of %s, refused: %v", tenant, ls, from.Agent, refused))
+}
+
+func (t *told) Elected(tenant, cluster, replica string) {
+	*t = append(*t, fmt.Sprintf("%s elected %s %s", tenant, cluster, replica))
+}
+
+// incoming returns a request with samples of each named series, 1 s apart.
+func incoming(samples int, names ...string) *write.Request {
+	r := &write.Request{Request: new(remotewrite.Request), Tenant: "a", Arrival: 1_795_228_020_000, Window: time.Minute,
+		Sender: sender.Sender{Agent: "curl"}, Terms: &write.Terms{Rules: labelrules.Rules{}}, Hash: 7}
+	var b remotewrite.Builder
+	b.Begin(r.Request, nil)
+	for _, name := range names {
+		b.Series()
+		b.Label("__name__", name)
+		for i := range samples {
+			b.Sample(remotewrite.Sample{Time: r.Arrival - int64(samples-i)*1000, Value: float64(i)})
+		}
+	}
+	b.Family("family", "help", "", remotewrite.CounterType)
+	b.Finish()
+	return r
+}
+
+// The outcome of a request is that of all its entries, and of what the rules drop.
+func TestARequestOfManyEntries(t *testing.T) {
+	l := newLog(t)
+	r := incoming(150_000, "a", "b", "dropped")
+	r.Terms.Rules.Relabel, _ = mapping.CompileRelabel([]mapping.Relabel{{SourceLabels: []string{"__name__"},
+		Regex: mapping.Optional{Text: "dropped", Given: true}, Action: "drop"}})
+	if err := NewRequests(l).Push(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if o := &r.Outcome; o.Written.Samples != 300_000 || o.Dropped.Samples != 150_000 || o.AnyRefused() ||
+		r.Copies != (outcome.Counts{}) || l.entries < 3 {
+		t.Errorf("%d entries, outcome %+v", l.entries, r.Outcome)
+	}
+	if text := strings.Join(l.told, "\n"); !strings.Contains(text, "a family family") || !strings.Contains(text, "a series m") {
+		t.Errorf("told:\n%s", text)
+	}
+}
+
+// The log decides whose turn it is, and tells what it drops apart from what the rules drop.
+func TestAPairInTheLog(t *testing.T) {
+	l := newLog(t)
+	for i, c := range []struct {
+		replica string
+		dropped int
+	}{{"1", 0}, {"2", 2}, {"1", 0}, {strings.Repeat("2", maxPair), 0}} {
+		r := incoming(1, "a", "b")
+		r.Pair = write.Pair{Cluster: "c", Replica: c.replica, Timeout: time.Minute}
+		if err := NewRequests(l).Push(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Copies.Samples != c.dropped || r.Outcome.Dropped.Samples != c.dropped || r.Outcome.Written.Samples != 2-c.dropped {
+			t.Errorf("request %d: %+v", i+1, r.Outcome)
+		}
+	}
+	if n := strings.Count(strings.Join(l.told, "\n"), "a elected c 1"); n != 1 {
+		t.Errorf("told:\n%s", strings.Join(l.told, "\n"))
+	}
+}
+
+// A request goes on at the next leader, and counts once even if the answer of the last one was lost.
+func TestTheLeaderChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, deltas := range []bool{false, true} {
+			l := newLog(t, replica.ErrNotLeader, member.ErrLost, replica.ErrNotLeader)
+			q, r := NewRequests(l), incoming(3, "a")
+			push := q.Push
+			if deltas {
+				push = q.PushDeltas
+			}
+			if err := push(t.Context(), r); err != nil || r.Outcome.Written.Samples != 3 {
+				t.Errorf("%v: %+v", err, r.Outcome)
+			}
+			if deltas && l.counted != 3 {
+				t.Errorf("%d samples count", l.counted)
+			}
+			if totals := strings.Count(strings.Join(l.told, "\n"), "total"); deltas != (totals == 1) {
+				t.Errorf("told:\n%s", strings.Join(l.told, "\n"))
+			}
+		}
+	})
+}
+
+// A request waits for a leader only as long as its context says. Other errors end it at once.
+func TestRequestsWithoutALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var away []error
+		for range 1000 {
+			away = append(away, replica.ErrNotLeader)
+		}
+		err := NewRequests(newLog(t, away...)).Push(ctx, incoming(1, "a"))
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, replica.ErrNotLeader) {
+			t.Error(err)
+		}
+		l := newLog(t, member.ErrFull)
+		if err := NewRequests(l).Push(t.Context(), incoming(1, "a")); !errors.Is(err, member.ErrFull) || l.entries > 0 {
+			t.Error(err)
+		}
+	})
+}
