@@ -2,13 +2,16 @@ package server
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -31,6 +34,23 @@ func (l laterAggregator) TenantSeries(_ context.Context, tenant string) (int, er
 	return (*l.aggregator).TenantSeries(tenant), nil
 }
 
+// groupVariable makes a server a group of one, for tests of what several members will do. It is no
+// setting, since alone it costs more and brings nothing.
+const groupVariable = "FRESHET_GROUP_OF_ONE"
+
+// laterGroup is the same for the requests of a group.
+type laterGroup struct{ requests **group.Requests }
+
+// Push implements distributor.Group.
+func (l laterGroup) Push(ctx context.Context, r *write.Request) error {
+	return (*l.requests).Push(ctx, r)
+}
+
+// PushDeltas implements distributor.Group.
+func (l laterGroup) PushDeltas(ctx context.Context, r *write.Request) error {
+	return (*l.requests).PushDeltas(ctx, r)
+}
+
 // openDistributor builds the entry for remote write, OTLP and tiles.
 func (s *server) openDistributor() error {
 	producer, err := s.producer()
@@ -38,9 +58,14 @@ func (s *server) openDistributor() error {
 		return err
 	}
 	s.metadata = metadata.New()
+	var requests distributor.Group
+	if os.Getenv(groupVariable) != "" {
+		requests = laterGroup{&s.requests}
+	}
 	s.distributor = distributor.New(distributor.Options{
 		Config: s.config.Distributor, Ingester: s.ingester,
-		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Producer: producer, Backends: s.backends(),
+		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Group: requests,
+		Producer: producer, Backends: s.backends(),
 		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
 		OutOfOrder: s.config.Store.OutOfOrder,
 		Now:        time.Now, Registry: s.registry, Logger: s.logger,

@@ -9,14 +9,12 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
-
-// groupVariable makes a server a group of one, for tests of what several members will do. It is no
-// setting, since alone it costs more and brings nothing.
-const groupVariable = "FRESHET_GROUP_OF_ONE"
 
 // queuedRequests bounds the requests that wait for the stores of all tenants.
 const queuedRequests = 4096
@@ -44,13 +42,14 @@ func (s *server) openGroup() error {
 		Number: 0, Member: 1, Voters: []uint64{1},
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), MaxQueued: queuedRequests,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
-		Writer: groupWriter{s.distributor, s.stores}, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
+		Writer: groupWriter{s.distributor, s.stores}, Told: told{s.metadata, s.stores, s.distributor},
+		Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {
 		return err
 	}
-	s.aggregator = g
+	s.aggregator, s.requests = g, group.NewRequests(g)
 	restored := g.Restored()
 	s.checkJournal(restored.New)
 	if restored.Entries > 0 {
@@ -58,6 +57,23 @@ func (s *server) openGroup() error {
 			"took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
+}
+
+// told is told of what requests brought besides samples.
+type told struct {
+	*metadata.Store
+	*tsdb.Stores
+	distributor *distributor.Distributor
+}
+
+// Series implements group.Told.
+func (t told) Series(tenant, name string, r *remotewrite.Request, m remotewrite.Metadata) {
+	t.Store.Series(tenant, name, r, m)
+}
+
+// Elected implements group.Told.
+func (t told) Elected(tenant, cluster, replica string) {
+	t.distributor.Elected(tenant, cluster, replica)
 }
 
 // groupWriter stores what the log of a group brings.

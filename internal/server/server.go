@@ -35,6 +35,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/role/ingester"
 	"github.com/freshet-io/freshet/internal/role/prober"
 	"github.com/freshet-io/freshet/internal/role/querier"
@@ -69,6 +70,7 @@ type server struct {
 	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
 	metadata    *metadata.Store   // what the senders of both say about metrics
 	aggregator  tiles             // or a member of a group
+	requests    *group.Requests   // of the group; nil without one
 	querier     *querier.Queryable
 	engine      *promapi.Engine // with querier
 	scraper     *scraper.Scraper

@@ -83,8 +83,8 @@ func TestAGroupElects(t *testing.T) {
 		t.Error(err)
 	}
 	books := w.Ledger.Books().Tenants["a"].Samples
-	if books.Received != 5 || books.Stored != 1 || books.Tile != 1 || books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
-		books.Refused["unavailable"] != 1 || books.Window != 0 || books.Difference != 0 {
+	if books.Received != 5 || books.Stored != 1 || books.Tile != 1 || books.Refused["replica"] != 2 ||
+		books.Refused["rule"] != 0 || books.Refused["unavailable"] != 1 || books.Window != 0 || books.Difference != 0 {
 		t.Errorf("the books: %+v", books)
 	}
 	if n := testutil.ToFloat64(w.metrics.dropped.WithLabelValues(droppedReplica)); n != 2 {

@@ -98,7 +98,8 @@ func (g *Group) continueSaving(n int) {
 	if c := g.saving; c != nil && len(c.shards) == 0 && len(c.tenants) == 0 {
 		state := g.node.State()
 		c.buf = state.AppendDecisions(c.buf[:0], c.Base())
-		if g.add(checkpoint.Section{Kind: checkpoint.Decisions, Index: max(state.Index(), c.Base()), Payload: c.buf}); g.saving == nil {
+		g.add(checkpoint.Section{Kind: checkpoint.Decisions, Index: max(state.Index(), c.Base()), Payload: c.buf})
+		if g.saving == nil {
 			return
 		}
 		// Syncing may take long; in a goroutine it delays nothing here.

@@ -131,7 +131,8 @@ func TestARequestOfManyEntries(t *testing.T) {
 		r.Copies != (outcome.Counts{}) || l.entries < 3 {
 		t.Errorf("%d entries, outcome %+v", l.entries, r.Outcome)
 	}
-	if text := strings.Join(l.told, "\n"); !strings.Contains(text, "a family family") || !strings.Contains(text, "a series m") {
+	text := strings.Join(l.told, "\n")
+	if !strings.Contains(text, "a family family") || !strings.Contains(text, "a series m") {
 		t.Errorf("told:\n%s", text)
 	}
 }
@@ -148,7 +149,8 @@ func TestAPairInTheLog(t *testing.T) {
 		if err := NewRequests(l).Push(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Copies.Samples != c.dropped || r.Outcome.Dropped.Samples != c.dropped || r.Outcome.Written.Samples != 2-c.dropped {
+		if o := &r.Outcome; r.Copies.Samples != c.dropped || o.Dropped.Samples != c.dropped ||
+			o.Written.Samples != 2-c.dropped {
 			t.Errorf("request %d: %+v", i+1, r.Outcome)
 		}
 	}
