@@ -243,7 +243,7 @@ func typesOf(t *testing.T, dirs []string) map[string]*packageTypes {
 	return found
 }
 
-// members returns the files that declare the methods and fields which are used in files.
+// members returns, for each method and field that `files` uses, the file that declares it.
 func (p *packageTypes) members(t *testing.T, set *token.FileSet, files map[string]*ast.File) map[*ast.Ident]string {
 	t.Helper()
 	var parsed []*ast.File

@@ -209,7 +209,8 @@ func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	text := len(f.c.options.Prefix) + int(s.name) + len(f.tail)
 	end := frameHead + f.c.options.PacketBytes - len(f.tail)
 	for len(values) > 0 {
-		// Start a line in the rest of a packet only if it holds enough values for its text.
+		// Start a line in the rest of a packet only if enough values fit to make its text
+		// worthwhile.
 		f.begin(s, max(1+longestNumber, min(8*len(values), text, f.c.options.PacketBytes-text))+len(f.tail))
 		n := 0
 		for ; n < len(values); n++ {

@@ -82,7 +82,7 @@ type wireConn struct {
 	life     int
 	deadline time.Time
 	buf      []byte    // of a stream: the bytes after the last whole frame
-	refused  time.Time // of UDP: the first write after this fails, because an earlier one found no listener
+	refused  time.Time // of UDP: the first write after this time fails, because an earlier one found no listener
 }
 
 func (c *wireConn) Close() error { return nil }

@@ -70,8 +70,8 @@ func TestModel(t *testing.T) {
 					}
 				}
 				w.set(func(w *wire) { w.down, w.blocked, w.accepts = false, false, nil })
-				// This may be during another flush, and some values may have come after that flush
-				// began.
+				// Another flush may be under way, and some values may have come after it began. So
+				// there are two flushes.
 				flush(t, c)
 				flush(t, c)
 				got := parse(t, w.take())

@@ -349,7 +349,7 @@ func (c *cell) takeSum(retire bool) (sum float64, calls uint64) {
 	return sum, calls
 }
 
-// next returns n + 1, but stops at the largest number that is ever compared.
+// next returns n + 1, but at most 254, so that it never wraps around.
 func next(n uint8) uint8 { return min(n+1, math.MaxUint8-1) }
 
 // spares are empty buffers of values, one of each size, in powers of two.

@@ -217,7 +217,7 @@ func (s *socket) connect(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// named reports whether the connection was made to a name, and is old.
+// named reports whether it is time to look up the host's name again.
 func (s *socket) named(now time.Time) bool {
 	if s.to.network != udp || now.Sub(s.dialed) < nameAge {
 		return false

@@ -30,8 +30,8 @@ type receiver struct {
 	reading sync.WaitGroup
 }
 
-// listen binds an address, as a server does right after its start. The receiver reads after
-// read is called.
+// listen binds an address, as a server does right after its start. The receiver reads nothing
+// until `read` is called.
 func listen(t *testing.T, network, at string) (r *receiver, read func()) {
 	t.Helper()
 	r = &receiver{at: at}
@@ -124,7 +124,7 @@ func (r *receiver) close() {
 	r.reading.Wait()
 }
 
-// wait returns the packets that have arrived, including probes, once enough returns true.
+// wait returns the packets that have arrived, including probes, once `enough` returns true.
 func (r *receiver) wait(enough func(packets []string) bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -67,11 +67,11 @@ func (c *counts) handed(k kind) uint64 {
 // whenever no call and no flush is under way.
 type Stats struct {
 	Calls   uint64
-	Sent    uint64 // in packets that the socket took: as they were, in a sum, or as part of a rate
+	Sent    uint64 // in packets that the socket took: as they were, in a sum, or by sampled values with a rate
 	Held    uint64 // waiting to be sent
 	Skipped uint64 // left out by Sampled; the sampled values stand for them
 	Refused uint64 // empty name, value not finite, negative count, or too long
-	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or one event too many at a time
+	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or too many events at a time
 	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or made after Close
 
 	Thinned   uint64 // of Sent and Held: values beyond MaxValues; the sampled values stand for them

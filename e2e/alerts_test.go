@@ -35,7 +35,7 @@ func TestAlerts(t *testing.T) {
 	var metrics []byte
 	eventually(t, 2*tileWidth, "a store is open, samples have passed the stages, and a tenant has closed a tile",
 		func() error {
-			// All metrics exist only once these conditions hold.
+			// Some metrics do not exist before these conditions hold.
 			metrics, err = p.get("/metrics", nil)
 			for _, name := range []string{"prometheus_tsdb_head_series",
 				"freshet_stage_seconds", "freshet_aggregator_store_errors_total"} {

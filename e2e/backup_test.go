@@ -162,7 +162,7 @@ func event(t *testing.T, p *process, title string) {
 	}
 }
 
-// tiles returns the load's counters at the end of each tile from begun to stored.
+// tiles returns the load's counters at the end of each tile from `begun` to `stored`.
 func (p *process) tiles(t *testing.T, begun, stored time.Time) map[string][]point {
 	t.Helper()
 	seconds := func(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }

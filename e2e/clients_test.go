@@ -326,7 +326,7 @@ func (p *process) checkTimer(sel string, values []float64) error {
 	return nil
 }
 
-// expect evaluates expr. Its value must be want, up to a relative error.
+// expect evaluates `expr`. The value must be `want`, with an error of at most the share `relative`.
 func (p *process) expect(expr string, want, relative float64) error {
 	got, err := p.value(expr)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestDashboards(t *testing.T) {
 		"a Prometheus with its defaults":      scraped(""),
 		"a Prometheus with native histograms": scraped(", scrape_native_histograms: true"), "Freshet's own store": p.self,
 	}
-	left := map[monitored][]string{} // expressions without an answer yet, and the askers without it
+	left := map[monitored][]string{} // askers that still wait for an answer, by expression
 	everywhere := slices.Sorted(maps.Keys(askers))
 	for _, m := range slices.Concat(panelExpressions(t), alertParts(t)) {
 		left[m] = everywhere

@@ -29,7 +29,7 @@ func diagnosis(t *testing.T, args ...string) (found diagnose.Diagnosis) {
 	return found
 }
 
-// during calls do again and again in the background until work returns.
+// during runs `work`, and meanwhile calls `do` again and again in the background.
 func during(t *testing.T, do func(i int), work func()) {
 	t.Helper()
 	quit, done := make(chan struct{}), make(chan struct{})

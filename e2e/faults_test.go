@@ -51,7 +51,7 @@ func refused(t *testing.T, code int, args ...string) string {
 	return stderr.String()
 }
 
-// serveArgs returns arguments that work, followed by args.
+// serveArgs returns valid arguments of serve, followed by `args`.
 func serveArgs(dir string, args ...string) []string {
 	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen",
 		"127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
@@ -227,7 +227,7 @@ func TestDamagedJournal(t *testing.T) {
 		stop   func(*process, *testing.T) // leaves a journal or a checkpoint
 		newest string                     // pattern of the files; the newest is damaged
 		damage func(b []byte) []byte
-		lost   float64 // the most of 3×10 increments that may be lost; the journal replaces a lost checkpoint
+		lost   float64 // how many of 3×10 increments may be lost; the journal replaces a lost checkpoint
 	}{
 		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment",
 			func(b []byte) []byte { return b[:len(b)-3] }, 10},

@@ -328,7 +328,8 @@ func (p *process) ownMetric(name string) (sum float64, err error) {
 	return sum, nil
 }
 
-// eventually calls cond until it returns nil. After limit it fails the test with the last error.
+// eventually calls `cond` until it returns nil. After the time `limit` it fails the test with the
+// last error.
 func eventually(t *testing.T, limit time.Duration, what string, cond func() error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -347,5 +348,5 @@ func eventually(t *testing.T, limit time.Duration, what string, cond func() erro
 	}
 }
 
-// reach waits until the clock reaches t.
+// reach waits until the time `at`.
 func reach(at time.Time) { <-time.After(time.Until(at)) }

@@ -75,7 +75,7 @@ type load struct {
 	history []sentAt // one entry for each burst; read it only after stop
 }
 
-// sentAt is how many datagrams had been sent at a time.
+// sentAt is how many datagrams had been sent by one moment.
 type sentAt struct {
 	at time.Time
 	n  int

@@ -163,7 +163,7 @@ func (s *bookSender) send(t *testing.T) {
 	}
 }
 
-// keepSending sends perSecond datagrams a second until stop is called.
+// keepSending sends `perSecond` datagrams a second until `stop` is called.
 func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -13,7 +13,7 @@ import (
 )
 
 // flood sends lines at a rate, in datagrams of about 1,300 bytes, and returns after the last one.
-// line appends line i to a datagram.
+// `line` appends line number `i` to a datagram.
 func flood(t *testing.T, network, address string, lines, rate int, line func(packet []byte, i int) []byte) {
 	t.Helper()
 	conn, err := net.Dial(network, address)
@@ -152,8 +152,8 @@ const seriesBytes = 10_000
 // TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series
 // that the limit allows. Two servers get equally many lines at the same time. The first gets as many
 // series as the limit allows, again and again. The second gets a new series with each line, and its
-// heap may be 5 % larger. Resident memory depends on when garbage was last collected. In the second
-// server it may be 5 % above the memory of a full limit.
+// heap may be 5 % larger. Its resident memory, which depends on when garbage was last collected,
+// may be 5 % above what docs/limits.md says for a full limit.
 //
 // 20,000 lines a second for 8 s in CI; 100,000 for a minute in `make soak`.
 func TestAFloodTakesNoMoreMemory(t *testing.T) {

@@ -60,7 +60,8 @@ func (d *door) ask(method, path, headers string) (status int, body string, err e
 	return resp.StatusCode, string(text), err
 }
 
-// operates checks that operator endpoints are answered through a door, or if !want, refused.
+// operates checks that operator endpoints are answered through a door, or refused if `want` is
+// false.
 func (d *door) operates(t *testing.T, headers string, want bool) {
 	t.Helper()
 	for _, path := range []string{"GET /debug/pprof/cmdline",

@@ -47,7 +47,7 @@ type newest struct {
 	Labels map[string]string
 }
 
-// in returns how many events a rate per second makes in b.Seconds.
+// in converts a rate per second to the number of events in b.Seconds.
 func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
 
 // TestTop checks that status/top shows a known load: its total, its senders and its metrics. Two

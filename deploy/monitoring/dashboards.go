@@ -27,7 +27,7 @@ type panel struct {
 
 type query struct{ Expr, Legend string }
 
-// The labels that select the process, by the dashboard's variable.
+// These labels select the process that the user chose in the dashboard.
 const of = `job="freshet",instance=~"$instance"`
 
 // about describes each stage, as docs/stages.md does.

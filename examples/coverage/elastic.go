@@ -28,8 +28,8 @@ const (
 // at the same time, each page by page, and holds one page of each slice in memory.
 //
 // It uses only the transport of the official client: the API takes 48 s of processor time to
-// compile, the typed API four minutes, and this file needs three requests. The client's check of
-// the product is in genuine.
+// compile, the typed API four minutes, and this file needs three requests. The function genuine
+// repeats the client's check of the product.
 type elastic struct {
 	index    string
 	pageSize int // documents

@@ -64,8 +64,8 @@ var _ = [1]struct{}{}[unsafe.Sizeof(row{})-32+unsafe.Sizeof(group{})-16]
 // anyCarrier stands for all carriers. No carrier has this number.
 const anyCarrier = maxNames
 
-// lookup appends the different offers that cover the route to offers, sorted by carrier, service,
-// price and days. It allocates nothing if offers has room for them.
+// lookup appends to `offers` each different offer that covers the route, sorted by carrier,
+// service, price and days. It allocates nothing if `offers` has room for them.
 func (x *index) lookup(offers []offer, origin, destination uint32, carrier uint16) []offer {
 	begin := len(offers)
 	offers = x.findGroups(offers, 0, len(x.groups), origin, destination, carrier)
@@ -139,7 +139,7 @@ type builder struct {
 	carriers, services names
 }
 
-// newBuilder returns a builder with memory for as many documents as expected. most is its limit.
+// newBuilder returns a builder with memory for `expected` documents. It refuses more than `most`.
 func newBuilder(expected, most int) *builder {
 	return &builder{
 		most: most, rows: make([]row, 0, min(expected+expected/16, most)), carriers: newNames(), services: newNames(),

@@ -56,7 +56,7 @@ func runGenerate(args []string) error {
 	return generate(os.Stdout, *documents)
 }
 
-// run runs the service. It calls listening when the service can be reached.
+// run runs the service. It calls `listening` when the service can be reached.
 func run(ctx context.Context, args []string, logs io.Writer, listening func(net.Addr)) (err error) {
 	flags := flag.NewFlagSet("coverage", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:8080", "HTTP address")

@@ -121,8 +121,8 @@ func (s Server) Get(ctx context.Context, path string, params url.Values) (*http.
 	return s.request(ctx, http.MethodGet, path, params, nil)
 }
 
-// Post sends a body, nil for none, to path. It waits for the answer without a time limit. The
-// caller closes the body.
+// Post sends `body` to `path`; a nil body is empty. It waits for the answer without a time limit.
+// The caller closes the body.
 func (s Server) Post(ctx context.Context, path string, params url.Values, body io.Reader) (*http.Response, error) {
 	return s.request(ctx, http.MethodPost, path, params, body)
 }

@@ -82,7 +82,7 @@ func (c client) open() bool {
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// bounded runs a server whose limit of connections is most. It answers /wait once goOn is closed.
+// bounded runs a server that allows `most` connections. It answers /wait once `goOn` is closed.
 func bounded(t *testing.T, most int, do func(b *Bound, l pipes, goOn chan struct{}, log *strings.Builder)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

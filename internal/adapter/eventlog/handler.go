@@ -114,8 +114,8 @@ func parseFilter(r *http.Request) (f Filter, err error) {
 // maxSeconds is the largest time that fits Unix milliseconds, with room to spare.
 const maxSeconds = 1e15
 
-// parseTime reads a time in Prometheus' notation and returns Unix milliseconds, missing if the
-// parameter is absent.
+// parseTime reads a time in Prometheus' notation and returns Unix milliseconds. If the parameter is
+// absent, it returns `missing`.
 func parseTime(r *http.Request, name string, missing int64) (int64, error) {
 	s := r.Form.Get(name)
 	if s == "" {

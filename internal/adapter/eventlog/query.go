@@ -30,8 +30,8 @@ type Event struct {
 	event.Event
 }
 
-// checkEvery is how many events Query reads between two checks of its context, which takes about a
-// millisecond.
+// checkEvery is how many events Query reads between two checks of its context. Reading them takes
+// about a millisecond.
 const checkEvery = 256
 
 // Query returns the newest events that match f, newest first. It reads the tenant's events
@@ -83,7 +83,7 @@ func (f *Filter) passes(r *Event, text string) bool {
 		strings.Contains(strings.ToLower(r.Text), text)
 }
 
-// backward yields pairs in descending order, from the key last or the nearest key below it.
+// backward yields pairs in descending order, from the key `last` or the nearest key below it.
 func backward(c *bbolt.Cursor, last []byte) func(yield func(k, v []byte) bool) {
 	return func(yield func(k, v []byte) bool) {
 		k, v := c.Seek(last)

@@ -45,7 +45,7 @@ func CopyFile(from, to string) error {
 	return errors.Join(err, w.Close())
 }
 
-// CopyTree copies the contents of from into the directory to, which it makes.
+// CopyTree makes the directory `to`, and copies the contents of `from` into it.
 func CopyTree(from, to string) error {
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

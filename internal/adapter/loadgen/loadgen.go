@@ -244,7 +244,7 @@ const (
 	catchUpPackets = 128 // about what the smallest default receive buffer of a kernel holds
 )
 
-// due returns how many packets to send now. If none, early is how long to wait.
+// due returns how many packets to send now. If there are none, `early` is how long to wait.
 func (p *pacer) due(now time.Time) (n int, early time.Duration) {
 	owed := now.Sub(p.begun).Seconds()*p.rate - p.sent
 	if most := max(catchUpPackets, p.rate*catchUpTime.Seconds()); owed > most {

@@ -46,9 +46,9 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body *v1.Respon
 	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// A client must read its answer, which stays in memory until then. Before the first byte the client
-// has this much time. Then it must read this many bytes a second on average: 2 Mbit/s, a tenth of a
-// slow line.
+// A client must read its answer, which stays in memory until then. It has answerGrace before it
+// reads the first byte. Then it must read answerRate bytes a second on average: 2 Mbit/s, a tenth
+// of a slow line.
 const (
 	answerGrace = 30 * time.Second
 	answerRate  = 256 << 10

@@ -43,8 +43,8 @@ type Engine struct {
 	failed   *prometheus.CounterVec
 }
 
-// NewEngine returns an engine with the limits of cfg. memory is how much queries may take if cfg
-// does not say.
+// NewEngine returns an engine with the limits of `cfg`. If `cfg` does not say how much memory
+// queries may take, `memory` does.
 //
 // Anchored and smoothed selectors are on, because increase(x[5m] anchored) tells exactly how
 // many events were sent. Experimental functions are off unless cfg turns them on: Prometheus

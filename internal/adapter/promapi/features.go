@@ -41,7 +41,7 @@ func newFeatures(p parser.Parser) features.Collector {
 // noNotifications is the empty list of messages for Prometheus' own page.
 func noNotifications() []notifications.Notification { return []notifications.Notification{} }
 
-// noScraping tells Prometheus' handlers that there are no targets, Alertmanagers and rules.
+// noScraping tells Prometheus' handlers that there are no targets, Alertmanagers or rules.
 type noScraping struct{}
 
 func (noScraping) ScrapePools() []string                       { return []string{} }

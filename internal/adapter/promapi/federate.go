@@ -106,7 +106,7 @@ func (a *api) newest(ctx context.Context,
 	return all, set.Warnings(), set.Err()
 }
 
-// newestOf returns the newest sample no later than to.
+// newestOf returns the newest sample whose time is at most `to`.
 func newestOf(it *storage.BufferedSeriesIterator, to int64) (s promql.Sample, ok bool) {
 	switch it.Seek(to) {
 	case chunkenc.ValFloat:

@@ -24,7 +24,7 @@ type heapOfTest struct {
 	garbage                      atomic.Bool // the next collection finds nothing in use
 }
 
-// guarded returns an API in a process that may have limit bytes. Each tenant has its own number
+// guarded returns an API in a process that may have `limit` bytes. Each tenant has its own number
 // of series, and reading one takes 10 ms.
 func guarded(limit uint64, series map[string]int) (*server, *heapOfTest) {
 	s := newServer(selects(func(ctx context.Context) storage.SeriesSet {

@@ -22,8 +22,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// fakeSeries is a storage of n series, each with one sample, at base. The argument each is the time
-// that reading a series takes.
+// fakeSeries is a storage of `n` series, each with one sample, at the time `base`. Reading one
+// series takes the time `each`.
 func fakeSeries(n int, each time.Duration) selects {
 	return func(context.Context) storage.SeriesSet { return &slowSet{n: n, each: each} }
 }
@@ -97,9 +97,9 @@ func (s *server) nothingHeld(t *testing.T) {
 	lanes.answers.Each(held("answers"))
 }
 
-// TestTenantsTakeTurns makes 60 queries of tenant a wait, each of a minute, while one may run at a
-// time. With first come, first served, vector(1) of another tenant once waited for all the queries
-// before it.
+// In TestTenantsTakeTurns, 60 queries of tenant `a` wait, each takes a minute, and one may run at a
+// time. With first come, first served, vector(1) of another tenant once waited for all the
+// queries before it.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ofTenant := selects(func(ctx context.Context) storage.SeriesSet {
@@ -367,8 +367,8 @@ type stuckSet struct {
 
 func (s *stuckSet) At() storage.Series { return stuckSeries{s.slowSet.At(), s.during} }
 
-// TestStuckQuery has a query of tenant a compute for a minute without reaching its next series,
-// while more of a's queries wait and one may run at a time. Tenant b once waited for all of that
+// In TestStuckQuery, a query of tenant `a` computes for a minute without reaching its next series.
+// More queries of `a` wait, and one may run at a time. Tenant `b` once waited for all of that
 // minute: a subquery over 20 days delayed its vector(1) by 19 s.
 func TestStuckQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -431,9 +431,9 @@ func TestStuckQuery(t *testing.T) {
 	})
 }
 
-// TestSlowShortQueries has tenants a and c take all memory of short queries with queries that turn
-// out long, in both ways of being slow. Tenant b's vector(1) once waited for memory until those
-// queries had ended or got a long slot.
+// In TestSlowShortQueries, the queries of tenants `a` and `c` begin as short ones, take all memory
+// of short queries, and turn out long, in both ways of being slow. Tenant `b`'s vector(1) once
+// waited for memory until those queries had ended or got a long slot.
 func TestSlowShortQueries(t *testing.T) {
 	for what, slow := range map[string]selects{
 		"many series": fakeSeries(600, 100*time.Millisecond),

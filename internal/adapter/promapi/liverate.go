@@ -96,7 +96,8 @@ func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool
 
 // floats returns the samples of the range with the live sample at a regular distance, in the same
 // memory. If the end of the last tile is less than a tile away from the live sample, floats drops
-// it: the rise between its neighbours stays the same, and no two samples are closer than a tile.
+// the sample at that end: the rise between its neighbours stays the same, and no two samples are
+// closer than a tile.
 func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
 	n := len(f)
 	last, before := f[n-1], f[n-2]
@@ -147,8 +148,8 @@ func (e *edge) short(first, last int64) bool {
 // spacing.
 func (e *edge) ahead(first, last int64) float64 { return float64(e.end-last) / float64(last-first) }
 
-// carry extrapolates from two histograms: it returns last plus ahead times the growth from before to
-// last. It returns nil if the two cannot be compared.
+// carry extrapolates from two histograms: to `last` it adds `ahead` times the growth from `before`
+// to `last`. It returns nil if the two cannot be compared.
 func carry(before, last *histogram.FloatHistogram, ahead float64) *histogram.FloatHistogram {
 	carried := last.Copy()
 	if _, _, _, err := carried.Sub(before); err != nil {

@@ -129,7 +129,7 @@ type server struct {
 	reg     *prometheus.Registry
 }
 
-// newServer returns an API over q, with the usual options after change.
+// newServer returns an API over `q`, with the usual options as `change` alters them.
 func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Options)) *server {
 	cfg := DefaultConfig()
 	reg := prometheus.NewRegistry()

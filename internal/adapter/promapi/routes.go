@@ -113,8 +113,8 @@ func (a *api) form(next http.Handler) http.Handler {
 	})
 }
 
-// lookup makes requests that the engine does not answer wait for a turn. They keep the turn until
-// the client has read the answer, because a stream is produced while it is read.
+// lookup lets a request wait for a turn if the engine does not answer it. The request keeps the
+// turn until the client has read the answer, because a stream is produced while it is read.
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

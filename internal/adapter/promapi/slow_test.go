@@ -59,7 +59,7 @@ func (p pipes) send(t *testing.T, name string, r *http.Request) (net.Conn, *bufi
 	return client, bufio.NewReaderSize(client, 16)
 }
 
-// trickle reads an answer at rate bytes a second, and returns how many bytes came.
+// trickle reads an answer at `rate` bytes a second, and returns how many bytes came.
 func trickle(t *testing.T, r *bufio.Reader, rate int64) (int64, error) {
 	answer, err := http.ReadResponse(r, nil)
 	if err != nil {
@@ -117,7 +117,8 @@ func TestSlowClients(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			s.nothingHeld(t)
-			// Clients of a that had a turn are cut off; the others waited until their timeout.
+			// Clients of tenant `a` that had a turn are cut off; the others waited until their
+			// timeout.
 			if cut := s.failures(t, failedSlow); cut < 2 || cut > readers {
 				t.Errorf("%s: %v clients were cut off, of %d", what, cut, readers)
 			}

@@ -31,9 +31,9 @@ type turn struct {
 	memory *turns.Shares
 	bytes  int64 // bytes of memory that the turn holds
 	series int64 // how many of these bytes series took
-	begun  *lane // the lane whose memory the turn holds, until settle at the latest
+	begun  *lane // the lane whose memory the turn holds, until `settle` at the latest
 
-	again context.CancelFunc // ends a query that must begin again in another lane; nil if the turn never must
+	again context.CancelFunc // ends a query that must begin again in another lane; nil if that cannot happen
 	moved atomic.Bool        // whether the turn has memory of the lane where it goes on
 	read  atomic.Int64       // series that were read; also read by the heap guard
 }

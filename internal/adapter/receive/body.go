@@ -83,7 +83,7 @@ func (p *paced) Read(b []byte) (int, error) {
 // firstRead is how much memory a body gets before its first bytes come, in bytes.
 const firstRead = 16 << 10
 
-// readBody reads a body of about expected bytes, and at most limit, to its end. It takes memory
+// readBody reads a body of about `expected` and at most `limit` bytes to its end. It takes memory
 // only as bytes come, because a sender may announce a length and send nothing.
 func readBody(body *buf.Buf, from io.Reader, expected, limit int, held *holding) error {
 	// The buffer has room for one byte more, so that the read that fills the body also finds its end.

@@ -117,7 +117,7 @@ func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held
 	return nil
 }
 
-// AnswerGRPC ends a call with its status, and with message if it succeeded.
+// AnswerGRPC ends a call with its status, after sending `message` if the call succeeded.
 func AnswerGRPC(w http.ResponseWriter, s *status.Status, message []byte) {
 	header := w.Header()
 	header.Set("Content-Type", "application/grpc")

@@ -134,7 +134,7 @@ func (h *holding) take(bytes int64) bool {
 // growStep is the smallest step by which a holding grows, in bytes.
 const growStep = 16 << 10
 
-// grow takes memory until the request holds the number of bytes in to.
+// grow takes memory until the request holds `to` bytes.
 func (h *holding) grow(to int) error {
 	if int64(to) <= h.bytes {
 		return nil

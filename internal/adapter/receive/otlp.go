@@ -110,8 +110,8 @@ func (r *Receiver) otlp(
 
 var unzippers sync.Pool // of *gzip.Reader
 
-// readOTLP reads a body and decompresses it if zipped. expected is its length as sent. It takes
-// memory as bytes come.
+// readOTLP reads a body and decompresses it if `zipped`. Its length as sent is `expected`. readOTLP
+// takes memory as bytes come.
 func (r *Receiver) readOTLP(body *buf.Buf, from io.Reader, zipped bool, expected int, held *holding) error {
 	limit := r.Distributor.MaxBody()
 	if zipped {

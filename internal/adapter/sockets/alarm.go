@@ -17,8 +17,8 @@ type alarm struct {
 
 var longAgo = time.Unix(1, 0)
 
-// newAlarm returns an alarm that calls set to change the deadline. stop ends the watch of ctx, and
-// returns when nothing runs any more.
+// newAlarm returns an alarm that calls `set` to change the deadline. A call of `stop` ends the
+// watch of `ctx`, and returns when nothing runs any more.
 func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop func()) {
 	a = &alarm{ctx: ctx, set: set}
 	done := make(chan struct{})
@@ -33,8 +33,9 @@ func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop fu
 	}
 }
 
-// arm sets the deadline to next. now is the current time; both are Unix nanoseconds. A call with an
-// unchanged next is cheap. Most calls are like that, because next changes only once a window.
+// arm sets the deadline to `next`. The current time is `now`; both are Unix nanoseconds. A call
+// with an unchanged `next` is cheap. Most calls are like that, because `next` changes only once a
+// window.
 func (a *alarm) arm(now time.Time, next int64) {
 	if next == a.armed {
 		return
@@ -44,13 +45,13 @@ func (a *alarm) arm(now time.Time, next int64) {
 	a.after(now, max(time.Duration(next-now.UnixNano()), time.Millisecond))
 }
 
-// nap sets the deadline to d after now, or to next if that is earlier.
+// nap sets the deadline to the time `d` after `now`, or to `next` if that is earlier.
 func (a *alarm) nap(now time.Time, d time.Duration, next int64) {
 	a.armed = 0
 	a.after(now, min(d, time.Duration(next-now.UnixNano())))
 }
 
-// after sets the deadline by the monotonic clock reading in now. With the wall clock, a napping
+// after sets the deadline by the monotonic clock reading in `now`. With the wall clock, a napping
 // reader would sleep too long if the clock was set back before the kernel gets the deadline.
 func (a *alarm) after(now time.Time, d time.Duration) {
 	_ = a.set(now.Add(d))
@@ -60,8 +61,8 @@ func (a *alarm) after(now time.Time, d time.Duration) {
 	}
 }
 
-// passed notes that the deadline has ended a read. The next arm then sets the deadline even if next
-// is unchanged: if the wall clock was set back, next is in the future again.
+// passed notes that the deadline has ended a read. The next call of arm then sets the deadline even
+// if `next` is unchanged: if the wall clock was set back, `next` is in the future again.
 func (a *alarm) passed() { a.armed = 0 }
 
 // pause waits a moment after a failed system call, or until ctx is done.

@@ -71,8 +71,8 @@ func TestTheAlarmIgnoresAStepOfTheWallClock(t *testing.T) {
 	}
 }
 
-// stepped returns at as if it had been read before the wall clock was set back by an hour. The
-// monotonic clock has no steps.
+// stepped returns the time `at` as if it had been read before the wall clock was set back by an
+// hour. The monotonic clock has no steps.
 func stepped(at time.Time) time.Time {
 	// The first word of a time.Time has the wall clock's seconds above 30 bits of nanoseconds.
 	*(*uint64)(unsafe.Pointer(&at)) += 3600 << 30

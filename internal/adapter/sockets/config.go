@@ -17,10 +17,10 @@ type Handler interface {
 	// wall clock it may jump forward or back.
 	Packet(p []byte, now int64)
 
-	// A call of Tick means that all packets from before the time now were handed over. The listener
-	// calls it when Run starts, after every batch and, when nothing arrives, at the time that the last
-	// Tick returned. next is when the handler wants its next call, in Unix nanoseconds. The call may
-	// come earlier.
+	// A call of Tick means that all packets from before the time `now` were handed over. The
+	// listener calls it when Run starts, after every batch and, when nothing arrives, at the time
+	// that the last Tick returned. `next` is when the handler wants its next call, in Unix
+	// nanoseconds. The call may come earlier.
 	Tick(now int64) (next int64)
 }
 

@@ -185,7 +185,7 @@ func (d *datagrams) receive() {
 	d.since += d.n
 }
 
-// tell computes the timing of a batch that was read at now.
+// tell computes the timing of a batch that was read at the time `now`.
 func (d *datagrams) tell(now time.Time) {
 	if !d.isTimed || d.n == 0 {
 		return

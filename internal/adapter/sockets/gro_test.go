@@ -18,8 +18,8 @@ import (
 
 var withGRO = Config{Network: "udp", Address: "127.0.0.1:0", GRO: true}
 
-// burst sends payload by one system call, in datagrams of size bytes, and returns the datagrams.
-// The last one may be shorter.
+// burst sends `payload` by one system call, in datagrams of `size` bytes, and returns the
+// datagrams. The last one may be shorter.
 func burst(t testing.TB, c net.Conn, size int, payload string) []string {
 	t.Helper()
 	option := make([]byte, unix.CmsgSpace(2))

@@ -31,8 +31,8 @@ const (
 )
 
 // napAfter returns how long to let datagrams gather before the next read, or 0 to wait for the
-// first one. elapsed is the time since the socket was last empty, and packets is the number of
-// datagrams since then. They filled used of the size bytes of the buffer.
+// first one. `elapsed` is the time since the socket was last empty, and `packets` is the number of
+// datagrams since then. They filled `used` bytes of the buffer, which has `size` bytes.
 func napAfter(elapsed time.Duration, packets int, used, size uint32) time.Duration {
 	if packets == 0 || used == 0 {
 		return 0

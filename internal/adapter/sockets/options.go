@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setReceiveBuffer asks for a receive buffer of size bytes. SO_RCVBUFFORCE may exceed
+// setReceiveBuffer asks for a receive buffer of `size` bytes. SO_RCVBUFFORCE may exceed
 // net.core.rmem_max, but needs CAP_NET_ADMIN. The kernel cuts SO_RCVBUF down to net.core.rmem_max
 // without an error, so receiveBuffer reads the result back.
 func setReceiveBuffer(fd, size int) error {

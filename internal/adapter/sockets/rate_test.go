@@ -192,7 +192,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// pacedSender sends pps packets a second, evenly, until an error.
+// pacedSender sends `pps` packets a second, evenly, until an error.
 func pacedSender(network, address string, size, pps int) error {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)

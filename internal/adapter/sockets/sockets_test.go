@@ -70,7 +70,7 @@ func (r *recorder) tickCount() int {
 	return r.ticks
 }
 
-// wait returns when ok is true. It calls ok again after each tick.
+// wait calls `ok` again after each tick, and returns once `ok` returns true.
 func (r *recorder) wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	late := time.After(patience)
@@ -83,7 +83,7 @@ func (r *recorder) wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// expect waits for as many packets as want has and compares them in order.
+// expect waits for as many packets as `want` has, and compares them in order.
 func (r *recorder) expect(t *testing.T, want []string) {
 	t.Helper()
 	r.wait(t, fmt.Sprintf("%d packets", len(want)), func() bool { return len(r.got()) >= len(want) })
@@ -106,7 +106,7 @@ func listen(t testing.TB, c Config) *Listener {
 	return ls[0]
 }
 
-// run runs l until stop is called. stop returns when Run has.
+// run runs `l` until `stop` is called, which returns when Run has returned.
 func run(t testing.TB, l *Listener, h Handler) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -73,7 +73,7 @@ func (s *stream) run(ctx context.Context, h Handler) error {
 	return errors.Join(err, s.drain())
 }
 
-// tick calls the handler without a packet. passed means that the alarm went off.
+// tick calls the handler without a packet. `passed` means that the alarm went off.
 func (s *stream) tick(passed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -151,7 +151,7 @@ func TestStreamDrainsOpenAndQueuedConnections(t *testing.T) {
 	}
 }
 
-// firstPacket closes started when the first packet comes.
+// firstPacket closes `started` when the first packet comes.
 type firstPacket struct {
 	*recorder
 	started chan struct{}

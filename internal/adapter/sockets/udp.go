@@ -60,7 +60,7 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	})
 }
 
-// newUDP makes a listener of conn. It owns conn from then on, even when it fails. finish sets the
+// newUDP makes a listener of conn. It owns conn from then on, even when it fails. `finish` sets the
 // remaining options.
 func newUDP(conn *net.UDPConn, c Config, in Inherited, finish func(l *Listener, fd int) error) (*Listener, error) {
 	d, err := newDatagrams(conn, c)

@@ -49,7 +49,7 @@ func newWaiter(socket *descriptor) (*waiter, error) {
 	return w, nil
 }
 
-// await calls try, at once and after each datagram that arrives, until try returns true or the
+// await calls `try`, at once and after each datagram that arrives, until `try` returns true or the
 // deadline passes.
 func (w *waiter) await(try func(uintptr) bool) error {
 	if err := w.arm(true); err != nil {
