@@ -407,3 +407,18 @@ func TestOTLPIsMeasured(t *testing.T) {
 		t.Errorf("%d statuses", n)
 	}
 }
+
+// A request of deltas that comes again has the same hash, however it is compressed. So a group counts it
+// once.
+func TestHashesOfDeltas(t *testing.T) {
+	d := distributor{settings: escaping}
+	r := newReceiver(&d)
+	two := must(t, otlpRequest(2, pmetric.AggregationTemporalityDelta).MarshalProto)
+	three := must(t, otlpRequest(3, pmetric.AggregationTemporalityDelta).MarshalProto)
+	postOTLP(r, protobuf, "", bytes.NewReader(two))
+	postOTLP(r, protobuf, "gzip", bytes.NewReader(zip(two)))
+	postOTLP(r, protobuf, "", bytes.NewReader(three))
+	if h := d.hashes; len(h) != 3 || h[0] != h[1] || h[1] == h[2] || h[0] == 0 {
+		t.Errorf("hashes %x", h)
+	}
+}

@@ -32,6 +32,7 @@ import (
 type distributor struct {
 	admit, push, pushDeltas error
 	outcome, added          outcome.Outcome // what Push and PushDeltas return
+	hashes                  []uint64        // of the deltas
 	got                     []string        // tenant, version and counts of each request
 	senders                 []string
 	malformed               []string
@@ -62,6 +63,7 @@ func (d *distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 
 func (d *distributor) PushDeltas(_ context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	d.got = append(d.got, "added "+tenant+partsOf(r))
+	d.hashes = append(d.hashes, r.Hash)
 	return d.added, d.pushDeltas
 }
 
