@@ -67,6 +67,15 @@ type listening struct {
 	Unix     string `json:"dogstatsd_unix"`
 }
 
+// journalDir returns where a server has its journal. With FRESHET_GROUP_OF_ONE in the environment every
+// server of the tests is a group of one, whose log and checkpoints take the place of the journal.
+func journalDir(dataDir string) string {
+	if os.Getenv("FRESHET_GROUP_OF_ONE") != "" {
+		return filepath.Join(dataDir, "groups", "0")
+	}
+	return filepath.Join(dataDir, "journal")
+}
+
 // process is a running freshet.
 type process struct {
 	listening

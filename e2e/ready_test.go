@@ -316,7 +316,7 @@ func TestTheJournalIsGone(t *testing.T) {
 		t.Error(err)
 	}
 	p.terminate(t)
-	if err := os.RemoveAll(filepath.Join(p.dataDir, "journal")); err != nil {
+	if err := os.RemoveAll(journalDir(p.dataDir)); err != nil {
 		t.Fatal(err)
 	}
 	p = start(t, p.dataDir)

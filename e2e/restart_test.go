@@ -663,7 +663,10 @@ func TestAFailedStartLeavesDatagramsInTheSockets(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	a := activate(t)
 	increment(t, &process{listening: listening{Unixgram: a.gramPath}}, "waits", 5)
-	journal := filepath.Join(a.dir, "journal")
+	journal := journalDir(a.dir)
+	if err := os.MkdirAll(filepath.Dir(journal), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(journal, nil, 0o644); err != nil { // it should be a directory
 		t.Fatal(err)
 	}

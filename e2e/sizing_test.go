@@ -82,7 +82,7 @@ func TestSizing(t *testing.T) {
 	wal := dirBytes(t, filepath.Join(p.dataDir, "tsdb", "default", "10s", "wal"))
 	t.Logf("%.0f bytes of WAL per series in the store of 10 s, with its first tiles", float64(wal)/float64(series))
 	p.terminate(t)
-	checkpoints, err := filepath.Glob(filepath.Join(p.dataDir, "journal", "*.checkpoint"))
+	checkpoints, err := filepath.Glob(filepath.Join(journalDir(p.dataDir), "*.checkpoint"))
 	if err != nil || len(checkpoints) == 0 {
 		t.Fatal(checkpoints, err)
 	}
