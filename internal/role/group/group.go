@@ -105,6 +105,7 @@ type Options struct {
 	FS         segment.FS
 	Mark       uint32 // as in journal.Options
 	Seed       uint64 // of the timeouts of elections
+	Segment    int64  // bytes of a segment of the log; 0 means 64 MiB
 	Writer     Writer
 	Network    Network // to the other members; nil if there are none
 	Ledger     tiling.Ledger

@@ -128,7 +128,7 @@ func (g *Group) load(file *checkpoint.File) (state *member.Member, err error) {
 func (g *Group) open(state *member.Member, first bool) error {
 	config := replica.Config{
 		ID: g.Member, Applied: max(state.Index(), firstBase),
-		Rand: rand.New(rand.NewPCG(g.Seed, g.Member)), Log: entrylog.Options{Mark: g.Mark},
+		Rand: rand.New(rand.NewPCG(g.Seed, g.Member)), Log: entrylog.Options{Mark: g.Mark, SegmentBytes: g.Segment},
 	}
 	if first {
 		config.New = &entrylog.Base{Index: firstBase, Term: 1, Members: &raftpb.ConfState{Voters: g.Voters}}
