@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
@@ -112,6 +113,9 @@ func (w *rawWrite) begin() { w.commit.begin(w.known.nextCommit()) }
 func (w *rawWrite) writeRequest(r *write.Request) error {
 	w.known.lookup.begin(r)
 	w.bounds.begin(r)
+	if mutant.LocalClock {
+		w.bounds.latest = w.commit.store.now().Add(write.MaxAhead).UnixMilli()
+	}
 	w.recent.Advance(r.Arrival)
 	w.known.noteIn(w.recent)
 	w.known.sender = r.Sender

@@ -3,6 +3,7 @@ package tsdb
 import (
 	"math"
 
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
@@ -48,7 +49,7 @@ func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 			return rawRepeat
 		}
 		return rawConflict
-	case o.waits || x.t <= o.late:
+	case (o.waits || x.t <= o.late) && !mutant.CommitGroups:
 		return rawLateWaiting
 	}
 	return rawLate
@@ -60,7 +61,7 @@ func (o *rawOrder) known(from int64) (has, certain bool) {
 	if from > o.last {
 		return false, true
 	}
-	return true, o.exact
+	return true, o.exact || mutant.Reopened
 }
 
 // learned notes the answer of the store about samples at or after the time from. If found is true,

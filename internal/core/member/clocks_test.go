@@ -52,6 +52,9 @@ func TestALeap(t *testing.T) {
 		if !c.wrong() {
 			t.Errorf("it leapt by %d ms, and is right", leap)
 		}
+		if c.right() != base {
+			t.Errorf("it leapt by %d ms, and the right time is %d ms off", leap, c.right()-base)
+		}
 		c.heard(2, c.now-leap)
 		c.tell(c.now + 100 - leap)
 		if c.wrong() {

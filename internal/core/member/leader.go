@@ -6,6 +6,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -95,7 +96,7 @@ func (n *Node) handOver() {
 // proposeWindows makes one entry of the pushes that came while the last was under way: group commit.
 func (n *Node) proposeWindows() {
 	l := &n.leader
-	if !n.leadership.Leads || len(l.queue) == 0 || l.flying != 0 || n.behind() {
+	if !n.leadership.Leads || len(l.queue) == 0 || !n.current() && !mutant.BesideFlight || n.behind() {
 		return
 	}
 	took, size := 0, 0
@@ -106,13 +107,15 @@ func (n *Node) proposeWindows() {
 		size += len(p.bytes) + 10
 	}
 	e := entry.Entry{Kind: entry.KindWindows, Group: n.state.group, Shape: shape}
-	e.Windows.Clock = max(0, n.now)
+	e.Windows.Clock = max(0, n.leader.clocks.right())
 	e.Windows.Pushes = make(entry.List, 0, size)
 	var begin entry.Shards
-	for _, p := range l.queue {
+	for i := range l.queue {
+		p := &l.queue[i]
 		if took > 0 && len(e.Windows.Pushes)+len(p.bytes) > entry.TargetSize {
 			break
 		}
+		n.admit(p)
 		e.Windows.Pushes = e.Windows.Pushes.Append(p.bytes)
 		n.note(p.bytes, &begin)
 		took++
@@ -131,6 +134,11 @@ func (n *Node) proposeWindows() {
 	n.windows[index] = pushes
 }
 
+// current reports whether the state has all windows that were ever proposed, here or by an earlier
+// leader: the last ones of ours, and the first entry of our term, are applied. Otherwise a window under
+// way might be refused when it comes again, and count all the same.
+func (n *Node) current() bool { return n.leader.flying == 0 && n.term == n.leadership.Term }
+
 // behind reports whether a shard has so many tiles to close that a window of the present might lie
 // beyond all its open tiles. Windows wait until these tiles are closed.
 func (n *Node) behind() bool {
@@ -145,11 +153,11 @@ func (n *Node) behind() bool {
 
 // admit removes from a push the batches of tenants for whose stores too much waits. Repeated batches
 // stay, since they count already.
-func (n *Node) admit(id ID, bytes []byte) push {
+func (n *Node) admit(one *push) {
 	full := n.state.full(n.settings.MaxPending)
-	p, err := entry.ParsePush(bytes)
+	p, err := entry.ParsePush(one.bytes)
 	if len(full) == 0 || err != nil {
-		return push{id: id, bytes: bytes}
+		return
 	}
 	var kept entry.List
 	refused := &batch.FullError{Samples: map[string]uint64{}}
@@ -162,11 +170,10 @@ func (n *Node) admit(id ID, bytes []byte) push {
 		}
 		refused.Samples[string(h.Tenant)] += samplesIn(b)
 	}
-	if len(refused.Samples) == 0 {
-		return push{id: id, bytes: bytes}
+	if len(refused.Samples) > 0 {
+		p.Batches = kept
+		one.bytes, one.refused = entry.AppendPush(nil, &p), refused
 	}
-	p.Batches = kept
-	return push{id, entry.AppendPush(nil, &p), refused}
 }
 
 func samplesIn(b []byte) (n uint64) {
@@ -271,7 +278,10 @@ func (n *Node) proposeBoundaries() {
 // settled reports whether tiles may be closed after an election: all recent senders were heard, or
 // enough time has passed.
 func (n *Node) settled() bool {
-	if n.now-n.leader.since >= cautious {
+	if n.term != n.leadership.Term && !mutant.Hasty {
+		return false // some of their windows may not be applied here yet
+	}
+	if n.now-n.leader.since >= cautious || mutant.Hasty {
 		return true
 	}
 	known := false

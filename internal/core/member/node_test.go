@@ -406,6 +406,60 @@ func TestAFullTenant(t *testing.T) {
 	}
 }
 
+// A window that is under way counts. If it comes again meanwhile, it is not refused, though its tenant's
+// stores have become full.
+func TestAWindowUnderWayIsNotRefused(t *testing.T) {
+	g := newThree(t, 1)
+	n := g.leader()
+	n.settings.MaxPending = 1
+	n.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+	g.settle()
+	n.hangs = true
+	take := func() Output {
+		out, err := n.Take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range out.Answers {
+			n.answers[a.ID] = a
+		}
+		return out
+	}
+	store := func(out Output) {
+		for _, w := range out.Writes {
+			if err := n.log.Append(&w.Write); err != nil {
+				t.Fatal(err)
+			}
+			n.Stored(w.Number)
+		}
+	}
+	var boundary Output
+	for len(boundary.Writes) == 0 {
+		g.now += 100
+		n.Tick(g.now)
+		boundary = take()
+	}
+	window := pushOf(g.now, "one", 9, 2, 1)
+	n.Push(g.now, 2, window)
+	under := take()
+	store(boundary)
+	commit := take()
+	if len(n.State().full(1)) != 1 {
+		t.Fatal("the tenant is not full")
+	}
+	n.Push(g.now, 3, window)
+	again := take()
+	store(under)
+	store(commit)
+	store(again)
+	g.settle()
+	for _, id := range []ID{2, 3} {
+		if a, answered := n.answers[id]; !answered || a.Err != nil {
+			t.Errorf("push %d: answered: %v, %v", id, answered, a.Err)
+		}
+	}
+}
+
 // Deltas are counted once by all members, in the tiles of their time even if their shard has held no
 // series for long.
 func TestDeltasOfAGroup(t *testing.T) {

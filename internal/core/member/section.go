@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -136,7 +137,7 @@ func (m *Member) Restored(stored map[string]uint64) {
 			continue
 		}
 		for _, w := range shard.Waiting() {
-			if m.restored[number] <= m.stored[w.Tenant] {
+			if m.restored[number] <= m.stored[w.Tenant] || mutant.UnstoredLost {
 				shard.Stored(w.Tenant, w.Boundary)
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -72,6 +73,9 @@ func (m *Member) applyBoundary(index uint64, b *entry.Boundary) (done Closed) {
 	config := tile.Config{
 		CounterTTL: millis(b.CounterTTL), GaugeTTL: millis(b.GaugeTTL), CheckTTL: millis(b.CheckTTL),
 		UpDownTTL: millis(b.UpDownTTL), OutOfOrder: millis(b.Timed),
+	}
+	if mutant.OwnConfig {
+		config = *m.config
 	}
 	for tenant := range b.Full.All() {
 		config.Full = append(config.Full, string(tenant))

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
@@ -25,6 +26,9 @@ func (l *Log) Start(applied uint64) error {
 			ErrDamaged, l.base+1, l.last, applied)
 	}
 	l.state.Commit = max(l.state.Commit, applied)
+	if mutant.PastCommit {
+		l.state.Commit = l.last
+	}
 	l.start = applied
 	return nil
 }

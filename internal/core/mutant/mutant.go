@@ -1,0 +1,19 @@
+//go:build !sim
+
+// Package mutant has the mistakes that the simulation must find. They are constants in every build
+// but one with the tag sim, so the compiler removes them.
+package mutant
+
+// The mistakes. sim.go says what each does.
+const (
+	BesideFlight = false
+	CommitGroups = false
+	Hasty        = false
+	LocalClock   = false
+	OldTerm      = false
+	OwnConfig    = false
+	PastCommit   = false
+	Reopened     = false
+	UnstoredLost = false
+	WrongClock   = false
+)

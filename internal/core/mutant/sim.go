@@ -1,0 +1,18 @@
+//go:build sim
+
+// Package mutant has the mistakes that the simulation must find.
+package mutant
+
+// The mistakes. A test sets one, before anything runs.
+var (
+	BesideFlight bool // a leader proposes windows while its last ones are under way, and decides about them by an older state
+	CommitGroups bool // a late sample is looked for in the store while others wait for the same commit
+	Hasty        bool // a new leader closes tiles before it has heard the senders
+	LocalClock   bool // the clock of each member decides which samples are too far ahead
+	OldTerm      bool // a proposal is answered by the entry of another leader at its index
+	OwnConfig    bool // each member closes tiles by its own times to live
+	PastCommit   bool // a restart replays all entries in the log, committed or not
+	Reopened     bool // a series' newest sample is what the cache holds, however old that is
+	UnstoredLost bool // a restart forgets closed tiles that the stores do not have
+	WrongClock   bool // a member whose clock is far off leads, and closes tiles by it
+)
