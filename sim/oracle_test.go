@@ -16,7 +16,9 @@ import (
 
 // oracle knows what the senders sent and what was acknowledged, and checks the promises.
 type oracle struct {
-	leaders  map[uint64]int // nodes by term
+	leaders  map[uint64]int   // nodes by term
+	elected  map[uint64]int64 // when, by term
+	heard    map[uint64]heard // of collectors, by producer
 	effects  map[uint64]string
 	outcomes map[uint64]outcome.Outcome
 	taken    string // the replica of the pair that was taken last
@@ -36,7 +38,8 @@ type part struct {
 }
 
 func (o *oracle) begin() {
-	*o = oracle{leaders: map[uint64]int{}, effects: map[uint64]string{}, outcomes: map[uint64]outcome.Outcome{},
+	*o = oracle{leaders: map[uint64]int{}, elected: map[uint64]int64{}, heard: map[uint64]heard{},
+		effects: map[uint64]string{}, outcomes: map[uint64]outcome.Outcome{},
 		acked: map[string]float64{}, sent: map[string]float64{}, offered: map[string]map[int64]map[float64]bool{},
 		must: map[string]map[int64]float64{}, news: map[string][]offered{}}
 }
@@ -46,7 +49,13 @@ func (o *oracle) leads(s *sim, n *node, term uint64) {
 	if other, known := o.leaders[term]; known && other != n.n {
 		s.fail("nodes %d and %d lead in term %d", other, n.n, term)
 	}
-	o.leaders[term] = n.n
+	o.leaders[term], o.elected[term] = n.n, s.now
+}
+
+// heard says when the log last had windows of a collector.
+type heard struct {
+	at   int64
+	term uint64
 }
 
 // applied checks that an entry has the same effect on all members.
@@ -79,10 +88,15 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 		s.covered.late += int(f.Late)
 		s.covered.lateGauges += int(f.LateGauge)
 	}
-	if a.Kind != entry.KindRequest {
+	if a.Kind == 0 {
 		return
 	}
 	data, err := n.entry(a.Index)
+	if err != nil {
+		s.fail("entry %d: %v", a.Index, err)
+		return
+	}
+	term, err := n.entries.Term(a.Index)
 	if err != nil {
 		s.fail("entry %d: %v", a.Index, err)
 		return
@@ -91,11 +105,40 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 	if err := e.Parse(data); err != nil {
 		s.fail("entry %d: %v", a.Index, err)
 	}
-	if e.Request.Pair != (entry.Pair{}) && a.Outcome == nil {
+	switch e.Kind {
+	case entry.KindWindows:
+		for b := range e.Windows.Pushes.All() {
+			p, err := entry.ParsePush(b)
+			if err != nil {
+				s.fail("entry %d: %v", a.Index, err)
+			}
+			o.heard[p.Producer] = heard{s.now, term}
+		}
+	case entry.KindBoundary:
+		o.closes(s, n, term, &e.Boundary, a.Closed.Samples)
+	}
+	if e.Kind == entry.KindRequest && e.Request.Pair != (entry.Pair{}) && a.Outcome == nil {
 		if o.taken != "" && o.taken != e.Request.Pair.Replica {
 			s.covered.turns++
 		}
 		o.taken = strings.Clone(e.Request.Pair.Replica)
+	}
+}
+
+// closes checks that a tile is closed neither before its time, nor by a new leader that has not heard the
+// collectors of late, unless it has waited for five seconds.
+func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples uint64) {
+	if early := b.End + lateness.Milliseconds() - (base + s.now); early > 1200 {
+		s.fail("node %d: tiles up to %d are closed %d ms early", n.n, b.End-base, early)
+	}
+	if samples == 0 || s.now-o.elected[term] > 4700 {
+		return
+	}
+	for producer, h := range o.heard {
+		if h.term != term && h.at > o.elected[term]-8*second {
+			s.fail("node %d: collector %d was heard %d ms before the election, and not yet since, and tiles are closed", n.n,
+				producer, o.elected[term]-h.at)
+		}
 	}
 }
 

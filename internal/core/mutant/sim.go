@@ -5,7 +5,7 @@ package mutant
 
 // The mistakes. A test sets one, before anything runs.
 var (
-	BesideFlight bool // a leader proposes windows while its last ones are under way, and decides about them by an older state
+	BesideFlight bool // a leader decides about windows while earlier ones are under way
 	CommitGroups bool // a late sample is looked for in the store while others wait for the same commit
 	Hasty        bool // a new leader closes tiles before it has heard the senders
 	LocalClock   bool // the clock of each member decides which samples are too far ahead
