@@ -51,6 +51,7 @@ $(WORKSPACE): Makefile
 
 test: clients $(WORKSPACE) ## install what the tests need, or name all of it, then run all of them
 	$(ALL) go test $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) $(PACKAGES)
+	$(ALL) go test -tags sim $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) -run TestMistakesAreFound ./sim
 	bash examples/coverage/engine/install
 	go test -C examples/coverage $(TEST_BUILD) -timeout 5m -count=1 $(TEST_FLAGS) ./...
 
@@ -92,6 +93,7 @@ check: ## what CI runs: test, lint, race, fuzz, with a table of the times
 
 soak: clients $(WORKSPACE) ## the same tests with large numbers, then a minute of each fuzz test; about an hour
 	FRESHET_SOAK=1 $(ALL) go test -timeout 3h -count=1 -v $(PACKAGES)
+	FRESHET_SOAK=1 $(ALL) go test -tags sim -timeout 3h -count=1 -v -run TestMistakesAreFound ./sim
 	@FUZZTIME=1m FUZZ_ALL=1 bash .ci/fuzz
 
 clean: ## remove what was built and installed; ./data stays

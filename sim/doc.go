@@ -7,7 +7,8 @@
 //
 // repeats seed 7, and prints its story. All files are tests:
 //
-//	run_test.go      the seeds of CI, least numbers of events, mistakes that must be found
+//	run_test.go      the seeds of CI, and least numbers of events
+//	mutants_test.go  the mistakes, in a build with the tag sim
 //	sim_test.go      the virtual clock, the network, the story
 //	faults_test.go   what breaks
 //	node_test.go     a node: the process around member.Node, its log, its checkpoints

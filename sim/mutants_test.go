@@ -1,0 +1,57 @@
+//go:build sim
+
+package sim
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/mutant"
+)
+
+// The simulation finds each of these mistakes with the seed recorded here. `make soak` looks for the first
+// seed that finds each. core/replica finds seven more.
+func TestMistakesAreFound(t *testing.T) {
+	for _, m := range []struct {
+		name string
+		set  *bool // in production code, in this build alone; nil for one of the simulation
+		mistakes
+		seed uint64
+		want string // in the error
+	}{
+		{name: "local clock in apply", set: &mutant.LocalClock, seed: 1, want: "has the outcome"},
+		{name: "own configuration in fold", set: &mutant.OwnConfig, seed: 3, want: "other sections of shard"},
+		{name: "random commit grouping", set: &mutant.CommitGroups, seed: 11, want: "has the outcome"},
+		{name: "store reopened", set: &mutant.Reopened, seed: 1, want: "has the outcome"},
+		{name: "checkpoint without store sync", mistakes: mistakes{noSync: true}, seed: 1, want: "store raw of tenant"},
+		{name: "replay past commit", set: &mutant.PastCommit, seed: 17, want: "has the effect"},
+		{name: "pipelined collector", mistakes: mistakes{pipelined: true}, seed: 1, want: "was acknowledged before"},
+		{name: "boundary right after an election", set: &mutant.Hasty, seed: 1, want: "and tiles are closed"},
+		{name: "a leader's clock an hour ahead", set: &mutant.WrongClock, seed: 5, want: "early"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			if m.set != nil {
+				*m.set = true
+				defer func() { *m.set = false }()
+			}
+			s := simulate(t, m.seed, ciSeconds, m.mistakes)
+			if s.failed == nil || !strings.Contains(s.failed.Error(), m.want) {
+				t.Errorf("seed %d finds %v, and not %q", m.seed, s.failed, m.want)
+			}
+			if !soaking {
+				return
+			}
+			seed := uint64(1)
+			for {
+				s := simulate(t, seed, ciSeconds, m.mistakes)
+				if s.failed != nil {
+					t.Logf("the first seed that finds it is %d: %.300s", seed, s.failed)
+					return
+				}
+				if seed++; seed > 1000 {
+					t.Fatal("1,000 seeds do not find it")
+				}
+			}
+		})
+	}
+}
