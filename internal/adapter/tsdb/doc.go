@@ -25,6 +25,7 @@
 //	opening.go      opens stores, and notes broken ones
 //	store.go        one database, its users and its commits
 //	damage.go       what can be wrong with a store's files
+//	numbers.go      keeps a series' number from being given again
 //	database.go     an open TSDB
 //	rawcache.go     known series of requests
 //	rawlookup.go    finds known series by the labels as sent

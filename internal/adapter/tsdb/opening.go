@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 )
 
 const (
@@ -99,12 +100,16 @@ func (s *store) open() {
 		with.StripeSize = manyStripes
 	}
 	begun := s.now()
-	db, cut, err := s.openFiles(with)
-	if err == nil && cut > 0 {
+	db, used, cut, err := s.openFiles(with)
+	if again := err == nil && givesAgain(s.dir, db.Head(), used); again || err == nil && cut > 0 {
 		// After a repair of its log, tsdb has not read the log of out-of-order samples. A power loss that
 		// tears the last record of the one must not hide the other.
-		if err = db.close(); err == nil {
-			db, _, err = s.openFiles(with)
+		err = db.close()
+		if err == nil && again {
+			err = reserve(s.dir, used)
+		}
+		if err == nil {
+			db, _, _, err = s.openFiles(with)
 		}
 	}
 	if err == nil && byHand {
@@ -140,11 +145,13 @@ func (s *store) open() {
 	}
 }
 
-// openFiles opens the database, and returns how many bytes tsdb's repair removed from its logs.
-func (s *store) openFiles(with tsdb.Options) (db *database, cut int64, err error) {
+// openFiles opens the database. It returns the highest number of a series that its files used before,
+// and how many bytes tsdb's repair removed from its logs.
+func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
 	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir)); err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
+	used = usedNumber(s.dir)
 	tells := s.newcomers()
 	var raw *rawCache
 	if s.kind == Raw {
@@ -152,7 +159,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, cut int64, err error
 	}
 	before := listLogs(s.dir)
 	db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.logger)
-	return db, before.cutOff(listLogs(s.dir)), err
+	return db, used, before.cutOff(listLogs(s.dir)), err
 }
 
 // breaks records that the store cannot be opened.
