@@ -44,6 +44,9 @@ build: ## build ./bin/freshet
 # lint vets everything, and nobody debugs a test binary here: without both, two minutes less.
 TEST_BUILD = -vet=off -ldflags=-w
 
+# Tests of e2e that run once more with the server as a group of one: kills, restarts, and each way in.
+IN_A_GROUP = ^Test(KillRounds|OTLP|DeltaOverOTLP|ARepeatOfDelta|OTLPAddress|FullDiskAndRemoteWrite|PrometheusSends|RestartInPlaceLosesNothing|UpDownCountersSurvive|BenchRemoteWriteFindsWhatItWrote|AcknowledgedSamplesSurvive)$$
+
 # -count=1: e2e/ runs a binary that the test cache does not know.
 # Moved there whole: CI runs several targets at once.
 $(WORKSPACE): Makefile
@@ -52,6 +55,7 @@ $(WORKSPACE): Makefile
 test: clients $(WORKSPACE) ## install what the tests need, or name all of it, then run all of them
 	$(ALL) go test $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) $(PACKAGES)
 	$(ALL) go test -tags sim $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) -run TestMistakesAreFound ./sim
+	FRESHET_GROUP_OF_ONE=1 go test -C e2e $(TEST_BUILD) -timeout 10m -count=1 $(TEST_FLAGS) -run '$(IN_A_GROUP)' .
 	bash examples/coverage/engine/install
 	go test -C examples/coverage $(TEST_BUILD) -timeout 5m -count=1 $(TEST_FLAGS) ./...
 
