@@ -55,7 +55,7 @@ type eventLine struct {
 	kind kind
 }
 
-var errCrowded = fmt.Errorf("%d events and checks are waiting to be sent already", maxEvents)
+var errCrowded = fmt.Errorf("%d events and checks are already waiting to be sent", maxEvents)
 
 // Event queues an event for the next flush. It returns an error if the event will not be sent,
 // because it is malformed, longer than a packet, or one of too many waiting events.

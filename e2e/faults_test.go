@@ -106,7 +106,7 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 			"make directory " + filepath.Join(file, "data") + ": not a directory"},
 		{"the data directory cannot be written", exitFailure, serveArgs("/proc/self/task"),
 			fmt.Sprintf("write to directory /proc/self/task as user %d: no such file or directory; "+
-				"change its owner or its mode, or choose another one", os.Getuid())},
+				"change its owner or its mode, or choose another directory", os.Getuid())},
 		{"a flag that is nearly one", exitUsage, serveArgs(data, "--dogstatds-udp", "127.0.0.1:0"),
 			"unknown flag: --dogstatds-udp; did you mean --dogstatsd-udp?"},
 		{"a flag with a value that it cannot have", exitUsage, serveArgs(data, "--dogstatsd-readers", "many"),

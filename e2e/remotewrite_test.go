@@ -113,7 +113,7 @@ func TestBadRequests(t *testing.T) {
 		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1",
 			`freshet_distributor_refused_total{reason="bad_labels"}`},
 		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400,
-			"another value is stored: 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
+			"the stored value is 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
 		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400,
 			"ahead of the clock", "1", `freshet_distributor_refused_total{reason="too_far_ahead"}`},
 		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400,

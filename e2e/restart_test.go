@@ -416,7 +416,7 @@ func TestRestartSignalsOnlyTheServer(t *testing.T) {
 		}
 	}
 	out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "no process has it; is it running") {
+	if err == nil || !strings.Contains(string(out), "no process holds it; is it running") {
 		t.Errorf("freshet restart without a server: %v: %s", err, out)
 	}
 	if err := other.Process.Kill(); err != nil {

@@ -168,7 +168,9 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 		expectSoon(t, p, `histogram_sum(trap_kinds_timer{a="b"})`, 77)
 	}
 	check()
-	told := func() int { return strings.Count(p.output.String(), "two kinds under one name are kept apart") }
+	told := func() int {
+		return strings.Count(p.output.String(), "two kinds have the same name; they are stored under different names")
+	}
 	if n := told(); n != 2 {
 		t.Errorf("it is logged %d times, want once for the gauge and once for the timer", n)
 	}

@@ -77,7 +77,8 @@ func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.Wri
 	}
 	if n != r.Sent.Requests || m != n {
 		return r,
-			fmt.Errorf("of %d acknowledged requests the server timed %d whole, and %d in queue and write", r.Sent.Requests, n, m)
+			fmt.Errorf("%d requests were acknowledged, but the server timed %d as a whole, and %d in queue and "+
+				"write", r.Sent.Requests, n, m)
 	}
 	to.Requests += n
 	to.Whole, to.Push = append(to.Whole, whole*1e3), append(to.Push, push*1e3)

@@ -185,7 +185,7 @@ func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remo
 	for _, r := range written {
 		acknowledged += r.Written
 		if r.Written != r.Sent.Samples {
-			return fmt.Errorf("of %d samples %d are acknowledged: %s", r.Sent.Samples, r.Written, r.Refused)
+			return fmt.Errorf("sent %d samples, but only %d were acknowledged: %s", r.Sent.Samples, r.Written, r.Refused)
 		}
 	}
 	if err := p.flush(ctx); err != nil {

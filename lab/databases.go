@@ -181,7 +181,7 @@ func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds 
 		}
 	}
 	if series != uint64(c.Series) {
-		return samples, fmt.Errorf("acknowledged samples of %d series, and %d are found", c.Series, series)
+		return samples, fmt.Errorf("samples of %d series were acknowledged, but the query found %d series", c.Series, series)
 	}
 	return samples, nil
 }

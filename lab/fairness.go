@@ -197,7 +197,7 @@ func (p *fairness) send(ctx context.Context, pace loadgen.WriterPace) (loadgen.W
 	r, err := p.others.Run(ctx, pace)
 	p.acknowledged += r.Written
 	if err == nil && r.Written != r.Sent.Samples {
-		err = fmt.Errorf("of %d samples %d are acknowledged: %s", r.Sent.Samples, r.Written, r.Refused)
+		err = fmt.Errorf("sent %d samples, but only %d were acknowledged: %s", r.Sent.Samples, r.Written, r.Refused)
 	}
 	return r, err
 }
@@ -214,7 +214,7 @@ func (p *fairness) check(ctx context.Context, part *report.Fairness) error {
 	}
 	books, err := p.booksOf(ctx, oneTenant)
 	if err == nil && books.Samples.Stored != p.oneAcknowledged {
-		err = fmt.Errorf("the ledger has %d samples of the tenant that sends too much, of which %d are acknowledged",
+		err = fmt.Errorf("the ledger has %d stored samples of the tenant that sends too much, but %d were acknowledged",
 			books.Samples.Stored, p.oneAcknowledged)
 	}
 	return err

@@ -23,7 +23,7 @@ const limitSource = "lab/limit/limit.c"
 func buildLimit(ctx context.Context, source, dir string) (string, error) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
-		return "", errors.New("lab/limit is C, and there is no cc: run: apt-get install gcc libc6-dev")
+		return "", errors.New("lab/limit is a C program, and there is no C compiler: run apt-get install gcc libc6-dev")
 	}
 	program := filepath.Join(dir, "limit")
 	if out, err := exec.CommandContext(ctx, cc, "-O2", "-Wall", "-o", program, source).CombinedOutput(); err != nil {

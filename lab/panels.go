@@ -141,7 +141,7 @@ func (a *answered) count(p panel, took time.Duration, empty bool, status int, er
 		a.took = append(a.took, float64(took.Microseconds())/1e3)
 		if empty {
 			a.empty++
-			err = fmt.Errorf("%s: answered without a series", p.query)
+			err = fmt.Errorf("%s: the answer has no series", p.query)
 		}
 	}
 	if err != nil && a.why == "" {

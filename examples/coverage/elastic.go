@@ -171,7 +171,7 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 		hits := got.Hits.Hits
 		if len(hits) == 0 {
 			if read != total {
-				return fmt.Errorf("only %d of %d documents came", read, total)
+				return fmt.Errorf("received only %d of %d documents", read, total)
 			}
 			return nil
 		}

@@ -147,7 +147,8 @@ func newBuilder(expected, most int) *builder {
 }
 
 // errTooMany says that there are more documents than allowed.
-var errTooMany = errors.New("more documents than --max-documents; raise it if there is memory for two such indexes")
+var errTooMany = errors.New("more documents than --max-documents allows; raise it if the memory holds two indexes " +
+	"of that size")
 
 func (b *builder) add(d *document) error {
 	if len(b.rows) >= b.most {
@@ -235,7 +236,7 @@ func (n *names) number(name string) (uint16, error) {
 		return number, nil
 	}
 	if len(n.list) == maxNames {
-		return 0, fmt.Errorf("there are already %d different names, the most that numbers of 16 bits allow", maxNames)
+		return 0, fmt.Errorf("there are already %d different names, the most that 16-bit numbers allow", maxNames)
 	}
 	number := uint16(len(n.list))
 	n.numbers[name] = number

@@ -78,9 +78,9 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 	var from source = ndjson{*path}
 	switch {
 	case (*path == "") == (*cluster == ""):
-		return errors.New("give either --ndjson or --elasticsearch, to load the documents from")
+		return errors.New("say where to load the documents from: give either --ndjson or --elasticsearch")
 	case *path == "-" && *interval != 0:
-		return errors.New("--refresh-interval: standard input can be read only once; set it to 0 with --ndjson -")
+		return errors.New("--refresh-interval: must be 0 with --ndjson -, because standard input can be read only once")
 	case *pageSize < 1 || *pageSize > 10_000:
 		return fmt.Errorf("--page-size: %d is not from 1 to 10000, the most that Elasticsearch returns", *pageSize)
 	case *slices < 1 || *slices > 64:
@@ -148,7 +148,7 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
-	log.Info("stopped", "requests", "all accepted ones are answered")
+	log.Info("stopped", "requests", "all accepted requests are answered")
 	return nil
 }
 

@@ -23,10 +23,10 @@ func newDogStatsDCommand() *cobra.Command {
 		Use:   "dogstatsd [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving DogStatsD",
 		Long: `Starts this program as serve --role collector in a temporary directory, sends it a
-load, and prints the CPU time that each metric cost it, by its own count (rusage). If its
-books (freshet ledger) do not account for every packet and sample, the exit code is 1.
---server measures a running server on this machine instead, to which no other program
-should send.
+load, and prints the CPU time that each metric cost the server, as the server counts it
+(rusage). If the server's books (freshet ledger) do not account for every packet and
+sample, the exit code is 1. --server measures a running server on this machine instead.
+No other program should send to that server.
 
 Cost depends on the rate: a figure without its rate means nothing.`,
 		Example: `  freshet bench dogstatsd
@@ -61,7 +61,7 @@ Cost depends on the rate: a figure without its rate means nothing.`,
 	flags.BoolVar(&b.asJSON, "json", false, "print JSON, with units in the names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-			return fmt.Errorf("%s takes only flags, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
+			return fmt.Errorf("%s takes only flags, got %q; put flags for the receiver after --", cmd.CommandPath(), args[0])
 		}
 		b.serveFlags, b.pace.duration = args, *duration
 		if b.findMax && !flags.Changed("duration") {
@@ -138,9 +138,9 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	case !(b.newContexts >= 0):
 		return fmt.Errorf("--new-contexts = %g: must be 0 or more a second", b.newContexts)
 	case b.newContexts > 0 && (b.findMax || b.pace.rate == 0):
-		return errors.New("--new-contexts: needs a --rate, because new contexts are part of it")
+		return errors.New("--new-contexts: needs a --rate, because new contexts are a part of that rate")
 	case b.newContexts > load.MaxNewShare*b.pace.rate && b.pace.rate > 0:
-		return fmt.Errorf("--new-contexts = %.0f: must be %.0f or less of --rate %.0f",
+		return fmt.Errorf("--new-contexts = %.0f: must be at most %.0f with --rate %.0f",
 			b.newContexts, load.MaxNewShare*b.pace.rate, b.pace.rate)
 	}
 	if err := checkServeFlags(b.serveFlags); err != nil {
@@ -185,8 +185,8 @@ func (b *packetBench) target() (network, address string, err error) {
 		return "", "", fmt.Errorf("--to = %s: must be udp, unixgram, udp://HOST:PORT or unixgram:PATH", b.to)
 	}
 	if b.server.Address == "" {
-		return "", "", fmt.Errorf("--to = %s: is an address; name its server with --server, "+
-			"because bench reads its books", b.to)
+		return "", "", fmt.Errorf("--to = %s: is an address; also name the server with --server, because bench "+
+			"reads the server's books", b.to)
 	}
 	return network, address, nil
 }

@@ -117,7 +117,7 @@ var errUnexplained = errors.New("packets are unexplained")
 // and each sample.
 func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	if before.Started != after.Started {
-		return errors.New("the receiver was restarted during the measurement: its books started again")
+		return errors.New("the receiver was restarted during the measurement: its books began at zero again")
 	}
 	d := after.Datagrams
 	r.ReceivedPackets = d.Read - before.Datagrams.Read

@@ -188,7 +188,7 @@ func (r *receiver) awaitReady(ctx context.Context) error {
 			if r.cmd.ProcessState.ExitCode() == command.Usage {
 				return conf.Mistake(fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", "")))
 			}
-			return errors.New("start a receiver: it has ended") // the method stop says how the receiver ended
+			return errors.New("start a receiver: the process has ended") // the method stop says how the receiver ended
 		case <-ctx.Done():
 			return fmt.Errorf("start a receiver: %w", errors.Join(context.Cause(ctx), err))
 		}
@@ -259,7 +259,7 @@ func checkServeFlags(flags []string) error {
 		case "--role":
 			return errors.New("--role: goes before --")
 		case "--config", "--data-dir", "--http-listen":
-			return fmt.Errorf("%s: bench cannot start a receiver with it; start a server with it, "+
+			return fmt.Errorf("%s: bench cannot start a receiver with this flag; start a server with it, "+
 				"and measure that server with --server", name)
 		}
 	}

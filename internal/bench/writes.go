@@ -23,10 +23,10 @@ func newRemoteWriteCommand() *cobra.Command {
 		Use:   "remote-write [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving and storing remote write",
 		Long: `Starts this program as serve in a temporary directory, sends it requests of Prometheus
-remote write, and prints the CPU time that each sample and each new series cost it, by its
-own count (rusage). Then it queries all acknowledged samples: if one is missing, the exit
-code is 1. --server measures a running server on this machine instead, to which no other
-program should send.
+remote write, and prints the CPU time that each sample and each new series cost the
+server, as the server counts it (rusage). Then it queries all acknowledged samples: if one
+is missing, the exit code is 1. --server measures a running server on this machine
+instead. No other program should send to that server.
 
 Each series has one sample a round. The first round, in which all series are new, is
 measured separately. The samples' times are --interval apart and end about now; with
@@ -55,7 +55,7 @@ measured separately. The samples' times are --interval apart and end about now; 
 	flags.BoolVar(&b.asJSON, "json", false, "print JSON, with units in the names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-			return fmt.Errorf("%s takes only flags, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
+			return fmt.Errorf("%s takes only flags, got %q; put flags for the receiver after --", cmd.CommandPath(), args[0])
 		}
 		b.serveFlags, b.duration, b.load.Interval = args, *duration, interval.Milliseconds()
 		if b.duration > 0 && !flags.Changed("rounds") {

@@ -134,7 +134,7 @@ func (m *writeMeasurement) run(ctx context.Context) (r writeRun, err error) {
 		return r, err
 	}
 	if before.PID != after.PID {
-		return r, errors.New("the receiver was restarted during the measurement: its figures started again")
+		return r, errors.New("the receiver was restarted during the measurement: its figures began at zero again")
 	}
 	if rest.Sent.Samples == 0 {
 		return r, errors.New("nothing was sent after the first round: choose a longer --duration or a higher --rate")
@@ -255,7 +255,7 @@ func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 			terminal.Thousands(r.WrittenSamples), terminal.Thousands(r.FoundSamples), selector)
 	}
 	if r.WrittenSamples == r.SentSamples && r.FoundSeries != r.SentSeries {
-		return fmt.Errorf("all samples of %s series were acknowledged, but %s are found by count_over_time({%s}[...])",
+		return fmt.Errorf("all samples of %s series were acknowledged, but %s series are found by count_over_time({%s}[...])",
 			terminal.Thousands(r.SentSeries), terminal.Thousands(r.FoundSeries), selector)
 	}
 	return nil

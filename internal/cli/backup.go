@@ -63,7 +63,8 @@ func (b *backup) run(ctx context.Context) error {
 	}
 	if b.to != "" {
 		if err := moveTree(whole.Path, b.to); err != nil {
-			return fmt.Errorf("move the snapshot to %s: %w; it is whole, and stays at %s on the server", b.to, err, whole.Path)
+			return fmt.Errorf("move the snapshot to %s: %w; the snapshot is whole, and stays at %s on the "+
+				"server", b.to, err, whole.Path)
 		}
 		whole.Path = b.to
 	}

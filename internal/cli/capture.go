@@ -23,7 +23,7 @@ import (
 func newCaptureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [FILE]",
-		Short: "Write what arrives to a file, byte for byte",
+		Short: "Write arriving datagrams to a file, byte for byte",
 		Long: `Writes the datagrams that arrive at a server on this machine to a file, with their
 times and senders, until it is interrupted. freshet replay sends them again. Without a
 name, the file is named after the time; - is standard output. The file contains
@@ -116,7 +116,7 @@ func (c *capturing) run(ctx context.Context, server apiclient.Server, params url
 	file := stdout
 	if c.File == "-" {
 		if isTerminal(stdout) {
-			return errors.New("a capture is not for a terminal; name a file, or redirect it")
+			return errors.New("a capture cannot be shown on a terminal; name a file, or redirect the output")
 		}
 	} else {
 		created, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // private, because it holds raw data

@@ -102,7 +102,7 @@ func readConfigFile(file string, stdin io.Reader) (name string, text []byte, err
 		return "stdin", text, err
 	}
 	if file == "" {
-		return "", nil, errors.New("a file without a name; name one, or - for standard input")
+		return "", nil, errors.New("a file name is empty; name a file, or - for standard input")
 	}
 	text, err = conf.ReadFile(file)
 	return file, text, err

@@ -20,8 +20,8 @@ func newConfigCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the configuration in force, with comments",
 		Long: `Prints the configuration that serve would run with, given the same file, flags and
-environment: a file that can be loaded, secrets included, with the help of each key and
-what set it. Keys that nothing sets are commented out.
+environment. The output is a file that can be loaded. It contains the secrets, and for
+each key its help text and what set it. Keys that nothing sets are commented out.
 
 --server prints the configuration in force in a running server, without its secrets:
 values of forward.backends[].headers, users and queries of URLs. Other flags and this

@@ -71,7 +71,8 @@ cannot be read; then nothing is written.`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", where, n.Text)
 		}
 		if len(c.Notes) > 0 {
-			return fmt.Errorf("convert %s: not everything is equivalent, see above: %d notes; the configuration is written",
+			return fmt.Errorf("convert %s: the configuration is written, but not all of it is equivalent; see the "+
+				"%d notes above",
 				file, len(c.Notes))
 		}
 		return nil

@@ -71,7 +71,7 @@ The exit code is 1 if a line is malformed.`,
 			a, err = askExplanation(cmd.Context(), *server, *tenant, packet)
 			data = a.Data
 			if err != nil {
-				err = fmt.Errorf("explain: %w; or use no server, with --config FILE or --offline", err)
+				err = fmt.Errorf("explain: %w; to explain without a server, give --config FILE or --offline", err)
 			}
 		}
 		if err != nil {

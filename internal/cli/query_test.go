@@ -117,13 +117,13 @@ func TestQueryErrors(t *testing.T) {
 		},
 		{
 			"another program listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, command.Failure,
-			"freshet: query up: ask SERVER: answered 404 Not Found, and not as a Prometheus API does; " +
-				"is it the address of a freshet server?",
+			"freshet: query up: ask SERVER: answered 404 Not Found, but not as a Prometheus API does; " +
+				"is this the address of a freshet server?",
 		},
 		{
 			"JSON of another kind", http.StatusOK, `{"hello":"world"}`, []string{"query", "up"}, command.Failure,
-			"freshet: query up: ask SERVER: answered 200 OK, and not as a Prometheus API does; " +
-				"is it the address of a freshet server?",
+			"freshet: query up: ask SERVER: answered 200 OK, but not as a Prometheus API does; " +
+				"is this the address of a freshet server?",
 		},
 		{
 			"an invalid result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`,
@@ -183,7 +183,7 @@ func TestRefusalsAreToldWhole(t *testing.T) {
 	const wayOut = "ask by operator.sock in the data directory, as freshet does on the server's machine, " +
 		"or with the token of an operator (http.operators_file)"
 	const why = "http.operator_loopback is off until the server is stopped and started, " +
-		"since a request came through a proxy (X-Forwarded-For), whose clients have a loopback address too; " + wayOut
+		"because a request came through a proxy (X-Forwarded-For), whose clients have a loopback address too; " + wayOut
 	for _, args := range [][]string{{"diagnose"}, {"query", "up"}, {"tail"}} {
 		server, _ := answering(t, http.StatusForbidden, why)
 		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != command.Failure ||

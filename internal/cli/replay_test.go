@@ -210,7 +210,8 @@ func TestMistakesOfTaps(t *testing.T) {
 		{[]string{"tail", "--sample", "0"}, command.Usage, "sample = 0: must be above 0 and at most 1, such as 0.01"},
 		{[]string{"tail", "--sender", "web-1"}, command.Usage,
 			"sender = web-1: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8"},
-		{[]string{"tail", "--max-rate", "-1"}, command.Usage, "max_rate = -1: must be lines a second, 0 for no limit"},
+		{[]string{"tail", "--max-rate", "-1"}, command.Usage, "max_rate = -1: must be a number of lines a second, " +
+			"or 0 for no limit"},
 	} {
 		if code, _, stderr := freshet(t, tt.args...); code != tt.code || !strings.Contains(stderr, tt.stderr) {
 			t.Errorf("%v: exit code %d, %q", tt.args, code, stderr)

@@ -107,7 +107,7 @@ func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.
 			return last, fmt.Errorf("not restarted; nothing has changed: %s", last.Why)
 		case !seen && time.Since(begun) > signalTime:
 			return answer.Restart{},
-				fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or of a version that cannot restart in place",
+				fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or its version cannot restart in place",
 					server.Pid)
 		case errors.Is(server.Signal(syscall.Signal(0)), os.ErrProcessDone):
 			return last, fmt.Errorf("process %d has ended; its log says why", server.Pid)
@@ -130,7 +130,7 @@ func findServer(ctx context.Context, dir string, tick <-chan time.Time) (*os.Pro
 		}
 		if !errors.Is(err, files.ErrNoHolder) || time.Since(begun) > holderTime {
 			return nil,
-				fmt.Errorf("find the server of %s: %w; is it running, is this its --data-dir, and are you its user, or root?",
+				fmt.Errorf("find the server of %s: %w; is it running, is this its --data-dir, and are you root or its user?",
 					dir, err)
 		}
 		select {

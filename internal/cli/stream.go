@@ -37,7 +37,7 @@ func ended(ctx context.Context, err error) error {
 		return nil
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, capture.ErrCut) {
-		return errors.New("the server ended the stream; what arrived before is kept")
+		return errors.New("the server ended the stream; the part received before that is kept")
 	}
 	return err
 }

@@ -30,11 +30,11 @@ const noticePause = 5 * time.Second
 func newTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Show the lines that arrive now, and who sends them",
+		Short: "Show lines as they arrive, and their senders",
 		Long: `Prints the lines that arrive at a server on this machine, until it is interrupted. In
-filters * stands for any text and ? for a byte. A name is the client's, page.views, or
-PromQL's, page_views. Lines that are left out, because there are too many or the server
-had no time, are counted and reported.`,
+filters * stands for any text and ? for a byte. A name in a filter is the one that the
+client sends (page.views) or the one in PromQL (page_views). Lines that are left out,
+because there are too many or the server had no time, are counted and reported.`,
 		Example: `  freshet tail
   freshet tail --name 'page_*' --tag env:prod
   freshet tail --malformed                          and why

@@ -24,7 +24,7 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show the busiest metrics and senders, new series and large labels",
-		Long: `Shows what is busiest, each second until it is interrupted, or once if the output is
+		Long: `Shows the busiest of each, every second until it is interrupted, or once if the output is
 not a terminal. The server counts only while a client asks, so the first answer takes
 two seconds. Rates cover at most the last ten seconds. Metrics over a limit are red.`,
 		Example: `  freshet top

@@ -105,7 +105,7 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 func (s *server) openAccess() error {
 	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
 		Help: "Requests refused, by reason. unauthorized: no known token; forbidden: another tenant, or a missing " +
-			"right; operator: only operators may ask it; foreign_page: a web page of another origin; host: a " +
+			"right; operator: only operators may make the request; foreign_page: a web page of another origin; host: a " +
 			"name missing in http.hosts. Rising: a token is out of date, a name is missing in http.hosts, or an intruder " +
 			"tries."},
 		[]string{"reason"})

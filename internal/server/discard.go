@@ -30,7 +30,7 @@ type discarding struct {
 
 func newDiscarding(books *ledger.Ledger, reg prometheus.Registerer) discarding {
 	return discarding{books, promauto.With(reg).NewCounter(prometheus.CounterOpts{Name: "freshet_discarded_events_total",
-		Help: "Events that this process read and discarded, since it has the role collector alone."})}
+		Help: "Events that this process read and discarded, because it has only the role collector."})}
 }
 
 // Push implements collector.Aggregator.

@@ -62,7 +62,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		// must not see.
 		err := s.notOperator(r)
 		if s.access.Load() != nil && !s.vouched(r, claimOf(r)) {
-			err = fmt.Errorf("ask as %s, by its token or header", asked)
+			err = fmt.Errorf("send the request as tenant %s, by its token or header", asked)
 		}
 		if err != nil {
 			refuse(http.StatusForbidden, "forbidden", fmt.Errorf("lines of another tenant are not explained: %w", err))

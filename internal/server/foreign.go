@@ -25,7 +25,7 @@ func foreignPage(r *http.Request) error {
 	// for seconds. So check it like a POST.
 	changing := &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL}
 	if err := crossOrigin.Check(changing); err != nil {
-		return denial{reasonForeignPage, fmt.Errorf("web pages of other origins may not ask this: %w", err)}
+		return denial{reasonForeignPage, fmt.Errorf("web pages of other origins may not make this request: %w", err)}
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ func (s *server) serveIngester(mux *routes) {
 func (s *server) reloadIngester(next settings.Config) {
 	s.events.Configure(next.Events)
 	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
-		s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
+		s.logger.Error("a store's new retention was not applied; it keeps the old one until the next reload or "+
+			"restart", "error", err)
 	}
 }
 

@@ -121,7 +121,7 @@ func (s *server) readBooked() map[uint64]uint32 {
 		err = json.Unmarshal(text, &saved)
 	}
 	if err != nil {
-		s.logger.Warn("drops of inherited sockets are counted from the time they were opened",
+		s.logger.Warn("the kernel's drops are counted from the time when the inherited sockets were opened",
 			"file", s.path(bookedFile), "error", err)
 	}
 	if saved.Boot != boot() {

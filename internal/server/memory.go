@@ -16,8 +16,8 @@ const unknownMemory = 1 << 30
 func (s *server) findMemory() (err error) {
 	if s.memory, err = memory.FindLimit(); err != nil {
 		s.memory = memory.Limit{Bytes: unknownMemory, Of: "a machine that does not report it"}
-		s.logger.Warn("the memory of this machine is unknown: queries are limited as with 1 GiB; query.max_memory sets "+
-			"the limit", "error", err)
+		s.logger.Warn("the memory of this machine is unknown: queries are limited as if it had 1 GiB; set "+
+			"query.max_memory to change the limit", "error", err)
 	}
 	s.memory.Keep()
 	return nil

@@ -92,7 +92,7 @@ func (s *server) notOnLoopback(r *http.Request) error {
 	}
 	if name := s.proxied.Load(); name != nil {
 		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and "+
-			"started, since a request came through a proxy (%s), whose clients have a loopback address too; %s",
+			"started, because a request came through a proxy (%s), whose clients have a loopback address too; %s",
 			*name, toOperators)}
 	}
 	return nil

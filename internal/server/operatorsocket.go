@@ -34,7 +34,8 @@ func (s *server) openOperatorSocket() error {
 		return nil
 	}
 	if path != paths[0] {
-		s.logger.Warn("the socket for operators is outside of the data directory, which cannot hold it", "path", path)
+		s.logger.Warn("the socket for operators is outside the data directory: the path there is too long, "+
+			"or its file system supports no sockets", "path", path)
 	}
 	h := newHTTPServer(listener, settings.HTTPListener{Listen: path, Tenant: s.config.HTTP.Tenant}, "http", s, s.logger)
 	h.server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {

@@ -284,7 +284,7 @@ func (s *server) tellRestart(state answer.Restart) {
 		err = s.replace(answer.RestartFile, append(text, '\n'))
 	}
 	if err != nil {
-		s.logger.Warn("the state of the restart cannot be written, so freshet restart does not learn it",
+		s.logger.Warn("the state of the restart cannot be written, so freshet restart cannot show it",
 			"state", state.State, "error", err)
 	}
 }

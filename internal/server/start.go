@@ -90,7 +90,7 @@ func (s *server) announce(out io.Writer) error {
 		return err
 	}
 	if err := handover.Notify(handover.Ready); err != nil {
-		s.logger.Warn("systemd does not know that the server is ready", "error", err)
+		s.logger.Warn("systemd was not told that the server is ready", "error", err)
 	}
 	s.tellRestarted()
 	return s.greet(out)

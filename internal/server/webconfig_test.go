@@ -81,7 +81,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		{"both", []string{"--server", address, "--ca-file", ca, "--token-file", token}, "", "tenant team-alpha since"},
 		{"the token in the environment", []string{"--server", address, "--ca-file", ca}, beta, "tenant team-beta since"},
 		{"no CA", []string{"--server", address, "--token-file", token}, "",
-			"name the file with its CA by --ca-file or FRESHET_CA_FILE"},
+			"name the file with the server's CA by --ca-file or FRESHET_CA_FILE"},
 		{"no token", []string{"--server", address, "--ca-file", ca}, "",
 			"not authenticated: the request has no token; send a tenant's token in the header Authorization: Bearer TOKEN; " +
 				"put the token in a file and name the file by --token-file, or put the token in FRESHET_TOKEN"},

@@ -26,7 +26,7 @@ type DogStatsD struct {
 	GRO           bool       `yaml:"gro" help:"read several UDP datagrams of a sender at once (UDP_GRO): cheaper if senders or network cards batch them, but the count of drops becomes a lower bound" reload:"restart"`
 	SocketMode    string     `yaml:"socket_mode" help:"octal file mode of the Unix sockets; sending needs write permission, which 0722 gives to all" reload:"restart"`
 
-	RelativeGauges bool              `yaml:"relative_gauges" help:"a gauge with a sign (+5|g) changes the value, as in StatsD; false: sets it, as in DogStatsD"`
+	RelativeGauges bool              `yaml:"relative_gauges" help:"a gauge with a sign (+5|g) is added to the value, as in StatsD; false: it replaces the value, as in DogStatsD"`
 	IdleContexts   time.Duration     `yaml:"idle_contexts" help:"time for which the collector remembers a context without samples, 10s to 1d"`
 	Labels         map[string]string `yaml:"labels" help:"labels (name: value) for every series whose sender did not set them"`
 	HostLabel      bool              `yaml:"host_label" help:"add the label host with this machine's name, if the sender did not set it"`

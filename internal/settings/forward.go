@@ -38,16 +38,16 @@ type Backend struct {
 	Fsync       bool          `yaml:"fsync" help:"sync each request to disk before acknowledging it, against power loss"`
 	Connections int           `yaml:"connections" help:"concurrent requests, 1 (default) to 64, for many tenants, which then share the queue's bytes evenly; each tenant's requests stay in order. Change it only while the queue is empty"`
 	Timeout     time.Duration `yaml:"timeout" help:"timeout of a request. Default 30s"`
-	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry, doubled with each retry; the wait is random, at least half of it. Default 30ms"`
+	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry; it doubles with each retry. The actual wait is random, from half of it to all of it. Default 30ms"`
 	RetryMax    time.Duration `yaml:"retry_max" help:"longest wait before any retry, unless Retry-After asks for more. Default 5s"`
 }
 
 // BackendTLS names the files for a backend whose URL begins with https.
 type BackendTLS struct {
-	CAFile             string `yaml:"ca_file" help:"CA certificates for the backend's certificate, PEM; empty: the system's"`
+	CAFile             string `yaml:"ca_file" help:"CA certificates that verify the backend's certificate, PEM; empty: the system's"`
 	CertFile           string `yaml:"cert_file" help:"client certificate, PEM"`
 	KeyFile            string `yaml:"key_file" help:"key of the client certificate, PEM"`
-	ServerName         string `yaml:"server_name" help:"name in the backend's certificate; empty: the URL's"`
+	ServerName         string `yaml:"server_name" help:"name expected in the backend's certificate; empty: the host of the URL"`
 	InsecureSkipVerify bool   `yaml:"insecure_skip_verify" help:"accept any certificate"`
 }
 

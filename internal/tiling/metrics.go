@@ -37,7 +37,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Journalled samples whose tile was closed, so the oldest open tile took them. Rising: "+
 				"a sender's clock is off, or lateness is too short."),
 		Ahead: counter("ahead_samples_total",
-			"Journalled samples whose time lay over a minute ahead, so the last open tile took them. Rising: "+
+			"Journalled samples whose time was more than a minute ahead, so the last open tile took them. Rising: "+
 				"a sender's clock is fast."),
 		LateGauges: counter("late_gauge_samples_total",
 			"Gauges and checks that came after their tile was closed, and were dropped. Rising: as for late samples."),
@@ -50,7 +50,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Tiled: counter("tiled_samples_total",
 			"Samples in closed tiles."),
 		Duplicates: counter("duplicate_samples_total",
-			"Gauge samples whose own time (|T) is the end of a tile, where the tile already has its sample."),
+			"Gauge samples whose own time (|T) is the end of a tile that already has its sample."),
 		Replayed: counter("replayed_batches_total",
 			"Batches that were read from the journal at the start."),
 		Damaged: counter("damaged_batches_total",
@@ -118,14 +118,14 @@ func describePending(name, help string) *prometheus.Desc {
 
 var (
 	descPendingBytes = describePending("bytes",
-		"Memory of the closed tiles that wait for a tenant's store. Rising without end: the store takes nothing; "+
-			"at store.pending the tenant's new samples are refused.")
+		"Memory of the closed tiles that wait for a tenant's store. Rising without end: the store takes no "+
+			"writes; at store.pending the tenant's new samples are refused.")
 	descPendingSamples = describePending("samples",
 		"Values on the wire in the closed tiles that wait for a tenant's store. They are in the journal or a checkpoint, "+
 			"and survive the death of the process.")
 	descPendingSeconds = describePending("seconds",
-		"Time since the end of the oldest tile of a tenant that is not stored. Up to aggregator.lateness "+
-			"plus 4 s is normal; above that, the tenant's store does not keep up, or takes nothing.")
+		"Time since the end of a tenant's oldest tile that is not stored yet. Up to aggregator.lateness "+
+			"plus 4 s is normal; above that, the tenant's store does not keep up, or takes no writes.")
 )
 
 // pendingExporter shows the samples that wait for the stores. store.max_tenants bounds the number

@@ -99,7 +99,7 @@ func freeze(ctx context.Context, dir string, _ *server) (err error) {
 	}
 	<-ctx.Done()
 	if err := errors.Join(end.Close(), cmd.Wait()); err != nil {
-		return fmt.Errorf("thaw %s, or by hand, fsfreeze -u: %w: %s", dir, err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("thaw %s (by hand: fsfreeze -u): %w: %s", dir, err, strings.TrimSpace(said.String()))
 	}
 	return ctx.Err()
 }

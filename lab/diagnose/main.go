@@ -91,7 +91,7 @@ func measure(ctx context.Context, only string, runs int, keep string) (right boo
 	}
 	for _, name := range wanted {
 		if !slices.Contains(rows(), name) {
-			return false, fmt.Errorf("--only %s: no such fault; there are %s", name, strings.Join(rows(), ", "))
+			return false, fmt.Errorf("--only %s: there is no such fault; choose from %s", name, strings.Join(rows(), ", "))
 		}
 	}
 	if keep != "" {

@@ -105,7 +105,7 @@ func (c *connection) ask() error {
 		}
 	}
 	if length < 2 {
-		return fmt.Errorf("an answer of %d bytes", length)
+		return fmt.Errorf("the answer has only %d bytes", length)
 	}
 	_, err := c.r.Discard(length)
 	return err

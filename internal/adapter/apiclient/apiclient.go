@@ -182,7 +182,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 			cause = wrapped.Err // leave out the URL: shown is enough
 		}
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
-			return nil, fmt.Errorf("ask %s: %w; name the file with its CA by --ca-file or %s", shown, cause, CAVariable)
+			return nil, fmt.Errorf("ask %s: %w; name the file with the server's CA by --ca-file or %s", shown, cause, CAVariable)
 		}
 		return nil,
 			fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server "+
@@ -216,7 +216,7 @@ func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 			return nil, Answer{}, mistake(resp, fmt.Errorf("ask %s: answered %s: %.600q", s, resp.Status, bytes.TrimSpace(body)))
 		}
 		return nil, Answer{},
-			fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?",
+			fmt.Errorf("ask %s: answered %s, but not as a Prometheus API does; is this the address of a freshet server?",
 				s, resp.Status)
 	}
 	if a.Status != "success" {

@@ -66,10 +66,11 @@ type Bound struct {
 func New(o Options) *Bound {
 	b := &Bound{Options: o, conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
 	b.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_closed_connections_total",
-		Help: "HTTP and gRPC connections that were closed, by reason. At the limit of connections: idle, the " +
-			"connection was idle the longest and a new one took its place; full, the connection was new while all " +
-			"others had a request; address, the connection was new and its address already had three quarters of the " +
-			"limit. At any time: unread, the client read nothing of an answer for a minute. Rising: a client opens " +
+		Help: "HTTP and gRPC connections that were closed, by reason. idle: at the limit of connections, a new " +
+			"connection took the place of the one that was idle the longest; full: at the limit, a new connection was " +
+			"closed because all others had a request; address: a new connection was closed because its address " +
+			"already had three quarters of the limit; unread: the client read nothing of an answer for a minute. " +
+			"Rising: a client opens " +
 			"connections and keeps them, or http.max_connections, or the limit of open files, is too low."},
 		[]string{"reason"})
 	for _, reason := range []string{reasonIdle, reasonFull, reasonAddress, reasonUnread} {
@@ -84,8 +85,8 @@ func New(o Options) *Bound {
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "freshet_http_connections_limit",
-			Help: "Most HTTP and gRPC connections at once: http.max_connections, or what the limit of open files leaves " +
-				"beside data files.",
+			Help: "Limit of open HTTP and gRPC connections: http.max_connections, or fewer if the limit of open " +
+				"files, less those for data, does not allow as many.",
 		},
 			func() float64 { return float64(b.Most) }))
 	return b

@@ -49,10 +49,10 @@ func appendString(dst []byte, s string) []byte {
 // decode is the inverse of key and encode. The result owns its memory.
 func decode(tenant string, k, v []byte) (r Event, err error) {
 	if len(k) != keySize {
-		return r, fmt.Errorf("event of tenant %s: a key of %d bytes, not %d", tenant, len(k), keySize)
+		return r, fmt.Errorf("event of tenant %s: its key has %d bytes instead of %d", tenant, len(k), keySize)
 	}
 	if len(v) == 0 || v[0] != version {
-		return r, fmt.Errorf("event %x of tenant %s: not of version %d", k, tenant, version)
+		return r, fmt.Errorf("event %x of tenant %s: its version is not %d", k, tenant, version)
 	}
 	r.Tenant = tenant
 	r.Time, r.ID = parseKey(k)
@@ -65,7 +65,7 @@ func decode(tenant string, k, v []byte) (r Event, err error) {
 	for rest != "" {
 		var tag string
 		if tag, rest, ok = cutString(rest); !ok {
-			return r, fmt.Errorf("event %x of tenant %s: cut short in its tags", k, tenant)
+			return r, fmt.Errorf("event %x of tenant %s: its tags are cut short", k, tenant)
 		}
 		r.Tags = append(r.Tags, tag)
 	}

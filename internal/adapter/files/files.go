@@ -34,7 +34,8 @@ func Open(path string) (Dir, error) {
 		return Dir{}, fmt.Errorf("make directory %s: %w", path, cause(err))
 	}
 	if err := checkWritable(path); err != nil {
-		return Dir{}, fmt.Errorf("write to directory %s as user %d: %w; change its owner or its mode, or choose another one",
+		return Dir{}, fmt.Errorf("write to directory %s as user %d: %w; change its owner or its mode, or choose "+
+			"another directory",
 			path, os.Getuid(), cause(err))
 	}
 	return Dir{path}, nil
@@ -182,7 +183,7 @@ func readHolder(fd int) string {
 }
 
 // ErrNoHolder means that Holder found no process that holds the data directory.
-var ErrNoHolder = errors.New("no process has it")
+var ErrNoHolder = errors.New("no process holds it")
 
 // Holder returns the process that holds a data directory. The lock file names it, but after a crash
 // the number may belong to another process, so Holder checks that the process has the file open.

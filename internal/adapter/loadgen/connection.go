@@ -95,14 +95,14 @@ func (r response) written(samples, version int) (int, error) {
 	case r.samples != "" && (ok || r.status == http.StatusBadRequest || r.status == http.StatusTooManyRequests):
 		n, err := strconv.Atoi(r.samples)
 		if err != nil || n < 0 || n > samples {
-			return 0, fmt.Errorf("the answer says that %q of %d samples are written", r.samples, samples)
+			return 0, fmt.Errorf("the answer says that %q of the %d samples were written", r.samples, samples)
 		}
 		return n, nil
 	case !ok:
 		return 0, errors.New("answered " + r.said)
 	case version == 2: // version 2 requires the headers
-		return 0, fmt.Errorf("answered %s without saying how many samples are written; the receiver does not "+
-			"understand version 2", r.said)
+		return 0, fmt.Errorf("answered %s without saying how many samples were written; the receiver does not "+
+			"understand version 2 of remote write", r.said)
 	}
 	return samples, nil
 }

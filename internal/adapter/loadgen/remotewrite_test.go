@@ -235,7 +235,7 @@ func TestAnswers(t *testing.T) {
 		"an unreadable request":        {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
 		"no such address":              {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
 		"more is written than was sent, which must be wrong": {
-			version: 1, status: 204, written: "101", fails: `the answer says that "101" of 100`,
+			version: 1, status: 204, written: "101", fails: `the answer says that "101" of the 100`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

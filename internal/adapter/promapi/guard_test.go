@@ -94,7 +94,7 @@ func TestFormatIsLimitedFurther(t *testing.T) {
 		t.Errorf("the engine does not take 400 levels: status %d", w.Code)
 	}
 	for _, c := range []struct{ query, want string }{
-		{deep, "401 levels deep; at most 16384 and 100 can be formatted"},
+		{deep, "401 levels deep; at most 16384 bytes and 100 levels can be formatted"},
 		{`{a="` + strings.Repeat("x", 17_000) + `"}`, "the query is 17006 bytes long and 2 levels deep"},
 	} {
 		for _, r := range []*http.Request{get(prefix+"/format_query", url.Values{"query": {c.query}}),

@@ -62,7 +62,7 @@ func refuseNoTime(w http.ResponseWriter, r *http.Request) (refused bool) {
 		status, kind = http.StatusBadRequest, "bad_data"
 	}
 	refuse(w, r, status, kind,
-		fmt.Errorf("context deadline exceeded: timeout=%.80s leaves the query no time; leave it out for the "+
-			"server's query.timeout", text))
+		fmt.Errorf("context deadline exceeded: timeout=%.80s leaves the query no time; without the parameter, the "+
+			"server's query.timeout applies", text))
 	return true
 }

@@ -170,7 +170,7 @@ func printable(next http.Handler) http.Handler {
 		query := r.FormValue("query")
 		if len(query) > maxPrintBytes || promqlguard.Depth(query) > maxPrintDepth {
 			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf(
-				"the query is %d bytes long and %d levels deep; at most %d and %d can be formatted",
+				"the query is %d bytes long and %d levels deep; at most %d bytes and %d levels can be formatted",
 				len(query), promqlguard.Depth(query), maxPrintBytes, maxPrintDepth))
 			return
 		}

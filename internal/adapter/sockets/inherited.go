@@ -53,7 +53,7 @@ func adoptOne(c Config, in Inherited) (l *Listener, err error) {
 	return l, err
 }
 
-var errOtherSocket = errors.New("the open socket is of another network")
+var errOtherSocket = errors.New("the open socket belongs to another network")
 
 func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	pc, err := net.FilePacketConn(in.File)

@@ -61,13 +61,13 @@ func Listen(c Config) ([]*Listener, error) {
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Listeners < 0 || c.MaxPacket < 0 || c.ReceiveBuffer < 0 || c.Connections < 0 {
-		return c, errors.New("a negative setting; 0 means the default")
+		return c, errors.New("a setting is negative; write 0 for the default")
 	}
 	if c.Network != "udp" && c.Network != "unixgram" && c.Network != "unix" {
 		return c, fmt.Errorf("unknown network %q; use udp, unixgram or unix", c.Network)
 	}
 	if c.Listeners > 1 && c.Network != "udp" {
-		return c, fmt.Errorf("%d listeners: only udp addresses can be shared; use 1", c.Listeners)
+		return c, fmt.Errorf("%d listeners: only a udp address can have more than 1; use 1", c.Listeners)
 	}
 	c.Listeners = max(c.Listeners, 1)
 	if c.MaxPacket == 0 {

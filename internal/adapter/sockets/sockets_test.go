@@ -326,8 +326,8 @@ func TestRefusedConfigurations(t *testing.T) {
 		config     Config
 	}{
 		{"unknown network", "use udp, unixgram or unix", Config{Network: "tcp", Address: "127.0.0.1:0"}},
-		{"negative size", "0 means the default", Config{Network: "udp", Address: "127.0.0.1:0", MaxPacket: -1}},
-		{"paths cannot be shared", "only udp addresses can be shared",
+		{"negative size", "write 0 for the default", Config{Network: "udp", Address: "127.0.0.1:0", MaxPacket: -1}},
+		{"paths cannot be shared", "only a udp address can have more than 1",
 			Config{Network: "unix", Address: "/tmp/x", Listeners: 2}},
 		{"no port", "give HOST:PORT", Config{Network: "udp", Address: "127.0.0.1"}},
 		{"unknown port", "give HOST:PORT", Config{Network: "udp", Address: "127.0.0.1:nope"}},

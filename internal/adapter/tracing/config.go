@@ -11,7 +11,7 @@ import (
 // Config is the section "self.traces" of the configuration file.
 type Config struct {
 	Keep     int           `yaml:"keep" help:"slow traces held in memory, 1 to 10000"`
-	Query    time.Duration `yaml:"query" help:"keep queries that take longer; batches are kept if they exceed a stage's budget"`
+	Query    time.Duration `yaml:"query" help:"keep the traces of queries that take longer than this; traces of batches are kept if they exceed a stage's budget"`
 	Endpoint string        `yaml:"endpoint" help:"URL that kept traces are sent to by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty: none" show:"url"`
 }
 

@@ -23,6 +23,6 @@ func (e *BrokenError) Error() string { return fmt.Sprintf("%v; %s", e.Cause, e.W
 func (e *BrokenError) Unwrap() error { return e.Cause }
 
 var (
-	errGone      = errors.New("its directory was moved or removed while it is open")
+	errGone      = errors.New("its directory was moved or removed while it was open")
 	errNotTaking = errors.New("a write failed, and the store's disk still accepts no writes")
 )

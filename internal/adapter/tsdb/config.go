@@ -19,11 +19,11 @@ import (
 type Config struct {
 	Retention      Retention     `yaml:"retention"`
 	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be; at most the shortest retention" reload:"restart"`
-	Exemplars      int           `yaml:"exemplars" help:"exemplars held for each tenant: this many of remote write and OTLP, and this many of DogStatsD; 0: none" reload:"restart"`
-	MaxTenants     int           `yaml:"max_tenants" help:"most tenants that can have stores; samples of further tenants are refused" reload:"restart"`
+	Exemplars      int           `yaml:"exemplars" help:"exemplars held for each tenant: so many from remote write and OTLP, and as many again from DogStatsD; 0: none" reload:"restart"`
+	MaxTenants     int           `yaml:"max_tenants" help:"number of tenants that can have stores; samples of further tenants are refused" reload:"restart"`
 	Pending        conf.Bytes    `yaml:"pending" help:"memory for a tenant's tiles that wait for its store, at least 1MiB; once full, the tenant's new samples are refused" reload:"restart"`
 	Idle           time.Duration `yaml:"idle" help:"close a store that was neither written to nor queried for this time, at least 1m; it opens again on demand" reload:"restart"`
-	MaxOpen        int           `yaml:"max_open" help:"most stores that a start opens before the server is ready; the largest of the stores in use come first" reload:"restart"`
+	MaxOpen        int           `yaml:"max_open" help:"number of stores that a starting server opens before it is ready; of the stores in use, the largest come first" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"compression of the write-ahead log: none, snappy or zstd" reload:"restart"`
 }
 

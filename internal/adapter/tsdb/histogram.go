@@ -15,7 +15,7 @@ type nativeHistogram struct {
 	float   *prom.FloatHistogram
 }
 
-var errMixedHistogram = errors.New("the histogram has counts of integers and of floats")
+var errMixedHistogram = errors.New("the histogram has both integer counts and float counts")
 
 // newHistogram copies a received histogram, because tsdb keeps it. If the resolution is too high to
 // store, it uses the highest possible one.

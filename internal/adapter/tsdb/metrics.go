@@ -36,9 +36,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Open databases, up to three for each tenant. Each takes half a megabyte, three goroutines, and the memory " +
 				"of its series."}),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
-			Help: "1 while a store cannot be opened, and so answers no queries and takes no samples; or while it is open and " +
-				"its directory is missing, or its disk takes no writes. /-/ready and freshet diagnose show the cause and the way " +
-				"out. The store opens by itself once the cause is mended."},
+			Help: "1 while a store is broken: it cannot be opened, and so answers no queries and takes no " +
+				"samples; or it is open, but its directory is missing or its disk takes no writes. /-/ready and " +
+				"freshet diagnose show the cause and the way out. The store opens by itself once the cause is mended."},
 			[]string{"tenant", "store"}),
 		cut: vec("wal_cut_bytes_total",
 			"Bytes that repairs of a damaged log removed when a store was opened: their samples are lost unless a block has "+
@@ -59,12 +59,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failed: vec("writes_failed_total",
 			"Writes that stored nothing. Rising: the disk is full or broken; the log has the cause.", "store"),
 		exemplars: counter("exemplars_stored_total",
-			"Exemplars of tiles that were written, or already stored; exemplars of requests are in "+
+			"Exemplars of tiles: those written now, and those stored already; exemplars of requests are in "+
 				"freshet_distributor_written_exemplars_total."),
 		exemplarsNotKept: counter("exemplars_not_kept_total",
-			"Exemplars of tiles that were not kept, though their samples were. Rising: store.exemplars is 0, so senders need "+
-				"not send exemplars; or a sender's clock is ahead by more than 10 minutes, or behind other senders of its series "+
-				"by store.out_of_order."),
+			"Exemplars of tiles: those that were not kept, though their samples were. Rising: store.exemplars is "+
+				"0, so senders need not send exemplars; or a sender's clock is ahead by more than 10 minutes, or behind other "+
+				"senders of its series by store.out_of_order."),
 	}
 	for _, store := range []string{tile.Width10s.String(), tile.Width1m.String()} {
 		m.count(store, &tile.Written{}) // so that all counters exist and begin at 0

@@ -140,7 +140,7 @@ func (s *store) open() {
 	s.mends()
 	if s.options != options { // the options changed meanwhile
 		if err := s.applyOptions(); err != nil {
-			s.logger.Warn("the new retention applies from the next opening of the store", "err", err)
+			s.logger.Warn("the new retention applies when the store is opened again", "err", err)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (s *store) breaks(cause error) {
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
 		s.fault.Set(0)
-		s.logger.Info("a store that was broken is open again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
+		s.logger.Info("a broken store is open again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
 	}
 }
 
@@ -247,9 +247,9 @@ func (s *store) look() {
 	switch {
 	case now != nil && (before == nil || before.Error() != now.Error()):
 		s.fault.Set(1)
-		s.logger.Error("a store that is open is broken", "err", now.Cause, "way_out", now.WayOut)
+		s.logger.Error("an open store is broken", "err", now.Cause, "way_out", now.WayOut)
 	case now == nil && before != nil:
-		s.logger.Info("a store that was broken is in order again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
+		s.logger.Info("a broken store works again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
 		if s.broken.Load() == nil {
 			s.fault.Set(0)
 		}

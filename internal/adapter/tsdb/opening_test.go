@@ -242,7 +242,7 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 			!strings.Contains(found[0].WayOut, "move the directory back to "+w.store10s("b")) || w.broken("b", "10s") != 1 {
 			t.Errorf("%s: %v, metric %v", c.name, found, w.broken("b", "10s"))
 		}
-		if n := strings.Count(w.log.String(), "a store that is open is broken"); n != 1 {
+		if n := strings.Count(w.log.String(), "an open store is broken"); n != 1 {
 			t.Errorf("%s: the log says it %d times", c.name, n)
 		}
 		if err := c.mend(w); err != nil {

@@ -344,7 +344,7 @@ func (w *rawWrite) repeat(f *rawFound, x rawValue) {
 // conflict refuses a sample if the series has another value at its time. The first value stays.
 func (w *rawWrite) conflict(f *rawFound, x rawValue, there tile.Point) {
 	f.sent.refuse(outcome.Duplicate, x.part(), fmt.Errorf(
-		"at %s another value is stored: %s, not %s", stamp(x.t), format(there), format(x.point())))
+		"at %s the stored value is %s, not %s", stamp(x.t), format(there), format(x.point())))
 }
 
 // append adds a sample to those that wait for the commit. tsdb looks at labels only if it does

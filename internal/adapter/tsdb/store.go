@@ -76,7 +76,7 @@ func (s *store) widen() {
 	}
 	s.large = true
 	if err := s.shut(); err != nil {
-		s.logger.Warn("database closed with an error; it opens again from its WAL", "err", err)
+		s.logger.Warn("closing the database failed; it opens again from its WAL", "err", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func (s *store) let() {
 	}
 }
 
-var errDamaged = errors.New("a write at the same time failed")
+var errDamaged = errors.New("another write at the same time failed")
 
 // commit writes the samples in app, if any. Commits run one at a time. So no commit succeeds after
 // a failed one: a replay might not reach its samples.
@@ -156,7 +156,7 @@ func (s *store) repair(ctx context.Context) error {
 		return fmt.Errorf("open again after a failed write: %w", err)
 	}
 	if err := s.shut(); err != nil {
-		s.logger.Warn("database closed with an error; it opens again from its WAL", "err", err)
+		s.logger.Warn("closing the database failed; it opens again from its WAL", "err", err)
 	}
 	s.damaged.Store(false)
 	return nil

@@ -33,7 +33,7 @@ func (s *Stores) Sync(ctx context.Context) error {
 	case s.syncTurn <- struct{}{}:
 		defer func() { <-s.syncTurn }()
 	case <-ctx.Done():
-		return fmt.Errorf("wait for a sync of the stores under way: %w", context.Cause(ctx))
+		return fmt.Errorf("wait until the running sync of the stores ends: %w", context.Cause(ctx))
 	}
 	s.mu.Lock()
 	all := s.allStores()
@@ -67,7 +67,7 @@ func (s *Stores) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-var errSyncHangs = errors.New("its disk hangs in a sync")
+var errSyncHangs = errors.New("its disk has not finished a sync")
 
 // syncStore syncs the files of a store, open or not. A sync cannot be interrupted. If it hangs, it
 // keeps its goroutine, and the store begins no other sync.

@@ -100,7 +100,7 @@ func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	if n := strings.Count(w.log.String(), "its disk hangs in a sync"); n != 2 {
+	if n := strings.Count(w.log.String(), "its disk has not finished a sync"); n != 2 {
 		t.Errorf("%d lines say that the disk hangs: %s", n, w.log.String())
 	}
 	goes()

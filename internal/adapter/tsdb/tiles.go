@@ -225,7 +225,7 @@ func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64)
 		w.written.Repeated.Add(sample)
 		w.exemplar(sample, ref)
 	case earlier != nil:
-		w.conflict(sample, fmt.Errorf("another value is stored: %v, not %v", format(*earlier), format(point(sample))))
+		w.conflict(sample, fmt.Errorf("the stored value is %v, not %v", format(*earlier), format(point(sample))))
 	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:
 		// The samples of this write are not in the order of time. The newer one is not in tsdb yet,
 		// so Append would accept this one and Commit would lose it.
@@ -266,7 +266,7 @@ func (w *tileWrite) conflict(sample *tile.Sample, cause error) {
 		return
 	}
 	w.refuse(sample, tile.Conflict)
-	w.store.logger.Error("BUG: a final tile was written again with another value; the first stays",
+	w.store.logger.Error("BUG: a final tile was written again with another value; the first value stays",
 		"series", sample.Series.Labels.String(), "t", sample.T, "err", cause)
 }
 

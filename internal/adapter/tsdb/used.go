@@ -144,7 +144,7 @@ func (s *Stores) readUsed(all []*store) (used usedStores) {
 		return used
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		s.logger.Warn("the list of stores in use cannot be read, so the times of the stores' logs decide which of them open",
+		s.logger.Warn("the list of stores in use cannot be read; the stores with recent logs are opened",
 			"file", s.usedPath(), "err", err)
 	}
 	used = usedStores{Used: map[string]int64{}}

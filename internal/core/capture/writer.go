@@ -104,7 +104,8 @@ func (w *Writer) end(b []byte) error {
 	w.buf = b
 	body := b[frameSize:]
 	if len(body) > maxRecord {
-		return fmt.Errorf("a datagram of %d bytes is longer than a record of a capture may be (%d)", len(body), maxRecord)
+		return fmt.Errorf("a datagram of %d bytes is too long: a record of a capture has at most %d "+
+			"bytes", len(body), maxRecord)
 	}
 	binary.LittleEndian.PutUint32(b, uint32(len(body)))
 	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(body, castagnoli))

@@ -144,7 +144,7 @@ func (w *Writer) Commit(keep uint64) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the checkpoint at entry %d is in place, but older ones are not removed: %w", w.base, err)
+		return fmt.Errorf("the checkpoint at entry %d is in place, but older ones could not be removed: %w", w.base, err)
 	}
 	return nil
 }

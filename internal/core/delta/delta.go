@@ -221,8 +221,8 @@ func (d *Deltas) admit(s *keyed, held series.Kind, have int) *outcome.Refusal {
 
 func kindConflict(kind byte) *outcome.Refusal {
 	return &outcome.Refusal{Reason: outcome.Mixed, Cause: fmt.Errorf(
-		"another metric with this name and these labels is a %v here already; "+
-			"give one of them another name", series.Kind(kind))}
+		"another metric with this name and these labels is already a %v here; give one of them another "+
+			"name", series.Kind(kind))}
 }
 
 // merge adds up increments of one series at one time: from two scopes, or from two series that

@@ -27,7 +27,7 @@ func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
 		timer.Negative, negative, err = bucketsOf(h.NegativeSpans, h.NegativeDeltas)
 	}
 	if in := positive + negative + timer.Zero; err == nil && in != timer.Count {
-		err = fmt.Errorf("its count is %v, and its buckets have %v", timer.Count, in)
+		err = fmt.Errorf("its count is %v, but its buckets add up to %v", timer.Count, in)
 	}
 	return timer, err
 }
@@ -38,7 +38,7 @@ func bucketsOf(spans []remotewrite.Span, deltas []int64) (b histogram.Buckets, s
 		index += int64(s.Offset)
 		for range s.Length {
 			if len(deltas) == 0 {
-				return b, 0, errors.New("it has fewer buckets than it says")
+				return b, 0, errors.New("it has fewer buckets than its spans say")
 			}
 			if count, deltas = count+deltas[0], deltas[1:]; count < 0 {
 				return b, 0, fmt.Errorf("its bucket %d has a negative count, or 2^63 and more", index)

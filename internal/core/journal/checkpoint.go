@@ -163,7 +163,8 @@ func (c *checkpoint) Commit() error {
 	}
 	keep := c.log.committed(c)
 	if err := removeBelow(c.log.fs, keep, c.base); err != nil {
-		return fmt.Errorf("checkpoint at position %d is in place, but the files it replaces are not removed: %w", c.base, err)
+		return fmt.Errorf("checkpoint at position %d is in place, but the files that it replaces could not be "+
+			"removed: %w", c.base, err)
 	}
 	return nil
 }

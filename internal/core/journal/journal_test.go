@@ -204,7 +204,7 @@ func TestRemoveFails(t *testing.T) {
 	failing("remove")(fs)
 	if err := c.Commit(); err == nil ||
 		!strings.HasPrefix(err.Error(),
-			"checkpoint at position 27 is in place, but the files it replaces are not removed: remove ") {
+			"checkpoint at position 27 is in place, but the files that it replaces could not be removed: remove ") {
 		t.Fatalf("commit: %v", err)
 	}
 	fs.Fail = nil

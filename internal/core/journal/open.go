@@ -314,7 +314,7 @@ func (l *Log) Replay(fn func(pos Position, f Frame) error) error {
 			return err
 		}
 		if frames != s.frames {
-			return fmt.Errorf("replay %s: %d frames can be read now, but %d when the journal was opened",
+			return fmt.Errorf("replay %s: %d frames can be read now, but there were %d when the journal was opened",
 				s.Name, frames, s.frames)
 		}
 	}

@@ -11,7 +11,7 @@ type Config struct {
 	MaxSeriesPerMetric    int `yaml:"max_series_per_metric" help:"series that a metric of a tenant may have at once; 0: no limit"`
 	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"new series of a tenant in a minute, possibly all at once; 0: no limit"`
 
-	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"most bytes of a series' name and tags, as sent, together with a check's host and the origin fields of mapping.origin_labels; 0: up to 512KiB"`
+	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"largest size of a series' name and tags, as sent, together with a check's host and the origin fields of mapping.origin_labels; 0: up to 512KiB"`
 
 	Tenants map[string]Override `yaml:"tenants" help:"limits of single tenants, by name"`
 }

@@ -75,14 +75,15 @@ func (c Config) Check() error {
 	case c.MetricsPerPacket < 0:
 		return fmt.Errorf("%d metrics a packet: must be 1 or more, or 0 for as many as fit", c.MetricsPerPacket)
 	case c.MetricsPerPacket > MaxPacket:
-		return fmt.Errorf("%d metrics a packet: the longest packet has %d bytes", c.MetricsPerPacket, MaxPacket)
+		return fmt.Errorf("%d metrics a packet: too many for the longest packet, which has %d "+
+			"bytes", c.MetricsPerPacket, MaxPacket)
 	case c.PacketSize < line:
-		return fmt.Errorf("packets of %d bytes: a metric with %d tags takes %d", c.PacketSize, c.Tags, line)
+		return fmt.Errorf("packets of %d bytes: a metric with %d tags takes %d bytes", c.PacketSize, c.Tags, line)
 	case per*(line+1)-1 > c.PacketSize:
-		return fmt.Errorf("%d metrics a packet with %d tags take %d bytes: the packet has %d",
+		return fmt.Errorf("%d metrics a packet: with %d tags they take %d bytes, but a packet has %d",
 			per, c.Tags, per*(line+1)-1, c.PacketSize)
 	case !(c.NewShare >= 0 && c.NewShare <= MaxNewShare):
-		return fmt.Errorf("new contexts: must be 0 to %g of all metrics, got %.3g", MaxNewShare, c.NewShare)
+		return fmt.Errorf("share of new contexts: must be 0 to %g of all metrics, got %.3g", MaxNewShare, c.NewShare)
 	case c.NewShare > 0 && c.Tags == 0:
 		return errors.New("new contexts differ by a tag: set at least 1 tag")
 	}

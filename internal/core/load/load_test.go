@@ -283,18 +283,19 @@ func TestMixReadsItself(t *testing.T) {
 
 func TestMistakesSayWhatToDo(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"0 contexts: must be 1 to 2000000":                                     func(c *Config) { c.Contexts = 0 },
-		"51 tags: must be 0 to 50":                                             func(c *Config) { c.Tags = 51 },
-		"packets of 70000 bytes: must be 65507 or less":                        func(c *Config) { c.PacketSize = 70_000 },
-		"packets of 64 bytes: a metric with 4 tags takes 100":                  func(c *Config) { c.PacketSize = 64 },
-		"15 metrics a packet with 4 tags take 1514 bytes: the packet has 1432": func(c *Config) { c.MetricsPerPacket = 15 },
-		"new contexts: must be 0 to 0.95 of all metrics, got 1":                func(c *Config) { c.NewShare = 1 },
+		"0 contexts: must be 1 to 2000000":                          func(c *Config) { c.Contexts = 0 },
+		"51 tags: must be 0 to 50":                                  func(c *Config) { c.Tags = 51 },
+		"packets of 70000 bytes: must be 65507 or less":             func(c *Config) { c.PacketSize = 70_000 },
+		"packets of 64 bytes: a metric with 4 tags takes 100 bytes": func(c *Config) { c.PacketSize = 64 },
+		"15 metrics a packet: with 4 tags they take 1514 bytes, but a packet has " +
+			"1432": func(c *Config) { c.MetricsPerPacket = 15 },
+		"share of new contexts: must be 0 to 0.95 of all metrics, got 1": func(c *Config) { c.NewShare = 1 },
 		"new contexts differ by a tag: set at least 1 tag": func(c *Config) {
 			c.NewShare, c.Tags = 0.5, 0
 		},
 		"no kinds: write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5":       func(c *Config) { c.Kinds = Mix{} },
 		"-1 metrics a packet: must be 1 or more, or 0 for as many as fit": func(c *Config) { c.MetricsPerPacket = -1 },
-		"182641030432767838 metrics a packet: the longest packet has 65507 bytes": func(c *Config) {
+		"182641030432767838 metrics a packet: too many for the longest packet, which has 65507 bytes": func(c *Config) {
 			c.MetricsPerPacket = 182641030432767838 // multiplied by the length of a line, this overflows to 22 bytes
 		},
 		"the load takes 3852 MiB of memory; the limit is 1024: choose fewer contexts, tags or new contexts": func(c *Config) {

@@ -31,7 +31,7 @@ type Rule struct {
 	Relabel    []Relabel         `yaml:"relabel" help:"steps of Prometheus' relabel_config, after labels"`
 
 	UpDown       bool      `yaml:"updown" help:"let counters go down, as by -1|c: each becomes a gauge of its total, kept for aggregator.updown_ttl"`
-	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that become one series by the rule: last (default), sum, min or max"`
+	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that this rule turns into one series: last (default), sum, min or max"`
 	Histogram    string    `yaml:"histogram" help:"histogram for timers: native (default), or classic (default with buckets)"`
 	Buckets      []float64 `yaml:"buckets" help:"upper bounds of a classic histogram, ascending, at most 256, without +Inf"`
 	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram, -4 (coarsest) to 8; default 3: each bound is 9 % above the last"`
@@ -46,12 +46,12 @@ type Rule struct {
 // can report a bad expression together with all other problems. Prometheus' own type would stop the
 // reading of the file at the first problem.
 type Relabel struct {
-	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined; __name__ is the name"`
-	Separator    Optional `yaml:"separator" help:"text between the joined values; default ;"`
-	Regex        Optional `yaml:"regex" help:"expression for the whole joined value; default (.*)"`
+	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined; __name__ is the metric's name"`
+	Separator    Optional `yaml:"separator" help:"text between the joined values; default: a semicolon"`
+	Regex        Optional `yaml:"regex" help:"regular expression that must match the whole joined value; default (.*)"`
 	Modulus      uint64   `yaml:"modulus" help:"modulus for the hash of the action hashmod, above 0"`
-	TargetLabel  string   `yaml:"target_label" help:"label that is set"`
-	Replacement  Optional `yaml:"replacement" help:"value for the label; default $1"`
+	TargetLabel  string   `yaml:"target_label" help:"label to set"`
+	Replacement  Optional `yaml:"replacement" help:"new value of the label; default $1"`
 	Action       string   `yaml:"action" help:"replace (default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`
 }
 

@@ -204,7 +204,8 @@ func (m *Member) Shards() *tile.Shards { return m.shards }
 // applyVersion raises the version. It never falls.
 func (m *Member) applyVersion(v entry.Version) error {
 	if v.Format > Format || v.Semantics > Semantics {
-		return fmt.Errorf("from here on entries have format %d and semantics %d, and this program knows %d and %d: %w",
+		return fmt.Errorf("from this entry on, the format is %d and the semantics %d, but this program knows only "+
+			"%d and %d: %w",
 			v.Format, v.Semantics, Format, Semantics, entry.ErrNewer)
 	}
 	m.version.Format = max(m.version.Format, v.Format)

@@ -21,11 +21,11 @@ var (
 	ErrLost = errors.New("the leader of the group changed before the answer was known")
 
 	// ErrMoved means that the entry was made for other shards than the group has.
-	ErrMoved = errors.New("the shards of the group have changed; send it again")
+	ErrMoved = errors.New("the shards of the group have changed; send the windows again")
 
 	// ErrFull means that too much waits already: for the other members, or for the stores. Nothing was
 	// done.
-	ErrFull = errors.New("too much waits already for the group's other members or for the stores")
+	ErrFull = errors.New("too much already waits for the group's other members or for the stores")
 )
 
 // Settings of a node. Only a leader uses them: they become part of its entries.

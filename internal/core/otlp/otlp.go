@@ -215,7 +215,7 @@ const (
 	maxTargets = 1000
 )
 
-var errTargets = errors.New("the points of the resource are too far apart for target_info")
+var errTargets = errors.New("the points of the resource are too far apart in time for target_info")
 
 // Append is part of storage.AppenderV2.
 func (a *appender) Append(_ storage.SeriesRef, ls labels.Labels, start, t int64, v float64, h *histogram.Histogram,

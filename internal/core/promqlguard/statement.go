@@ -99,7 +99,7 @@ func (c *counter) addSamples(length, spacing time.Duration, w window) error {
 	c.samples += w.steps * newWindow(milliseconds(length), spacing).steps
 	if c.samples > float64(c.limits.WindowSamples) {
 		return fmt.Errorf("with [%s] at %.0f steps the query looks at about %.0f samples a series; "+
-			"the limit is %d (query.max_window_samples): lengthen the query's or the subquery's step or shorten the range",
+			"the limit is %d (query.max_window_samples): lengthen the step of the query or subquery, or shorten the range",
 			model.Duration(length), w.steps, c.samples, c.limits.WindowSamples)
 	}
 	return nil

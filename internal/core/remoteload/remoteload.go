@@ -59,7 +59,7 @@ func (c Config) Check() error {
 	case c.Begin < minTime || c.Begin > maxTime/2:
 		return fmt.Errorf("the first samples are at %d ms: must be a time between 1971 and 2109", c.Begin)
 	case !(c.NewShare >= 0 && c.NewShare <= 1):
-		return fmt.Errorf("new series: must be 0 to 1 of all, got %g", c.NewShare)
+		return fmt.Errorf("share of new series: must be 0 to 1, got %g", c.NewShare)
 	}
 	return nil
 }

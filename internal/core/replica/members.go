@@ -12,7 +12,7 @@ import (
 )
 
 // ErrChanging means that the members are being changed already.
-var ErrChanging = errors.New("the members of the group are being changed already")
+var ErrChanging = errors.New("another change of the group's members is under way")
 
 // Members are the members of a group. Voters count for a quorum. Learners get all entries but do
 // not count. While Leaving is not empty, a quorum of both sets is needed.

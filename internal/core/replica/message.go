@@ -47,7 +47,7 @@ func ParseMessage(b []byte) (Message, error) {
 }
 
 var (
-	errType    = errors.New("members do not send it")
+	errType    = errors.New("members do not send this type")
 	errSender  = errors.New("it has no sender or no term")
 	errContext = errors.New("its context is wrong")
 	errEntries = errors.New("its entries do not follow each other")

@@ -272,7 +272,7 @@ func (r *Replica) Take() (Output, error) {
 // itself goes on.
 func (r *Replica) Step(m Message) error {
 	if m.body.GetTo() != r.id {
-		return fmt.Errorf("member %d: a message for member %d", r.id, m.body.GetTo())
+		return fmt.Errorf("member %d got a message for member %d", r.id, m.body.GetTo())
 	}
 	if answersOldTerm(m.body) && m.body.GetTerm() <= r.term {
 		return nil // Raft would take it for an acknowledgement

@@ -248,6 +248,6 @@ func labelsFit(all []remotewrite.Label, rules *labelrules.Rules) bool {
 func compress(to, body []byte) []byte { return snappy.Encode(to[:cap(to)], body) }
 
 func tooLarge(most int) error {
-	return fmt.Errorf("it takes more than %d bytes with the labels of its series, and no more fit into an entry "+
-		"of the log", most)
+	return fmt.Errorf("it takes more than %d bytes with the labels of its series, which is the most that fits "+
+		"into an entry of the log", most)
 }

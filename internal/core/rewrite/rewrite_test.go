@@ -619,7 +619,7 @@ func TestTooLargeForTheLog(t *testing.T) {
 		want.Refused[outcome.TooLongLabel].Samples = 1
 		want.Refused[outcome.BadHistogram].Histograms = 1
 		want.Refused[outcome.BadExemplar].Exemplars = 1
-		if withoutExample(o) != want || !strings.Contains(o.Text(), "no more fit into an entry of the log") {
+		if withoutExample(o) != want || !strings.Contains(o.Text(), "the most that fits into an entry of the log") {
 			t.Errorf("form %d: %+v", f, o)
 		}
 	}

@@ -19,7 +19,7 @@ func ParseQuery(q url.Values) (f Filter, share float64, rate int, err error) {
 	}
 	if text := q.Get("max_rate"); text != "" {
 		if rate, err = strconv.Atoi(text); err != nil || rate < 0 {
-			return f, 0, 0, fmt.Errorf("max_rate = %s: must be lines a second, 0 for no limit", text)
+			return f, 0, 0, fmt.Errorf("max_rate = %s: must be a number of lines a second, or 0 for no limit", text)
 		}
 	}
 	if text := q.Get("sender"); text != "" {

@@ -136,7 +136,7 @@ func (a *Access) byHeader(c Claim) (Grant, error) {
 	}
 	if a.known != nil && !a.known[name] {
 		return Grant{},
-			fmt.Errorf("X-Scope-OrgID: the tenant %q is not known here; name it below limits.tenants, "+
+			fmt.Errorf("X-Scope-OrgID: the tenant %q is not known here; add it to limits.tenants, "+
 				"or set http.allow_unknown_tenants", name)
 	}
 	return Grant{name, true, true}, nil
@@ -158,7 +158,7 @@ type entry struct {
 // which may be a token that was not hashed.
 type tokenHash struct {
 	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
-	May    string `yaml:"may" help:"read, write or both, in place of what the tenant's tokens may"`
+	May    string `yaml:"may" help:"read, write or both, for this token; default: as for the tenant"`
 }
 
 const (

@@ -54,7 +54,7 @@ type operatorsFile struct {
 
 type operatorEntry struct {
 	Name   string          `yaml:"name" help:"name of the person or program, for readers of the file"`
-	Tokens []operatorToken `yaml:"tokens" help:"hashes of its tokens"`
+	Tokens []operatorToken `yaml:"tokens" help:"hashes of the operator's tokens"`
 }
 
 // operatorToken is a section of its own, for the same reasons as tokenHash.

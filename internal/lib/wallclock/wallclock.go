@@ -44,17 +44,17 @@ func (c *Clock) believe(wall time.Time, passed time.Duration) bool {
 	switch {
 	case leap <= maxLeap:
 		if c.suspect != 0 {
-			c.logger.Info("the clock is back; windows that waited are counted")
+			c.logger.Info("the clock leapt back; the windows that waited are counted")
 		}
 	case c.suspect == 0:
 		c.suspect = passed
-		c.logger.Warn("the clock leapt ahead; windows wait until it is back or has stayed there",
+		c.logger.Warn("the clock leapt ahead; windows wait until it leaps back, or has kept the new time for a while",
 			"leap", leap, "wait", patience)
 		return false
 	case passed-c.suspect < patience:
 		return false
 	default:
-		c.logger.Warn("the clock stayed where it leapt to, and is believed", "leap", leap)
+		c.logger.Warn("the clock leapt ahead and did not leap back; its time is used from now on", "leap", leap)
 	}
 	c.offset, c.suspect = offset, 0
 	return true

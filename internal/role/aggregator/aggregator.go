@@ -99,7 +99,7 @@ func New(o Options) (*Aggregator, error) {
 	a.Register(o.Registry, a.now, a.log.Size)
 	var err error
 	if a.stored, err = notes.ReadStored(o.Log, o.Boot); err != nil {
-		o.Logger.Warn("the notes of stored tiles cannot be read: samples that the stores have are written again",
+		o.Logger.Warn("the notes of stored tiles cannot be read: samples that are already in the stores are written again",
 			"error", err)
 	}
 	if err := a.restore(); err != nil {

@@ -90,7 +90,8 @@ func (a *Aggregator) publish(b *backlog) {
 		b.full = full
 		if full {
 			a.full++
-			a.logger.Error("a tenant's store takes nothing, and store.pending is reached: its new samples are refused",
+			a.logger.Error("a tenant's store takes no writes, and store.pending is reached: the tenant's new "+
+				"samples are refused",
 				"tenant", b.tenant, "bytes", b.bytes, "error", b.reason())
 		} else {
 			a.full--

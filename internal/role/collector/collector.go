@@ -116,7 +116,7 @@ func (c *Collector) watchNew(l *listener) {
 
 func (c *Collector) watch(l *listener, on bool) {
 	if err := l.socket.Watch(on); err != nil && !errors.Is(err, net.ErrClosed) {
-		c.Logger.Warn("the senders of a socket cannot be known", "error", err)
+		c.Logger.Warn("the senders to a socket cannot be identified", "error", err)
 	}
 }
 

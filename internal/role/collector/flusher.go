@@ -163,7 +163,7 @@ func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch
 			for of, lost := range full.Samples {
 				f.lose(of, lost, reasonPending)
 			}
-			f.Logger.Error("samples are lost: the store of their tenant takes nothing", "error", err)
+			f.Logger.Error("samples are lost: the store of their tenant takes no writes", "error", err)
 			return
 		case errors.Is(err, batch.ErrRefused):
 			lost := samples(batches)
@@ -171,13 +171,14 @@ func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch
 			f.Logger.Error("samples are lost: the aggregator can never take their window", "samples", lost, "error", err)
 			return
 		case last && errors.Is(err, batch.ErrUnsynced):
-			f.Logger.Error("the last window counts, but would not survive a power loss", "error", err)
+			f.Logger.Error("the aggregator took the last window, but it would not survive a power loss", "error", err)
 			return
 		case last:
 			lost := samples(batches)
 			f.unsent.Add(lost)
 			f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Unsent, Reason: reasonUnsent, Samples: lost})
-			f.Logger.Error("samples are lost: the aggregator took no window before the end", "samples", lost, "error", err)
+			f.Logger.Error("samples are lost: the aggregator took no window before the process "+
+				"ended", "samples", lost, "error", err)
 			return
 		}
 		pause := backoff.Next()
@@ -228,7 +229,7 @@ func (f *flusher) saveNames() {
 			f.Logger.Error("names that were given back could not be removed from the file: "+
 				"after a restart they would have owners again", "names", len(gone), "error", err)
 		} else {
-			f.Logger.Info("names out of use were given back, since the tenant had as many names as it may have",
+			f.Logger.Info("unused names were given back, because the tenant had reached the limit of names",
 				"tenant", gone[0].Tenant, "names", len(gone), "one", gone[0].Name)
 		}
 	}

@@ -189,7 +189,7 @@ func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, uns
 	if len(due) > 0 {
 		attrs = append(attrs, "most", due[0].Metric)
 	}
-	l.Logger.Warn("new series of other metrics are over a limit and have no place, too", attrs...)
+	l.Logger.Warn("further metrics are over a limit: their new series have no place either", attrs...)
 	l.others[tenant] = now
 	for _, o := range due {
 		l.told[offence{tenant, o.Metric, o.Kind}] = &telling{at: now, since: o.Since, samples: samplesOver(o)}

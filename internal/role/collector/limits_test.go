@@ -163,7 +163,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 					t.Errorf("%s is not named within 10 s", test.heavy)
 				}
 			}
-			named, others := f.logs.count("msg=\"new series are over"), f.logs.count("msg=\"new series of other metrics")
+			named, others := f.logs.count("msg=\"new series are over"), f.logs.count("msg=\"further metrics are over")
 			if named != test.named || others != test.others || len(shown) != test.shown {
 				t.Errorf("%d are named and others told of %d times, want %d and %d; metrics show %v\n%s",
 					named, others, test.named, test.others, shown, f.logs.buf.String())

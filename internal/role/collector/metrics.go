@@ -79,8 +79,8 @@ var (
 		"Contexts that had to be looked up. Rising fast: cardinality explodes, or clients write labels in changing orders.",
 		"listener")
 	descRespellings = describe("respelled_samples_total",
-		"Values in further spellings of a series that has eight remembered ones: they take the slow path. Rising: "+
-			"a client writes labels in changing orders.", "listener")
+		"Values of series in a spelling that is not remembered, because eight others of the series are: they take "+
+			"the slow path. Rising: a client writes labels in changing orders.", "listener")
 	descEvents = describe("events_total",
 		"Events read.", "listener")
 	descEventsRefused = describe("refused_events_total",
@@ -95,11 +95,11 @@ var (
 	descCollisions = describe("name_collisions_total",
 		"Metrics that get the name of another metric, such as a.b and a_b. The log names them once.")
 	descForgotten = describe("unremembered_names_total",
-		"Contexts with a new name although the catalogue has the 100,000 that it remembers for a tenant; they "+
+		"Contexts with a new name, of a tenant that already has 100,000 names in the catalogue, which is the limit; they "+
 			"are stored as NAME_KIND_HASH. Rising: clients write values into names.")
 	descGivenBack = describe("given_back_names_total",
-		"Names out of use that were given back to make room, since their tenant had all 100,000 that the catalogue "+
-			"remembers. Rising: clients write values into names.")
+		"Unused names that were given back to make room, because their tenant had 100,000 names in the catalogue, "+
+			"which is the limit. Rising: clients write values into names.")
 	descRefused = describe("refused_samples_total",
 		"Values lost because the aggregator can never take their window. Rising: a bug of Freshet; "+
 			"the log says which limit was met.")
@@ -108,7 +108,7 @@ var (
 	descPushErrors = describe("push_errors_total",
 		"Pushes of a window that the aggregator did not take; they are tried again. Rising: its disk is full or broken.")
 	descEventsUnsent = describe("unsent_events_total",
-		"Events lost because they could not be written before the process ended, or more than 10,000 waited.")
+		"Events lost because they could not be written before the process ended, or because more than 10,000 waited.")
 )
 
 // exporter reads the listeners' counts at each scrape, so metrics cost the reading threads no extra

@@ -92,9 +92,11 @@ func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 		t.Errorf("%d series, want 61", len(got))
 	}
 	for _, told := range []string{
-		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=gauge name=x owner_kind=counter ` +
+		`msg="two kinds have the same name; they are stored under different names" ` +
+			`tenant=default metric=x kind=gauge name=x owner_kind=counter ` +
 			`stored_as=x_gauge`,
-		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=timer name=x owner_kind=counter ` +
+		`msg="two kinds have the same name; they are stored under different names" ` +
+			`tenant=default metric=x kind=timer name=x owner_kind=counter ` +
 			`stored_as=x_timer`,
 	} {
 		if n := f.logs.count(told); n != 1 {
@@ -121,7 +123,8 @@ func TestCollisionsAreTold(t *testing.T) {
 		t.Errorf("%d series, want 20", got)
 	}
 	for _, other := range []string{"a_b", "a-b"} {
-		told := "are one series where their labels agree\" tenant=default metric=" + other + " other_metric=a.b name=a_b"
+		told := "where their labels are the same, they are one series\" tenant=default " +
+			"metric=" + other + " other_metric=a.b name=a_b"
 		if n := f.logs.count(told); n != 1 {
 			t.Errorf("%s: told %d times, not once", other, n)
 		}

@@ -277,8 +277,8 @@ func TestAReloadMakesUpDownCounters(t *testing.T) {
 	if help := descNegative.String(); !strings.Contains(help, "a mapping rule with updown: true") {
 		t.Errorf("the metric of what is refused does not say how it would count: %s", help)
 	}
-	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds under one name") != 1 {
+	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds have the same name") != 1 {
 		t.Errorf("%v refused; the log names the clash %d times",
-			f.metric(t, "negative_samples_total"), f.logs.count("two kinds under one name"))
+			f.metric(t, "negative_samples_total"), f.logs.count("two kinds have the same name"))
 	}
 }

@@ -114,17 +114,20 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 	switch report.Finding {
 	case catalogue.KindConflict:
 		r.reports.conflicts.Add(1)
-		r.Logger.Warn("two kinds under one name are kept apart", "tenant", r.tenant, "metric", raw,
+		r.Logger.Warn("two kinds have the same name; they are stored under different "+
+			"names", "tenant", r.tenant, "metric", raw,
 			"kind", out.Kind, "name", report.Owner.Name, "owner_kind", report.Owner.Kind, "stored_as", name)
 	case catalogue.FormConflict:
 		r.reports.forms.Add(1)
-		r.Logger.Warn("timers with other buckets under one name are kept apart; give them one rule, or names of their own",
+		r.Logger.Warn("timers with the same name have different buckets, and are kept apart; give them one rule, "+
+			"or different names",
 			"tenant", r.tenant,
 			"metric", raw, "histogram", form(out.Buckets), "name", report.Owner.Name, "other_metric", report.Owner.Raw,
 			"other_histogram", form(report.Owner.Buckets), "stored_as", name)
 	case catalogue.NameCollision:
 		r.reports.collisions.Add(1)
-		r.Logger.Warn("two metrics have the same name now, and are one series where their labels agree", "tenant", r.tenant,
+		r.Logger.Warn("two metrics now have the same name; where their labels are the same, they are one "+
+			"series", "tenant", r.tenant,
 			"metric", raw, "other_metric", report.Owner.Raw, "name", name)
 	case catalogue.Full:
 		// Every context beyond the limit comes here, so it is counted but not logged.

@@ -72,7 +72,7 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	defer of.mu.Unlock()
 	if ctx.Err() != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts,
-			fmt.Errorf("wait for the requests before it to be counted: %w", context.Cause(ctx)))
+			fmt.Errorf("wait until earlier requests are counted: %w", context.Cause(ctx)))
 	}
 	now := d.Now()
 	trip.Enter(stage.Distribute, now) // for the second time if the rest of the request was written before

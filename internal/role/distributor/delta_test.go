@@ -340,7 +340,7 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 			}, refused: "1 bad_histogram"},
 		{why: "more values in buckets than it counts", change: func(*settings.Distributor) {},
 			add:     func(w *world, to pmetric.MetricSlice) { w.buckets(to, 2, 300, 300) },
-			refused: "its count is 2, and its buckets have 600"},
+			refused: "its count is 2, but its buckets add up to 600"},
 		{why: "more values than can be counted", change: func(*settings.Distributor) {},
 			add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 1<<63, 1<<63) }, refused: "1 bad_histogram"},
 	} {
@@ -368,7 +368,7 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 		w.sum(to, "conf_total", false, -3) // as well
 	}
 	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
-		!strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is a counter here already") {
+		!strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is already a counter here") {
 		t.Errorf("in one request: %v, %+v: %s", err, o.Written, o.Text())
 	}
 	w.now = w.now.Add(5 * time.Second)

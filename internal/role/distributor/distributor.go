@@ -172,7 +172,7 @@ func (d *Distributor) Admit(tenant string) error {
 	}
 	if wait := d.bucket(tenant).wait(rate, d.Now()); wait > 0 {
 		return d.retry(overRate, wait,
-			fmt.Errorf("the tenant sends more than %d samples a second, which distributor.rate allows it", rate))
+			fmt.Errorf("the tenant sends more than the %d samples a second that distributor.rate allows", rate))
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 			d.complain(tenant, err)
 			d.count(tenant, parts, copies, &o)
 			return o, d.retry(unavailable, retryAfter,
-				fmt.Errorf("%w; only the queue for backends lacks it: %w", errWritten, err))
+				fmt.Errorf("%w, but not to the queue for backends: %w", errWritten, err))
 		}
 	}
 	d.count(tenant, parts, copies, &o)

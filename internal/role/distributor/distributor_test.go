@@ -279,7 +279,7 @@ func TestRate(t *testing.T) {
 	}
 	var again *RetryError
 	if err := w.Admit("a"); !errors.As(err, &again) ||
-		!strings.Contains(err.Error(), "more than 10 samples a second, which distributor.rate allows") {
+		!strings.Contains(err.Error(), "more than the 10 samples a second that distributor.rate allows") {
 		t.Fatalf("%v", err)
 	}
 	// 31 samples are missing, at 10 a second: 3.1 s, plus jitter of at most as much.

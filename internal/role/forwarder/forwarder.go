@@ -183,7 +183,7 @@ func (l *lane) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			l.metrics.queueErrors.Inc()
-			l.logger.Error("the queue cannot be read, and is tried again", "error", err)
+			l.logger.Error("the queue cannot be read; the next attempt follows soon", "error", err)
 			l.pause(ctx, 0)
 		case !ok:
 			select {
@@ -226,7 +226,7 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 	counted, err := l.queue.Done()
 	if err != nil {
 		l.metrics.queueErrors.Inc()
-		l.logger.Error("a request may be sent again after a restart", "error", err)
+		l.logger.Error("the queue's read position was not saved: a request may be sent again after a restart", "error", err)
 	}
 	switch {
 	case a.verdict == refused:

@@ -86,7 +86,7 @@ func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 	gauge("waiting_samples", "Samples and histograms on disk that the backend has not acknowledged yet."+rising,
 		func(a queue.Amount) float64 { return float64(a.Samples) })
 	gauge("waiting_bytes", "Compressed bytes of requests on disk that the backend has not acknowledged yet. "+
-		"The queue's files may take a 16th of its limit more.",
+		"The queue's files may take up to a sixteenth more than the queue's limit.",
 		func(a queue.Amount) float64 { return float64(a.Bytes) })
 	m.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_forwarder_oldest_seconds",

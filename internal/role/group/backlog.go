@@ -63,7 +63,8 @@ func (g *Group) publish(b *backlog) {
 		b.full = full
 		if full {
 			g.full++
-			g.Logger.Error("a tenant's store takes nothing, and store.pending is reached: its new samples are refused",
+			g.Logger.Error("a tenant's store takes no writes, and store.pending is reached: the tenant's new "+
+				"samples are refused",
 				"tenant", b.tenant, "bytes", waits.Bytes, "error", b.reason())
 		} else {
 			g.full--

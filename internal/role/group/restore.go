@@ -47,7 +47,7 @@ func New(o Options) (*Group, error) {
 	g.notes = &file
 	var err error
 	if g.stored, err = notes.ReadStored(g.notes, o.Boot); err != nil {
-		o.Logger.Warn("the notes of stored tiles cannot be read: samples that the stores have are written again",
+		o.Logger.Warn("the notes of stored tiles cannot be read: samples that are already in the stores are written again",
 			"error", err)
 	}
 	state, err := g.restore()

@@ -128,7 +128,7 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	}
 	if p.fate.CompareAndSwap(waiting, givenUp) {
 		g.forget(t)
-		return fmt.Errorf("wait for the requests before it to be written: %w", context.Cause(ctx))
+		return fmt.Errorf("wait until earlier requests are written: %w", context.Cause(ctx))
 	}
 	err := <-p.done // it is too late to give up, since the worker has the request's memory
 	g.free(p)

@@ -16,8 +16,8 @@ func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
 		})
 	}
 	m := &metrics{
-		pushed: histogram("push_seconds", "Time for which requests wait and are written, until they survive the "+
-			"death of the process. Rising: see its parts, the stages queue and append of freshet_stage_seconds. "+
+		pushed: histogram("push_seconds", "Time that a request waits and is written, until it survives the death "+
+			"of the process. Rising: see its parts, the stages queue and append of freshet_stage_seconds. "+
 			"freshet_receive_request_seconds also contains reading, decoding and answering.",
 			prometheus.ExponentialBuckets(0.0001, 4, 9)),
 		group: histogram("group_requests", "Requests of one tenant that were written in one commit. Rising: many came "+
@@ -30,13 +30,13 @@ func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
 	}
 	reg.MustRegister(m.pushed, m.group, m.full,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "ingester", Name: "waiting_requests",
-			Help: "Requests that wait to be written or are being written. At ingester.queue further ones are answered with " +
-				"503."},
+			Help: "Requests that wait to be written or are being written. At the limit, ingester.queue, further " +
+				"requests are answered with 503."},
 			func() float64 { return float64(g.waiting.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester",
 			Name: "workers_replaced_total",
-			Help: "Workers that were replaced by a new one with a small stack: one in a thousand pieces of work, on " +
-				"average."},
+			Help: "Workers that were replaced by new ones with a small stack: on average, one worker after every " +
+				"thousand pieces of work."},
 			func() float64 { return float64(g.pool.Replaced()) }))
 	return m
 }

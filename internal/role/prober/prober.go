@@ -73,7 +73,7 @@ func New(o Options) *Prober {
 		Options: o,
 		freshness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "freshet_freshness_seconds",
 			Help: "Time from the sending of a sample until a query returns it, by tenant and path: " +
-				"a datagram waits for the end of its second; a remote write, only of the tenant freshet, " +
+				"a datagram waits for the end of its second; a remote write, which only the tenant freshet gets, " +
 				"is acknowledged first. Measured every two seconds by a probe. Rising: freshet_stage_seconds says in which stage.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.3, 2, 5, 10}, NativeHistogramBucketFactor: 1.1,
 			NativeHistogramMaxBucketNumber: 160},

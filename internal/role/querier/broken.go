@@ -68,7 +68,8 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	}
 	o.tiles = len(o.queriers) - beforeTiles
 	if err == nil && unread != nil && !exist {
-		return opened[Q]{}, fmt.Errorf("nothing is left to answer: read the stores of tenant %s: %w", sel.tenant, unread)
+		return opened[Q]{}, fmt.Errorf("no store is left to answer the query: read the stores of tenant %s: "+
+			"%w", sel.tenant, unread)
 	}
 	return o, err
 }

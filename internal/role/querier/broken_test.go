@@ -42,9 +42,9 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
 		{"the width that the query does not read", []string{"1m"}, "", "a@-30=1", "", "", "", "a@-30=1", nil, ""},
 		{"raw, and the tenant has nothing else", []string{"raw"}, "", "", "", "", "", "", nil,
-			"nothing is left to answer: read the stores of tenant default: open "},
+			"no store is left to answer the query: read the stores of tenant default: open "},
 		{"all", []string{"raw", "10s", "1m"}, "", "", "", "", "", "", nil,
-			"nothing is left to answer: read the stores of tenant default: open "},
+			"no store is left to answer the query: read the stores of tenant default: open "},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			dir := t.TempDir()

@@ -26,8 +26,8 @@ func sparseNote(hints *storage.SelectHints, w tile.Width, finest time.Duration) 
 		return nil
 	}
 	text := func(ms int64) model.Duration { return model.Duration(time.Duration(ms) * time.Millisecond) }
-	return fmt.Errorf("%w: tiles of %v answer, since tiles of %v are only kept for %v (store.retention.%v); "+
-		"%s needs two tiles, and a range of %v holds one; ask for a range of %v or more, or for a later start",
+	return fmt.Errorf("%w: the query reads tiles of %v, because tiles of %v are kept only for %v (store.retention.%v); "+
+		"%s needs two tiles, but a range of %v holds one; ask for a range of %v or more, or for a later start",
 		promapi.ErrSparse, w, tile.Width10s, model.Duration(finest), tile.Width10s, hints.Func, text(hints.Range),
 		text(pointsPerRange*w.Millis()))
 }

@@ -22,9 +22,9 @@ func TestARangeWithTooFewTilesIsNoted(t *testing.T) {
 	w.opened(tile.Width1m, "new@-10=1")
 	engine := promapi.NewEngine(promapi.DefaultConfig(), promapi.Memory{Bytes: 1 << 30, Of: "this test"},
 		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	const note = "PromQL info: too few tiles in a range: tiles of 1m answer, since tiles of 10s are only kept for 2d " +
-		"(store.retention.10s); " +
-		"rate needs two tiles, and a range of 1m holds one; ask for a range of 4m or more, or for a later start"
+	const note = "PromQL info: too few tiles in a range: the query reads tiles of 1m, because tiles of 10s are " +
+		"kept only for 2d (store.retention.10s); " +
+		"rate needs two tiles, but a range of 1m holds one; ask for a range of 4m or more, or for a later start"
 	for _, c := range []struct {
 		why, query string
 		back       time.Duration

@@ -35,12 +35,12 @@ func (r *Recorder) keep(id string, text []byte) error {
 	case busy:
 		return errStillWriting
 	case late:
-		return fmt.Errorf("the disk did not take the record in %v", r.patience)
+		return fmt.Errorf("the disk did not store the record within %v", r.patience)
 	}
 	return err
 }
 
-var errStillLooking = errors.New("an earlier look at the stores still waits for the disk")
+var errStillLooking = errors.New("an earlier check of the stores still waits for the disk")
 
 // broken returns the broken stores as JSON. Looking at them touches the disk.
 func (r *Recorder) broken() ([]byte, error) {
@@ -49,7 +49,7 @@ func (r *Recorder) broken() ([]byte, error) {
 	case busy:
 		return nil, errStillLooking
 	case late:
-		return nil, fmt.Errorf("the disk did not answer about the stores in %v", r.patience)
+		return nil, fmt.Errorf("the check of the stores' disk did not end within %v", r.patience)
 	}
 	return json.Marshal(found)
 }
@@ -102,7 +102,7 @@ func (r *Recorder) write(id string, text []byte) error {
 		return err
 	}
 	if err := r.trim(id); err != nil {
-		r.Logger.Warn("old records beyond the bounds could not be removed", "error", err)
+		r.Logger.Warn("old records that exceed the limits could not be removed", "error", err)
 	}
 	return nil
 }

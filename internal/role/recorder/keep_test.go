@@ -102,7 +102,7 @@ func TestARecordOnADiskThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkUnkept(t, r, first, "the disk did not take the record in 1ms")
+	checkUnkept(t, r, first, "the disk did not store the record within 1ms")
 	second, err := r.Record(t.Context(), "it still does")
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 		return healthy()
 	}
 	stop := run(t, r)
-	for _, why := range []string{"the disk did not answer about the stores in 20ms", errStillLooking.Error()} {
+	for _, why := range []string{"the check of the stores' disk did not end within 20ms", errStillLooking.Error()} {
 		made, err := r.Record(t.Context(), "the disk hangs")
 		if err != nil {
 			t.Fatal(err)

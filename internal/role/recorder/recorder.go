@@ -114,13 +114,13 @@ func New(o Options) *Recorder {
 			"Times when a stage was over its budget and no record was made, because another was made shortly before."),
 		failed: counter("failed_total", "Records that could not be made. Rising: the log says why."),
 		notKept: counter("not_kept_total",
-			"Records that the disk did not take: only the last one can be read, until another is made. Rising: "+
+			"Records that the disk did not take: only the last one can be read, until the next one is made. Rising: "+
 				"the log says why, mostly a disk that is full or hangs."),
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_recorder_flight",
 		Help: "1 while an execution trace of the last seconds is kept, so that a record shows the time before it. " +
-			"0 after a minute without input, since tracing would be most of an idle server's work, " +
-			"and with self.recorder.flight off."}, func() float64 {
+			"0 with self.recorder.flight off; and after a minute without input, because tracing would be most of " +
+			"an idle server's work."}, func() float64 {
 		if r.flight.running.Load() {
 			return 1
 		}
@@ -228,7 +228,8 @@ func (r *Recorder) make(ctx context.Context, of record.Record) (record.Listed, e
 		l.NotKept = err.Error()
 		r.unkept.Store(&unkept{made, text, l.NotKept})
 		r.notKept.Inc()
-		r.Logger.Warn("a record is not kept; it can be read until another is made", "record", made.ID, "error", err)
+		r.Logger.Warn("a record could not be saved; it can be read only until the next record is "+
+			"made", "record", made.ID, "error", err)
 		return l, nil
 	}
 	r.unkept.Store(nil)

@@ -54,7 +54,7 @@ func (l *Log) check(w *Write) (base uint64, err error) {
 	for i := range w.Entries {
 		e := &w.Entries[i]
 		if e.Index != before.Index+1 || e.Term < before.Term || len(e.Data) > MaxEntry {
-			return 0, fmt.Errorf("%w: entry %d of term %d and %d bytes is to be written after entry %d of term %d",
+			return 0, fmt.Errorf("%w: entry %d (term %d, %d bytes) is to be written after entry %d (term %d)",
 				ErrDamaged, e.Index, e.Term, len(e.Data), before.Index, before.Term)
 		}
 		before = *e
@@ -68,7 +68,7 @@ func (l *Log) nextSegment(base uint64) error {
 		if l.synced < l.tail.Last {
 			if err := file.Sync(); err != nil {
 				l.abandon()
-				return fmt.Errorf("sync the segment before it: %w", err)
+				return fmt.Errorf("sync the previous segment: %w", err)
 			}
 			l.synced = l.tail.Last
 		}

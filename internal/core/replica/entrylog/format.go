@@ -63,7 +63,7 @@ type head struct {
 	members *raftpb.ConfState // as of base
 }
 
-var errMembers = errors.New("too many members to be written down")
+var errMembers = errors.New("too many members for the head of a segment")
 
 // payload returns the payload of the frame; base is its stamp.
 func (h *head) payload() ([]byte, error) {

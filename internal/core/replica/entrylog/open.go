@@ -16,7 +16,7 @@ func Create(fs segment.FS, opts Options, base Base) (*Log, error) {
 		return nil, fmt.Errorf("list the entry log: %w", err)
 	}
 	if len(format.Files(names)) > 0 {
-		return nil, errors.New("create the entry log: the directory has one")
+		return nil, errors.New("create the entry log: the directory already has one")
 	}
 	l := newLog(fs, opts)
 	l.state = State{Term: base.Term, Commit: base.Index}

@@ -22,7 +22,7 @@ func (l *Log) Start(applied uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if applied < l.base || applied > l.last {
-		return fmt.Errorf("%w: it has the entries %d to %d, and the state of the member ends with entry %d",
+		return fmt.Errorf("%w: it has the entries %d to %d, but the state of the member ends with entry %d",
 			ErrDamaged, l.base+1, l.last, applied)
 	}
 	l.state.Commit = max(l.state.Commit, applied)
