@@ -38,7 +38,7 @@ func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) 
 }
 
 // take hands out a preceding sample if one is needed, and then absorbs the open tile that ends at
-// end, if any. It returns how many values on the wire are in the tile.
+// `end`, if any. It returns how many values on the wire are in the tile.
 func (e *entry) take(end int64, out *[NumWidths][]Sample) (samples uint64) {
 	if len(e.open) == 0 || e.open[0].end != end {
 		return 0
@@ -95,9 +95,10 @@ func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sa
 }
 
 // begin appends the sample that precedes a new or returning counter or timer, so that rate and
-// increase see its first increment. The sample is zero. In the finest width it is the earlier total
-// if the store of another width does not have that total yet. Its time is the start of the tile
-// that ends at end, or just after the newest stored sample. begin does nothing for a live series.
+// increase see its first increment. The sample is zero, with one exception: while the store of
+// another width still lacks the earlier total, the sample of the finest width is that total. Its
+// time is the start of the tile that ends at `end`, or just after the newest stored sample. begin
+// does nothing for a live series.
 func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	if e.live[w] || !e.combines().rises() {
 		return out

@@ -98,7 +98,7 @@ func (d *decoder) exemplar() *batch.Exemplar {
 	return x
 }
 
-// count reads the number of elements that follow, of at least size bytes each.
+// count reads the number of elements that follow. Each has at least `size` bytes.
 func (d *decoder) count(size int) int {
 	n := d.uvarint()
 	if n > uint64(len(d.b)/size) {

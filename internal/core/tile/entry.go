@@ -94,7 +94,7 @@ func (e *entry) stored() []*Series {
 	return []*Series{e.series}
 }
 
-// openTile returns the tile that ends at end.
+// openTile returns the tile that ends at `end`.
 func (e *entry) openTile(end int64) *openTile {
 	if len(e.open) > 0 && e.open[0].end == end { // nearly always
 		return &e.open[0]
@@ -106,9 +106,9 @@ func (e *entry) openTile(end int64) *openTile {
 	return &e.open[i]
 }
 
-// bears reports whether the sum that of selects can take more without an overflow. The total must
-// stay finite in whatever order the open tiles join it: otherwise PromQL could not subtract, and a
-// checkpoint could not be read.
+// bears reports whether the sum that `of` selects can grow by `more` without an overflow. The total
+// must stay finite in whatever order the open tiles join it: otherwise PromQL could not subtract,
+// and a checkpoint could not be read.
 func (e *entry) bears(more float64, of func(*amount) float64) bool {
 	sum := math.Abs(more) + math.Abs(of(&e.total))
 	for i := range e.open {
@@ -148,8 +148,8 @@ func (e *entry) raw() (n uint64) {
 // forget drops everything that the series counted: it starts again at zero.
 func (e *entry) forget() { e.started, e.total, e.float = false, amount{}, nil }
 
-// copyTo makes c a copy of the series without its open tiles. c may hold an older copy. Closing
-// the copy changes nothing here.
+// copyTo makes c a copy of the series without its open tiles. c may hold an older copy. Closing the
+// copy does not change e.
 func (e *entry) copyTo(c *entry) {
 	open, minute := c.open[:0], c.minute
 	*c = entry{

@@ -8,16 +8,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// kind is how the values of a series combine. A tile t is an open tile of the series, or nil for
-// the total of the closed ones.
+// kind is how the values of a series combine. In its methods, t is an open tile of the series, or
+// nil for the total of the closed ones.
 type kind interface {
 	// add folds an increment into an open tile. It returns false, and leaves the tile as it was,
 	// if the increment does not fit the series or the sum would overflow.
 	add(e *entry, t *openTile, inc *batch.Increment) bool
 	// absorb adds a closing tile to the total.
 	absorb(e *entry, t *openTile)
-	// appendSamples appends what the store of a width gets at a time: one sample, or, for classic buckets,
-	// one per bucket, the sum and the count.
+	// appendSamples appends what the store of a width gets for the time `at`: one sample, or, for
+	// classic buckets, one per bucket, the sum and the count.
 	appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sample
 	// append writes a tile's content into a checkpoint, and parse reads it.
 	append(e *entry, t *openTile, dst []byte) []byte

@@ -14,7 +14,7 @@ import (
 type view struct {
 	width   Width
 	stamp   int64 // of the last sample, Unix ms
-	past    bool  // increments from after stamp are folded already
+	past    bool  // increments of windows after `stamp` are folded already
 	closed  int64 // boundary of the shard
 	config  *Config
 	seconds *seconds
@@ -23,8 +23,8 @@ type view struct {
 }
 
 // append adds the samples that a query sees of a series. It changes only a copy of the series. In
-// the copy, tiles that end before stamp close as if nothing came late, and the tile that is open at
-// stamp closes at stamp.
+// the copy, tiles that end before `stamp` close as if nothing came late, and the tile that is open
+// at `stamp` closes there.
 func (v *view) append(samples []Sample, e *entry) []Sample {
 	w := v.width
 	for _, p := range e.timed {

@@ -33,7 +33,7 @@ func (w Width) Duration() time.Duration { return time.Duration(widths[w].ms) * t
 // String returns the name of the width and its store: "10s" or "1m".
 func (w Width) String() string { return widths[w].name }
 
-// finest is the width at whose ends tiles close; other widths are multiples of it.
+// finest is the shortest width. Tiles close at its ends, and other widths are multiples of it.
 const finest = Width10s
 
 // tileMillis is finest.Millis() as a constant, since the compiler turns division by a constant

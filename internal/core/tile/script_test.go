@@ -35,7 +35,7 @@ func testConfig() *Config {
 	}
 }
 
-// TestScripts plays the stories in testdata. Below each command are a line of dashes and its
+// TestScripts plays the scripts in testdata. Below each command are a line of dashes and its
 // output; `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")

@@ -37,11 +37,11 @@ const (
 	firstPlace
 )
 
-// place returns the index of the open tile that ends at end, Unix ms.
+// place returns the index of the open tile that ends at `end`, Unix ms.
 func place(end int64) int64 { return end / tileMillis % MaxAhead }
 
-// note keeps an increment of the window that starts at the Unix second window. It was folded into
-// tile t in the second that began at begin, Unix ms.
+// note keeps an increment of the window that starts at `window`, in Unix seconds. It was folded
+// into tile t in the second that began at `begin`, in Unix ms.
 func (s *seconds) note(t *openTile, inc *batch.Increment, window, begin int64) {
 	l := &s.tiles[place(t.end)]
 	if l.end != t.end { // the first increment of the tile
@@ -71,14 +71,14 @@ func (s *seconds) release(l *trail) {
 	*l = trail{}
 }
 
-// close drops the trail of the tile that ends at end.
+// close drops the trail of the tile that ends at `end`.
 func (s *seconds) close(end int64) {
 	if l := &s.tiles[place(end)]; l.end == end {
 		s.release(l)
 	}
 }
 
-// at fills past, an empty tile, with the increments that tile t of a series had at the time at.
+// at fills `past`, an empty tile, with the increments that tile t of a series had at the time `at`.
 // That time is within the tile, in Unix ms. It uses the reader r, which must not be reading a
 // batch. It reports whether these increments are known: they are not if the tile is older than the
 // process, or if the trail was too long.
@@ -88,7 +88,7 @@ func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *ope
 	}
 	l := &s.tiles[place(t.end)]
 	start := t.end - tileMillis
-	var came [][]byte // the increments up to the time at, newest first
+	var came [][]byte // the increments up to the time `at`, newest first
 	for next := t.newest; next != nothing; {
 		if next == forgotten || l.end != t.end {
 			return false

@@ -51,7 +51,7 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 	}
 }
 
-// at returns the live samples at the last second up to until, and at the last second that all
+// at returns the live samples at the last second up to `until`, and at the last second that all
 // shards have folded, sorted.
 func (p *player) at(w Width, second int, until int64) (lines []string) {
 	last := min(int64(second)*1000, until-until%1000-base)

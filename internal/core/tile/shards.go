@@ -13,14 +13,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Shards are all shards of a process. One goroutine changes them. Others may ask them meanwhile, by
-// the methods that say so.
+// Shards are all shards of a process. One goroutine changes them. Other goroutines may read them
+// meanwhile, by the methods that say so.
 type Shards struct {
 	config *Config
 	all    [series.Shards]guarded
 }
 
-// guarded is a shard, with the lock that every change and every question of others takes.
+// guarded is a shard with its lock, which every change takes, and every read by other goroutines.
 type guarded struct {
 	mu sync.Mutex
 	*Shard
@@ -52,7 +52,7 @@ func (s *Shards) Fold(number uint16, b []byte) (h batch.Header, f Folded, err er
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.Shard == nil {
-		// The shard's first boundary is lost: begin at the window.
+		// The shard's first boundary is lost: begin at the window of the batch.
 		if err != nil {
 			return h, f, err
 		}
@@ -99,12 +99,12 @@ func (s *Shards) Stored(number uint16, tenant string, boundary int64) {
 // AppendState appends the state of a shard to dst.
 func (s *Shards) AppendState(number uint16, dst []byte) []byte {
 	g := &s.all[number]
-	g.mu.Lock() // it sorts sets, which others may be reading
+	g.mu.Lock() // AppendState sorts sets, which others may be reading
 	defer g.mu.Unlock()
 	return g.Shard.AppendState(dst)
 }
 
-// each calls fn with each shard that has begun, while it does not change.
+// each calls fn with each shard that has begun. The shard does not change during the call.
 func (s *Shards) each(fn func(*Shard)) {
 	for i := range s.all {
 		g := &s.all[i]
@@ -122,7 +122,7 @@ func (s *Shards) Len() (n int) {
 	return n
 }
 
-// TenantLen returns the number of series held of a tenant. Others may call it.
+// TenantLen returns how many series of a tenant are held. Others may call it.
 func (s *Shards) TenantLen(tenant string) (n int) {
 	s.each(func(one *Shard) { n += one.TenantLen(tenant) })
 	return n
@@ -169,8 +169,9 @@ func (s *Shards) Series() iter.Seq[Held] {
 	}
 }
 
-// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has its labels:
-// the key's own kind or another one, 0 if there is no such total. Others may call it.
+// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has the
+// key's labels: the key's own kind or another one, or 0 if there is no such total. Others may call
+// it.
 func (s *Shards) Kinds(tenant string, keys [][]byte) []series.Kind {
 	kinds := make([]series.Kind, len(keys))
 	for i, key := range keys {
@@ -204,8 +205,9 @@ func (s *Shards) holds(tenant string, key []byte) bool {
 func (s *Shards) Live(tenant string, w Width, stamp, mint, maxt int64, matchers []*labels.Matcher) (out []Live) {
 	var found []Live
 	s.each(func(one *Shard) {
-		// Before its tiles a shard may have the zero of a new series, at the start of its minute, and
-		// gauges with a sender's time. For a query of the time before those, stored samples are enough.
+		// Some samples in a shard are older than its tiles: the zero of a new series, at the start
+		// of its minute, and gauges with a sender's time. A query that ends before these needs only
+		// stored samples.
 		if reach := s.config.OutOfOrder.Milliseconds() + 2*Width1m.Millis(); maxt >= one.Since(tenant)-reach {
 			found = append(found, one.Live(tenant, w, stamp, maxt, matchers)...)
 		}

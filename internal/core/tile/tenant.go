@@ -84,7 +84,7 @@ func (t *tenant) byKey() []*entry {
 	return t.ordered
 }
 
-// keep replaces the ordered series by kept, whose memory must be the start of byKey's result.
+// keep replaces the ordered series by `kept`, whose memory must be the start of byKey's result.
 func (t *tenant) keep(kept []*entry) {
 	clear(t.ordered[len(kept):])
 	t.ordered = kept

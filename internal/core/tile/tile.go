@@ -56,7 +56,7 @@ import (
 type Shard struct {
 	config      *Config
 	closed      int64 // boundary: end of the last closed tile, Unix milliseconds
-	timedWindow int64 // Config.OutOfOrder at the last boundary, ms; part of the state, since a replay must fold by it
+	timedWindow int64 // Config.OutOfOrder at the last boundary, ms; part of the state, since a replay must fold with it
 	tenants     map[string]*tenant
 	producers   map[producer]*received
 	series      int // of all tenants
@@ -270,10 +270,10 @@ type Closed struct {
 }
 
 // Close ends the tile up to boundary, which must be the next one, or any later one while the shard
-// rests. It returns the samples to store, in order of tenant, series and time. The samples stay
-// part of the open set until Stored. Close does not wait until earlier samples are stored, so no
-// store holds up a shard. It takes the times to live from config, so that a replay can close with
-// the times that were in force.
+// rests. It returns the samples to store, in order of tenant, series and time. The samples stay in
+// the shard until Stored. Close does not wait until earlier samples are stored, so no store holds
+// up a shard. It takes the times to live from config, so that a replay can close with the times
+// that were in force.
 func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
@@ -372,7 +372,7 @@ func (s *Shard) tenantsByName() []*tenant {
 	return slices.SortedFunc(maps.Values(s.tenants), func(a, b *tenant) int { return cmp.Compare(a.name, b.name) })
 }
 
-// Stored removes a tenant's samples up to boundary from the open set, once its stores have them.
+// Stored removes a tenant's samples up to `boundary` from the shard, once its stores have them.
 func (s *Shard) Stored(tenantName string, boundary int64) {
 	if t := s.tenants[tenantName]; t != nil {
 		t.stored(boundary)
@@ -423,11 +423,11 @@ func (s *Shard) Unstored() iter.Seq2[string, int64] {
 // tiles that are not stored yet, tiles that have ended and wait for late data, and one sample at
 // stamp, the end of the last complete window.
 //
-// If the query ends earlier, at until, that sample is at the end of the last second before until,
-// with the counts of that time. There is no such sample if that second is in no open tile. In the
-// same way the sample at stamp leaves out later windows: a shard may have folded a window that
-// other shards still lack. Times are Unix milliseconds. w is the width of the store that the answer
-// is merged with.
+// If the query ends earlier, at `until`, that sample is at the end of the last second before
+// `until`, with the counts of that time. There is no such sample if that second is in no open tile.
+// In the same way the sample at `stamp` leaves out later windows: a shard may have folded a window
+// that other shards still lack. Times are Unix milliseconds. w is the width of the store that the
+// answer is merged with.
 func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
 	t := s.tenants[tenantName]
 	if t == nil {

@@ -75,8 +75,8 @@ func (e *entry) floatHistogram(f form) *prom.FloatHistogram {
 	return e.float
 }
 
-// keepExemplar keeps x for the tile that ends at end, if x is the tile's newest exemplar. x may be
-// nil. Of two exemplars with the same time, it keeps the one that came last, as a window does.
+// keepExemplar keeps x for the tile that ends at `end`, if x is the tile's newest exemplar. x may
+// be nil. Of two exemplars with the same time, it keeps the one that came last, as a window does.
 func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 	if x == nil {
 		return
@@ -96,7 +96,7 @@ func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 }
 
 // takeExemplar returns the exemplar that goes to a store of the finest width with the tile that
-// ends at end, or nil.
+// ends at `end`, or nil.
 func (e *entry) takeExemplar(w Width, end int64) *batch.Exemplar {
 	if w != finest || e.exemplars == nil {
 		return nil

@@ -32,10 +32,10 @@ func TestBytesOfAWaitingHistogram(t *testing.T) {
 	}
 }
 
-// Two shards fold one log: the stores of the first have each tile at once, those of the second
-// take nothing. A series that had ended used to stay as long as samples of its tenant waited. So the
+// Two shards fold one log: the stores of the first have each tile at once, those of the second take
+// nothing. A series that had ended used to stay as long as samples of its tenant waited. So the
 // second shard still knew the counter's last delta and refused a late one, and it closed each tile
-// of a downtime for the up/down counter, which rested.
+// of a downtime, though only the up/down counter was left, which rested.
 func TestWhatWaitsDecidesNothing(t *testing.T) {
 	var shards [2]*Shard
 	var outs [2][]string

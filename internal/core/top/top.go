@@ -89,7 +89,7 @@ func (r *rows[K]) room(now int64) bool {
 
 // Rest sums up the rows that a list leaves out.
 type Rest struct {
-	Rows int // without keys that found no room: their number is not known
+	Rows int // not counting keys that found no room, whose number is not known
 	Amount
 }
 

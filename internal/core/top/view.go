@@ -2,7 +2,7 @@ package top
 
 import "github.com/prometheus/prometheus/model/labels"
 
-// View has the busiest metrics, senders and labels of a tenant. Servers answer it as JSON, and
+// View has the busiest metrics, senders and labels of a tenant. Servers return it as JSON, and
 // records keep it for core/diagnose. Rates cover the Seconds whole seconds before End.
 type View struct {
 	Tenant    string          `json:"tenant"`
@@ -29,7 +29,7 @@ type ViewMetric struct {
 	Series  int     `json:"series,omitempty"` // that the metric has now
 	Samples float64 `json:"samples_per_second"`
 	Share   float64 `json:"share"`            // of all samples, 0 to 1
-	Others  int     `json:"others,omitempty"` // the least number of metrics that the row sums up; 0 for a single one
+	Others  int     `json:"others,omitempty"` // the row sums up at least so many metrics; 0 for a single one
 }
 
 // ViewTraffic is the traffic of a sender, or of all senders that are not listed. A row without a
@@ -39,7 +39,7 @@ type ViewTraffic struct {
 	Datagrams float64 `json:"datagrams_per_second"`
 	Bytes     float64 `json:"bytes_per_second"`
 	Share     float64 `json:"share"`            // of all datagrams, 0 to 1
-	Others    int     `json:"others,omitempty"` // the least number of senders that the row sums up; 0 for a single one
+	Others    int     `json:"others,omitempty"` // the row sums up at least so many senders; 0 for a single one
 }
 
 // ViewMalformed is a sender of malformed lines.

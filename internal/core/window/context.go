@@ -41,7 +41,7 @@ func shapeOf(kind byte, name, tags, rest []byte) uint64 {
 // shapeMask selects the shape in 8 bytes; the last byte is the scale.
 const shapeMask = 1<<56 - 1
 
-// hashOf hashes a context in place: copying it first costs more than hashing a second part. The
+// hashOf hashes the parts of a context one by one: copying them together first would cost more. The
 // seed keeps senders from making contexts that collide.
 func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 	hash := (maphash.Bytes(t.seed, name)+uint64(kind))*hashFactor + maphash.Bytes(t.seed, tags)

@@ -17,13 +17,13 @@ const (
 	// flood that wants their places. That takes 3 ms.
 	leaveMost = 4096
 
-	// recoverLook is how many series a window checks after a flood: 1 ms.
+	// recoverLook is how many series a window checks after a flood, which takes 1 ms.
 	recoverLook = 64 * chunkRecords
 )
 
-// idle reports whether a series or context with its last sample in window used is idle. That takes
-// more than one window, whatever the options say, since the flusher may still have the previous
-// window.
+// idle reports whether a series or context with its last sample in window `used` is idle. That
+// takes more than one window, whatever the options say, since the flusher may still have the
+// previous window.
 func (t *Table) idle(used uint32) bool { return t.ordinal-used > max(t.options.IdleWindows, 1) }
 
 // leaveIdle removes idle series and contexts. It keeps the last context of a series that is in use,

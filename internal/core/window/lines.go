@@ -13,7 +13,7 @@ import (
 // holds. Memory serves as many cache misses in parallel.
 const MaxLines = 16
 
-// Metrics counts at most MaxLines metrics that were read at now, in Unix nanoseconds.
+// Metrics counts at most MaxLines metrics that were read at `now`, in Unix nanoseconds.
 //
 // It first prefetches the slots, contexts and records that all of them need. Cache misses are most
 // of a metric's cost: even in heavy traffic each context comes rarely, and other programs use the

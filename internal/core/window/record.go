@@ -14,7 +14,7 @@ import (
 // record is one series and what it counted in each of the two windows, or a context that a rule
 // drops.
 //
-// Shape: 64 bytes without pointers: counting a sample touches one cache line of the series.
+// Shape: 64 bytes without pointers, so that counting a sample touches one cache line of the series.
 //
 // The flusher reads a record while the reader fills the other window. It reads only the fields of
 // its own window, and fields that never change while the series lives: place, class, and, if marks
@@ -67,7 +67,7 @@ func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32
 // extra holds the state that only few series have. It is not laid out for the cache, and the
 // garbage collector scans it.
 type extra struct {
-	source  uint64 // tells merged gauges apart
+	source  uint64 // tells the sources of a merged gauge apart
 	windows [2]struct {
 		timer *timer
 		set   *distinct.Set

@@ -146,6 +146,6 @@ func (t *timer) observe(p *series.Policy, value, weight float64) {
 		t.buckets.Observe(value, weight, int(p.MaxBuckets))
 		return
 	}
-	bucket, _ := slices.BinarySearch(p.Bounds, value) // bounds are inclusive above
+	bucket, _ := slices.BinarySearch(p.Bounds, value) // a bound belongs to the bucket below it
 	t.classic[bucket] += weight
 }

@@ -22,9 +22,9 @@ type Resolver interface {
 	ResolveMetric(m *dogstatsd.Metric) Resolution
 	ResolveCheck(c *dogstatsd.Check) Resolution
 
-	// UpDown reports whether a rule makes a count an up/down counter, which may go down. The
-	// table asks for negative counts of contexts that it does not hold. The answer takes no
-	// place for the series.
+	// UpDown reports whether a rule makes a count an up/down counter, which may go down. The table
+	// asks this about negative counts of contexts that it does not hold. The answer takes no place
+	// for the series.
 	UpDown(m *dogstatsd.Metric) bool
 
 	// ResolveOverflow returns the overflow series of a metric name, kind and policy, under which
@@ -38,7 +38,7 @@ type Resolution struct {
 	Key    []byte         // series.AppendKey; valid until the resolver is asked again
 	Shard  uint16         // series.Shard of Key
 	Policy *series.Policy // never nil unless Drop
-	Source uint64         // tells merged gauges apart, 0 if there is nothing to merge
+	Source uint64         // tells the sources of a merged gauge apart, 0 if there is nothing to merge
 	Scale  float64        // factor of every value, 1 for none
 	Drop   bool           // a rule drops the context
 
@@ -188,7 +188,7 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// countMetric counts the values of a metric whose context has the hash.
+// countMetric counts the values of a metric whose context has this hash.
 func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
 	if m.Type == dogstatsd.Count && negative(m.Values) && !t.upDown(hash, m) {
 		t.refuseNegative(m)
@@ -252,7 +252,7 @@ func negative(values []float64) bool {
 	return false
 }
 
-// upDown reports whether a negative count, whose context has the hash, may join its series. It
+// upDown reports whether a negative count, whose context has this hash, may join its series. It
 // looks the context up a second time, so that other counts have no extra cost.
 func (t *Table) upDown(hash uint64, m *dogstatsd.Metric) bool {
 	number, _ := t.find(hash, byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin))

@@ -86,7 +86,7 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 	t.countMetric(t.hashOf(byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin)), m, now)
 }
 
-// send parses lines and counts them as read at now.
+// send parses lines and counts them as read at `now`.
 func send(t testing.TB, table *Table, now int64, lines ...string) {
 	t.Helper()
 	var p dogstatsd.Parser
@@ -103,7 +103,7 @@ func send(t testing.TB, table *Table, now int64, lines ...string) {
 	}
 }
 
-// flush closes the window at now and returns its increments, one line each.
+// flush closes the window at `now` and returns its increments, one line each.
 func flush(t testing.TB, table *Table, now int64) []string {
 	t.Helper()
 	w, ok := table.Close(now)

@@ -11,7 +11,7 @@ import (
 
 // State is the part of a tenant's state, besides the stored samples, that decides the fates of its
 // requests. It is folded from the requests in their order. The zero value is the state before the
-// first request. Of two copies only one may be used.
+// first request. Once a State is copied, only one of the two may be used.
 type State struct {
 	Newest int64            // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
 	Recent recentseries.Set // which series Request.MaxSeries counts

@@ -9,9 +9,9 @@
 // Receiver, distributor and ingester hand a request on by Push(ctx, request). When Push returns
 // nil, the outcome is known, and the written parts survive the death of the process. After an error
 // no outcome counts, and the request may come again: parts that are stored by then are repeats. The
-// end of ctx, such as when the sender disconnects, ends only the wait for the request's turn. Push
-// always waits for a write that has begun. After Push has returned, nothing uses the memory of the
-// request.
+// end of ctx, for example because the sender disconnects, ends only the wait for the request's
+// turn. Push always waits for a write that has begun. After Push has returned, nothing uses the
+// memory of the request.
 package write
 
 import (
@@ -98,8 +98,8 @@ func (r *Request) RefuseAll(reason outcome.Reason, cause error) {
 }
 
 // Terms decide which series the labels of a request stand for. They are immutable: a reload makes
-// new ones, of the next generation. A store must not use data in one generation that it remembers
-// from another.
+// new ones, of the next generation. A store must not use data that it remembers from another
+// generation.
 type Terms struct {
 	Generation uint64
 	Rules      labelrules.Rules

@@ -27,8 +27,8 @@ const (
 	slabUnits = 1 << slabBits
 	slabBytes = slabUnits * unit
 
-	// exactUnits is the size up to which blocks are only rounded up to units. Larger blocks are
-	// rounded up so that 2 to 15 of them fill a slab.
+	// exactUnits is the size up to which blocks are only rounded up to whole units. Larger blocks
+	// are rounded up so that 2 to 15 of them fill a slab.
 	exactUnits = 128
 	classes    = exactUnits + slabUnits/exactUnits
 

@@ -48,7 +48,7 @@ func TestBlocksKeepTheirBytes(t *testing.T) {
 	}
 }
 
-// The longest block fits, also as the first, where Ref 0 must stay free.
+// The longest block fits, even as the first one, which must not get Ref 0.
 func TestLongestBlock(t *testing.T) {
 	var a Arena
 	first, b := a.Alloc(MaxLen)

@@ -54,7 +54,7 @@ func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damag
 }
 
 // open turns bbolt's panics, and faults from reading past the end of a truncated file, into errors.
-// A panic inside bbolt.Open leaks a descriptor. It can happen once in a start of the process.
+// A panic inside bbolt.Open leaks a descriptor. That can happen once each time the process starts.
 func open(path string, options *bbolt.Options, read func(*bbolt.Tx) error) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

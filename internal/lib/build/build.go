@@ -16,7 +16,7 @@ var Version string
 type Info struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // commit
-	Modified bool   `json:"modified,omitempty"` // there were changes that no commit holds
+	Modified bool   `json:"modified,omitempty"` // the source had uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

@@ -19,7 +19,7 @@ func NoWords(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes no arguments, only flags; got %q; see %[1]s --help", cmd.CommandPath(), args[0])
 }
 
-// Words refuses fewer than least and more than most arguments, and shows the right form.
+// Words refuses fewer than `least` or more than `most` arguments, and shows the right form.
 func Words(least, most int, right string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {

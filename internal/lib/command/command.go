@@ -21,8 +21,7 @@ const (
 	Usage   = 2 // a mistake on the command line, in a request to a server, or in the configuration
 )
 
-// Execute runs the command of root that args name, prints its error, and returns the exit
-// code.
+// Execute runs the command of `root` that `args` name, prints its error, and returns the exit code.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SilenceErrors = true // printed once, below
 	root.SilenceUsage = true  // 100 flags would hide the error

@@ -598,8 +598,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Any file either loads, and then the output of Render loads as the same configuration, or its
-// problems are listed, one line each.
+// A file loads, or its problems are listed, one line each. If it loads, the output of Render loads
+// as the same configuration.
 func FuzzLoad(f *testing.F) {
 	f.Add("data_dir: a\nrole: [x, y]\naggregator: {width: 1m}\nlimits: {body: 4MiB, nesting: {depth: 1}}\n")
 	f.Add("rules:\n  - &a {match: m, labels: {a: b}}\n  - *a\ntenants: {acme: {series: 1}}\n")

@@ -113,8 +113,8 @@ func (d *differ) maps(path string, restart bool, old, new reflect.Value, veil ve
 	}
 }
 
-// Reloaded returns the configuration in force after a process that runs with old has read new. Keys
-// that need a restart keep their old values; all others have their new values.
+// Reloaded returns the configuration in force after a process that runs with `old` has read `new`.
+// Keys that need a restart keep their old values; all others have their new values.
 func Reloaded[T any](old, new T) T {
 	keep(reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem())
 	return new

@@ -18,7 +18,7 @@ type key struct {
 	flag    []string      // values on the command line; nil if there are none
 }
 
-// collect appends the keys of the struct v; around is the section of v.
+// collect appends the keys of the struct v; `around` is the section of v.
 func collect(keys []*key, v reflect.Value, around key) []*key {
 	for _, f := range fieldsOf(v.Type()) {
 		k := &key{

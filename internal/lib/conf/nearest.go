@@ -2,7 +2,7 @@ package conf
 
 import "math"
 
-// Nearest returns the element of words that word most likely misspells, or "" if none is close.
+// Nearest returns the element of `words` that `word` most likely misspells, or "" if none is close.
 // About one letter in three may differ.
 func Nearest(word string, words []string) string {
 	nearest, best := "", math.MaxInt

@@ -104,7 +104,7 @@ func (s *Setting) render(b *strings.Builder, name, margin string) {
 	}
 }
 
-// wrap breaks text into lines of at most width bytes. A longer word gets its own line.
+// wrap breaks text into lines of at most `width` bytes. A longer word gets its own line.
 func wrap(text string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {

@@ -102,7 +102,7 @@ func deep(levels int) int {
 // slowFile is a file whose writes and syncs wait 400 ms in the kernel, as on a slow disk.
 type slowFile struct{ *os.File }
 
-// File returns a file of the journal, slowed down for the fault disk.
+// File returns a file of the journal, slowed down for the fault `disk`.
 func File(f *os.File) interface {
 	Write(b []byte) (int, error)
 	Close() error

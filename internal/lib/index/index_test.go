@@ -98,7 +98,7 @@ func TestAgainstAMap(t *testing.T) {
 	}
 }
 
-// Remove tells numbers apart that are equal and have different hashes.
+// Of equal numbers with different hashes, Remove removes the right one.
 func TestEqualNumbers(t *testing.T) {
 	var x Index
 	for hash := range uint64(20) {

@@ -18,7 +18,7 @@ import (
 const (
 	// lifetime is the average number of pieces of work after which a worker is replaced. A new
 	// goroutine and its growing stack cost some microseconds, which is some nanoseconds per piece.
-	// M3 uses the same chance.
+	// The metrics database M3 uses the same number.
 	lifetime = 1000
 
 	// fanout is the number of channels that share the queue. Each has a lock. An idle worker waits
@@ -93,7 +93,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 // Push hands over item. It reports false if the queue is full or the pool has ended. It never
 // blocks, and may be called before Run and after it.
 func (p *Pool[T]) Push(item T) bool {
-	first := rand.IntN(fanout) // random, since all cores would write to a counter
+	first := rand.IntN(fanout) // random: all cores would write to a counter
 	pushing := &p.queues[first].pushing
 	pushing.Add(1)
 	accepted := !p.ended.Load() && p.offer(first, item)

@@ -27,9 +27,9 @@ type Part struct {
 var errEndedEarly = errors.New("ended without being asked to")
 
 // Run starts parts. When ctx or a part ends, Run stops all parts in the reverse order, and waits
-// for at most the time drain. The error joins the errors of the parts, each with the part's name; a
-// part that ends because it was stopped is no error. After drain, Run tells all parts that still
-// run to stop at once, names them in the error, and returns without them: the process should exit.
+// for at most `drain`. The error joins the errors of the parts, each with the part's name; a part
+// that ends because it was stopped is no error. After `drain`, Run tells all parts that still run
+// to stop at once, names them in the error, and returns without them: the process should exit.
 func Run(ctx context.Context, drain time.Duration, parts ...Part) error {
 	ended := make(chan struct{}, len(parts)) // one element for each part that has returned
 	var started []*running

@@ -29,8 +29,8 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// part waits for the time after, works until it is told to stop or for the time life, and then
-// drains for the time drains.
+// part waits for `after`, works for `life` or until it is told to stop, and then drains for
+// `drains`.
 type part struct {
 	name        string
 	after       time.Duration // wait for the parts that it needs; 0 if it needs none

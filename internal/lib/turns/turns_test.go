@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestTurns has one slot, which party a holds. Waiters come in the order of the field come, and the
-// slot is passed on until all have had it.
+// TestTurns has one slot, which party a holds. Waiters come in the order of the field `come`, and
+// the slot is passed on until all have had it.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct{ why, come, want string }{
 		{"one party is served in the order of coming", "a1 a2 a3", "a1 a2 a3"},

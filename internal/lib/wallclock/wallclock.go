@@ -7,8 +7,8 @@ import (
 )
 
 // A wall clock that leaps ahead by more than maxLeap is not believed until it has stayed there for
-// the time patience. If tiles of the future were stored, the stores would refuse all samples until
-// that future. While the clock is not believed, nothing is lost, since windows wait and grow.
+// the time `patience`. If tiles of the future were stored, the stores would refuse all samples
+// until that future. While the clock is not believed, nothing is lost, since windows wait and grow.
 const (
 	maxLeap  = time.Minute
 	patience = 30 * time.Second
@@ -36,8 +36,8 @@ func (c *Clock) Look() (now time.Time, believed bool) {
 	return now, c.believe(now, time.Since(c.begun))
 }
 
-// believe reports whether the wall clock can be believed when passed is the monotonic time since
-// the start.
+// believe reports whether the wall clock can be believed. `passed` is the monotonic time since the
+// start.
 func (c *Clock) believe(wall time.Time, passed time.Duration) bool {
 	offset := time.Duration(wall.UnixNano()) - passed
 	leap := offset - c.offset

@@ -16,8 +16,8 @@ import (
 
 // A process folds frames that another one made, several of a shard at once. Its clock is an hour
 // ahead, and used to decide where the first tile of an empty shard begins. A tile used to count as
-// closed by the last frame of its shard that was appended with it, so that a note of what is stored
-// could name a frame too many.
+// closed by a later frame: the last one of its shard in the same append. So a note of what is
+// stored could name a frame too many.
 func TestFramesDecideAlone(t *testing.T) {
 	log, _, err := journal.Open(memfs.New(), journal.Options{Mark: 1})
 	if err != nil {

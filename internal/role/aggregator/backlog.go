@@ -50,7 +50,7 @@ type write struct {
 	tenant  string
 	tiles   []closedTile
 	done    [tile.NumWidths]bool
-	written tile.Written // by the finest width, the only one that counts values on the wire
+	written tile.Written // of the finest width, the only one that counts values on the wire
 	failure error        // of this try
 	took    time.Duration
 }

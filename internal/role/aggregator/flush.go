@@ -60,7 +60,7 @@ func (a *Aggregator) flushDue() {
 // flush of many series is not a burst.
 const spread = 4 * time.Second
 
-// dueBoundary returns the end of the last tile that a shard must have closed by the time now.
+// dueBoundary returns the end of the last tile that a shard must have closed by `now`.
 func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 	offset := spread * time.Duration(shardNumber) / time.Duration(series.Shards)
 	t := now.Add(-a.config.Lateness - offset).UnixMilli()
@@ -87,8 +87,8 @@ func (a *Aggregator) leaps(now time.Time) bool {
 	return far
 }
 
-// behind reports whether a shard has so many tiles to close that a window of now might lie ahead of
-// all its open tiles.
+// behind reports whether a shard has so many tiles to close that a window of the present might lie
+// ahead of all its open tiles.
 func (a *Aggregator) behind(now time.Time) bool {
 	oldest := now.UnixMilli() - (tile.MaxAhead-1)*tileMillis
 	for i := range series.Shards {

@@ -40,8 +40,8 @@ func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []st
 }
 
 // parseBoundary reads the payload of a boundary frame. Frames of older programs lack the time to
-// live of up/down counters. Those of the oldest end before the timed window, so they name no tenant.
-// A time that a frame lacks is taken from the configuration.
+// live of up/down counters. Frames of the oldest programs end before the timed window, so they name
+// no tenant. A time that a frame lacks is taken from the configuration.
 func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
 	payload := f.Payload

@@ -67,7 +67,7 @@ func (p *partly) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 
 var bothWidths = []tile.Width{tile.Width10s, tile.Width1m}
 
-// countOf pushes n to counter a of tenants, in one push, in the window of this second.
+// countOf adds n to counter a of each of the tenants, in one push, in the window of this second.
 func (p *process) countOf(n float64, tenants ...string) error {
 	return p.Push(p.t.Context(), p.countsOf(n, tenants...))
 }

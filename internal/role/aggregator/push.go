@@ -35,9 +35,9 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	return <-p.done
 }
 
-// line returns the channels on which Run waits for pushes. While no push is held, it is the channel
-// of the next push. While one is held, it is the channel that tells when the caller of the held
-// push gives up; later pushes then wait in Push.
+// line returns the channels on which Run waits for pushes. While no push is held, that is the
+// channel of the next push. While one is held, it is the channel that tells when the caller of the
+// held push gives up; later pushes then wait in Push.
 func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	if a.held != nil {
 		return nil, a.held.ctx.Done()

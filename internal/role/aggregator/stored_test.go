@@ -9,9 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Samples that are acknowledged after a sync of the journal survive a power loss, even if the
-// stores had taken them before without a sync, and although a checkpoint no longer has stored
-// samples.
+// Samples that are acknowledged only after a sync of the journal survive a power loss. That holds
+// even if the stores had taken them without a sync, so that a checkpoint no longer has them.
 func TestAPowerLossLosesNothing(t *testing.T) {
 	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second,
 		checkpointInterval + 2*time.Minute} {
@@ -43,7 +42,7 @@ func TestAPowerLossLosesNothing(t *testing.T) {
 func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	for _, c := range []struct {
 		boot string // of the second process
-		most int    // samples written again
+		most int    // samples written again, at most
 		some bool
 	}{
 		{"boot", 0, false},

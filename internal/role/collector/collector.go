@@ -125,8 +125,8 @@ func (c *Collector) listensFor(tenant string) bool {
 	return slices.ContainsFunc(c.listeners(), func(l *listener) bool { return l.next.Load().tenant == tenant })
 }
 
-// Reload is another configuration that is checked and whose sockets are bound, but is not in
-// force yet. Apply or Abandon ends it.
+// Reload is another configuration. It is checked and its sockets are bound, but it is not in force
+// yet. Apply or Abandon ends it.
 type Reload struct {
 	collector *Collector
 	inputs    []*input // all inputs to read, including inputs that are already read

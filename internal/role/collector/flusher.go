@@ -111,8 +111,8 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	}
 }
 
-// flush pushes a window, in portions that each have a sequence. The table can reuse the window as
-// soon as the last portion is encoded.
+// flush pushes a window, in portions that each have a sequence number. The table can reuse the
+// window as soon as the last portion is encoded.
 func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, closed time.Time) {
 	f.touch(tenant, w)
 	f.saveNames()

@@ -31,8 +31,8 @@ const (
 	// toldAgain is the interval at which the log repeats that a metric is over a limit.
 	toldAgain = time.Minute
 
-	// maxTold is how many metrics of a tenant the log names in the time toldAgain. The others share
-	// a line.
+	// maxTold is how many metrics of a tenant the log names in the time `toldAgain`. The others
+	// share a line.
 	maxTold = 3
 
 	// overFor is the time without samples over a limit after which a metric is within limits

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A tenant may send at once the samples that its rate allows in the time burst.
+// A tenant may send as many samples at once as its rate allows in this time.
 const burst = 10 * time.Second
 
 // bucket bounds a rate. While it is not empty, it lets requests in, and a request may take it below

@@ -17,9 +17,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Aggregator counts increments of totals.
+// Aggregator adds increments to totals.
 type Aggregator interface {
-	// Push counts the batches of a request: see package batch.
+	// Push adds the batches of a request: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
 	// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total with the
 	// key's labels. That may be another kind than the key's. The kind is 0 if no total has these
@@ -39,7 +39,7 @@ const (
 	recount = time.Second
 )
 
-// deltas makes a tenant one producer to the aggregator. The aggregator takes the batches of a
+// To the aggregator, deltas makes a tenant one producer. The aggregator takes the batches of a
 // producer in the order of their sequence, so the tenant's requests are counted one after the
 // other.
 type deltas struct {
@@ -129,8 +129,8 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 	return of.(*deltas)
 }
 
-// resolve makes a request's increments. Afterwards each series has its outcome. An error comes from
-// the aggregator.
+// resolve turns a request into increments. Afterwards each series has its outcome. An error comes
+// from the aggregator.
 func (d *Distributor) resolve(
 	ctx context.Context, w *write.Request, of *deltas, now time.Time,
 ) ([]delta.Increment, error) {

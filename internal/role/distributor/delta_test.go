@@ -33,7 +33,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// aggregator counts in shards of tiles, as the role does, and posts the fates of samples.
+// aggregator keeps totals in shards of tiles, as the role does, and posts the fates of samples.
 type aggregator struct {
 	ledger *ledger.Ledger
 	err    error // returned by Push, which then counts nothing, except for batch.ErrUnsynced
@@ -41,7 +41,7 @@ type aggregator struct {
 	asked  int   // how often Kinds was called
 
 	pushing  atomic.Int32
-	together atomic.Bool // two pushes ran at a time, so their sequences may have come in any order
+	together atomic.Bool // two pushes ran at the same time, so their sequences may have come in any order
 
 	mu     sync.Mutex
 	shards map[uint16]*tile.Shard
@@ -278,7 +278,7 @@ func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-// Concurrent requests each count, and no request is taken for a repeat of another.
+// All concurrent requests count, and no request is taken for a repeat of another.
 func TestDeltasAtTheSameTime(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	var wg sync.WaitGroup

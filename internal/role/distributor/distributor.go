@@ -329,7 +329,7 @@ func (d *Distributor) Elected(tenant, cluster, replica string) {
 	d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
 }
 
-// notElected drops a request of an HA pair's other server.
+// notElected drops a request from the server of an HA pair that is not elected.
 func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Outcome {
 	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(samples(parts)))
 	d.Ledger.Post(tenant, received(parts), ledger.Transfer{
@@ -392,7 +392,7 @@ func (d *Distributor) Malformed(tenant, reason string) {
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: reason, Samples: 1})
 }
 
-// complain logs why requests cannot be written, at most once per interval complaint.
+// complain logs why requests cannot be written, at most once in `complaint`.
 func (d *Distributor) complain(tenant string, err error) {
 	now := d.Now().UnixNano()
 	last := d.complained.Load()
@@ -403,5 +403,5 @@ func (d *Distributor) complain(tenant string, err error) {
 
 var errNoMemory = errors.New("the requests under way take all the memory that distributor.max_memory allows")
 
-// NoMemory returns the error for a request that finds no memory.
+// NoMemory returns the error for a request for which there is no memory.
 func (d *Distributor) NoMemory() error { return d.retry(noMemory, retryAfter, errNoMemory) }

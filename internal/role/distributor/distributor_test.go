@@ -162,7 +162,7 @@ func (w *world) series(tenant string) uint64 {
 	return stats.NumSeries
 }
 
-// The books have the fate of each sample, and they close.
+// The books have the fate of each sample, and their sums agree.
 func TestTheBooksClose(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) {
 		c.MaxLabels = 2
@@ -204,8 +204,8 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A new tenant beyond store.max_tenants used to get status 503, and so sent its request again for
-// ever.
+// A request of a new tenant beyond store.max_tenants used to get status 503, so its sender repeated
+// it for ever.
 func TestTooManyTenants(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	config := tsdb.DefaultConfig()

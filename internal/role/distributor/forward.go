@@ -93,7 +93,7 @@ func (e *encoder) series(refs []uint32) *writev2.TimeSeries {
 	return &e.message.Timeseries[len(e.message.Timeseries)-1]
 }
 
-// typeOf returns the metric type that remote write's metadata have for a kind of series.
+// typeOf returns the metric type of a kind of series in remote write's metadata.
 func typeOf(kind series.Kind) writev2.Metadata_MetricType {
 	switch kind {
 	case 0:

@@ -93,14 +93,12 @@ func show(t *testing.T, tenant string, r *remotewrite.Request) (lines []string) 
 // tiles is a store that takes all tiles.
 type tiles struct{ *world }
 
-// WriteTiles is part of Tiles.
 func (tiles) Sync(context.Context) error { return nil }
 
 func (w tiles) WriteTiles(_ context.Context, _ string, _ tile.Width, samples []tile.Sample) (tile.Written, error) {
 	return tile.Written{Stored: tile.Count{Samples: len(samples)}}, w.err
 }
 
-// NewTotal is part of Tiles.
 func (w tiles) NewTotal(of string, ls labels.Labels, from sender.Sender, refused bool) {
 	w.told = append(w.told, fmt.Sprint(of, " ", ls, " ", from, " ", refused))
 	w.stores.NewTotal(of, ls, from, refused)
