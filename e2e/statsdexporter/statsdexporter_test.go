@@ -341,7 +341,7 @@ func TestNotes(t *testing.T) {
 			(c.want == "") != (joined == "") {
 			t.Errorf("%s: got %q, want %q", c.why, joined, c.want)
 		}
-		if !strings.Contains(c.want, "refused") {
+		if !strings.Contains(c.want, "the server refuses") {
 			load(t, got.Text)
 		}
 	}
