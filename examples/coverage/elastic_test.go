@@ -205,7 +205,7 @@ func TestElasticLoad(t *testing.T) {
 				}
 				return 0, ""
 			}
-		}, 0, 0, 1, 0, "came"},
+		}, 0, 0, 1, 0, "received only"},
 		{"another product", func(s *standIn) { s.product = "" }, 0, 0, 1, 0, "the server is no Elasticsearch"},
 		{"no JSON", func(s *standIn) { s.fail = fail(200, `<html>`, always) }, 0, 0, 0, 0, "invalid character '<'"},
 	} {
