@@ -287,7 +287,7 @@ func sum(values []float64) (total float64) {
 	return total
 }
 
-// timed warns of a timestamp that cannot be taken as it is. seconds is 0 if there is none.
+// timed warns of a timestamp that cannot be taken as it is. `seconds` is 0 if there is none.
 func (x *Explainer) timed(kind series.Kind, seconds int64, l *answer.ExplainedLine) {
 	if seconds == 0 {
 		return

@@ -12,7 +12,7 @@ type Config struct {
 	GaugeTTL   time.Duration
 	CheckTTL   time.Duration
 	UpDownTTL  time.Duration
-	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie; a change waits for the next boundary
+	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie; a change applies at the next boundary
 
 	// Full lists the tenants whose backlog of samples to be stored is full. Their tiles repeat no
 	// values: otherwise the backlog would grow at each boundary even if no increments came. Full holds

@@ -81,7 +81,7 @@ func (e *entry) merged() float64 {
 	return v
 }
 
-// expireSources forgets sources of a merged gauge that have been silent for ttl.
+// expireSources forgets sources of a merged gauge that have been silent for `ttl`.
 func (e *entry) expireSources(boundary, ttl int64) {
 	changed := false
 	for id, s := range e.total.sources {

@@ -53,7 +53,7 @@ func randomHistory(seed uint64) history {
 	return h
 }
 
-// run plays a history and returns all samples; between may interfere after each window.
+// run plays a history and returns all samples; `between` may interfere after each window.
 func (h history) run(t *testing.T, between func(p *player)) string {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -347,7 +347,7 @@ func TestSlowStoresChangeNothing(t *testing.T) {
 	}
 }
 
-// written plays a history and returns the stored samples, sorted. After each window, between
+// written plays a history and returns the stored samples, sorted. After each window, `between`
 // decides how much is stored.
 func (h history) written(t *testing.T, between func(p *player, store func(tiles int))) (all []string) {
 	p := &player{t: t, config: testConfig()}
@@ -547,7 +547,7 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-// benchmarkLines returns an increment of each of count series.
+// benchmarkLines returns one increment of each of `count` series.
 func benchmarkLines(count int) (lines []string) {
 	for i := range count {
 		kind := []string{"counter", "gauge", "timer"}[i%3]

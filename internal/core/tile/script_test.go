@@ -284,7 +284,7 @@ func (p *player) close(args map[string]string) string {
 	return sorted(out.String())
 }
 
-// describe lists the samples of a tile, of one width, or of all if width is empty.
+// describe lists the samples of a tile, of one width, or of all if `width` is empty.
 func (p *player) describe(waiting *Waiting, width string) string {
 	var out strings.Builder
 	for w, samples := range waiting.Samples {

@@ -26,7 +26,7 @@ type guarded struct {
 	*Shard
 }
 
-// NewShards returns shards that have not begun. All of them share config.
+// NewShards returns shards that have not begun. All of them share `config`.
 func NewShards(config *Config) *Shards { return &Shards{config: config} }
 
 // Of returns a shard, nil if it has not begun. It is for the goroutine that changes the shards.
@@ -63,9 +63,9 @@ func (s *Shards) Fold(number uint16, b []byte) (h batch.Header, f Folded, err er
 	return h, f, err
 }
 
-// CloseUpTo closes the tiles of a shard up to boundary, one after the other. A shard without series has
-// no tiles to close. A boundary at or before the last one does nothing. So boundaries may come
-// twice, or from two processes that both decide about them.
+// CloseUpTo closes the tiles of a shard up to `boundary`, one after the other. A shard without
+// series has no tiles to close. A boundary at or before the last one does nothing. So boundaries
+// may come twice, or from two processes that both decide about them.
 func (s *Shards) CloseUpTo(number uint16, boundary int64, config *Config) (closed []Closed) {
 	g := &s.all[number]
 	g.mu.Lock()
@@ -88,7 +88,7 @@ func (s *Shards) CloseUpTo(number uint16, boundary int64, config *Config) (close
 	return closed
 }
 
-// Stored removes a tenant's samples up to boundary from a shard, once its stores have them.
+// Stored removes a tenant's samples up to `boundary` from a shard, once its stores have them.
 func (s *Shards) Stored(number uint16, tenant string, boundary int64) {
 	g := &s.all[number]
 	g.mu.Lock()
@@ -201,7 +201,7 @@ func (s *Shards) holds(tenant string, key []byte) bool {
 }
 
 // Live returns the points of a tenant's matching series that are not stored yet, between mint and
-// maxt, Unix milliseconds, both included: see Shard.Live for stamp. Others may call it.
+// maxt, Unix milliseconds, both included: see Shard.Live for `stamp`. Others may call it.
 func (s *Shards) Live(tenant string, w Width, stamp, mint, maxt int64, matchers []*labels.Matcher) (out []Live) {
 	var found []Live
 	s.each(func(one *Shard) {

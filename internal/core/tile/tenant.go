@@ -93,7 +93,7 @@ func (t *tenant) keep(kept []*entry) {
 // holds reports whether the tenant has series or waiting samples.
 func (t *tenant) holds() bool { return len(t.entries)+len(t.waiting) > 0 }
 
-// begin returns a place for the samples of the tile up to boundary, with room for a sample of
+// begin returns a place for the samples of the tile up to `boundary`, with room for a sample of
 // each series in each width that ends there.
 func (t *tenant) begin(boundary int64) *Waiting {
 	w := &Waiting{Tenant: t.name, Boundary: boundary}
@@ -105,7 +105,7 @@ func (t *tenant) begin(boundary int64) *Waiting {
 	return w
 }
 
-// stored forgets the waiting tiles up to boundary.
+// stored forgets the waiting tiles up to `boundary`.
 func (t *tenant) stored(boundary int64) {
 	n := 0
 	for n < len(t.waiting) && t.waiting[n].Boundary <= boundary {

@@ -75,7 +75,7 @@ type received struct {
 	boundary int64 // Unix ms, of the shard at that time
 }
 
-// New returns an empty shard whose first tile begins at boundary, in Unix milliseconds, a
+// New returns an empty shard whose first tile begins at `boundary`, in Unix milliseconds and a
 // multiple of ten seconds.
 func New(config *Config, boundary int64) *Shard {
 	return &Shard{
@@ -229,9 +229,9 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 	f.Samples += uint64(inc.Samples)
 }
 
-// entry returns the series of an increment, created if needed, with an updated policy. expected is
-// a likely candidate, or nil: batches of a producer list their series in the same order. Trying it
-// first often avoids a lookup in the map, which is mostly in no CPU cache.
+// entry returns the series of an increment, created if needed, with an updated policy. `expected`
+// is a likely candidate, or nil: batches of a producer list their series in the same order. Trying
+// it first often avoids a lookup in the map, which is mostly in no CPU cache.
 func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folded) (*entry, error) {
 	e := expected
 	if e == nil || e.key != string(inc.Key) {
@@ -269,11 +269,11 @@ type Closed struct {
 	Waiting    []*Waiting        // samples to store, one Waiting per tenant that has any
 }
 
-// Close ends the tile up to boundary, which must be the next one, or any later one while the shard
-// rests. It returns the samples to store, in order of tenant, series and time. The samples stay in
-// the shard until Stored. Close does not wait until earlier samples are stored, so no store holds
-// up a shard. It takes the times to live from config, so that a replay can close with the times
-// that were in force.
+// Close ends the tile up to `boundary`, which must be the next one, or any later one while the
+// shard rests. It returns the samples to store, in order of tenant, series and time. The samples
+// stay in the shard until Stored. Close does not wait until earlier samples are stored, so no store
+// holds up a shard. It takes the times to live from `config`, so that a replay can close with the
+// times that were in force.
 func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
@@ -421,7 +421,7 @@ func (s *Shard) Unstored() iter.Seq2[string, int64] {
 
 // Live returns the points of a tenant's matching series that are not stored yet: samples of closed
 // tiles that are not stored yet, tiles that have ended and wait for late data, and one sample at
-// stamp, the end of the last complete window.
+// `stamp`, the end of the last complete window.
 //
 // If the query ends earlier, at `until`, that sample is at the end of the last second before
 // `until`, with the counts of that time. There is no such sample if that second is in no open tile.

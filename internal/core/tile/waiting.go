@@ -152,9 +152,9 @@ func appendBuckets(dst []byte, spans []prom.Span, counts []float64) []byte {
 	return dst
 }
 
-// tiles reads the tiles that appendTiles wrote. held returns the held series by seriesKey. Waiting
-// samples of such a series are attached to it, so that a query finds all samples of a series in one
-// place.
+// tiles reads the tiles that appendTiles wrote. `held` returns the held series by seriesKey.
+// Waiting samples of such a series are attached to it, so that a query finds all samples of a
+// series in one place.
 func (d *decoder) tiles(tenant string, closed int64, held func() map[string]*Series) (waiting []*Waiting) {
 	tiles := d.count(3)
 	if tiles == 0 {

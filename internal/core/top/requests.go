@@ -51,7 +51,7 @@ func (t *Requests) Add(second int64, r Requester, bytes, samples int) {
 	row.add(second, Amount{Count: 1, Bytes: uint64(bytes), Samples: uint64(samples)})
 }
 
-// Busiest returns the requesters with the most requests in the Span seconds before second, and
+// Busiest returns the requesters with the most requests in the Span seconds before `second`, and
 // the sum of the others.
 func (t *Requests) Busiest(second int64, limit int) ([]RequestsRow, Rest) {
 	t.mu.Lock()

@@ -87,8 +87,8 @@ func (k *spelling) length() int { return len(k.name) + len(k.tags) + len(k.rest)
 // maxLength is the longest context that is remembered, in bytes.
 const maxLength = math.MaxUint16
 
-// find returns the number of a context's series, 0 if the table does not hold it, and the
-// factor of its values. hash is the context's hash.
+// find returns the number of a context's series, 0 if the table does not hold it, and the factor of
+// its values. `hash` is the context's hash.
 func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number uint32, scale float64) {
 	length := len(name) + len(tags) + len(rest)
 	if length > maxLength {
@@ -178,7 +178,7 @@ func (t *Table) hash(key []byte, source uint64) uint64 {
 	return maphash.Bytes(t.seed, key) + source*hashFactor
 }
 
-// newSeries makes the record of a series, and puts it into the open window. place is 0 for an
+// newSeries makes the record of a series, and puts it into the open window. `place` is 0 for an
 // overflow series, or without limits.
 func (t *Table) newSeries(resolved *Resolution, place limit.Place, now int64) uint32 {
 	number := t.newRecord()

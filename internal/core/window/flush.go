@@ -106,7 +106,7 @@ type noted []uint8
 // noteWindows is the length of a turn: 17 minutes, if windows are seconds.
 const noteWindows = 1024
 
-// InUse yields the keys of series in use, for a caller that need not know at once that a series is
+// InUse yields the keys of series in use, for a caller that can wait to learn that a series is
 // still in use. It yields a series in its first window, and then once in about noteWindows windows,
 // as long as samples come. Call it before Flush, once for each window in order.
 func (w *Window) InUse() iter.Seq[[]byte] {
@@ -127,8 +127,8 @@ func (w *Window) InUse() iter.Seq[[]byte] {
 	}
 }
 
-// Flush adds increments of the window to out until all are added or out has the given number of
-// bytes. It reports whether all are added. out must have begun with the window's second. When all
+// Flush adds increments of the window to `out` until all are added or `out` has the given number of
+// bytes. It reports whether all are added. `out` must have begun with the window's second. When all
 // are added, the window goes back to its table.
 func (w *Window) Flush(out *batch.Writer, bytes int) (done bool) {
 	w.fill(w.records, w.extras, w.policies)

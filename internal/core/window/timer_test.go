@@ -78,7 +78,7 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 	}
 }
 
-// increments flushes a window, and calls each with every increment of its batches.
+// increments flushes a window, and calls `each` with every increment of its batches.
 func increments(t *testing.T, w *Window, each func(*batch.Increment)) {
 	t.Helper()
 	var out batch.Writer

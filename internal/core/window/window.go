@@ -121,7 +121,7 @@ type Table struct {
 	series   index.Index // numbers of records, by the hash of key and source
 	keys     arena.Arena // contexts, and the keys of series without a place
 	scales   []float64   // factors of contexts; the first is 1
-	others   []byte      // scratch of rest
+	others   []byte      // scratch of `rest`
 	scratch  []byte      // scratch of policyOf
 
 	records       records
@@ -212,7 +212,7 @@ func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
 	}
 }
 
-// Check notes the status of a service check that was read at now.
+// Check notes the status of a service check that was read at `now`.
 func (t *Table) Check(c *dogstatsd.Check, now int64) {
 	rest := t.rest(c.Host, &c.Origin)
 	number, _ := t.find(t.hashOf(0, c.Name, c.Tags, rest), 0, c.Name, c.Tags, rest)

@@ -78,7 +78,7 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 
 const second = 1_763_680_000
 
-// at returns second plus seconds, in Unix nanoseconds.
+// at returns the time `seconds` after `second`, in Unix nanoseconds.
 func at(seconds float64) int64 { return second*1e9 + int64(seconds*1e9) }
 
 // Metric counts one metric as Metrics does, without prefetching.

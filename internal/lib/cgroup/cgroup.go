@@ -17,10 +17,10 @@ type Group struct {
 	Version int    // 1 or 2
 }
 
-// Of returns the cgroups that limit the process for a controller: its own first, then those
-// above it. root is the root of the file system. In a container /proc/self/cgroup may have the
-// path on the host, of which the container sees only the end. So Of also returns each shorter
-// path, and a directory need not exist.
+// Of returns the cgroups that limit the process for a controller: its own first, then those above
+// it. `root` is the root of the file system. In a container /proc/self/cgroup may have the path on
+// the host, of which the container sees only the end. So Of also returns each shorter path, and a
+// directory need not exist.
 func Of(root fs.FS, controller string) (found []Group, err error) {
 	file, err := root.Open("proc/self/cgroup")
 	if err != nil {

@@ -29,7 +29,7 @@ func Words(least, most int, right string) cobra.PositionalArgs {
 	}
 }
 
-// Unknown refuses a word that is no command below parent, and suggests the likely one.
+// Unknown refuses a word that is no command below `parent`, and suggests the likely one.
 func Unknown(parent *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

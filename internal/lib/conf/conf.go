@@ -55,7 +55,7 @@ type Schema[T any] struct {
 	renamed  map[string]string // from former paths of sections and keys to the present paths
 }
 
-// New returns the schema of T. Environment variables begin with env and an underscore. Unknown
+// New returns the schema of T. Environment variables begin with `env` and an underscore. Unknown
 // variables with that prefix are ignored, since Kubernetes, for example, invents variables from the
 // names of services. New panics if T has a field that cannot be configured, since that is a mistake
 // in the program.

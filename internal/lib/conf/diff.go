@@ -30,8 +30,8 @@ func (c Change) String() string {
 // Diff returns what differs between two configurations, in the order of the keys.
 //
 // Elements of lists are compared by position, but equal elements at the end are skipped first, so
-// an element added in front is one change. For a removed element, Path has its position in old; for
-// any other element, its position in new.
+// an element added in front is one change. For a removed element, Path has its position in `old`;
+// for any other element, its position in `new`.
 func Diff[T any](old, new T) []Change {
 	var d differ
 	d.section("", false, reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem(), false, plainly)

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readFile sets the values of the file in root. It walks the parsed file itself, since the YAML
+// readFile sets the values of the file in `root`. It walks the parsed file itself, since the YAML
 // library would stop at the first duplicate key and give no line numbers of values.
 func (l *loader) readFile(text []byte, root reflect.Value) {
 	documents := yaml.NewDecoder(bytes.NewReader(text))
@@ -51,7 +51,7 @@ func (l *loader) addLine(line int, text string) {
 	l.problems = append(l.problems, Problem{where: fmt.Sprintf("%s:%d", l.file, line), line: line, Text: text})
 }
 
-// read sets v, the value at path, from node. A key without a value keeps the default, so that all
+// read sets v, the value at path, from `node`. A key without a value keeps the default, so that all
 // keys of a section may be commented out. Nested aliases cannot take much time, since each alias is
 // read for one field and the struct has a fixed depth.
 func (l *loader) read(node *yaml.Node, v reflect.Value, path string, veil veil) {
@@ -108,7 +108,7 @@ func (l *loader) read(node *yaml.Node, v reflect.Value, path string, veil veil) 
 	}
 }
 
-// eachPair calls do once for each key of node, which should be a mapping.
+// eachPair calls `do` once for each key of `node`, which should be a mapping.
 func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key, value *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
 		if path == "" {

@@ -107,8 +107,8 @@ func elements(t reflect.Type, path string, restart bool) (all []Key) {
 	return all
 }
 
-// EnvTypos returns a sentence for each variable in environ ("NAME=value") whose name is likely a
-// misspelt variable of a key, or a misspelt name in known. All other variables are ignored.
+// EnvTypos returns a sentence for each variable in `environ` ("NAME=value") whose name is likely a
+// misspelt variable of a key, or a misspelt name in `known`. All other variables are ignored.
 func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string) {
 	prefix := s.env + "_"
 	var names, before []string

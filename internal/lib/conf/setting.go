@@ -79,7 +79,7 @@ func Render(settings []Setting) string {
 	return b.String()
 }
 
-// render writes one key, indented by margin.
+// render writes one key, indented by `margin`.
 func (s *Setting) render(b *strings.Builder, name, margin string) {
 	help := s.Help
 	if s.Restart {

@@ -327,7 +327,7 @@ type OptionalInt struct {
 // Some returns the OptionalInt n.
 func Some(n int) OptionalInt { return OptionalInt{given: true, n: n} }
 
-// Or returns the number, or other if the number is missing.
+// Or returns the number, or `other` if the number is missing.
 func (o OptionalInt) Or(other int) int {
 	if o.given {
 		return o.n

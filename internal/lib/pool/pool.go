@@ -90,7 +90,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// Push hands over item. It reports false if the queue is full or the pool has ended. It never
+// Push hands over an item. It reports false if the queue is full or the pool has ended. It never
 // blocks, and may be called before Run and after it.
 func (p *Pool[T]) Push(item T) bool {
 	first := rand.IntN(fanout) // random: all cores would write to a counter
@@ -101,7 +101,7 @@ func (p *Pool[T]) Push(item T) bool {
 	return accepted
 }
 
-// offer puts item into the first channel that has room.
+// offer puts `item` into the first channel that has room.
 func (p *Pool[T]) offer(first int, item T) bool {
 	for i := range fanout {
 		select {

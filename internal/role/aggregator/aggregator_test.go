@@ -185,10 +185,10 @@ func (p *process) terminate() {
 
 var sequence uint64
 
-// count pushes n to a counter, in the window of this second.
+// count adds n to a counter, in the window of this second.
 func (p *process) count(name string, n float64) error { return p.countIn(p.now(), name, n) }
 
-// countIn pushes n to a counter, in the window of a second.
+// countIn adds n to a counter, in the window of a second.
 func (p *process) countIn(second time.Time, name string, n float64) error {
 	return p.Push(p.t.Context(), []batch.Batch{p.batch(second, name, n)})
 }
@@ -220,8 +220,8 @@ func (p *process) mustCount(name string, n float64) {
 	}
 }
 
-// checkCounter asserts that a stored counter never falls, has a sample in each
-// tile, and ends at total.
+// checkCounter asserts that a stored counter never falls, has a sample in each tile, and ends at
+// `total`.
 func checkCounter(t *testing.T, s *store, name string, total float64) {
 	t.Helper()
 	checkCounterOf(t, s, "default", name, total)

@@ -19,7 +19,7 @@ const (
 	frameBoundary    = 4 // the tile up to a boundary was closed; payload: see boundaryFrame
 )
 
-// boundaryFrame returns the frame that closes the tile up to boundary. It also holds the times to
+// boundaryFrame returns the frame that closes the tile up to `boundary`. It also holds the times to
 // live in force, the largest age of timed gauges from then on, and the full tenants, so that a
 // replay does the same under another configuration and whatever the stores do. The payload lies in
 // a.boundaries until the next use of a.boundaries: a varint of Unix ms, varints of ms, then names.

@@ -25,7 +25,7 @@ func upDownKey(name string) []byte {
 	return series.AppendKey(nil, series.UpDown, labels.FromStrings("__name__", name))
 }
 
-// mustAdd pushes n to an up/down counter.
+// mustAdd adds n to an up/down counter.
 func (p *process) mustAdd(name string, n float64) {
 	p.t.Helper()
 	b := p.batchOf(p.now(), batch.Increment{Key: upDownKey(name), Samples: 1, Value: n})

@@ -46,8 +46,8 @@ func (c *clientCounts) add(m *dogstatsd.Metric) {
 	}
 }
 
-// post enters into the books the samples and datagrams that a listener received between last and
-// next.
+// post enters into the books the samples and datagrams that a listener received between `last` and
+// `next`.
 func (l *listener) post(next, last *counts) {
 	books, tenant := l.shared.Ledger, l.terms.tenant
 	received := next.received - last.received

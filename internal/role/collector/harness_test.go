@@ -356,7 +356,7 @@ func send(t *testing.T, conn net.Conn, packets ...string) {
 	}
 }
 
-// await waits until cond holds.
+// await waits until `cond` holds.
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

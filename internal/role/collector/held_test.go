@@ -103,7 +103,7 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 }
 
 // A service check does not overtake the metrics before it, since the first line with a name owns
-// it.
+// the name.
 func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]

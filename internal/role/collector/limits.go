@@ -336,8 +336,8 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Restored makes a series known that was live before a restart, so that limits do not turn it away.
-// Overflow series take no place. The caller passes series in the order of seen, the time of their
+// Restored makes known a series that was live before a restart, so that limits do not turn it away.
+// Overflow series take no place. The caller passes series in the order of `seen`, the time of their
 // last sample.
 func (c *Collector) Restored(tenant string, key []byte, source uint64, seen time.Time) {
 	for name := range series.KeyLabels(key) {

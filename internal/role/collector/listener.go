@@ -31,7 +31,7 @@ type listener struct {
 	shared        *shared
 	socket        *sockets.Listener
 	address       address
-	terms         *terms // the terms for which table was made
+	terms         *terms // the terms for which `table` was made
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
 	held          int                               // how many of lines wait to be counted
@@ -97,7 +97,7 @@ func (l *listener) run(ctx context.Context) error {
 	return err
 }
 
-// timed is called with some of the batches of all listeners.
+// timed gets the times of some batches of all listeners.
 func (c *Collector) timed(t sockets.Timing) {
 	trip := &stage.Trip{Input: stage.DogStatsD, Born: t.Read.Add(-t.Reading - t.Waited)}
 	if t.Reading > 0 {
@@ -158,7 +158,7 @@ func (l *listener) parse(packet []byte, now int64) (lines int) {
 		switch next {
 		case dogstatsd.CheckLine:
 			lines++
-			l.countHeld(now) // before the check, since the first line with a name owns it
+			l.countHeld(now) // before the check, since the first line with a name owns the name
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:

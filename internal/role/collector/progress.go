@@ -6,7 +6,7 @@ import "sync"
 // and the flusher report to it once a second.
 type progress struct {
 	mu    sync.Mutex
-	told  int64 // the last answer of next
+	told  int64 // the last result of `next`
 	marks map[*mark]bool
 }
 
@@ -21,7 +21,7 @@ func newProgress() *progress {
 	return &progress{marks: map[*mark]bool{}}
 }
 
-// begin notes that a listener starts reading: its windows begin at open.
+// begin notes that a listener starts reading: its windows begin at `open`.
 func (p *progress) begin(m *mark, open int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -208,8 +208,8 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	}
 }
 
-// A window of more than some megabytes is pushed in portions. Each portion has its own sequence, so
-// that a repeated portion is recognized and counted once.
+// A window of more than some megabytes is pushed in portions. Each portion has its own sequence
+// number, so that a repeated portion is recognized and counted once.
 func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]

@@ -235,7 +235,7 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	udp := f.listeners()[0].socket
-	if err := udp.SetReceiveBuffer(100_000); err != nil { // the size that the socket had when it was passed
+	if err := udp.SetReceiveBuffer(100_000); err != nil { // as if systemd had passed the socket with this size
 		t.Fatal(err)
 	}
 	f.reload(t, mapper(t, "zone", "a"), nil)

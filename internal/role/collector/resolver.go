@@ -63,7 +63,7 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 
 // name returns the name under which a context is stored. If the limits have no room for another
 // series, or for a context of this length, name does not add an unknown name to the catalogue, and
-// named is false. Otherwise a flood of names would fill the catalogue.
+// `named` is false. Otherwise a flood of names would fill the catalogue.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
 	now := r.now()
 	claim := catalogue.Claim{

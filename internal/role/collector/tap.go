@@ -80,7 +80,7 @@ type tapped struct {
 	end     int // in data
 }
 
-// begin opens a tap. watch turns the senders of datagrams on and off.
+// begin opens a tap. `watch` turns the senders of datagrams on and off.
 func (a *taps) begin(o TapOptions, watch func(on bool)) (*Tap, error) {
 	t := &Tap{TapOptions: o, all: a, watch: watch, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
 	a.mu.Lock()

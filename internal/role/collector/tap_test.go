@@ -20,7 +20,7 @@ func openTap(t testing.TB, c *Collector, o TapOptions) *Tap {
 	return tap
 }
 
-// next returns copies of the datagrams that the tap has, or else gets.
+// next waits until the tap has datagrams, and returns copies of them.
 func next(t *testing.T, tap *Tap) []capture.Datagram {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -39,7 +39,7 @@ func TestTap(t *testing.T) {
 	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
 	for _, network := range []string{"udp", "unixgram", "unix"} {
 		conn := dial(t, network, f.address(network))
-		// Senders are known from one of the next batches on.
+		// The first batches may come before senders are known.
 		for named := false; !named; {
 			send(t, conn, network+":1|c")
 			for _, d := range next(t, tap) {

@@ -26,8 +26,8 @@ const (
 )
 
 // tops counts the busiest metrics and senders while somebody watches, and holds nothing otherwise.
-// Readers check the field counting once a window. While an answer is composed, they wait at most as
-// long as a copy of maxSenders rows takes.
+// Readers check `counting` once a window. While an answer is composed, they wait at most as long as
+// a copy of maxSenders rows takes.
 type tops struct {
 	now      func() time.Time
 	watch    func(on bool) // turns the senders of datagrams on and off
@@ -150,8 +150,8 @@ func (t *tops) end(stopping bool) (ended bool) {
 	return true
 }
 
-// windowed counts the senders of a tenant's window that ended at now. It returns the tally for the
-// next window, or nil if nobody watches. The reader calls it.
+// windowed counts the senders of a tenant's window that ended at `now`. It returns the tally for
+// the next window, or nil if nobody watches. The reader calls it.
 func (t *tops) windowed(tenant string, tally *top.Tally, now int64) *top.Tally {
 	if tally != nil {
 		if senders := t.senders.lock(tenant, top.NewSenders); senders != nil {

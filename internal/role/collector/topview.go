@@ -18,7 +18,7 @@ import (
 )
 
 // Top counts the busiest metrics and senders for a while, and returns those of one tenant, with at
-// most limit rows in each list. The first call waits up to 2.5 s for a window that is counted
+// most `limit` rows in each list. The first call waits up to 2.5 s for a window that is counted
 // whole. Top fails only if ctx ends.
 func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.View, error) {
 	first := c.top.look(c.Now())
@@ -176,7 +176,7 @@ func (v *topView) listeners(t *top.View, now time.Time) {
 	t.Listeners = t.Listeners[:min(v.limit, len(t.Listeners))]
 }
 
-// sender describes a sender. container is the container that its lines name, if any.
+// sender describes a sender. `container` is the container that its lines name, if any.
 func (v *topView) sender(s sender.Sender, container string) top.ViewSender {
 	known := top.ViewSender{Address: s.Address(), Container: container}
 	if s.PID == 0 {
@@ -217,8 +217,8 @@ func (v *topView) labels(t *top.View, now time.Time) {
 	}
 }
 
-// of returns the labels of a tenant with the most values. It counts them anew if the last count is
-// too old.
+// of returns those labels of a tenant that have the most values. It counts them anew if the last
+// count is too old.
 func (s *labelScans) of(tenant string, series *limit.Tenant, now time.Time) []top.Label {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -350,7 +350,7 @@ func received(parts outcome.Counts) ledger.Transfer {
 	return ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: samples(parts)}
 }
 
-// count puts the outcome of a request into books and metrics. copies are write.Request.Copies.
+// count puts the outcome of a request into books and metrics. `copies` are write.Request.Copies.
 func (d *Distributor) count(tenant string, parts, copies outcome.Counts, o *outcome.Outcome) {
 	byRule, byPair := samples(o.Dropped)-samples(copies), samples(copies)
 	transfers := make([]ledger.Transfer, 0, 5)

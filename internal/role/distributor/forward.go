@@ -20,7 +20,7 @@ import (
 // Backend is another place for the samples that are written here. It keeps an accepted request
 // until the other side has it, or gives the request up and counts its samples.
 type Backend interface {
-	// Push hands over a remote-write request, compressed with snappy. version is 1 or 2.
+	// Push hands over a remote-write request, compressed with snappy. `version` is 1 or 2.
 	Push(tenant string, version int, parts outcome.Counts, body []byte) error
 	TakesRequests() bool
 	TakesTiles(width tile.Width) bool

@@ -52,7 +52,7 @@ var (
 	}
 )
 
-// checkV1 checks that body is fullV2 in version 1.0.
+// checkV1 checks that `body` is fullV2 in version 1.0.
 func checkV1(t *testing.T, body string) {
 	t.Helper()
 	raw, err := snappy.Decode(nil, []byte(body))

@@ -161,7 +161,7 @@ func (x *fixture) pushNumbers(from, to int) {
 	}
 }
 
-// run runs the Forwarder until stop, which it polls, returns true.
+// run runs the Forwarder until `stop`, which it polls, returns true.
 func (x *fixture) run(stop func() bool) {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(x.t.Context())

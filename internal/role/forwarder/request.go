@@ -36,7 +36,7 @@ func appendRequest(dst []byte, r *Request) ([]byte, error) {
 
 var errRequest = errors.New("not a frame of the forwarder")
 
-// parseRequest is the inverse of appendRequest. samples is the frame's count, histograms
+// parseRequest is the inverse of appendRequest. `samples` is the frame's count, histograms
 // included. The body is a part of b.
 func parseRequest(b []byte, samples uint32) (r Request, err error) {
 	if len(b) < requestHeader || b[0] != 1 && b[0] != 2 || len(b) < requestHeader+int(b[1]) {

@@ -71,7 +71,7 @@ func (f *Forwarder) send(ctx context.Context, r Request) answer {
 	return a
 }
 
-// attempt sends a request once. unknown reports whether the backend does not know the version.
+// attempt sends a request once. `unknown` reports whether the backend does not know the version.
 func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown bool) {
 	ctx, cancel := context.WithTimeout(ctx, f.config.Timeout)
 	defer cancel()

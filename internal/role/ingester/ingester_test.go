@@ -118,7 +118,7 @@ func failed(errs []error) (n int) {
 	return n
 }
 
-// The limits' page shows how many series count, of each tenant.
+// The page of limits shows how many series of each tenant count.
 func TestRecent(t *testing.T) {
 	run(t, settings.Ingester{Queue: 10, Workers: 1}, func(g *Ingester, s *store) {
 		for i := range 3 {

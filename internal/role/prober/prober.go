@@ -34,8 +34,8 @@ type Options struct {
 }
 
 const (
-	// interval is the time between probes of a way. It is not shorter, since a probe wakes the
-	// whole pipeline, and probes are half of the work of an idle server: see TestProbesAreFew.
+	// interval is the time between probes of the same `way`. It is not shorter, since a probe wakes
+	// the whole pipeline, and probes are half of the work of an idle server: see TestProbesAreFew.
 	interval = 2 * time.Second
 
 	// patience is how long the prober looks for a probe before it counts it as lost.
@@ -55,8 +55,8 @@ const (
 	// maxTenants bounds the cost of probing.
 	maxTenants = 50
 
-	// toldAgain is the least time between log lines about lost probes of a way, since a broken
-	// store loses all of them.
+	// toldAgain is the least time between log lines about lost probes of the same `way`, since a
+	// broken store loses all of them.
 	toldAgain = time.Minute
 )
 
@@ -147,8 +147,8 @@ func (p *Prober) way(path, tenant string, send func(context.Context, time.Time) 
 	return &way{tenant: tenant, path: path, send: send, expr: p.Mark.Labels(path, tenant).String()}
 }
 
-// run probes one way until ctx is done, once in each interval. The time in the interval is random,
-// so that probes meet every phase of a window.
+// run sends the probes of w until ctx is done, one in each interval. The time in the interval is
+// random, so that probes meet every phase of a window.
 func (p *Prober) run(ctx context.Context, w *way) {
 	freshness, lost := p.freshness.WithLabelValues(w.tenant, w.path), p.lost.WithLabelValues(w.tenant, w.path)
 	lost.Add(0) // so that queries see the first loss as a rise from 0

@@ -36,7 +36,7 @@ func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
 // tileEnds leaves out samples inside open tiles, and series that have no other samples. In a range
 // that is too short for two tiles, a sample inside an open tile would be the second sample. From
-// the two, rate would compute a value at that step alone, and a wrong one.
+// these two, rate would compute a value at that step alone, and the value would be wrong.
 func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	for _, s := range series {
 		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {
@@ -109,7 +109,7 @@ func mergeSeries(all ...storage.Series) storage.Series {
 			stored = append(stored, s)
 		}
 	}
-	merged := stored[0] // all has several series, at most one of them live
+	merged := stored[0] // `all` has several series, at most one of them live
 	if len(stored) > 1 {
 		merged = storage.ChainedSeriesMerge(stored...)
 	}

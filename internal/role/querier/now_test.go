@@ -41,7 +41,7 @@ type server struct {
 	*Queryable
 }
 
-// started returns a server whose first window begins at now.
+// started returns a server whose first window begins at `now`.
 func started(t *testing.T, delay, closeAfter time.Duration, window func(second int64) []batch.Increment) *server {
 	config := &tile.Config{
 		CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, OutOfOrder: 10 * time.Minute,
@@ -115,7 +115,7 @@ func (s *server) closeTile() {
 	s.shard.AllStored()
 }
 
-// ask returns the single value of an expression, at the last step if step is not zero.
+// ask returns the single value of an expression, at the last step if `step` is not zero.
 func (s *server) ask(expr string, at int64, step time.Duration) float64 {
 	s.t.Helper()
 	end := time.UnixMilli(at)
@@ -294,8 +294,8 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	}
 }
 
-// The test checks the table in docs/tiles.md of the times that the increase over an anchored range
-// of 5 min covers.
+// A table in docs/tiles.md shows which time the increase over an anchored range of 5 min covers.
+// The test checks that table.
 func TestAnchoredIncreaseIsOver(t *testing.T) {
 	const start = 2*60 + 30
 	s := started(t, 300*time.Millisecond, 2*time.Second, constant)
@@ -318,7 +318,7 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 	}
 }
 
-// sumUntil returns the total that bursts has counted before a second.
+// sumUntil returns the total, before a second, of the counter that `bursts` sends.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
 // steps returns the steps at which the tests query a range, 0 for an instant query. A step of 13 h

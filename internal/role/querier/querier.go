@@ -50,8 +50,8 @@ type Queryable struct {
 	now      func() time.Time
 }
 
-// New returns a Queryable. lookback is the engine's look-back delta: the greatest age of a
-// sample that answers an instant selector.
+// New returns a Queryable. `lookback` is the engine's look-back delta: the greatest age of a sample
+// that answers an instant selector.
 func New(store Store, open Open, lookback time.Duration, now func() time.Time) *Queryable {
 	return &Queryable{store: store, open: open, lookback: lookback, now: now}
 }
@@ -102,9 +102,9 @@ type selection struct {
 	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
 }
 
-// begin reads the open tiles. It must run before any store is opened: a tile leaves the open set
-// only when it can be read from its store. In this order a query sees each tile once or twice. In
-// the other order it could miss a tile.
+// begin reads the open tiles. It must run before any store is opened: a tile stays open until it
+// can be read from its store. In this order a query sees each tile once or twice. In the other
+// order it could miss a tile.
 func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers []*labels.Matcher) (selection, error) {
 	name, err := tenantOf(ctx)
 	if err != nil {
@@ -209,8 +209,8 @@ func (s *source) LabelNames(ctx context.Context, hints *storage.LabelHints,
 		})
 }
 
-// labels merges the labels of the open tiles, from live, with the labels of the stores, from
-// stored.
+// labels merges the labels of the open tiles, from `live`, with the labels of the stores, from
+// `stored`.
 func (s *source) labels(ctx context.Context, hints *storage.LabelHints, matchers []*labels.Matcher,
 	live func(labels.Labels, func(string)),
 	stored func(storage.LabelQuerier) ([]string, annotations.Annotations, error),

@@ -28,7 +28,7 @@ import (
 // now is the time 0 of the tests, in Unix milliseconds.
 const now = 1_700_006_400_000
 
-// openTiles is the open set of one tenant.
+// openTiles has the open tiles of one tenant: its open set.
 type openTiles struct {
 	tenant string
 	live   map[tile.Width][]tile.Live

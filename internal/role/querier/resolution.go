@@ -15,8 +15,8 @@ const pointsPerRange = 4
 // resolution chooses the width of the tiles that answer a select. A range query reads the coarsest
 // width that has a tile for each step and four for each range (the look-back delta for an instant
 // selector). Any other query reads the finest. If tiles of that width are not kept back to the
-// start of the query, resolution takes the finest width whose tiles are, or else the width that is
-// kept longest. docs/decisions/resolution.md gives the reasons.
+// start of the query, resolution takes the finest width whose tiles go back that far, or else the
+// width that is kept longest. docs/decisions/resolution.md gives the reasons.
 func resolution(hints *storage.SelectHints, lookback time.Duration, now time.Time,
 	retention [tile.NumWidths]time.Duration) tile.Width {
 	const finest, coarsest = tile.Width(0), tile.Width(tile.NumWidths - 1)
