@@ -191,7 +191,7 @@ type form struct{ zero, stale bool }
 
 var staleNaN = math.Float64frombits(value.StaleNaN)
 
-// appendValue appends a sample with value v, or as form says.
+// appendValue appends a sample with value v, or with the value that f puts in its place.
 func appendValue(out []Sample, s *Series, t int64, f form, v float64) []Sample {
 	switch {
 	case f.stale:

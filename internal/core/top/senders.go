@@ -43,7 +43,7 @@ func (t *Tally) Add(s sender.Sender, bytes, lines int) {
 	t.first(s, a)
 }
 
-// first counts a datagram of a sender that is not among the amounts.
+// first counts a datagram of a sender that is not yet among the amounts.
 func (t *Tally) first(s sender.Sender, a Amount) {
 	room := len(t.amounts) < maxSenders
 	if !room && s.Addr.IsValid() {

@@ -87,8 +87,8 @@ func (k *spelling) length() int { return len(k.name) + len(k.tags) + len(k.rest)
 // maxLength is the longest context that is remembered, in bytes.
 const maxLength = math.MaxUint16
 
-// find returns the number of a context's series, 0 if the table does not hold it, and the factor of
-// its values. `hash` is the context's hash.
+// find returns the number of a context's series, 0 if the table does not hold the context, and the
+// factor of its values. `hash` is the context's hash.
 func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number uint32, scale float64) {
 	length := len(name) + len(tags) + len(rest)
 	if length > maxLength {

@@ -757,8 +757,8 @@ func (f *fullFile) Write(b []byte) (int, error) {
 	return f.Writer.Write(b)
 }
 
-// A halted aggregator, as before another program takes over, changes nothing any more, not
-// even the ledger. If no program takes over, it ends in the regular way.
+// A halted aggregator changes nothing any more, not even the ledger: another program is about to
+// take over. If none does, the aggregator ends in the regular way.
 func TestHalt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()

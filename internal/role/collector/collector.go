@@ -105,7 +105,7 @@ func (c *Collector) watchSenders(on bool) {
 	}
 }
 
-// watchNew makes a listener that starts reading report senders, if a caller wants them.
+// watchNew makes a new listener report senders, if a caller wants them.
 func (c *Collector) watchNew(l *listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

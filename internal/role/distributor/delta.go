@@ -39,8 +39,8 @@ const (
 	recount = time.Second
 )
 
-// To the aggregator, deltas makes a tenant one producer. The aggregator takes the batches of a
-// producer in the order of their sequence, so the tenant's requests are counted one after the
+// deltas makes a tenant look like one producer to the aggregator. The aggregator takes the batches
+// of a producer in the order of their sequence, so the tenant's requests are counted one after the
 // other.
 type deltas struct {
 	mu          sync.Mutex

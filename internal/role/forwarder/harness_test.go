@@ -119,7 +119,7 @@ func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 	for i := 0; ; i++ {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil && i >= max(1, config.Connections) {
-			break // an earlier process had no more directories than this, either
+			break // an earlier process had no further directories, either
 		}
 		d, err := files.Open(path)
 		if err != nil {

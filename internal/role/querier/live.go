@@ -56,8 +56,8 @@ type answer struct {
 	width tile.Width
 }
 
-// LiveSample returns the width of the tiles before a series' sample if the sample is inside an open
-// tile, else 0. Most samples are at the end of a tile, and these cost no search.
+// If a series' sample is inside an open tile, LiveSample returns the width of the tiles before the
+// sample, else 0. Most samples are at the end of a tile, and these cost no search.
 func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	width = a.width.Millis()
 	if at%width == 0 {
@@ -162,7 +162,7 @@ func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
 	return m.choose()
 }
 
-// choose makes the earlier of the next stored sample and the next point the current sample.
+// choose takes the next stored sample or the next point, whichever is earlier, as the current one.
 func (m *mergeIterator) choose() chunkenc.ValueType {
 	if m.storedV == chunkenc.ValNone && m.stored.Err() != nil {
 		m.points = nil // stop here, since an error must not look like the end of the stored samples
