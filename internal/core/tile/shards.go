@@ -184,7 +184,7 @@ func (s *Shards) kind(tenant string, key []byte) series.Kind {
 	if s.holds(tenant, key) {
 		return series.Kind(key[0])
 	}
-	other := slices.Clone(key) // after its kind a key has the labels
+	other := slices.Clone(key) // a key is its kind, followed by the labels
 	for kind := series.Counter; kind <= series.LastKind; kind++ {
 		if other[0] = byte(kind); other[0] != key[0] && s.holds(tenant, other) {
 			return kind

@@ -29,7 +29,7 @@ type ViewMetric struct {
 	Series  int     `json:"series,omitempty"` // that the metric has now
 	Samples float64 `json:"samples_per_second"`
 	Share   float64 `json:"share"`            // of all samples, 0 to 1
-	Others  int     `json:"others,omitempty"` // the row sums up at least so many metrics; 0 for a single one
+	Others  int     `json:"others,omitempty"` // how many metrics the row sums up, at least; 0 for a single one
 }
 
 // ViewTraffic is the traffic of a sender, or of all senders that are not listed. A row without a
@@ -39,7 +39,7 @@ type ViewTraffic struct {
 	Datagrams float64 `json:"datagrams_per_second"`
 	Bytes     float64 `json:"bytes_per_second"`
 	Share     float64 `json:"share"`            // of all datagrams, 0 to 1
-	Others    int     `json:"others,omitempty"` // the row sums up at least so many senders; 0 for a single one
+	Others    int     `json:"others,omitempty"` // how many senders the row sums up, at least; 0 for a single one
 }
 
 // ViewMalformed is a sender of malformed lines.

@@ -17,8 +17,8 @@ import (
 // Shape: 64 bytes without pointers, so that counting a sample touches one cache line of the series.
 //
 // The flusher reads a record while the reader fills the other window. It reads only the fields of
-// its own window, and fields that never change while the series lives: place, class, and, if marks
-// say so, extra.
+// its own window, and fields that never change while the series lives: `place`, `class` and, if
+// `marks` says so, `extra`.
 type record struct {
 	values  [2]float64 // in each window: the sum of a counter or an up/down counter, the last value of a gauge or check
 	ats     [2]int64   // Unix nanoseconds at which a gauge or check was read

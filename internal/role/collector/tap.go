@@ -37,7 +37,7 @@ var ErrTaps = fmt.Errorf("%d taps are open, which is the limit; end a freshet ta
 // taps are the open taps.
 type taps struct {
 	open   atomic.Pointer[[]*Tap] // nil if none is open; never changed in place
-	mu     sync.Mutex             // held to replace open
+	mu     sync.Mutex             // held to replace `open`
 	missed atomic.Uint64
 }
 
