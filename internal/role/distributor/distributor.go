@@ -91,7 +91,7 @@ type Options struct {
 	Config     settings.Distributor
 	Ingester   Ingester // for series that are stored as they come; unused if there is a group
 	Tiles      Tiles
-	Aggregator Aggregator // of deltas; likewise
+	Aggregator Aggregator // for deltas; unused if there is a group
 	Group      Group      // nil on one machine
 	Producer   uint64     // identifies this process to the aggregator, across restarts
 	Backends   []Backend  // may be empty
