@@ -112,7 +112,7 @@ func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r 
 // errUnexplained means that packets are missing and the receiver has not counted them as lost.
 var errUnexplained = errors.New("packets are unexplained")
 
-// enter takes the outcome of a run from the books. The run's packets have perPacket metrics each;
+// enter takes the outcome of a run from the books. The run's packets have `perPacket` metrics each;
 // the last ones may have fewer. enter returns an error if the books do not account for each packet
 // and each sample.
 func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {

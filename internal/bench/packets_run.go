@@ -182,7 +182,7 @@ func (m *packetMeasurement) observe(ctx context.Context, d time.Duration,
 	return from, to, err
 }
 
-// until waits for done and shows the progress of the load.
+// until waits for `done` and shows the progress of the load.
 func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, doing string, done func() bool) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -205,8 +205,8 @@ func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, do
 
 func (m *packetMeasurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
 
-// costBetween returns the receiver's cost between two moments, per received metric. received is the
-// share of the sent metrics that the receiver got.
+// costBetween returns the receiver's cost between two moments, per received metric. `received` is
+// the share of the sent metrics that the receiver got.
 func costBetween(a, b moment, received float64) packetCost {
 	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
 	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds

@@ -116,7 +116,7 @@ func receiverEnvironment(all []string, pin bool) (kept []string) {
 	return kept
 }
 
-// start starts the process, on one core if pin is set: a process inherits the cores of the thread
+// start starts the process, on one core if `pin` is set: a process inherits the cores of the thread
 // that starts it.
 func (r *receiver) start(pin bool) error {
 	if !pin {
@@ -146,8 +146,8 @@ func allowedCores() (cores []int, err error) {
 	return cores, nil
 }
 
-// onCore calls do on one core. Afterwards the thread gets its cores back and lives on, because its
-// end would kill the receiver that it has started (Pdeathsig).
+// onCore calls `do` on one core. Afterwards the thread gets its cores back and lives on, because
+// its end would kill the receiver that it has started (Pdeathsig).
 func onCore(core int, do func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

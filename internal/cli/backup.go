@@ -85,7 +85,7 @@ func (b *backup) checkTarget() error {
 	return nil
 }
 
-// request has the server make a snapshot, prints its steps and returns the last one.
+// request asks the server for a snapshot, prints its steps and returns the last one.
 func (b *backup) request(ctx context.Context) (whole answer.SnapshotStep, err error) {
 	resp, err := b.server.Post(ctx, "/api/v1/admin/snapshot", nil, nil)
 	if err != nil {

@@ -166,7 +166,7 @@ func (d *diagnosing) newest(ctx context.Context) (string, error) {
 	return all[0].ID, nil
 }
 
-// make has the server make a record, and says that this takes a while.
+// make asks the server for a new record, and says that this takes a while.
 func (d *diagnosing) make(ctx context.Context) (made record.Listed, err error) {
 	what := fmt.Sprintf("recording what the server does, which takes a little more than %.0f s", record.Duration.Seconds())
 	line := terminal.NewLine(d.Notes)

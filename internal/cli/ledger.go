@@ -61,8 +61,8 @@ type ledgerView struct {
 	seen   []answer.Ledger  // the latest answers, to compute rates
 }
 
-// rateWindow is over how many answers a rate is computed, because tiles are stored in bursts, ten
-// seconds apart.
+// rateWindow is the number of answers over which a rate is computed, because tiles are stored in
+// bursts, ten seconds apart.
 const rateWindow = 10
 
 func (l *ledgerView) watch(ctx context.Context) (err error) {
@@ -206,7 +206,7 @@ func (t *ledgerTable) add(colour string, cells ...string) {
 	t.colours = append(t.colours, colour)
 }
 
-// count adds a row for a count; was is its earlier value.
+// count adds a row for a count; `was` is its earlier value.
 func (t *ledgerTable) count(colour, name string, n, was uint64) {
 	rate := ""
 	if t.seconds > 0 {

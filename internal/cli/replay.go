@@ -136,7 +136,7 @@ func (r *replay) setSpeed(text string) error {
 	return nil
 }
 
-// walk passes the selected datagrams to each, with the time since the first datagram of the
+// walk passes the selected datagrams to `each`, with the time since the first datagram of the
 // capture. If a datagram is cut off, walk notes that and ends.
 func (r *replay) walk(ctx context.Context, notes io.Writer,
 	each func(d *capture.Datagram, after time.Duration) error) error {
@@ -185,7 +185,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer,
 	return nil
 }
 
-// send sends the capture loops times.
+// send sends the capture `loops` times.
 func (r *replay) send(ctx context.Context, to string, loops int, view terminal.View) error {
 	target, err := loadgen.DialTarget(ctx, to)
 	if err != nil {

@@ -82,8 +82,8 @@ const (
 	holderTime = time.Second
 )
 
-// restart asks the server of a data directory to restart, calls see with each state until the end,
-// and returns the last state.
+// restart asks the server of a data directory to restart, calls `see` with each state until the
+// end, and returns the last state.
 func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.Restart, error) {
 	tick := time.NewTicker(restartPoll)
 	defer tick.Stop()

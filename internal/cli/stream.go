@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/capture"
 )
 
-// each calls do now and at every interval, until do fails or ctx is done.
+// each calls `do` now and at every interval, until `do` fails or `ctx` is done.
 func each(ctx context.Context, interval time.Duration, do func() error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

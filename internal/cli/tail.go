@@ -113,7 +113,7 @@ func (t *tailView) run(ctx context.Context, server apiclient.Server, params url.
 	}
 }
 
-// wanted describes the filter in params, for a user who sees no line yet.
+// wanted describes the filter in `params`, for a user who sees no line yet.
 func wanted(params url.Values) string {
 	var all []string
 	for _, key := range []string{"name", "tag", "sender", "pid", "uid", "listener"} {

@@ -44,7 +44,8 @@ type curve struct {
 	min, max, last float64   // over all values of the series
 }
 
-// draw plots the numbers of m. Of native histograms it shows the last one of each series.
+// draw plots the series of numbers in m. For a series of native histograms it shows the last
+// histogram.
 func (v View) draw(m model.Matrix) error {
 	start := v.Start()
 	var curves []curve
@@ -147,7 +148,7 @@ func (v View) plot(curves []curve, start time.Time) error {
 	return v.legend(curves)
 }
 
-// axisLabel writes v for an axis whose labels are gap apart and at most largest.
+// axisLabel writes v for an axis whose labels are `gap` apart and at most `largest`.
 func axisLabel(v, largest, gap float64) string {
 	if math.Abs(v) < gap/1e6 {
 		v = 0 // v is only a rounding error

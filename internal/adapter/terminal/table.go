@@ -88,7 +88,7 @@ func writeMatrix(w io.Writer, m model.Matrix) error {
 	return nil
 }
 
-// WriteTable prints rows in columns. It aligns the last numbers columns to the right.
+// WriteTable prints rows in columns. It aligns the last `numbers` columns to the right.
 func WriteTable(w io.Writer, rows [][]string, numbers int) error {
 	var widths []int
 	for _, row := range rows {

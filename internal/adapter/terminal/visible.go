@@ -46,7 +46,7 @@ func Show(line []byte) Visible {
 // whole width.
 func (v Visible) Column(i int) int { return v.columns[i] }
 
-// Cut returns the part of Text that shows the bytes from a to b.
+// Cut returns the part of Text that shows the bytes from `a` to `b`.
 func (v Visible) Cut(a, b int) string { return v.Text[v.offsets[a]:v.offsets[b]] }
 
 // Width returns the columns that printable text takes.

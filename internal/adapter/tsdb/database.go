@@ -26,7 +26,7 @@ type database struct {
 	exemplars exemplarRoom
 }
 
-// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. If tells is
+// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. If `tells` is
 // not nil, openDatabase reports new series to it.
 func openDatabase(
 	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger,
@@ -126,8 +126,8 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *t
 	return at, err
 }
 
-// last returns the time of the newest stored sample of one series. Samples before the time from do
-// not count.
+// last returns the time of the newest stored sample of one series. Samples before `from` do not
+// count.
 func (d *database) last(ctx context.Context, series labels.Labels, from int64) (t int64, found bool, err error) {
 	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) {
 		t, found = it.AtT(), true
@@ -135,7 +135,7 @@ func (d *database) last(ctx context.Context, series labels.Labels, from int64) (
 	return t, found, err
 }
 
-// read calls fn at each stored sample of one series from mint to maxt, in order of time.
+// read calls fn at each stored sample of one series from `mint` to `maxt`, in order of time.
 func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt int64,
 	fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
 	q, err := d.DB.Querier(mint, maxt)

@@ -205,10 +205,10 @@ func TestExemplarsOfAllStores(t *testing.T) {
 	}
 }
 
-// An exemplar must not begin an empty head, because a head begins at the first time that it gets.
-// The sender chooses an exemplar's time: a time in 1970 would make tsdb write the blocks of half a
-// century. Here the only block has out-of-order samples, because the end of any other block decides
-// where a head begins.
+// An exemplar must not be the first entry of an empty head, because a head begins at the time of
+// its first entry. The sender chooses an exemplar's time: a time in 1970 would make tsdb write the
+// blocks of half a century. Here the only block has out-of-order samples, because the end of any
+// other block decides where a head begins.
 func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@1800=1")

@@ -18,8 +18,8 @@ const (
 	// openPause is the shortest time between two tries to open a broken store.
 	openPause = 5 * time.Second
 
-	// openShare lengthens the pause after a slow try to openShare times its duration, so that
-	// tries take at most a tenth of a processor.
+	// After a slow try, the pause is openShare times as long as the try, so that tries take at most
+	// a tenth of a processor.
 	openShare = 10
 )
 

@@ -24,8 +24,8 @@ import (
 // the same requests again: parts that are stored by then are repeats.
 //
 // Fates and samples depend on the requests, on earlier ones, and on their order. They do not depend
-// on how requests are grouped, nor on when the database was opened, compacted or killed. state
-// tells about earlier requests what the store does not know. After an error it is as before.
+// on how requests are grouped, nor on when the database was opened, compacted or killed. `state`
+// has what the store does not know about earlier requests; an error leaves it unchanged.
 //
 // WriteRequests does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(
@@ -269,9 +269,9 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 	return nil
 }
 
-// has reports whether the series has a sample at or after the time from. If the newest sample of
-// the series is not known, as after an opening, it reads the store: the result must not depend on
-// what the cache and the head happen to hold.
+// has reports whether the series has a sample at or after `from`. If the newest sample of the
+// series is not known, as after an opening, it reads the store: the result must not depend on what
+// the cache and the head happen to hold.
 func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 	if has, certain := o.known(from); certain {
 		return has, nil
@@ -332,8 +332,8 @@ func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, e
 	return true, nil
 }
 
-// repeat counts a sample that the series already has. It counts like one that is stored just now: after
-// a failure, or in a replay, all that is known of that one is its repeat.
+// repeat counts a sample that the series already has. It counts like a sample that is stored now:
+// after a failure, or in a replay, the repeat is all that is known of the first write.
 func (w *rawWrite) repeat(f *rawFound, x rawValue) {
 	w.repeated++
 	w.bounds.taken(x.t)

@@ -20,7 +20,7 @@ type rawCache struct {
 	bound     int64  // Unix milliseconds; a series that is in the head but not in the cache has no newer sample
 	commits   uint32 // number of the last commit
 
-	// A series whose entry has mark as Noted is noted in recent, in this epoch of it.
+	// A series is noted in `recent`, in this epoch of it, if Noted of its entry equals `mark`.
 	recent *recentseries.Set
 	epoch  int64
 	mark   uint32

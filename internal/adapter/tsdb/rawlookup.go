@@ -107,7 +107,7 @@ func (f *rawFound) hash() recentseries.Hash {
 }
 
 // learn remembers the reference that the head gave a series, and its spelling if that is new. A
-// series that is new to the cache has no sample newer than lastT, in Unix milliseconds.
+// series that is new to the cache has no sample newer than `lastT`, in Unix milliseconds.
 func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
 	if f.entry != nil {
 		if f.entry.Ref != ref {

@@ -28,7 +28,7 @@ const (
 )
 
 // rawOrderOf begins the order of a series. If the head does not have the series, entry is nil, and
-// no sample of it is newer than onDisk. commit is the number of the commit under way.
+// no sample of it is newer than `onDisk`. `commit` is the number of the commit under way.
 func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder {
 	if entry == nil {
 		return rawOrder{last: onDisk, late: math.MinInt64}
@@ -55,8 +55,8 @@ func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	return rawLate
 }
 
-// known reports whether the series has a sample at or after the time from, and whether that is
-// certain without reading the store.
+// known reports whether the series has a sample at or after `from`, and whether that is certain
+// without reading the store.
 func (o *rawOrder) known(from int64) (has, certain bool) {
 	if from > o.last {
 		return false, true
@@ -64,8 +64,8 @@ func (o *rawOrder) known(from int64) (has, certain bool) {
 	return true, o.exact || mutant.Reopened
 }
 
-// learned notes the answer of the store about samples at or after the time from. If found is true,
-// the newest of them is at last; otherwise there are none.
+// learned notes the answer of the store about samples at or after `from`. If `found` is true, the
+// newest of them is at `last`; otherwise there are none.
 func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bool) {
 	if o.last, o.exact = from-1, found; found {
 		o.last = last

@@ -19,9 +19,9 @@ import (
 //
 // All series in the head count as written to in the epoch of the next request. Those that are no
 // longer written to, in the last 3 h before the restart, so count for longer than without it, and
-// there is room for fewer new ones. If all counted as of the epoch before, a restart just before an
-// epoch ends would leave series that are still written to without a place. Series that the head no
-// longer has do not count; they were last written to more than an hour ago.
+// there is room for fewer new ones. If all counted as written to in the epoch before, a restart
+// just before an epoch ends would leave series that are still written to without a place. Series
+// that the head no longer has do not count; they were last written to more than an hour ago.
 func (s *Stores) State(ctx context.Context, tenant string) (*write.State, error) {
 	state := new(write.State)
 	st, err := s.forRead(tenant, Raw)

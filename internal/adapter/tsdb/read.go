@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Querier reads the samples of a store from mint to maxt inclusive, in Unix milliseconds. An
+// Querier reads the samples of a store from `mint` to `maxt` inclusive, in Unix milliseconds. An
 // unknown tenant or store has no samples.
 func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querier, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
@@ -66,8 +66,8 @@ func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.Ex
 }
 
 // Stats returns tsdb's figures about the newest samples of a store. Each table has the rows with
-// the largest counts, at most limit. label is the label whose values are counted. It returns nil if
-// there is no such store.
+// the largest counts, at most `limit`. `label` is the label whose values are counted. It returns
+// nil if there is no such store.
 func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {

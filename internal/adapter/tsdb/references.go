@@ -36,7 +36,7 @@ func newReferences() *references {
 	return &references{of: map[*tile.Series]*reference{}, touched: map[uint64]uint64{}, room: fewReferences}
 }
 
-// find returns the reference of a series, nil if there is none. before is the reference of the
+// find returns the reference of a series, nil if there is none. `before` is the reference of the
 // previous sample in the same write, or nil. Writes usually have their series in the same order, so
 // find mostly needs one comparison and no look into the map.
 func (r *references) find(before *reference, series *tile.Series) *reference {
@@ -54,9 +54,9 @@ func (r *references) touch(ref uint64) { r.touched[ref/64] |= 1 << (ref % 64) }
 
 func (r *references) isTouched(ref uint64) bool { return r.touched[ref/64]&(1<<(ref%64)) != 0 }
 
-// sweep forgets series that ended, once there are twice as many references as after the last
-// sweep. newest is the time of the newest sample of a write. A forgotten series that returns is
-// looked up again.
+// sweep forgets series that ended, once there are twice as many references as after the last sweep.
+// `newest` is the time of the newest sample of a write. A forgotten series that returns is looked
+// up again.
 func (r *references) sweep(newest int64) {
 	if len(r.of) <= r.room {
 		return

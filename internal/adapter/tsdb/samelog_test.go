@@ -90,7 +90,7 @@ func logOf(seed uint64, entries int) (all []*entry) {
 	return all
 }
 
-// sampleAt makes one sample of a request that comes at the time now, after the entries in before.
+// sampleAt makes one sample of a request that comes at `now`, after the entries in `before`.
 func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 	if len(before) > 0 && rnd.IntN(8) == 0 { // a repeat, or another value for a time that may be stored
 		e := before[max(0, len(before)-1-rnd.IntN(60))]
@@ -140,7 +140,7 @@ type life struct {
 }
 
 // live applies the whole log. Seed 0 commits each entry alone, and does nothing between commits.
-// Other seeds include replays, which begin in a state that reference went through.
+// Other seeds include replays, which begin in a state that `reference` went through.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{}, fails: seed != 0,
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string][]byte, len(log)+1),

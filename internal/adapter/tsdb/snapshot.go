@@ -26,7 +26,7 @@ type Content struct {
 	Samples       uint64
 }
 
-// Snapshot copies every store on disk into dir/<tenant>/<store> as blocks, and calls done after
+// Snapshot copies every store on disk into dir/<tenant>/<store> as blocks, and calls `done` after
 // each. Blocks are hard links, so dir must be on the same file system. The samples in memory become
 // one more block. Each store is copied at a different moment, and writes go on meanwhile.
 func (s *Stores) Snapshot(ctx context.Context, dir string, done func(Content)) error {

@@ -115,8 +115,8 @@ func (s *store) let() {
 
 var errDamaged = errors.New("another write at the same time failed")
 
-// commit writes the samples in app, if any. Commits run one at a time. So no commit succeeds after
-// a failed one: a replay might not reach its samples.
+// commit writes the samples in `app`, if any. Commits run one at a time. So no commit succeeds
+// after a failed one: a replay might not reach its samples.
 func (s *store) commit(app storage.Appender) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -193,7 +193,7 @@ func (s *store) shut() error {
 	return err
 }
 
-// closeIdle closes the database if its last use was not after the time since.
+// closeIdle closes the database if its last use was not after `since`.
 func (s *store) closeIdle(since time.Time) error {
 	if !s.mu.TryLock() {
 		return nil // the store is in use

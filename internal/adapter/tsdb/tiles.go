@@ -211,7 +211,7 @@ func (w *tileWrite) append(ref uint64, sample *tile.Sample) (uint64, error) {
 	return uint64(got), err
 }
 
-// settle handles a sample that might not be new. settled means that it decided the sample's fate;
+// settle handles a sample that might not be new. `settled` means that it decided the sample's fate;
 // otherwise the caller appends the sample.
 func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64) (settled bool, err error) {
 	earlier, newer := w.pendingAt(ref, sample.T)

@@ -125,7 +125,7 @@ func (i *Increment) Kind() series.Kind { return series.Kind(i.Key[0]) }
 // lengthSize is the size of the length before each increment. Append fills it in last.
 const lengthSize = 4
 
-// Append appends the increment to a batch whose window starts at second.
+// Append appends the increment to a batch whose window starts at `second`.
 func (i *Increment) Append(dst []byte, second int64) []byte {
 	start := len(dst) + lengthSize
 	dst = i.appendBody(append(dst, make([]byte, lengthSize)...), second)
@@ -375,7 +375,7 @@ func (i *Increment) AppendBrief(dst []byte) []byte {
 	return append(dst, i.brief...)
 }
 
-// Brief reads what AppendBrief wrote at the front of b. kind is the series' kind, and second
+// Brief reads what AppendBrief wrote at the front of b. `kind` is the series' kind, and `second`
 // the start of the batch's window. The key of the increment has only the kind. The increment is
 // valid until the next call of Next or Brief; it is nil if b is malformed.
 func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
@@ -459,8 +459,8 @@ func (r *Reader) cut() []byte {
 	return b
 }
 
-// offset takes a time that is written as its distance from base. base and the time lie between 0
-// and latest.
+// offset takes a time that is written as its distance from `base`. `base` and the time lie between
+// 0 and `latest`.
 func (r *Reader) offset(base, latest int64) int64 {
 	d, n := binary.Varint(r.body)
 	if n <= 0 || d < -base || d > latest-base {

@@ -33,7 +33,7 @@ func TraceOf(digits []byte) (t Trace) {
 // String returns the id as it was sent.
 func (t *Trace) String() string { return string(t.digits[:t.length]) }
 
-// Append appends the exemplar to dst, with its time as the distance from base, Unix
+// Append appends the exemplar to dst, with its time as the distance from `base`, which is in Unix
 // milliseconds.
 func (e *Exemplar) Append(dst []byte, base int64) []byte {
 	dst = append(dst, e.Trace.length)
@@ -45,7 +45,7 @@ func (e *Exemplar) Append(dst []byte, base int64) []byte {
 var errExemplar = errors.New("exemplar is malformed")
 
 // Parse reads what Append wrote at the front of b. It refuses the same exemplars that
-// core/dogstatsd refuses in a line. base must not be negative.
+// core/dogstatsd refuses in a line. `base` must not be negative.
 func (e *Exemplar) Parse(b []byte, base int64) (rest []byte, err error) {
 	if len(b) == 0 || int(b[0]) >= len(b) {
 		return nil, errExemplar

@@ -114,7 +114,7 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// atRecord reports whether a record begins at byte cut.
+// atRecord reports whether a record begins at byte `cut`.
 func atRecord(whole []byte, cut int) bool {
 	r := NewReader(bytes.NewReader(whole))
 	if r.begin() != nil {

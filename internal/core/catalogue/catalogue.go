@@ -131,7 +131,7 @@ func (c *Claim) owner() owner { return owner{c.Name, c.Kind, c.Buckets} }
 // differ.
 func (m *metric) sharesBase(c *Claim) bool { return m.Base == c.Name && m.Kind == c.Kind }
 
-// conflict returns the finding for a claim that cannot have the name of m.
+// conflict returns the finding for a claim that does not get its name because m has it.
 func (m *metric) conflict(claim *Claim) Finding {
 	if m.sharesBase(claim) {
 		return FormConflict
