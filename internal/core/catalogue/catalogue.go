@@ -152,7 +152,7 @@ func New(maxNames int) *Catalogue {
 
 // Resolve returns the name under which the series of a claim are stored, and a report. The first
 // kind that claims a name owns it. For another kind, or timers of another form, Resolve appends
-// suffixes to the name until it finds a free one. now is in Unix milliseconds.
+// suffixes to the name until it finds a free one. `now` is in Unix milliseconds.
 func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +195,7 @@ func newMetric(now int64, name string, claim *Claim) *metric {
 }
 
 // Peek returns what Resolve would return, and changes nothing. The answers may differ only for a
-// tenant without room for another name, because Resolve first gives unused names back. known
+// tenant without room for another name, because Resolve first gives unused names back. `known`
 // reports whether the claim has the name already. Peek reports every time what Resolve reports
 // once. Without a finding, Owner is the name's owner, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
@@ -265,8 +265,8 @@ func beside(name string, m *metric, claim *Claim) string {
 	}
 }
 
-// blocked returns a metric that keeps a claim from having name, or nil. Only claims of one kind on
-// one base name share a name: a gauge that got the name x_gauge is not the gauge that a client
+// blocked returns a metric that keeps a claim from having `name`, or nil. Only claims of one kind
+// on one base name share a name: a gauge that got the name x_gauge is not the gauge that a client
 // calls x_gauge. Timers of another form block the name if they were claimed in this process.
 // Otherwise they may have the form from before a change of configuration, and the new form takes
 // over the name.
@@ -318,7 +318,7 @@ func seen(m *metric, now int64) (changed bool) {
 	return true
 }
 
-// firstCollision reports whether raw becomes name for the first time. There may be as many raw
+// firstCollision reports whether `raw` becomes `name` for the first time. There may be as many raw
 // names as names; collisions beyond that are not reported.
 func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 	key := rawName{name, string(raw)}
@@ -401,7 +401,7 @@ func (t *tenant) put(m *metric) {
 
 // Touch notes that a series of this stored name is still measured. A context that never pauses is
 // resolved only once. So its holder must call Touch now and then, or Forget removes the name. Touch
-// does not keep the bytes of name.
+// does not keep the bytes of `name`.
 func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -483,7 +483,7 @@ func (t *tenant) taken(m *Metric) bool {
 
 // Forget removes and returns the names that were last seen before a time, in Unix milliseconds. If
 // a claim got another name because one of these was taken, it keeps that other name. A name stays
-// if its series live longer by KeepFor. now is in Unix milliseconds.
+// if its series live longer by KeepFor. `now` is in Unix milliseconds.
 func (c *Catalogue) Forget(now, before int64) []Metric {
 	c.mu.Lock()
 	var gone []Metric

@@ -26,9 +26,9 @@ const (
 	searchEvery = 10_000
 )
 
-// KeepFor sets the least time that a name keeps its owner after the last sample, by kind. kept must
-// be long enough that no series of the name is measured, remembered or repeated afterwards. kept is
-// called with the catalogue locked.
+// KeepFor sets the least time that a name keeps its owner after the last sample, by kind. This time
+// must be long enough that no series of the name is measured, remembered or repeated afterwards.
+// `kept` is called with the catalogue locked.
 func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *Catalogue) idle(m *metric, now int64) int64 {
 // metric saved before Metric.First existed counts as old.
 func (m *metric) life() int64 { return max(m.LastSeen, m.used) - m.First }
 
-// use notes that a name is in use at the time now. The clock may go back.
+// use notes that a name is in use at `now`. The clock may go back.
 func (c *Catalogue) use(m *metric, now int64) {
 	c.begin(now)
 	m.used = max(m.used, now)

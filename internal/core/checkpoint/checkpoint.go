@@ -85,8 +85,9 @@ type Writer struct {
 	name  []byte // scratch
 }
 
-// Begin begins a checkpoint. Its first section must be the group's, with the index base. mark is as in
-// journal.Options. A second checkpoint in the directory may begin only after Commit or Abort.
+// Begin begins a checkpoint. Its first section must be the group's, with the index `base`. `mark`
+// is as in journal.Options. A second checkpoint in the directory may begin only after Commit or
+// Abort.
 func Begin(fs segment.FS, mark uint32, base uint64) (*Writer, error) {
 	f, err := fs.Create(tempName)
 	if err != nil {
@@ -130,8 +131,9 @@ func (w *Writer) put(tag uint32, index uint64, payload ...[]byte) error {
 	return format.WriteFrame(w.w, w.mark, &segment.Frame{Pos: segment.Position(index), Tag: tag}, payload...)
 }
 
-// Commit puts the checkpoint into place, and removes all others but the one at the index keep. Until
-// Commit returns nil, or an error that says that the new one is in place, an earlier one counts.
+// Commit puts the checkpoint into place, and removes all others but the one at the index `keep`.
+// Until Commit returns nil, or an error that says that the new one is in place, an earlier one
+// counts.
 func (w *Writer) Commit(keep uint64) error {
 	defer w.Abort()
 	if err := w.finish(); err != nil {
@@ -183,8 +185,9 @@ type File struct {
 	fs segment.FS
 }
 
-// Newest returns the newest whole checkpoint of a directory, nil if there is none. damage has why newer
-// ones do not count. The error means that a file cannot be opened, or has a newer version.
+// Newest returns the newest whole checkpoint of a directory, nil if there is none. `damage` says
+// why newer ones do not count. The error means that a file cannot be opened, or has a newer
+// version.
 func Newest(fs segment.FS) (newest *File, damage []error, err error) {
 	names, err := fs.List()
 	if err != nil {

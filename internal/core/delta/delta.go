@@ -96,9 +96,9 @@ func (d *Deltas) resolve(sent *remotewrite.Series) keyed {
 // Keys returns the keys of the totals, in the form of series.AppendKey.
 func (d *Deltas) Keys() [][]byte { return d.keys }
 
-// Count makes the increments. Afterwards each series of the request has its outcome. kinds has for
-// each of Keys the kind of the total with its labels, 0 if there is none. have is how many series of
-// the tenant have totals. Count returns how many it adds to them.
+// Count makes the increments. Afterwards each series of the request has its outcome. `kinds` has,
+// for each of Keys, the kind of the total with its labels, 0 if there is none. `have` is how many
+// series of the tenant have totals. Count returns how many it adds to them.
 func (d *Deltas) Count(kinds []series.Kind, have int) (added int) {
 	d.count(func(i int, s *keyed) *outcome.Refusal {
 		held := kinds[0]
@@ -190,8 +190,8 @@ func (d *Deltas) refuse(s *keyed, reason outcome.Reason, parts outcome.Counts, c
 }
 
 // admit refuses a new series if a total of another kind has its labels, or if the tenant already
-// has as many series as allowed. held is the kind of the total that has these labels, 0 if there is
-// none.
+// has as many series as allowed. `held` is the kind of the total that has these labels, 0 if there
+// is none.
 func (d *Deltas) admit(s *keyed, held series.Kind, have int) *outcome.Refusal {
 	if byte(held) == s.key[0] {
 		return nil

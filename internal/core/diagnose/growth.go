@@ -68,8 +68,8 @@ type grown struct {
 // seconds returns how long the series have grown like this.
 func (g *grown) seconds() float64 { return float64(g.steps * growth.Step) }
 
-// grows reports whether new series came in each of the last windows. The parameter each is the
-// length of a window in steps.
+// grows reports whether new series came in each of the last windows. `each` is the length of a
+// window in steps.
 func grows(t *record.GrowingTenant, windows, each int) (g grown, does bool) {
 	steps := windows * each
 	last := recent(t.New, steps)

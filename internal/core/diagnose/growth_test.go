@@ -38,7 +38,7 @@ func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) 
 	return m
 }
 
-// grow feeds a tracker the series that begin in each second. Before each second it calls look,
+// grow feeds a tracker the series that begin in each second. Before each second it calls `look`,
 // which may read the tracker.
 func grow(t *testing.T, end int64, begins func(second int64) []newSeries,
 	look func(second int64, read func() *moment)) {

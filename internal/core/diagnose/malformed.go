@@ -21,7 +21,7 @@ const malformedMetric, samplesMetric = "freshet_dogstatsd_malformed_lines_total"
 // malformedLines are the malformed lines of one sender, or of a listener if the sender is
 // unknown.
 type malformedLines struct {
-	tenant, of, reason, example string  // the field of names the sender, as in "what 10.0.0.1:53 sends"
+	tenant, of, reason, example string  // the field `of` names the sender, as in "what 10.0.0.1:53 sends"
 	perSecond, share            float64 // share is a part of the sender's lines, 0 to 1
 }
 

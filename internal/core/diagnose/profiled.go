@@ -124,8 +124,8 @@ type group struct {
 	most         float64 // its value
 }
 
-// groups adds up the stacks with the same key. The function by returns the key of a stack; stacks
-// with an empty key are left out. The largest group comes first.
+// groups adds up the stacks with the same key. `by` returns the key of a stack; stacks with an
+// empty key are left out. The largest group comes first.
 func (p profiled) groups(by func(stack) string) []*group {
 	named := map[string]*group{}
 	for _, s := range p {
