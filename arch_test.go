@@ -31,7 +31,7 @@ var layers = []struct {
 }{
 	{dir: "e2e"},
 	{dir: "lab"},
-	{dir: "sim"}, // a group of whole members on a virtual clock; tests only
+	{dir: "sim"},      // a group of whole members on a virtual clock; tests only
 	{dir: "examples"}, // services as users would write them
 	{dir: "cmd"},
 	{dir: "deploy"},          // writes alerts and dashboards for Freshet
