@@ -97,7 +97,7 @@ func NewSource(flags *pflag.FlagSet) *Source {
 // Variable names the file if no flag does.
 const Variable = "FRESHET_CONFIG"
 
-// KeepBelow fixes the data directory: later loads leave the paths below dir unchanged, since a
+// KeepBelow makes `dir` the data directory of all later loads, whatever data_dir says by then. A
 // process keeps its data directory until it ends.
 func (s *Source) KeepBelow(dir string) { s.inUse = dir }
 

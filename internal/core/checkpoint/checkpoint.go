@@ -229,7 +229,7 @@ func (f *File) Read(fn func(*Section) error) error {
 
 func (f *File) read(s *segment.Scanner, fn func(*Section) error) (count uint32, err error) {
 	var whole []byte        // the frames of one section that came so far
-	var first segment.Frame // of them; its tag is 0 if there are none
+	var first segment.Frame // the first of these frames; its tag is 0 if there are none
 	for {
 		before := s.End
 		frame, ok := s.Next(s.Size, math.MaxUint64)

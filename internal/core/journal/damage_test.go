@@ -377,7 +377,7 @@ func TestForgedFrame(t *testing.T) {
 }
 
 // A whole frame that the journal cannot have written counts as damage: its shard or its section
-// type is unknown, or the last byte of its tag, which is always 0, is set.
+// type is unknown, or the last byte of its tag is not 0.
 func TestForeignFrames(t *testing.T) {
 	for what, tag := range map[string]uint32{"shard": tag(series.Shards, sectionFrame), "type": tag(1, 9),
 		"byte 15": 1<<24 | tag(1, sectionFrame)} {

@@ -23,7 +23,7 @@ const (
 	Epoch = 2 * 3600 * 1000
 
 	// Most is the largest number of series that count. A tenant without a limit may write to more, which
-	// do not count. So many series take 200 MiB here, and more than 60 GiB in a store.
+	// do not count. That many series take 200 MiB here, and more than 60 GiB in a store.
 	Most = 1 << 24
 )
 
@@ -40,8 +40,8 @@ func hashOf(h uint64) Hash {
 	return Hash(h)
 }
 
-// number is what the index stores under a hash: with the lower half, which the index keeps, it is
-// the whole hash.
+// number returns the upper half of the hash, which the index stores as its number. The index itself
+// keeps the lower half, so both together are the whole hash.
 func (h Hash) number() uint32 { return uint32(h >> 32) }
 
 // Set has the recent series of one tenant. Its changes are provisional until Keep. The zero value is

@@ -60,7 +60,7 @@ type Sample struct {
 	V      float64                   // value.StaleNaN marks the end of a series
 	H      *histogram.FloatHistogram // instead of V; never changed once handed out
 	Raw    uint64                    // values on the wire; each is in one sample of the finest width
-	Timed  bool                      // the sender chose T (|T), so two samples at one T may differ
+	Timed  bool                      // the sender chose T (DogStatsD's |T), so two samples with one T may differ
 
 	Exemplar *batch.Exemplar // of the tile of the finest width, or nil; never changed once handed out
 }

@@ -141,7 +141,7 @@ func (a *Arena) takeSlab() uint32 {
 	return a.unused - 1
 }
 
-// link makes a slab the first of its class that has room.
+// link puts a slab at the front of the list of its class, whose slabs have room.
 func (a *Arena) link(class int, number uint32) {
 	first := a.roomy[class]
 	a.slabs[first].prev = number // for slab 0, prev is never read

@@ -17,10 +17,10 @@ var needTwo = map[string]bool{
 	"rate": true, "increase": true, "irate": true, "delta": true, "idelta": true, "deriv": true, "predict_linear": true,
 }
 
-// sparseNote explains why a function finds nothing in a range, if the tiles that answer are at
-// least half as long as the range. Without the note, the answer is empty without a reason, such as
-// rate(x[1m]) at times for which no tiles of 10 s are kept. If there are enough tiles, sparseNote
-// returns nil.
+// sparseNote explains why a function finds nothing in a range: the tiles that answer are longer than
+// half the range, and the function needs two of them. rate(x[1m]) is an example, at times for which
+// no tiles of 10 s are kept. Without the note, its answer would be empty, and nothing would say why.
+// sparseNote returns nil if the tiles are short enough.
 func sparseNote(hints *storage.SelectHints, w tile.Width, finest time.Duration) error {
 	if hints == nil || w == tile.Width10s || !needTwo[hints.Func] || hints.Range <= 0 || hints.Range >= 2*w.Millis() {
 		return nil

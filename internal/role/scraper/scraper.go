@@ -65,7 +65,7 @@ func (s *Scraper) Run(ctx context.Context) error {
 	}
 }
 
-// scrape stores the metrics at a time. Run does not interrupt a scrape that has begun.
+// scrape stores the present values of the metrics with the time `now`. Run does not interrupt a scrape that has begun.
 func (s *Scraper) scrape(ctx context.Context, now time.Time) error {
 	families, err := s.Gatherer.Gather()
 	if err != nil {
