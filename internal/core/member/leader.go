@@ -284,6 +284,9 @@ func (n *Node) settled() bool {
 	if n.now-n.leader.since >= cautious || mutant.Hasty {
 		return true
 	}
+	if n.state.since == 0 || n.state.since > n.leader.since-recently {
+		return false // a restart has forgotten some senders
+	}
 	known := false
 	for sender, last := range n.state.senders {
 		if last < n.leader.since-recently {

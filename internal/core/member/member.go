@@ -83,6 +83,7 @@ type Member struct {
 	deltas  deltas
 	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
+	since   int64              // the clock of the first windows that this process applied; senders has none from before
 
 	waitingRequests int // in all queues
 

@@ -273,7 +273,7 @@ func TestANewLeaderWaitsForSenders(t *testing.T) {
 		n.Push(g.now, ID(1000+sequence), pushOf(g.now, "one", 9, sequence, 1))
 	}
 	push(g.leader())
-	g.pass(1000)
+	g.pass(11_000) // the members know all senders of the last 10 s
 	old := g.leader()
 	g.pass(9000 - g.now%10_000 + 4000 - 1000) // 13 s: no shard has closed the tile yet, and one is due soon
 	push(old)

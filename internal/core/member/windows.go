@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -29,6 +30,7 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 		}
 		done.Pushes++
 		m.senders[p.Producer] = w.Clock
+		m.since = cmp.Or(m.since, w.Clock)
 		for b := range p.Batches.All() {
 			if err := m.fold(index, b, &done); err != nil {
 				return done, err

@@ -39,12 +39,11 @@ import (
 
 // entry is a frame of the log, and what it did in the plain life.
 type entry struct {
-	frame   journal.Frame
-	fates   [fates]float64    // of the samples of a batch
-	posted  map[string]uint64 // in the ledger
-	handed  string            // closed tiles
-	nothing bool              // a boundary that moved nothing
-	state   uint64            // hash of the shard's state behind the frame
+	frame  journal.Frame
+	fates  [fates]float64    // of the samples of a batch
+	posted map[string]uint64 // in the ledger
+	handed string            // closed tiles
+	state  uint64            // hash of the shard's state behind the frame
 }
 
 const fates = 7

@@ -276,7 +276,6 @@ type deciding struct {
 	*life
 	producers map[uint64]*sender
 	sent      []batch.Batch // the newest ones
-	refused   int           // windows of full tenants
 }
 
 // sender is a producer in its present incarnation.
