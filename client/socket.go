@@ -180,8 +180,8 @@ func (s *socket) write(ctx context.Context, packet []byte) error {
 	return s.broken(err)
 }
 
-// ask sends a probe. If there is no listener, the next write fails without sending its packet. If
-// the answer to an earlier packet has already come, ask itself fails.
+// ask sends a probe. If there is no listener, the host refuses the probe, and the next write fails
+// without sending its packet. If the refusal of an earlier packet has already come, ask itself fails.
 func (s *socket) ask() error {
 	if _, err := s.conn.Write(probe); err != nil {
 		return err

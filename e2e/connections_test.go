@@ -25,7 +25,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		`--limits-max-series-per-metric 0`,
 		freshet, dir, filepath.Join(dir, "stream.sock"))
 	p := launch(t, dir, exec.Command("sh", "-c", serve))
-	p.says(t, "the process may open few files", "files=256")
+	p.says(t, "the limit of open files is low", "files=256")
 	for i := range 400 {
 		network, address, asks := "tcp", p.HTTP, true // sends one request, and then stays idle
 		switch i % 4 {

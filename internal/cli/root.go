@@ -61,7 +61,7 @@ func newExitCodesTopic() *cobra.Command {
   2  a mistake on the command line, such as invalid PromQL, or in the configuration:
      retrying cannot help
 
-A server that SIGINT or SIGTERM stops exits with 0 if nothing failed as it stopped.`,
+A server stopped by SIGINT or SIGTERM exits with 0 if nothing failed while it stopped.`,
 	}
 }
 

@@ -74,8 +74,8 @@ self: {recorder: {budgets: false}}
 `)
 }
 
-// ofBeta matches text that only team-beta may see: its name, names and values of its series, its
-// socket, and the reason in its books.
+// ofBeta matches text that only team-beta may see: its name, the names and values of its series,
+// its socket, and the reason in its books.
 var ofBeta = regexp.MustCompile(`beta|73190842|127\.0\.0\.2|bad_value`)
 
 const (

@@ -143,8 +143,8 @@ func (c *client) know(w *web.Config) {
 }
 
 // trust chooses a host and a CA with which a client trusts the server. The host is a name in the
-// server's certificate, which is the first in chain. The CA is file, which holds the chain, unless
-// the system knows the CA. The CA's own file is not known here.
+// server's certificate, which is the first in `chain`. The CA is `file`, which holds the chain,
+// unless the system knows the CA. The CA's own file is not known here.
 func (c *client) trust(chain []*x509.Certificate, file string) {
 	intermediates := x509.NewCertPool()
 	for _, one := range chain[1:] {

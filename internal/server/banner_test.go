@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// writeSigned writes a CA, and a server's certificate and key signed by the CA. The certificate has
-// only the name, which does not resolve.
+// writeSigned writes a CA, and a server's certificate and key signed by the CA. The certificate is
+// for `name` alone, which does not resolve.
 func writeSigned(t *testing.T, dir, name string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -144,7 +144,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 	}
 }
 
-// lineOf returns the banner's line that begins with begin.
+// lineOf returns the first line of the banner that begins with the text `begin`.
 func lineOf(t *testing.T, banner, begin string) string {
 	t.Helper()
 	for line := range strings.Lines(banner) {

@@ -96,7 +96,7 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		time.Sleep(booksInterval + time.Second)
 		_, stopSecond := life(&savedBooks{Final: false, Books: first.ledger.Books()}) // as after kill -9
 		stopSecond()
-		stop() // a killed process would write no more, but here it ends last
+		stop() // ends the first server, which a real kill would have ended before
 		third, stopThird := life(&savedBooks{Final: true, Books: first.ledger.Books()})
 		if third.previous.Of("default").Samples.Tile != 100_000 {
 			t.Errorf("%+v", third.previous)

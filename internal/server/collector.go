@@ -72,7 +72,7 @@ func (s *server) producer() (uint64, error) {
 }
 
 // mayRead returns a channel that is closed when the sockets may be read. It returns nil if they may
-// be read at once. Datagrams in sockets that systemd holds can wait for the end of the start: if
+// be read at once. If systemd holds the sockets, datagrams wait there until the start is over. If
 // they were read and the start then failed, they would be lost, and more of them with each further
 // start.
 func (s *server) mayRead() <-chan struct{} {

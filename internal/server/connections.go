@@ -23,7 +23,7 @@ func (s *server) openConnections() (err error) {
 			"LimitNOFILE= or ulimit -n", s.shares.Limit)
 	}
 	if s.shares.Few() {
-		s.logger.Warn("the process may open few files; raise LimitNOFILE= or ulimit -n", "files", s.shares.Limit,
+		s.logger.Warn("the limit of open files is low; raise LimitNOFILE= or ulimit -n", "files", s.shares.Limit,
 			"http_connections", most, "stream_connections", s.shares.Streams,
 			"left_for_data", int(s.shares.Limit)-s.shares.TCP-s.shares.Streams)
 	}

@@ -30,8 +30,8 @@ const (
 	// operator.sock, with an operator's token, or on loopback.
 	operates
 
-	// operatesMany is operates if the server has many tenants, since the answer names them all.
-	// Otherwise it is reads.
+	// operatesMany means `operates` if the server has many tenants, since the answer names them
+	// all. Otherwise it means `reads`.
 	operatesMany
 
 	// splits shows operators the whole process, and a tenant its own part.

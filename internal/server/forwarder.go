@@ -26,7 +26,7 @@ func (s *server) openForwarders() error {
 		for i := 0; ; i++ {
 			path := s.path("forward", b.Name, strconv.Itoa(i))
 			if _, err := os.Stat(path); i >= max(1, b.Connections) && errors.Is(err, os.ErrNotExist) {
-				break // queues of connections beyond the present number: their requests are sent, too
+				break // with more connections before, there were more queues; they are sent, too
 			}
 			dir, err := files.Open(path)
 			if err != nil {

@@ -162,7 +162,7 @@ func (all httpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// named reports whether an address of the configuration has that host.
+// named reports whether an address in the configuration has the host `host`.
 func (all httpServers) named(host string) bool {
 	for _, h := range all {
 		if own := hostOf(h.address); own != "" && strings.EqualFold(own, host) {

@@ -83,7 +83,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 			t.Refused += report.Refused[reason]
 		}
 		if s.stores != nil {
-			series := stored[tenant] // nearly the same before the first write
+			series := stored[tenant] // until the first write, the stored series stand for the recent ones
 			if recent := s.ingester.Recent(tenant); recent > 0 {
 				series = recent
 			}

@@ -82,8 +82,8 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 	}
 }
 
-// The start and a reload once wrote listening.json at the same time, through one temporary file:
-// after one renamed the file, the rename of the other failed, and the server ended. Before the
+// The start and a reload once wrote listening.json at the same time, through one temporary file.
+// One renamed the file, so the rename of the other failed, and the server ended. Before the
 // announcement a reload writes nothing, since programs take the file as a sign that the server is
 // open.
 func TestListeningIsToldOnceOpen(t *testing.T) {

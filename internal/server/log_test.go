@@ -41,7 +41,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 		for i := range 1000 {
 			l.Error(string(rune('a'+i%26))+long, "i", i) // 4 MB in all; the ring holds 1 MB
 			if i%100 == 99 {
-				time.Sleep(time.Second) // another period: these are not repeats
+				time.Sleep(time.Second) // wait, so that the next lines do not count as repeats
 			}
 		}
 		begun := time.Now()

@@ -21,7 +21,7 @@ func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(own, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// ownMetrics gathers the metrics whose label tenant has one value.
+// ownMetrics gathers the metrics of one tenant: those with its name in the label tenant.
 type ownMetrics struct {
 	all    prometheus.Gatherer
 	tenant string

@@ -173,7 +173,7 @@ type life struct {
 	faults  *faults
 	config  settings.Aggregator
 	pending int64
-	now     atomic.Int64 // Unix ms; another one in each life
+	now     atomic.Int64 // Unix ms; each life begins at a different time
 	storeAt atomic.Int64 // Unix ms, the stores' clock
 
 	log     []*entry

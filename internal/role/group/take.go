@@ -39,7 +39,7 @@ func (g *Group) take() error {
 	return g.broke
 }
 
-// changed notes the members.
+// changed notes whether this member is now the only voter.
 func (g *Group) changed(m *replica.Members) {
 	g.alone = len(m.Voters) == 1 && len(m.Leaving) == 0 && m.Voters[0] == g.Member
 }

@@ -34,9 +34,9 @@ func (s *liveSet) At() storage.Series                { return liveSeries{live: s
 func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
-// tileEnds leaves out samples inside open tiles, and series that have no other samples. In a range
-// that is too short for two tiles, a sample inside an open tile would be the second sample. From
-// these two, rate would compute a value at that step alone, and the value would be wrong.
+// tileEnds leaves out samples inside open tiles, and series that have no other samples. A range
+// that is too short for two tiles holds the end of one tile, from which rate computes nothing. With
+// a sample inside the open tile it would hold two samples, and rate would compute a wrong value.
 func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	for _, s := range series {
 		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {

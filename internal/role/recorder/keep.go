@@ -27,8 +27,8 @@ type unkept struct {
 
 var errStillWriting = errors.New("the disk is still writing an earlier record")
 
-// keep writes a record, and waits at most for the time patience. While a write hangs, no other
-// records are written.
+// keep writes a record, and waits for the disk at most as long as `patience`. While a write hangs,
+// no other records are written.
 func (r *Recorder) keep(id string, text []byte) error {
 	err, answered := within(r.patience, r.writing, func() error { return r.write(id, text) })
 	switch answered {
@@ -63,8 +63,8 @@ const (
 	busy // an earlier call still waits
 )
 
-// within runs do, which uses the disk, and waits at most for the time patience for the result. held
-// has capacity 1, so that a hanging disk blocks one goroutine, however often within is called.
+// within runs `do`, which uses the disk, and waits for the result at most as long as `patience`.
+// `held` has capacity 1, so that a hanging disk blocks one goroutine, however many calls there are.
 func within[T any](patience time.Duration, held chan struct{}, do func() T) (result T, is answered) {
 	select {
 	case held <- struct{}{}:

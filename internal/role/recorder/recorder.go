@@ -59,7 +59,7 @@ const (
 type Recorder struct {
 	Options
 	duration time.Duration // record.Duration, except in tests
-	root     fs.FS         // the root of the file system, under which cgroups are
+	root     fs.FS         // the machine's root directory, to find cgroups
 	flight   flight
 	over     chan overBudget
 	asks     chan ask

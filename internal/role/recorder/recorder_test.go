@@ -179,7 +179,7 @@ func TestOneRecordOfABadTime(t *testing.T) {
 	for range 3 {
 		r.over <- overBudget{stage.Queue, 300 * time.Millisecond, 250 * time.Millisecond}
 	}
-	r.over <- overBudget{} // received only after the recorder has handled the third
+	r.over <- overBudget{} // received only after the third of those above is handled
 	stop()
 	all, err := r.List()
 	if err != nil || len(all) != 1 {

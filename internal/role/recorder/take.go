@@ -35,7 +35,7 @@ func (t *taking) put(name string, text []byte, err error) {
 	t.files[name] = text
 }
 
-// added are the profiles that count since the start of the process. A record keeps their increase
+// added has the profiles that count from the start of the process. A record keeps their increase
 // during its own time.
 var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
 

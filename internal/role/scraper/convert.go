@@ -15,14 +15,14 @@ import (
 
 // known is a series that an earlier scrape had.
 type known struct {
-	labels []label // sorted by name, with the labels of every series
+	labels []label // sorted by name, including those in Options.Labels
 	scrape uint64  // number of the last scrape that had the series
 	stored bool
 }
 
 type label struct{ name, value string }
 
-// add writes the samples of all families at t, Unix milliseconds, and a stale marker for each
+// add writes the samples of all families at `t`, Unix milliseconds, and a stale marker for each
 // series that is gone, as a Prometheus that scrapes them would. A known series allocates nothing,
 // since scrapes are a large part of an idle server's work.
 func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Builder) {
@@ -134,7 +134,7 @@ func appendLabel(key []byte, name, value string) []byte {
 	return append(append(append(append(key, 0xff), name...), 0xff), value...)
 }
 
-// labels returns the labels of a series, with the labels of every series.
+// labels returns the labels of a series, including those in Options.Labels.
 func (s *Scraper) labels(name string, m *dto.Metric, more label) []label {
 	all := []label{{model.MetricNameLabel, name}}
 	for _, p := range m.GetLabel() {

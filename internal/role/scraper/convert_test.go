@@ -93,7 +93,7 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	}
 }
 
-// parsed returns what Prometheus' parser reads, in the form of taken.
+// parsed returns what Prometheus' parser reads, as text in the form that type taken uses.
 func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	t.Helper()
 	var text bytes.Buffer
@@ -165,7 +165,7 @@ func TestKnownSeriesAllocateNothing(t *testing.T) {
 	}
 }
 
-// counted counts its calls.
+// counted is a gatherer that counts the scrapes.
 type counted struct{ times int }
 
 func (c *counted) Gather() ([]*dto.MetricFamily, error) { c.times++; return nil, nil }
