@@ -7,6 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
+	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -16,6 +17,7 @@ type leader struct {
 	clocks clocks
 
 	since  int64           // when it was elected; 0 if it is not known yet
+	ticks  int64           // since then: a clock that leaps does not change them
 	heard  map[uint64]bool // senders whose windows have come since the election
 	queue  []push          // not proposed yet
 	flying uint64          // index of the windows under way, or 0
@@ -73,6 +75,7 @@ func (n *Node) lead() {
 	if n.leader.since == 0 {
 		n.leader.since = n.now
 	}
+	n.leader.ticks++
 	if n.leader.clocks.wrong() {
 		n.handOver()
 	}
@@ -132,6 +135,11 @@ func (n *Node) proposeWindows() {
 	}
 	l.flying = index
 	n.windows[index] = pushes
+	for _, p := range pushes { // only now: a leader that hands over may take no windows
+		if p, err := entry.ParsePush(p.bytes); err == nil {
+			l.heard[p.Producer] = true
+		}
+	}
 }
 
 // current reports whether the state has all windows that were ever proposed, here or by an earlier
@@ -186,13 +194,12 @@ func samplesIn(b []byte) (n uint64) {
 	return n
 }
 
-// note notes the sender of a push, and adds to `begin` the shards of its batches that hold no series.
+// note adds to `begin` the shards of a push that hold no series.
 func (n *Node) note(bytes []byte, begin *entry.Shards) {
 	p, err := entry.ParsePush(bytes)
 	if err != nil {
 		return // CheckPush has refused it
 	}
-	n.leader.heard[p.Producer] = true
 	for b := range p.Batches.All() {
 		h, err := batch.ParseHeader(b)
 		if err != nil {
@@ -281,7 +288,7 @@ func (n *Node) settled() bool {
 	if n.term != n.leadership.Term && !mutant.Hasty {
 		return false // some of their windows may not be applied here yet
 	}
-	if n.now-n.leader.since >= cautious || mutant.Hasty {
+	if n.leader.ticks*replica.TickEvery.Milliseconds() > cautious || mutant.Hasty {
 		return true
 	}
 	if n.state.since == 0 || n.state.since > n.leader.since-recently {
