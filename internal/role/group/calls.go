@@ -136,9 +136,13 @@ func (g *Group) pushed(p *push, err error) error {
 	return err
 }
 
-// Write proposes an entry of a request, of deltas, of events or of names, and waits until it is applied.
-// A request has an outcome then. The end of ctx ends only the wait.
+// Write proposes an entry of a request or of deltas, waits until it is applied, and returns its outcome.
+// It refuses other kinds: the events and names of entries are stored nowhere yet. The end of ctx ends
+// only the wait.
 func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
+	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
+		return nil, fmt.Errorf("propose an entry of kind %d: only requests and deltas are stored", e.Kind)
+	}
 	a, err := g.ask(ctx, func(id member.ID) { g.node.Write(id, e) })
 	return a.Outcome, err
 }

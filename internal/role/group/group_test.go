@@ -553,6 +553,18 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
+// Nothing is acknowledged that is stored nowhere.
+func TestEventsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memfs.New(), newStores(t))
+		defer p.terminate()
+		e := &entry.Entry{Kind: entry.KindEvents, Notes: entry.Notes{Tenant: "a", Parts: entry.List{}.AppendText("an event")}}
+		if _, err := p.Write(t.Context(), e); err == nil {
+			t.Error("an event is acknowledged")
+		}
+	})
+}
+
 // The stores of one tenant hang or fail. Another tenant's tiles and requests are stored in time, and
 // so are the sick tenant's once it is well. New windows of the sick tenant are refused at a limit.
 func TestASickStoreDelaysOnlyItsTenant(t *testing.T) {
