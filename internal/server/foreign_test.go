@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// onlyHTTP starts a server that only answers over HTTP. more adds keys to the section http, and
+// onlyHTTP starts a server that only answers over HTTP. `more` adds keys to the section http, and
 // sections adds other sections.
 func onlyHTTP(t *testing.T, more string, sections ...string) *server {
 	t.Helper()

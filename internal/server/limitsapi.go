@@ -97,8 +97,8 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		"data": map[string]any{"tenant": name, "tenants": tenants}})
 }
 
-// distributorLimits returns how far a tenant is from the limits of remote write and OTLP. series is
-// the number of the tenant's recent series, and senders are its senders.
+// distributorLimits returns how far a tenant is from the limits of remote write and OTLP. `series`
+// is the number of the tenant's recent series, and `senders` are its senders.
 func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]

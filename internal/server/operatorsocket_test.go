@@ -252,7 +252,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 		t.Errorf("diff over TCP: exit code %d, %s", code, said)
 	}
 
-	dead := t.TempDir() // the socket of a killed process
+	dead := t.TempDir() // with the socket of a killed process
 	l, err := listenPrivately(filepath.Join(dead, answer.OperatorSocket))
 	if err != nil {
 		t.Fatal(err)
@@ -266,13 +266,14 @@ func TestCommandsAskBySocket(t *testing.T) {
 	// This holds only where no installed server runs.
 	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil {
 		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
-			t.Errorf("where no server answers a command asks %s", got)
+			t.Errorf("where no server answers, a command asks %s", got)
 		}
 	}
 }
 
-// A restart in place takes over the previous image's socket, and binds another if its file is gone.
-// Otherwise no client could connect until the server was stopped.
+// A restart in place takes over the previous image's socket. If the socket's file is gone, the new
+// image binds another socket. Otherwise no client could connect until the server was stopped and
+// started.
 func TestARestartBindsARemovedSocket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		dir := t.TempDir()

@@ -63,10 +63,10 @@ func TestTenantsByGRPC(t *testing.T) {
 	}{
 		{"a token", []string{"authorization", "Bearer " + alpha}, codes.OK},
 		{"a token, in small letters", []string{"authorization", "bearer " + beta}, codes.OK},
-		{"one that may write", []string{"authorization", "Bearer only-write"}, codes.OK},
-		{"one that may read", []string{"authorization", "Bearer only-read"}, codes.PermissionDenied},
+		{"a token that may write", []string{"authorization", "Bearer only-write"}, codes.OK},
+		{"a token that may read", []string{"authorization", "Bearer only-read"}, codes.PermissionDenied},
 		{"no token", nil, codes.Unauthenticated},
-		{"a token of nobody", []string{"authorization", "Bearer guessed"}, codes.Unauthenticated},
+		{"an unknown token", []string{"authorization", "Bearer guessed"}, codes.Unauthenticated},
 		{"somebody else's tenant", []string{"authorization", "Bearer " + alpha, "x-scope-orgid", "team-beta"},
 			codes.PermissionDenied},
 		{"its own", []string{"authorization", "Bearer " + alpha, "x-scope-orgid", "team-alpha"}, codes.OK},
@@ -120,7 +120,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		{"another user", secure, basic("bob:fakepassword"), codes.Unauthenticated},
 		{"no password", secure, nil, codes.Unauthenticated},
 		{"no user, but a password", secure, basic(":fakepassword"), codes.Unauthenticated},
-		{"no pair", secure, basic("ann"), codes.Unauthenticated},
+		{"a user without a colon", secure, basic("ann"), codes.Unauthenticated},
 		{"without TLS", insecure.NewCredentials(), basic("ann:fakepassword"), codes.Unavailable},
 	} {
 		if err := s.export(t, c.by, c.headers...); status.Code(err) != c.want {
@@ -130,7 +130,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	writeIn(t, dir, "web.yaml",
 		tlsText+"basic_auth_users: {ann: $2y$10$0wZxVzNzMyBBxYBYDmWVauuOFzVvC0mQmcwyQzw3DDHGAHCjIBbSW}\n")
 	if err := s.export(t, secure, basic("ann:fakepassword")...); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("a password that was changed: %v", err)
+		t.Errorf("the old password after a change: %v", err)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // parts returns the parts of the process, beginning with the part that stops last: a part stops
-// after the parts below it, since they hand their data to it. They start together, so that the
-// collector reads while the aggregator opens. opened is called when the server is ready.
+// after the parts below it, since they hand their data to it. All parts start together, so that
+// the collector reads while the aggregator opens. `opened` is called when the server is ready.
 func (s *server) parts(opened func() error) []run.Part {
 	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }
 	all := []struct {
@@ -35,7 +35,8 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "http", Run: s.runHTTP}},
 		{Part: run.Part{Name: "operators", Run: s.runOperatorSocket}, absent: s.operatorSocket == nil},
 		{Part: run.Part{Name: "prober", Run: s.runProber, After: s.readied}, role: settings.RoleProber},
-		// The recorder stops first: a request for a record delays no other part.
+		// The recorder stops first, since a running request for a record would delay the stop of
+		// the parts below it.
 		{Part: run.Part{Name: "recorder", Run: s.recorder.Run}},
 	}
 	var parts []run.Part

@@ -18,7 +18,8 @@ func (s *server) openProber() error {
 
 func (s *server) runProber(ctx context.Context) error { return s.prober.Run(ctx) }
 
-// probed returns the sockets that a probe can send to. A stream socket has no datagrams.
+// probed returns the sockets that a probe can send to. A probe sends datagrams, so stream sockets
+// are left out.
 func (s *server) probed() (all []prober.Target) {
 	for _, l := range s.collector.Listening() {
 		if l.Network != "unix" {

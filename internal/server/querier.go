@@ -126,8 +126,8 @@ func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	}, nil
 }
 
-// storeStats describes two stores of a tenant, of raw samples and of the finest tiles. No series is
-// in both.
+// storeStats describes two stores of a tenant: raw samples, and the finest tiles. No series is in
+// both.
 type storeStats struct{ stores *tsdb.Stores }
 
 func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {

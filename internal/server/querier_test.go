@@ -13,7 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// A series that begins after the last step of a range is found at the range's end, which is now.
+// The range of a query ends now. So the query finds a series that begins after the last multiple of
+// the step.
 func TestARangeEndsNow(t *testing.T) {
 	s := withoutSockets(t)
 	symbols := writev2.NewSymbolTable()

@@ -16,8 +16,8 @@ import (
 const startRetry = 5 * time.Second
 
 // answering returns a channel that is closed once requests are answered. After a restart in place
-// requests are answered as soon as the journal is replayed, since clients have waited since the
-// previous image. A request then waits only for the store that it needs.
+// clients have waited since the previous image stopped, so their requests are answered as soon as
+// the journal is replayed. A request then waits only for the store that it needs.
 func (s *server) answering() <-chan struct{} {
 	if s.inherited.answered {
 		return s.opening.opened
@@ -70,9 +70,10 @@ func (s *server) looked() []record.BrokenStore {
 }
 
 // serveReady says whether the server answers at its usual speed, or else what it waits for. A
-// broken store does not make the server unready: one broken file would take all tenants out of
-// service. A probe may send any Host, so every Host is answered. But only operators see the names
-// of tenants. A web page whose host name was made to resolve to this address does not see them.
+// broken store does not make the server unready: otherwise one broken file would take all tenants
+// out of service. A probe may send any Host, so every Host is answered. But only operators see the
+// names of tenants. A web page whose host name was made to resolve to this address does not see
+// them.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
 	if s.handler.Load() == nil {

@@ -72,7 +72,7 @@ func (s *server) openRestarted() error {
 	return nil
 }
 
-// begin is called when the parts start; stop ends them.
+// begin is called when the parts start. `stop` ends the parts.
 func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc) {
 	r.signaled, r.stop, r.begun = signaled, stop, time.Now()
 }
@@ -115,7 +115,7 @@ func (s *server) prepareRestart(ctx context.Context) error {
 	if err := checkProgram(ctx, path, os.Args[1:]); err != nil {
 		return err
 	}
-	s.reloader.mu.Lock() // a reload between here and the end would add sockets
+	s.reloader.mu.Lock() // keeps reloads out until the sockets are left: a reload would add some
 	defer s.reloader.mu.Unlock()
 	if err := s.checkRoom(); err != nil {
 		return err
@@ -143,7 +143,7 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // systemd must not take the check for the service
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	// At a timeout the program's children end with it, and cannot keep this process waiting.
+	// After a timeout the program's children end with it, and cannot keep this process waiting.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = checkDelay
@@ -169,8 +169,8 @@ func (s *server) checkRoom() error {
 }
 
 // checkAddresses tries to bind the new addresses of the configuration, which a reload leaves
-// unbound and the next image must bind. A configuration that this image cannot read may be for a
-// newer version, and the new program has already checked it.
+// unbound and the next image must bind. If this image cannot read the configuration, the
+// configuration may be for the new program, which has already checked it. Then no address is tried.
 func (s *server) checkAddresses() error {
 	next, err := s.reloader.source.Load()
 	if err != nil {
@@ -264,7 +264,7 @@ func (s *server) replaceImage(ctx context.Context) error {
 	return handover.Exec(s.restarter.plan.path, os.Args, s.restarter.plan.sockets)
 }
 
-// tellRestarted tells freshet restart, and the log, that this image is ready.
+// tellRestarted tells the log, and the command freshet restart, that this image is ready.
 func (s *server) tellRestarted() {
 	if s.restarter.last.State == "" {
 		return

@@ -22,8 +22,8 @@ import (
 type role struct {
 	name   string
 	needs  []string              // roles that must be built before it
-	later  []string              // roles that it uses once all are built; they may need it
-	build  func() error          // while the sockets are read
+	later  []string              // roles that it uses once all are built; these may need it
+	build  func() error          // runs while the sockets are read
 	serve  func(*routes)         // registers its HTTP endpoints; nil if it has none
 	reload func(settings.Config) // applies another configuration; nil if that takes a restart
 }

@@ -34,8 +34,8 @@ func (s *server) openSelf() (err error) {
 }
 
 // stir is called with each batch, and wakes the flight recorder if the batch shows that a client
-// sends. Freshet's own batches, and tiles of earlier samples, come to an idle server too. A batch
-// of datagrams has no tenant yet, but its window will.
+// sends. Freshet's own batches, and tiles of earlier samples, come to an idle server too, so they
+// do not wake it. A batch of datagrams has no tenant yet; the window made from it has one.
 func (s *server) stir(t *stage.Trip) {
 	if t.Input != stage.Tiles && t.Tenant != "" && t.Tenant != tenant.Own {
 		s.recorder.Stir()

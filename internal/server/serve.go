@@ -49,7 +49,7 @@ and the environment overrides the file.`,
 	return cmd
 }
 
-// serve runs the server until a signal, or until one of its parts fails. from reads the
+// serve runs the server until a signal, or until one of its parts fails. `from` reads the
 // configuration again for a reload.
 func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout, stderr io.Writer) (err error) {
 	logger := newLog(stderr, c.Level())

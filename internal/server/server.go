@@ -44,8 +44,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// server is one process with its roles. A nil field was not reached by newServer, or belongs to a
-// role that the process does not have.
+// server is one process with its roles. A field is nil if newServer failed before setting it, or if
+// it belongs to a role that the process does not have.
 type server struct {
 	config        settings.Config                 // at the start
 	current       atomic.Pointer[settings.Config] // after reloads
@@ -72,7 +72,7 @@ type server struct {
 	aggregator  tiles             // or a member of a group
 	requests    *group.Requests   // of the group; nil without one
 	querier     *querier.Queryable
-	engine      *promapi.Engine // with querier
+	engine      *promapi.Engine // of the querier
 	scraper     *scraper.Scraper
 	prober      *prober.Prober
 
@@ -88,13 +88,13 @@ type server struct {
 	// What is answered.
 	http           httpServers
 	operatorSocket *httpServer                   // nil if none can be bound
-	otlp           *otlpServer                   // nil for none
+	otlp           *otlpServer                   // nil if there is no address for it
 	bound          *connections.Bound            // of http and otlp
 	handler        atomic.Pointer[http.ServeMux] // nil while starting
 	metrics        http.Handler                  // of the whole process
-	access         atomic.Pointer[tenant.Access] // who may ask the server; nil: everybody, as the tenant of the address
+	access         atomic.Pointer[tenant.Access] // who may ask; if nil, everybody may, as the tenant of the address
 	operators      atomic.Pointer[tenant.Operators]
-	proxied        atomic.Pointer[string] // the first proxy header that came; nil for none
+	proxied        atomic.Pointer[string] // name of the first proxy header that came; nil if none came
 	refused        *prometheus.CounterVec // requests, by reason
 	origins        *regexp.Regexp         // of pages that may read; if nil, only our own page may
 
@@ -111,8 +111,8 @@ type server struct {
 
 // newServer opens everything that is needed to read the sockets, in order of dependency; buildRoles
 // does the rest. The data directory and the ports come first: another process may hold them, and
-// then the error comes at once. from reads the configuration again for a reload. After an error the
-// caller must still close the server.
+// then the error comes at once. `from` reads the configuration again for a reload. After an error
+// the caller must still close the server.
 func newServer(
 	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,
 ) (*server, error) {

@@ -37,10 +37,10 @@ var errSnapshotRunning = errors.New("another snapshot is being made; try again w
 
 // take makes a snapshot in dataDir/snapshots. A snapshot that cannot be finished is removed.
 //
-// The order matters. If the journal is newer than the stores, the snapshot lacks at most the points
-// of tiles stored in between, which the journal's totals include. An older journal would continue
-// from an older total, which rate() sees as a reset. Names come last, so that every name with
-// samples is in the snapshot.
+// The order matters: stores, then the journal, then names. A journal newer than the stores costs
+// the snapshot at most the samples of tiles stored in between, which the journal's totals include.
+// An older journal would continue from an older total, which rate() sees as a reset. Names come
+// last, so that every name with samples is in the snapshot.
 func (s *snapshots) take(
 	ctx context.Context, now time.Time, told func(answer.SnapshotStep),
 ) (whole answer.SnapshotStep, err error) {
@@ -143,7 +143,7 @@ func writeManifest(dir files.Dir, m answer.Manifest) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// sizes returns the bytes of each file below dir.
+// sizes returns the bytes of each file below `dir`.
 func sizes(dir string) (map[string]int64, error) {
 	all := map[string]int64{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

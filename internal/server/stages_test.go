@@ -21,8 +21,8 @@ import (
 
 // BenchmarkStages compares the cost of requests with and without watching the stages.
 //
-// Bound: %-more is below 1, and close to it at 100 samples a request: watching costs less than 1 %
-// of the time.
+// Bound: %-more is below 1, and close to 1 at 100 samples a request: watching costs less than 1 % of
+// the time.
 func BenchmarkStages(b *testing.B) {
 	byTurns(b, 10, func(s *server, on bool) (end func()) {
 		s.receiver.Watch = nil
@@ -35,8 +35,8 @@ func BenchmarkStages(b *testing.B) {
 
 // BenchmarkFlight compares the cost of requests with and without the flight recorder.
 //
-// Bound: %-more is up to 15 at 100 samples a request, which is why it can be turned off, and within
-// the noise at 2000.
+// Bound: at 100 samples a request %-more is up to 15, which is why the flight recorder can be turned
+// off. At 2000 it is within the noise.
 func BenchmarkFlight(b *testing.B) {
 	byTurns(b, 400, func(_ *server, on bool) (end func()) {
 		if !on {
@@ -50,7 +50,7 @@ func BenchmarkFlight(b *testing.B) {
 	})
 }
 
-// byTurns writes the same requests with something on and off, and compares the processor time of
+// byTurns writes the same requests with a feature on and off, and compares the processor time of
 // the whole process. The turns are so short that occasional work, such as a garbage collection,
 // hits both equally.
 func byTurns(b *testing.B, requests int, turn func(s *server, on bool) (end func())) {
@@ -66,8 +66,8 @@ self: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}
 			ratios := []float64{}
 			var spent [2]time.Duration // off, on
 			for b.Loop() {
-				// Work in between may favour one place in the order, so each variant takes every
-				// place.
+				// Other work may slow down one place in the order, so on and off take every place
+				// equally often.
 				order := slices.Repeat([]int{0, 1, 1, 0, 1, 0, 0, 1}, max(1, 400/requests))
 				bodies := make([][]byte, len(order)*requests)
 				for k := range bodies {

@@ -23,7 +23,7 @@ import (
 type tapAPI struct {
 	collector *collector.Collector
 	stored    func(tenant string) tail.Stored
-	stopping  context.Context // done when the server stops; else the stop would wait for streams
+	stopping  context.Context // done when the server stops, so that the stop does not wait for streams
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	// at a time, and a stalled client must not keep one.
 	tapStall = 10 * time.Second
 
-	// tapNotice is how often a tail is told how much it was not shown.
+	// tapNotice is how often a tail is told how many lines it was not shown.
 	tapNotice = time.Second
 )
 
@@ -71,8 +71,8 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// follow opens a tap and calls show with the datagrams that it gets, until the client or the server
-// ends it. If no datagram arrives for tapNotice, show is called without one.
+// follow opens a tap, and calls `show` with the datagrams that arrive, until the client leaves or
+// the server stops. If no datagram arrives for tapNotice, it calls `show` without one.
 func (a tapAPI) follow(
 	w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string,
 	begin func(s *stream) (show func([]capture.Datagram, uint64) error),
@@ -175,13 +175,13 @@ func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// tailer writes at most rate lines a second.
+// tailer writes at most `rate` lines a second.
 type tailer struct {
 	selector *tail.Selector
 	rate     int // 0 for no limit
 	out      *json.Encoder
 	second   time.Time // when the present second began
-	shown    int       // in this second
+	shown    int       // lines shown since then
 	unseen   answer.Tailed
 }
 

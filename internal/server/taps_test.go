@@ -206,7 +206,7 @@ func TestTailByAName(t *testing.T) {
 		{"latency_bucket", "latency:3|ms"},     // of a classic histogram
 		{"latency_sum", "latency:3|ms"},
 		{"db_up", "_sc|db.up|0"},
-		{"level_counter", "level:5|c"}, // since the gauge came first
+		{"level_counter", "level:5|c"}, // a gauge of this name came first, so the counter has a suffix
 	} {
 		find(c.glob, c.want)
 	}

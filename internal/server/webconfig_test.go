@@ -85,7 +85,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		{"no token", []string{"--server", address, "--ca-file", ca}, "",
 			"not authenticated: the request has no token; send a tenant's token in the header Authorization: Bearer TOKEN; " +
 				"put the token in a file and name the file by --token-file, or put the token in FRESHET_TOKEN"},
-		{"a CA that is none", []string{"--server", address, "--ca-file", token}, "", "has no certificate"},
+		{"a CA file without a certificate", []string{"--server", address, "--ca-file", token}, "", "has no certificate"},
 		{"a token that is not there", []string{"--server", address, "--ca-file", ca, "--token-file", "/nonexistent"}, "",
 			"--token-file: open /nonexistent"},
 		{"without TLS", []string{"--server", s.http[0].addr()}, "", "Client sent an HTTP request to an HTTPS server."},

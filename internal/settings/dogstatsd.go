@@ -39,7 +39,8 @@ type Listener struct {
 	Tenant  string `yaml:"tenant" help:"tenant of everything the socket receives"`
 }
 
-// MaxSockets bounds the DogStatsD sockets, since each may have a window on its way.
+// MaxSockets bounds the number of DogStatsD sockets, since each may have a window on its way to the
+// aggregator.
 const MaxSockets = 1024
 
 const defaultUDP = "127.0.0.1:8125"
@@ -90,7 +91,7 @@ func (c DogStatsD) Validate() []conf.Problem {
 	if c.Readers < 1 || c.Readers > 256 {
 		add("readers", "must be 1 to 256")
 	} else if n := len(c.Sockets()) * c.Readers; n > MaxSockets {
-		add("listeners", "make up to %d sockets with %d readers; at most %d sockets can be read", n, c.Readers, MaxSockets)
+		add("listeners", "need up to %d sockets (readers = %d), and %d are allowed; remove some", n, c.Readers, MaxSockets)
 	}
 	if c.ReceiveBuffer < 4096 || c.ReceiveBuffer > 1<<30 {
 		add("receive_buffer", "must be 4KiB to 1GiB")

@@ -145,13 +145,13 @@ func (b Backend) Validate() []conf.Problem {
 		}
 	}
 	if (b.Username == "") != (b.PasswordFile == "") {
-		add("username", "and password_file go together; give both or none")
+		add("username", "set both username and password_file, or neither")
 	}
 	if b.Username != "" && b.BearerTokenFile != "" {
-		add("bearer_token_file", "and username are two ways to authenticate; keep one of them")
+		add("bearer_token_file", "cannot be combined with username; keep one of the two")
 	}
 	if (b.TLS.CertFile == "") != (b.TLS.KeyFile == "") {
-		add("tls.cert_file", "and tls.key_file go together; give both or none")
+		add("tls.cert_file", "set both cert_file and key_file, or neither")
 	}
 	if b.Connections < 1 || b.Connections > maxConnections {
 		add("connections", "must be 1 to %d", maxConnections)

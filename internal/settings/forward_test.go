@@ -37,10 +37,10 @@ func TestForward(t *testing.T) {
 			[]string{`backends[0].headers.X-A = <secret>: is not a header; ` +
 				`names have letters, digits and dashes, and values are one line`}},
 		{"half a pair", good + ", username: u, tls: {key_file: k}}", []string{
-			"backends[0].username = u: and password_file go together; give both or none",
-			"backends[0].tls.cert_file: and tls.key_file go together; give both or none"}},
+			"backends[0].username = u: set both username and password_file, or neither",
+			"backends[0].tls.cert_file: set both cert_file and key_file, or neither"}},
 		{"two ways", good + ", username: u, password_file: p, bearer_token_file: b}",
-			[]string{"backends[0].bearer_token_file = b: and username are two ways to authenticate; keep one of them"}},
+			[]string{"backends[0].bearer_token_file = b: cannot be combined with username; keep one of the two"}},
 		{"small queue", good + ", queue: 7MiB, connections: 8}",
 			[]string{"backends[0].queue = 7MiB: must be at least 8MiB, 1MiB for each connection"}},
 		{"connections", good + ", connections: 65}", []string{"backends[0].connections = 65: must be 1 to 64"}},

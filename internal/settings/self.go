@@ -20,7 +20,7 @@ type Self struct {
 	Recorder Recorder       `yaml:"recorder" reload:"restart"`
 }
 
-// DefaultSelf keeps about 800 series every 5 s: as many samples a second as 2,400 series of a
+// DefaultSelf stores about 800 series every 5 s: as many samples a second as 2,400 series of a
 // Prometheus that scrapes every 15 s.
 func DefaultSelf() Self {
 	return Self{

@@ -137,7 +137,7 @@ func (s *Source) Load() (Config, error) {
 	return s.LoadText(s.file, text)
 }
 
-// LoadText loads text in place of the file's content. Problems refer to the text by the name file.
+// LoadText loads `text` in place of the file's content. In problems the text has the name `file`.
 func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	c, from, err := s.schema.LoadText(file, text, os.LookupEnv)
 	if err != nil {
@@ -148,8 +148,8 @@ func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	return c.WithPaths(cmp.Or(s.inUse, c.DataDir)), nil
 }
 
-// Reloaded returns the configuration in force after a process that runs with c has read next. It is
-// next, except for keys that need a restart, which keep the values of c.
+// Reloaded returns the configuration in force once a process that runs with `c` has read `next`:
+// `next`, but keys that need a restart keep their values from `c`.
 func (c Config) Reloaded(next Config) Config {
 	now := conf.Reloaded(c, next)
 	now.origins = conf.Origins{}

@@ -43,8 +43,8 @@ func (b Books) Folded(folded map[string]*tile.Folded) {
 	}
 }
 
-// Duplicates moves stamped gauges out of the ledger's state Tile if a tile replaced their
-// value.
+// Duplicates moves gauge samples out of the ledger's state Tile if their sender stamped them with a
+// time that already has another value.
 func (b Books) Duplicates(byTenant map[string]uint64) {
 	for tenant, n := range byTenant {
 		b.Metrics.Duplicates.Add(float64(n))

@@ -9,7 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Metrics are our own metrics that are counted. The others are read at each scrape: see Register.
+// Metrics has the metrics that code counts up. Open.Register registers the metrics that are read at
+// each scrape.
 type Metrics struct {
 	Folded, Late, Ahead, LateGauges      prometheus.Counter
 	Refused, Repeated, Again             prometheus.Counter
@@ -40,7 +41,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Journalled samples whose time was more than a minute ahead, so the last open tile took them. Rising: "+
 				"a sender's clock is fast."),
 		LateGauges: counter("late_gauge_samples_total",
-			"Gauges and checks that came after their tile was closed, and were dropped. Rising: as for late samples."),
+			"Gauges and checks that came after their tile was closed, and were refused. Rising: "+
+				"a sender's clock is off, or lateness is too short."),
 		Refused: counter("refused_samples_total",
 			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: "+
 				"a client sends absurd values."),
@@ -65,9 +67,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Writes of tiles that the store of a tenant did not take. Rising: its directory is damaged, "+
 				"or the disk is full or broken; its tiles wait."),
 		PendingRefused: byTenant("pending_refused_samples_total",
-			"Samples of windows that were refused, since the tenant's store takes nothing and tiles up to "+
-				"store.pending already wait. "+
-				"Rising: data of this tenant is lost; freshet diagnose names the store."),
+			"Samples of windows that were refused, since the tenant's store takes nothing and the tiles that wait "+
+				"for it fill store.pending. Rising: data of this tenant is lost; freshet diagnose names the store."),
 		Checkpoints: counter("checkpoints_total",
 			"Checkpoints written."),
 		CheckpointErrors: counter("checkpoint_errors_total",
@@ -91,8 +92,8 @@ func (m *Metrics) Count(f *tile.Folded) {
 	m.Again.Add(float64(f.Again))
 }
 
-// Register registers the metrics that are read at each scrape. logBytes returns the size of the log
-// since the last checkpoint began.
+// Register registers the metrics that are read at each scrape. `logBytes` returns the size of the
+// log since the last checkpoint began.
 func (o *Open) Register(reg prometheus.Registerer, now func() time.Time, logBytes func() int64) {
 	f := promauto.With(reg)
 	reg.MustRegister(pendingExporter{now, o.Pending, o.Shards.Unstored})

@@ -46,16 +46,16 @@ func NewOpen(shards *tile.Shards) *Open { return &Open{Shards: shards, pending: 
 // Looked notes a clock reading that is believed.
 func (o *Open) Looked(now time.Time) { o.looked.Store(now.UnixMilli()) }
 
-// Through notes that all windows that end at or before t, Unix milliseconds, are counted. Queries
-// of open tiles are answered up to t. So if the collector, a push or the counting stalls, the answers
-// age; they never show old values at a fresh time. An untouched gauge is answered up to the present,
-// since empty windows are reported, too.
+// Through notes that all windows that end at or before `t`, Unix milliseconds, are counted. Queries
+// of open tiles are answered up to `t`. So if the collector, a push or the counting stalls, the
+// answers end earlier; they never show old values at a fresh time. An untouched gauge is answered
+// up to the present, since empty windows are reported, too.
 //
 // Only one collector pushes windows. With several collectors, each would need a stamp, and the
 // oldest stamp would count.
 func (o *Open) Through(t int64) { o.Raise(min(t, o.looked.Load()+clockSlack.Milliseconds())) }
 
-// Raise notes that all windows up to a time are counted, as a restored state shows.
+// Raise notes that all windows up to a time are counted, because a restored state shows it.
 func (o *Open) Raise(ms int64) {
 	for {
 		old := o.stamp.Load()
@@ -110,8 +110,8 @@ func (o *Open) Kinds(tenant string, keys [][]byte) []series.Kind { return o.Shar
 // TenantSeries returns how many series of a tenant have totals. It visits all shards.
 func (o *Open) TenantSeries(tenant string) int { return o.Shards.TenantLen(tenant) }
 
-// Live returns the points of a tenant's matching series in open tiles, from mint to maxt inclusive,
-// Unix milliseconds.
+// Live returns the points of a tenant's matching series in open tiles, from `mint` to `maxt`
+// inclusive, Unix milliseconds.
 func (o *Open) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
 	return o.Shards.Live(tenant, w, o.FoldedThrough(tenant), mint, maxt, matchers), nil
 }
