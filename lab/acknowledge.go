@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// acknowledgeRounds are the rounds of 2,000 requests with 100,000 series. They are sent as fast as
-// possible, and then at half that rate.
+// acknowledgeRounds is the number of rounds: 40 rounds of 100,000 series are 2,000 requests. They
+// are sent as fast as possible, and then again at half that rate.
 const acknowledgeRounds = 40
 
 // acknowledgeStep measures how long Freshet takes for a whole request, and how long its queueing

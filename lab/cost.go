@@ -14,8 +14,8 @@ import (
 // atLeast is the least time for which each receiver is measured.
 const atLeast = time.Second
 
-// costSteps returns the steps that measure, under each load, the receivers that choose returns for
-// it.
+// costSteps returns the steps that measure receivers under each load. `choose` returns the receivers
+// to be measured under a load.
 func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	for _, w := range l.workloads {
 		if l.wants(w.ID) {
@@ -26,7 +26,7 @@ func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 }
 
 // costStepsOf measures receivers in turns, A B C A B C, so that other work on the machine affects
-// all equally. Each is measured for whole flushes, and at least for atLeast.
+// all equally. Each turn lasts for whole periods of the receiver's flush, and at least `atLeast`.
 func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Duration) (steps []step) {
 	for run := range max(l.runs, l.peerRuns) {
 		for _, r := range receivers {
@@ -146,7 +146,7 @@ func lookAt(p *running, s *sending) (look, error) {
 	return look{time.Now(), cpu, s.Progress().Metrics}, err
 }
 
-// countAllocations starts to count objects on the receiver's heap. per returns the number of
+// countAllocations starts to count objects on the receiver's heap. `per` returns the number of
 // objects a metric, or no number if the receiver does not report objects.
 func (p *running) countAllocations(ctx context.Context) (per func(metrics float64) ([]float64, error), err error) {
 	if p.allocated == nil {

@@ -39,7 +39,7 @@ type dashboardPlan struct {
 	warmUp  time.Duration // before each of the two phases
 	alone   time.Duration
 	beside  time.Duration
-	settles time.Duration // the longest wait for the work after a start
+	settles time.Duration // the longest wait until a started database is idle
 	repeats int
 }
 
@@ -87,8 +87,8 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	return part
 }
 
-// dashboardStepsOf returns the steps for some databases. filling has the databases' settings while
-// they take their history. measured has their settings while they are measured.
+// dashboardStepsOf returns the steps for some databases: `filling` as they are set up to take their
+// history, and `measured` as they are set up to be measured.
 func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling,
 	measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
@@ -284,7 +284,7 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	return m, after.othersSince(before), b.check(ctx, p, c, w.Rounds(), first, m.alone.writes, m.beside.writes)
 }
 
-// phase sends for a while, beside the dashboards in shown, if any. Nothing is timed during the
+// phase sends for a while, beside the dashboards `shown`, if any. Nothing is timed during the
 // warm-up.
 func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loadgen.Writer, takes time.Duration,
 	shown []*dashboard) (t timedWrites, a *answered, err error) {
@@ -336,7 +336,8 @@ func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time
 	return err
 }
 
-// settle waits until the process has finished the work that its start, or its history, left.
+// settle waits until the process has finished the work that its start, or writing its history, left
+// to do.
 func (p *runningDatabase) settle(ctx context.Context, atMost time.Duration) error {
 	const (
 		look  = 500 * time.Millisecond

@@ -74,7 +74,7 @@ func TestStandardDashboards(t *testing.T) {
 		t.Errorf("no whole numbers: %+v", p)
 	}
 	if p.every > p.beside || p.warmUp < p.every {
-		t.Errorf("a dashboard is not refreshed once before what counts, or not in it: %+v", p)
+		t.Errorf("a dashboard is not refreshed in the warm-up, or not in the measured time: %+v", p)
 	}
 	if time.Duration(p.history)*p.interval < longSpan {
 		t.Errorf("panels show %v, and the history is %v", longSpan, time.Duration(p.history)*p.interval)
@@ -90,11 +90,11 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 		best     int // try
 		repeated int
 	}{
-		"a quiet machine":               {[]float64{.01}, 2, 0, 0},
-		"just as much as they may":      {[]float64{othersAtMost}, 2, 0, 0},
-		"disturbed once":                {[]float64{.2, .03}, 2, 1, 1},
-		"always, and most in the last":  {[]float64{.2, .1, .3}, 2, 1, 2},
-		"nothing may be measured again": {[]float64{.9}, 0, 0, 0},
+		"a quiet machine":                  {[]float64{.01}, 2, 0, 0},
+		"exactly the allowed share":        {[]float64{othersAtMost}, 2, 0, 0},
+		"disturbed once":                   {[]float64{.2, .03}, 2, 1, 1},
+		"always, and most in the last try": {[]float64{.2, .1, .3}, 2, 1, 2},
+		"no repeats are allowed":           {[]float64{.9}, 0, 0, 0},
 	} {
 		tries := 0
 		best, others, repeated, err := undisturbed(t.Context(), c.repeats, func(context.Context) (int, float64, error) {
@@ -192,7 +192,7 @@ func TestSlowRefreshesDelayTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.delayed == 0 || len(a.took) != 2*len(d.panels) {
-		t.Errorf("%d refreshes delayed, %d queries answered, want those of 2", a.delayed, len(a.took))
+		t.Errorf("%d refreshes delayed, %d queries answered, want some delayed and the queries of 2", a.delayed, len(a.took))
 	}
 }
 

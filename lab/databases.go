@@ -186,8 +186,7 @@ func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds 
 	return samples, nil
 }
 
-// query returns the value of an expression at a time in Unix milliseconds, or 0 if there is
-// none.
+// query returns the value of an expression at a time in Unix milliseconds, or 0 if it has no value.
 func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uint64, error) {
 	// Without nocache VictoriaMetrics would change the time of the query.
 	params := url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at)/1000, 'f', 3, 64)}, "nocache": {"1"}}

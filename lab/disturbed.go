@@ -18,8 +18,8 @@ const (
 // tick is the kernel's unit of /proc/stat.
 const tick = 10 * time.Millisecond
 
-// undisturbed measures until other processes took no more than the allowed share, and repeats at
-// most repeats times. It returns the least disturbed measurement, the share of other processes in
+// undisturbed measures again while other processes took more than the allowed share, at most
+// `repeats` times. It returns the least disturbed measurement, the share of other processes in
 // it, and the number of repeats.
 func undisturbed[T any](ctx context.Context, repeats int,
 	measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
@@ -66,6 +66,6 @@ func (u used) othersSince(before used) float64 {
 		return 0
 	}
 	others := float64(u.machine.worked) - float64(before.machine.worked) - float64(u.ours-before.ours)/float64(tick)
-	// The kernel charges whole ticks, so a short interval may come out negative.
+	// The kernel charges whole ticks, so the difference may be negative over a short interval.
 	return max(0, others)/float64(u.machine.all-before.machine.all) + u.machine.stolenBy(before.machine)
 }

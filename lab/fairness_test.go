@@ -23,6 +23,6 @@ func TestFairPairs(t *testing.T) {
 		t.Errorf("%d samples of the others acknowledged, %d stored", part.Acknowledged, part.Stored)
 	}
 	if part.Refused == 0 || part.Refused >= part.Sent {
-		t.Errorf("of the one tenant's %d requests %d were refused; those within its limit are not", part.Sent, part.Refused)
+		t.Errorf("of %d requests of the tenant one %d were refused, want some and not all", part.Sent, part.Refused)
 	}
 }

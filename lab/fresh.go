@@ -26,8 +26,8 @@ const (
 	lastLook  = 30 * time.Millisecond
 )
 
-// freshness writes a sample each second until the end. For each sample sent after the time
-// counting, it returns the milliseconds until an instant query found the sample.
+// freshness writes a sample each second until `end`. For each sample sent after `counting`, it
+// returns the milliseconds until an instant query found the sample. Both times count from `begun`.
 func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting,
 	end time.Duration) (all []float64, err error) {
 	// The samples drift within the second, so that they meet every phase of work that is done once
@@ -102,8 +102,8 @@ func (p *runningDatabase) writeOne(ctx context.Context, name string, value float
 	return err
 }
 
-// p99Since returns the 99th percentile of each path between two reads, in milliseconds. Paths
-// without a probe in between have none.
+// p99Since returns, for each path, the 99th percentile of the probes between two reads, in
+// milliseconds. It leaves out paths without a probe in between.
 func (p probes) p99Since(before probes) (map[string]float64, error) {
 	all := map[string]float64{}
 	for path, now := range p {

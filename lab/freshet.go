@@ -55,8 +55,8 @@ func firstLine(ctx context.Context, name string, args ...string) (string, error)
 	return line, nil
 }
 
-// collectorReceiver is `freshet serve --role collector` with every feature on. Its windows are
-// one second.
+// collectorReceiver is `freshet serve --role collector` with every feature on. It flushes a window
+// each second.
 func collectorReceiver(program string) receiver {
 	return receiver{
 		name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, around: time.Second,
@@ -73,7 +73,7 @@ func joinedReceiver(program string) receiver {
 	}
 }
 
-// allInOneReceiver is `freshet serve`. Its tiles are ten seconds.
+// allInOneReceiver is `freshet serve`. It flushes tiles of ten seconds.
 func allInOneReceiver(program string) receiver {
 	return receiver{
 		name: allInOneName, group: report.Ours, stores: true, flush: 10 * time.Second, unixgram: true,
@@ -114,7 +114,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 		return nil, err
 	}
 	defer log.Close()
-	// The self features are off, since the books would count their samples with the load's.
+	// The self features are off, since the books would count their samples together with the load's.
 	f.cmd = exec.CommandContext(ctx, program,
 		append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen",
 			"127.0.0.1:0",
@@ -237,7 +237,7 @@ func (f *freshet) stop() error {
 // probes are the results of the server's own probes, by path, in seconds.
 type probes map[string]*histogram.FloatHistogram
 
-// withFreshet runs a server until do returns.
+// withFreshet runs a server until `do` returns.
 func (l *lab) withFreshet(ctx context.Context, role string, do func(*freshet) error, settings ...string) error {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {

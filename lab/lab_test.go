@@ -105,9 +105,9 @@ func TestHighest(t *testing.T) {
 	}{
 		{name: "the receiver is the limit", sends: 10e6, receives: 3e6},
 		{name: "the sender is the limit", sends: 2e6, receives: 3e6, sender: true},
-		{name: "the sender keeps no such pace, and the receiver loses above it", sends: 10e6, receives: 3e6, paced: 2e6,
+		{name: "the sender cannot keep a pace at which the receiver loses", sends: 10e6, receives: 3e6, paced: 2e6,
 			sender: true},
-		{name: "others cost a packet now and then", sends: 10e6, receives: 3e6, unlucky: true},
+		{name: "other processes cost a packet now and then", sends: 10e6, receives: 3e6, unlucky: true},
 		{name: "a slow receiver is found, too", sends: 10e6, receives: 40e3},
 	} {
 		before := map[float64]bool{}

@@ -19,7 +19,7 @@ import (
 // limitSource is the program of the bare receiver.
 const limitSource = "lab/limit/limit.c"
 
-// buildLimit compiles lab/limit into dir and returns the program's path.
+// buildLimit compiles lab/limit into `dir` and returns the program's path.
 func buildLimit(ctx context.Context, source, dir string) (string, error) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *limit) received(context.Context) (counted, error) {
 	return c, nil
 }
 
-// stop closes the program's input, which ends the program by a signal.
+// stop closes the program's input. The program then ends itself by a signal.
 func (l *limit) stop() error {
 	_ = l.in.Close()
 	_, _ = io.Copy(io.Discard, l.out)

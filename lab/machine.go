@@ -72,7 +72,7 @@ func readProcessors(stat string) (p processors, err error) {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return p, fmt.Errorf("/proc/stat: begins with %.80q, not with the times of all processors", line)
 	}
-	for i, text := range fields[1:9] { // the first two fields include the later ones, which are the time of guests
+	for i, text := range fields[1:9] { // user and nice already include the last two fields, the time of guests
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			return p, fmt.Errorf("/proc/stat: %w", err)

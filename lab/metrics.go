@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 )
 
-// metrics calls look with each of the server's metrics, in the only format that has native
+// metrics calls `look` with each of the server's metrics, in the only format that has native
 // histograms.
 func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.Metric)) error {
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
@@ -66,8 +66,8 @@ func native(h *dto.Histogram) *histogram.FloatHistogram {
 }
 
 // p99Between returns the 99th percentile of the observations between two reads of a histogram,
-// and their number. A bucket is a tenth wide; within it observations are spread evenly over
-// the logarithms, as in PromQL.
+// and their number. A bucket is a tenth wide. Within a bucket p99Between interpolates on a
+// logarithmic scale, as PromQL does.
 func p99Between(before, after *histogram.FloatHistogram) (p99 float64, n uint64, err error) {
 	between, _, _, err := after.Copy().Sub(before)
 	if err != nil {

@@ -87,10 +87,10 @@ func dashboards(n int, url, job string, every time.Duration, seed uint64) (all [
 type answered struct {
 	mu      sync.Mutex
 	took    []float64 // ms, of the queries with an answer
-	refused uint64    // answers that ask for another try or another query
+	refused uint64    // answers that ask to try again, or to change the query
 	failed  uint64    // queries that failed in any other way
 	empty   uint64    // answers without a series
-	delayed uint64    // refreshes that had to wait for the one before
+	delayed uint64    // refreshes that had to wait for the previous one
 	why     string    // why the first query was refused, failed or was empty
 }
 

@@ -31,7 +31,7 @@ type tried struct {
 // highest searches for the highest rate without loss. It first sends as fast as possible, which is
 // rate 0, and then halves the interval between a rate without loss and a rate with loss. Since
 // other processes cost packets and time, too, a rate fails only after two losses, or after four
-// tries in which the sender did not reach the rate. sender reports that the sender was the limit:
+// tries in which the sender did not reach the rate. `sender` reports that the sender was the limit:
 // it did not reach a rate, or nothing was lost at any rate.
 func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
 	flatOut, err := try(0)

@@ -51,7 +51,7 @@ func (r receiver) warmUp() time.Duration {
 // after their end.
 const firstTile = 13 * time.Second
 
-// with runs a receiver in its own directory until do returns.
+// with runs a receiver in its own directory until `do` returns.
 func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) error {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
@@ -81,7 +81,7 @@ type running struct {
 // datagrams if it does not parse.
 type counted struct{ metrics, datagrams uint64 }
 
-// metricsOf returns how many of the sent metrics a receiver counted since before.
+// metricsOf returns how many of the sent metrics a receiver has counted since the counts in `before`.
 func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 	datagrams := c.datagrams - before.datagrams
 	switch {
@@ -93,8 +93,8 @@ func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 	return uint64(float64(sent.Metrics) * float64(datagrams) / float64(sent.Packets))
 }
 
-// settle asks a receiver until it has counted all metrics sent since the counts in before, or has
-// counted nothing more for as long as patience. It returns the number of counted metrics.
+// settle asks a receiver until it has counted all metrics sent since the counts in `before`, or has
+// counted nothing more for as long as `patience`. It returns the number of counted metrics.
 func (p *running) settle(ctx context.Context, before counted, sent load.Totals,
 	patience time.Duration) (metrics uint64, err error) {
 	const pause = 50 * time.Millisecond
@@ -140,7 +140,8 @@ func (on cpus) start(cmd *exec.Cmd) error {
 	return errors.Join(cmd.Start(), restore())
 }
 
-// pin keeps the calling goroutine on a thread that may use only these cores, until restore is called.
+// pin keeps the calling goroutine on a thread that may use only these cores, until `restore` is
+// called.
 func (on cpus) pin() (restore func() error, err error) {
 	if on == nil {
 		return func() error { return nil }, nil

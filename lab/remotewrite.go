@@ -80,7 +80,7 @@ func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, dat
 type writeMeasurement struct {
 	seconds, newMicros  float64 // CPU s for a million samples of known series; CPU us for a new series, without its sample
 	p50, p99            time.Duration
-	resident            []float64 // bytes a series, beyond the empty database; none for few series
+	resident            []float64 // bytes a series, without those of the empty database; none for few series
 	perSecond           float64   // samples
 	acknowledged, found uint64
 }

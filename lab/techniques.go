@@ -42,7 +42,7 @@ func (l *lab) techniqueSteps() []step {
 	}
 }
 
-// benchmarkStep runs the matching Go benchmarks of a package below lab. each is the time of one
+// benchmarkStep runs the matching Go benchmarks of a package below lab. `each` is the time of one
 // benchmark; the work around it about doubles that. In each round every benchmark has one turn, so
 // that other work on the machine affects all equally.
 func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration,

@@ -11,7 +11,7 @@ type workload struct {
 	network string
 	traffic *load.Load // rendered once
 	bare    []string   // methods of lab/limit, beginning with the base of comparison
-	peers   bool       // also for other servers, which takes long
+	peers   bool       // whether other servers get it, too, which takes long
 }
 
 // Sizes of packets that clients fill, in bytes: an Ethernet frame, and a datagram of a Unix

@@ -58,8 +58,8 @@ func growSeries(ctx context.Context, _ string, s *server) error {
 	}
 }
 
-// writeNew writes n series of one metric, whose label counts up from first. A refusal by a limit is
-// no error.
+// writeNew writes `n` series of one metric. Their values of one label count up from `first`. A
+// refusal by a limit is no error.
 func writeNew(ctx context.Context, address, prefix string, first, n int) error {
 	var request prompb.WriteRequest
 	now := time.Now().UnixMilli()
@@ -140,8 +140,8 @@ func askPanel(ctx context.Context, address string, panel int) error {
 	return err
 }
 
-// sendTiny writes known series, ten samples per request, over a number of connections, at a rate of
-// requests per second, or with rate 0 as fast as it can.
+// sendTiny writes known series, ten samples per request, over a number of connections. It sends at a
+// rate of requests per second, or as fast as it can if the rate is 0.
 func sendTiny(connections int, rate float64) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		c := remoteload.Standard()

@@ -83,7 +83,7 @@ func main() {
 	}
 }
 
-// measure injects the faults and prints the table. right reports whether all faults were named.
+// measure injects the faults and prints the table. `right` reports whether all faults were named.
 func measure(ctx context.Context, only string, runs int, keep string) (right bool, err error) {
 	wanted := rows()
 	if only != "" {

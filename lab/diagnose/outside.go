@@ -105,13 +105,14 @@ var outsides = map[string]outside{
 	},
 	"malformed_once": {cause: none, run: sendOnce},
 
-	// A flood below every limit looks like a start for the first two steps of ten seconds.
+	// For the first two steps of ten seconds, a flood below every limit looks like a server that has
+	// just started.
 	"cardinality_remote_write": {
 		cause: diagnose.Cardinality,
 		says:  []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries,
 		wait: 32 * time.Second,
 	},
-	// For two minutes and three further steps, growth looks like a start.
+	// For two minutes and three further steps, growth looks like a server that has just started.
 	"growth": {
 		cause: diagnose.Growth,
 		says: []string{

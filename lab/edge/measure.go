@@ -49,10 +49,10 @@ func load(ctx context.Context, p plan, dir string) (map[string][]measured, error
 
 func printLoads(out io.Writer, p plan, loads map[string][]measured) {
 	fmt.Fprintf(out,
-		"One worker, wrk -t1 -c20, %d rounds of %v for each: medians, and the 95 %% interval of the median of what each "+
-			"round had over the empty handler.\n\n", p.rounds, p.turn)
+		"One worker, wrk -t1 -c20, %d rounds of %v for each handler. Figures are medians over the rounds. In brackets: "+
+			"the 95 %% interval of the median.\n\n", p.rounds, p.turn)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "log handler\trequests/s\tof the empty one's\tCPU, us/request\tover the empty one")
+	fmt.Fprintln(w, "log handler\trequests/s\tshare of the empty handler's\tCPU, us/request\tmore than the empty handler")
 	for _, h := range handlers {
 		var rate, share, cpu, more []float64
 		for i, m := range loads[h.name] {

@@ -65,7 +65,7 @@ func start(ctx context.Context, h handler, dir string) (_ *nginx, err error) {
 }
 
 // pinned returns a command that runs on one processor only, if the machine has two, so that nginx
-// and wrk do not share one while they are measured.
+// and wrk do not share a processor while they are measured.
 func pinned(ctx context.Context, processor int, name string, arg ...string) *exec.Cmd {
 	if runtime.NumCPU() < 2 {
 		return exec.CommandContext(ctx, name, arg...)

@@ -40,8 +40,8 @@
 #define MEMINFO_VARS 9
 
 #define RECEIVE_BUFFER (4 << 20) /* bytes, as Freshet asks for */
-#define MAX_DATAGRAM (64 << 10)  /* bytes; what GRO joins is as long */
-#define MAX_PACKET (8 << 10)     /* bytes, of each of a batch */
+#define MAX_DATAGRAM (64 << 10)  /* bytes; joined datagrams (GRO) are as long */
+#define MAX_PACKET (8 << 10)     /* bytes of each datagram in a batch */
 #define BATCH 256                /* datagrams a call */
 
 struct counts {
@@ -119,7 +119,7 @@ static void receive_one(int fd, volatile struct counts *n)
 	}
 }
 
-static long pause_ms; /* what the method sleep was given; 0 for the others */
+static long pause_ms; /* argument of the method sleep; 0 for other methods */
 
 /* receive_batches blocks if there is no pause. With a pause it takes all waiting
  * datagrams, and then sleeps. */

@@ -133,7 +133,7 @@ type slice struct {
 	p50, p99   time.Duration
 	behind     time.Duration // 99th percentile of how late we sent requests
 	sent       int
-	unanswered int // requests without an answer when patience after the slice has passed
+	unanswered int // requests still without an answer `patience` after the end of the slice
 }
 
 // patience is how long the client waits for answers after the end of a slice.

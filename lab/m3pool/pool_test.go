@@ -142,7 +142,7 @@ func byPool(do func(uint64)) (push func(uint64), stop func()) {
 	})
 	return func(batch uint64) {
 			if !p.Push(batch) {
-				panic("BUG: a burst is refused that is no longer than the queue")
+				panic("BUG: the queue has room for a burst, and refused it")
 			}
 		}, func() {
 			cancel()

@@ -45,13 +45,13 @@ func (p *Peer) program(dir string) string {
 	return filepath.Join(dir, p.folder+"-"+p.Version, filepath.Base(p.pkg))
 }
 
-// Built reports whether this version was built below dir.
+// Built reports whether this version was built below `dir`.
 func (p *Peer) Built(dir string) bool {
 	_, err := os.Stat(p.program(dir))
 	return err == nil
 }
 
-// Build downloads and compiles the peer below dir. The go command's output goes to out. It
+// Build downloads and compiles the peer below `dir`. The go command's output goes to out. It
 // takes a few minutes the first time.
 func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	program, err := filepath.Abs(p.program(dir))
@@ -103,7 +103,7 @@ type Running struct {
 	ended chan struct{} // closed when the process has ended
 }
 
-// Start starts the peer that was built in cache, with its files in dir, and returns once it
+// Start starts the peer that was built in cache, with its files in `dir`, and returns once it
 // answers.
 func (p *Peer) Start(ctx context.Context, cache, dir string) (*Running, error) {
 	r, err := p.start(cache, dir)

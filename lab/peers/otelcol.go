@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// otelcol is the OpenTelemetry Collector with the StatsD receiver of its contrib repository, whose
-// version this is.
+// otelcol is the OpenTelemetry Collector with the StatsD receiver of its contrib repository. The
+// version is the receiver's.
 var otelcol = Peer{
 	Name: "otelcol", Version: "v0.160.0", Language: "Go", Tags: true, Unixgram: true,
 	program: "otelcol",

@@ -48,13 +48,13 @@ func All() []Peer {
 // home returns the peer's directory below the cache directory.
 func (p *Peer) home(dir string) string { return filepath.Join(dir, p.Name+"-"+p.Version) }
 
-// Built reports whether this version was built below dir.
+// Built reports whether this version was built below `dir`.
 func (p *Peer) Built(dir string) bool {
 	_, err := os.Stat(filepath.Join(p.home(dir), p.program))
 	return err == nil
 }
 
-// Build downloads and compiles the peer below dir, with the client of its registry, whose
+// Build downloads and compiles the peer below `dir`, with the client of its registry, whose
 // output goes to out. It takes a second if nothing changed, and up to a few minutes and 2 GiB
 // of module and build caches the first time.
 func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
@@ -93,7 +93,7 @@ type plan struct {
 	beside   func(context.Context) // runs as long as the peer does; may be nil
 }
 
-// Start starts the peer that was built below dir, and returns once it listens. The process
+// Start starts the peer that was built below `dir`, and returns once it listens. The process
 // starts on the caller's thread, so it gets the cores that the caller pinned that thread to.
 func (p *Peer) Start(ctx context.Context, dir string) (*Running, error) {
 	if !p.Built(dir) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Dashboards is how long writes wait for their acknowledgement, while dashboards are refreshed and
-// without dashboards. It may be measured on another day than the rest.
+// Dashboards says how long writes wait for their acknowledgement, alone and while dashboards are
+// refreshed. It may be measured on another day than the rest.
 type Dashboards struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
@@ -42,7 +42,7 @@ type DashboardCost struct {
 	Refused uint64 `json:"refused"`
 	Failed  uint64 `json:"failed"`  // queries that failed in another way
 	Empty   uint64 `json:"empty"`   // answers without a series
-	Delayed uint64 `json:"delayed"` // refreshes that had to wait for the one before
+	Delayed uint64 `json:"delayed"` // refreshes that had to wait for the previous one
 	Why     string `json:"why,omitempty"`
 
 	// The lists below have one value for each run that counts.
@@ -71,7 +71,7 @@ type WritesBeside struct {
 const goalBeside = 15.0
 
 // goalFresh is, by path, the limit of Freshet's own probes beside the dashboards, in milliseconds:
-// queries must return 99 of 100 in less. A datagram waits for the end of its second.
+// queries must return 99 of 100 probes sooner. A datagram waits for the end of its second.
 var goalFresh = map[string]float64{"dogstatsd": 1300, "remote_write": 100}
 
 // Cost returns the entry of a database, for adding a run. It makes one if there is none.

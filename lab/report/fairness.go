@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Fairness is how long other tenants wait for their acknowledgements while the tenant "one" sends
+// Fairness says how long other tenants wait for their acknowledgements while the tenant "one" sends
 // far more than its limit. A pair has a half with the load of the tenant "one" and a half without
 // it. Both halves have the same server and the same load of the other tenants.
 type Fairness struct {

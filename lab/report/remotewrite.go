@@ -17,8 +17,8 @@ type RemoteWrite struct {
 	Acknowledged []Acknowledged `json:"acknowledged,omitempty"`
 }
 
-// Acknowledged is how long Freshet takes for whole requests, and for their necessary part: waiting for
-// a worker, appending and committing. Freshet measures both itself.
+// Acknowledged says how long Freshet takes for whole requests, and for their necessary part: waiting
+// for a worker, appending and committing. Freshet measures both itself.
 type Acknowledged struct {
 	Load     string    `json:"load"`
 	Pace     string    `json:"pace"`

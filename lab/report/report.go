@@ -6,10 +6,10 @@
 //	page.go         the page, section by section
 //	report.go       Results, read and written
 //	goals.go        the collector's goals, and whether it reaches them
-//	techniques.go   the parts of the results, a file each: Go benchmarks,
-//	dashboards.go   writes while dashboards are refreshed,
-//	fairness.go     other tenants while one sends far too much,
-//	remotewrite.go  databases,
+//	techniques.go   Go benchmarks
+//	dashboards.go   writes while dashboards are refreshed
+//	fairness.go     other tenants while one sends far too much
+//	remotewrite.go  databases
 //	memory.go       memory and large numbers of contexts
 //	plot.go         plots
 //	clock.go        the CPU time of a process
@@ -58,7 +58,7 @@ func Read(path string) (*Results, error) {
 	return r, nil
 }
 
-// Write replaces the file at path.
+// Write replaces the file at `path`.
 func (r *Results) Write(path string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

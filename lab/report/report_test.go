@@ -193,22 +193,22 @@ func TestTables(t *testing.T) {
 		"what a database is compared with": "|  | ratio to Prometheus | 0.26 (0.25-0.27) | at most 0.30 |",
 		"what an acknowledgement takes": "| Version 1, flat out | 4,000 | 3.1 (3.0-3.3) | 2.4 (2.2-2.5) | " +
 			"1.35 (1.20-1.50) |",
-		"its goal": "queue, append and commit, flat out | 1.35 (1.20-1.50) | at most " +
+		"the goal of an acknowledgement": "queue, append and commit, flat out | 1.35 (1.20-1.50) | at most " +
 			"1.50, better 1.20 |",
 		"fairness, of its own day": "Measured 2026-11-23 on A third, 8 cores, " +
 			"0.5 processes running before. Freshet: v3.",
 		"a median with its confidence interval": "| One tenant at 20 times its limit | 99 of 100 requests of the " +
 			"others acknowledged, to the same without it | 1.04 (95 %: 1.02-1.07) | at most 1.10 |",
-		"what the one tenant sent":    "| 200,000 samples a second, 2,000 a request, 20 times its limit |",
-		"how much of it was refused":  "| its requests | 10,000, of which 95.0 % were refused |",
-		"what the others can at most": "| 850,000 samples a second of 4 tenants, 200 a request |",
+		"what the one tenant sent":       "| 200,000 samples a second, 2,000 a request, 20 times its limit |",
+		"how much of it was refused":     "| its requests | 10,000, of which 95.0 % were refused |",
+		"the highest rate of the others": "| 850,000 samples a second of 4 tenants, 200 a request |",
 		"writes beside dashboards": "| Freshet | 0.60 (0.50-0.70) / 3.5 (3.0-4.0) / 10 (9.0-11) | 0.90 " +
 			"(0.80-1.0) / 6.0 (5.0-7.0) / 15 (14-16) | 7 (7-7) / 61 (60-62) | 0 |",
 		"until a query has a sample": "| Freshet | 1.5 (1.0-2.0) / 5.5 (5.0-6.0) | 3.0 " +
 			"(2.0-4.0) / 25 (20-30) |",
 		"Freshet's own figure": "| Freshet, `freshet_freshness_seconds`, dogstatsd, " +
 			"p99 | 1015 (1010-1020) | 1050 (1040-1060) |",
-		"one that has no probes alone": "| Freshet, `freshet_freshness_seconds`, remote_write, " +
+		"a path without probes alone": "| Freshet, `freshet_freshness_seconds`, remote_write, " +
 			"p99 |  | 25 (20-30) |",
 		"queries of dashboards": "| Prometheus | 265 (260-270) | 1250 (1200-1300) | 480 " +
 			"| 3 | 0 | 0 | 0 |",
@@ -283,11 +283,11 @@ func TestMissedGoals(t *testing.T) {
 		"heap bytes": {func(r *Results) { r.Scale.Million.HeapAfter = 406e6 },
 			"| 401 | at most 400, **missed** |"},
 		"packets while flushing": {func(r *Results) { r.Scale.Flush.KernelDropped = 1 }, "| 1 | 0, **missed** |"},
-		"a storm that was none": {func(r *Results) { r.Scale.Storm.NewContexts = 80e3 },
+		"a storm of too few contexts": {func(r *Results) { r.Scale.Storm.NewContexts = 80e3 },
 			"| 80,000 | 100,000, **missed** |"},
-		"half of the rate":      {func(r *Results) { r.Scale.Flush.Rate = 1.2e6 }, "| 1,200,000 | 1,500,000, **missed** |"},
-		"what was not received": {func(r *Results) { r.Scale.Storm.Received -= 5 }, "| 5 | 0, **missed** |"},
-		"packets in the storm":  {func(r *Results) { r.Scale.Storm.KernelDropped = 2 }, "| 2 | 0, **missed** |"},
+		"half of the rate":     {func(r *Results) { r.Scale.Flush.Rate = 1.2e6 }, "| 1,200,000 | 1,500,000, **missed** |"},
+		"metrics not received": {func(r *Results) { r.Scale.Storm.Received -= 5 }, "| 5 | 0, **missed** |"},
+		"packets in the storm": {func(r *Results) { r.Scale.Storm.KernelDropped = 2 }, "| 2 | 0, **missed** |"},
 		"CPU of remote write": {func(r *Results) { ours(r).Seconds = []float64{.86} },
 			"| 0.86 | at most 0.85, **missed** |"},
 		"its ratio": {func(r *Results) { ours(r).Ratio = []float64{.31} },
@@ -301,17 +301,17 @@ func TestMissedGoals(t *testing.T) {
 		"a sample from nowhere": {func(r *Results) { ours(r).Found++ }, "| -1 | 0, **missed** |"},
 		"a slow way in": {func(r *Results) { r.RemoteWrite.Acknowledged[0].Whole = []float64{3.76} },
 			"| 1.50 | at most 1.50, better 1.20, **missed** |"},
-		"others that wait": {func(r *Results) { r.Fairness.Alone = []float64{1.6, 1.6, 1.6, 1.6, 1.6, 1.6} },
+		"other tenants that wait": {func(r *Results) { r.Fairness.Alone = []float64{1.6, 1.6, 1.6, 1.6, 1.6, 1.6} },
 			"| 1.29 (95 %: 1.27-1.34) | at most 1.10, **missed** |"},
-		"one that sends less": {func(r *Results) { r.Fairness.Rate = []float64{190e3} },
+		"a tenant that sends less than it should": {func(r *Results) { r.Fairness.Rate = []float64{190e3} },
 			"| 190,000 | 200,000, **missed** |"},
 		"a sample of the others": {func(r *Results) { r.Fairness.Stored-- }, "| 1 | 0, **missed** |"},
 		"writes that wait": {func(r *Results) { besideOf(r).Beside.P99 = []float64{15} },
 			"| 15 | under 15, **missed** |"},
-		"a panel that is empty":   {func(r *Results) { besideOf(r).Empty = 1 }, "| 1 | 0, **missed** |"},
-		"a panel that is refused": {func(r *Results) { besideOf(r).Refused = 2 }, "| 2 | 0, **missed** |"},
-		"a panel that fails":      {func(r *Results) { besideOf(r).Failed = 3 }, "| 3 | 0, **missed** |"},
-		"a sample beside them":    {func(r *Results) { besideOf(r).Found-- }, "| 1 | 0, **missed** |"},
+		"a panel that is empty":           {func(r *Results) { besideOf(r).Empty = 1 }, "| 1 | 0, **missed** |"},
+		"a panel that is refused":         {func(r *Results) { besideOf(r).Refused = 2 }, "| 2 | 0, **missed** |"},
+		"a panel that fails":              {func(r *Results) { besideOf(r).Failed = 3 }, "| 3 | 0, **missed** |"},
+		"a sample lost beside dashboards": {func(r *Results) { besideOf(r).Found-- }, "| 1 | 0, **missed** |"},
 		"a stale datagram": {func(r *Results) { besideOf(r).Beside.Own["dogstatsd"] = []float64{1300} },
 			"| 1300 | under 1,300, **missed** |"},
 		"a stale remote write": {func(r *Results) { besideOf(r).Beside.Own["remote_write"] = []float64{100} },
@@ -396,7 +396,7 @@ func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 			"| 13 (6.0-20) | below Prometheus's 21 (20-22), **not shown** |"},
 		"a slow way in": {func(r *Results) { r.RemoteWrite.Acknowledged[0].Whole = []float64{3, 3.52} },
 			"| 1.40 (1.20-1.60) | at most 1.50, better 1.20, **not shown** |"},
-		"one that sends": {func(r *Results) { r.Fairness.Rate = []float64{190e3, 200e3} },
+		"a tenant that sends less in one run": {func(r *Results) { r.Fairness.Rate = []float64{190e3, 200e3} },
 			"| 195,000 (190,000-200,000) | 200,000, **not shown** |"},
 		"writes that wait": {func(r *Results) { besideOf(r).Beside.P99 = []float64{5, 15} },
 			"| 10 (5.0-15) | under 15, **not shown** |"},

@@ -27,9 +27,9 @@ func Quantile(values []float64, q float64) float64 {
 }
 
 // MedianInterval returns the interval in which the median of all such values lies with a confidence
-// of 95 % or more. It uses order statistics: with any distribution, a value lies below or above the
-// median like the toss of a coin. With fewer than six values nothing is known, and the interval is
-// all numbers.
+// of 95 % or more. It uses order statistics: with any distribution, a value lies below the median
+// with a probability of one half. Fewer than six values say nothing, and the interval is all
+// numbers.
 func MedianInterval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
 	n, k := len(sorted), 0 // k values may be left out at either end

@@ -23,7 +23,7 @@ type Techniques struct {
 }
 
 // Benchmarks are the benchmarks of one package. In each round every technique has one turn, so that
-// the figures i of two techniques are taken seconds apart.
+// the figures of two techniques with the same index are taken seconds apart.
 type Benchmarks struct {
 	Others   []float64   `json:"others"`   // share of the processor time that other processes took, in each round
 	Repeated int         `json:"repeated"` // rounds that were measured again
