@@ -23,7 +23,8 @@ type ring struct {
 	line  int             // bytes of the longest line
 }
 
-// closed in tail means that nothing can be pushed. Numbers have the other 31 bits.
+// closed in tail means that nothing can be pushed. A record's number has the other 31 bits of the
+// upper half.
 const closed, numbers = 1 << 63, 1<<31 - 1
 
 // A word is 0, or describes a line that is ready: its length in 30 bits, its first byte in 32.
@@ -54,14 +55,14 @@ func (r *ring) full() bool {
 		if tail&closed == 0 && int(used)+r.line <= len(r.bytes) && between(head, tail) < len(r.words) {
 			return false
 		}
-		if r.head.Load() == head { // else tail is newer than head, and there is more room
+		if r.head.Load() == head { // otherwise lines were released meanwhile: look again
 			return true
 		}
 	}
 }
 
-// push copies line into the ring, if there is room. high reports whether half of the ring is
-// in use then.
+// push copies `line` into the ring, if there is room. `high` reports whether half of the ring is in
+// use afterwards.
 func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 	size, n := uint32(len(r.bytes)), uint32(len(line))
 	for {
@@ -77,7 +78,7 @@ func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 		used, waiting := first+n-uint32(head), between(head, tail)
 		if used > size || waiting >= len(r.words) {
 			if r.tail.Load() != tail {
-				continue // head is newer than tail, and may be beyond it
+				continue // tail is out of date, and head may be beyond it
 			}
 			return false, false
 		}
@@ -100,7 +101,7 @@ func (r *ring) close() { r.tail.Or(closed) }
 // end returns the position after the last record that was pushed, or is being pushed.
 func (r *ring) end() uint64 { return r.tail.Load() }
 
-// passed reports whether all records before end have been released.
+// passed reports whether all records before `end` have been released.
 func (r *ring) passed(end uint64) bool {
 	left := between(r.head.Load(), end)
 	return left == 0 || left > len(r.words) // more records than fit: head has passed end
@@ -115,8 +116,8 @@ func (r *ring) len() int {
 // isReady reports whether take would return lines.
 func (r *ring) isReady() bool { return r.word(uint32(r.head.Load()>>32)).Load() != 0 }
 
-// take returns ready lines that are contiguous, and their number: one line, or several with at most
-// most bytes together. They stay in the ring until they are released.
+// take returns ready lines that are contiguous, and their number: one line, or several lines that
+// together have at most `most` bytes. They stay in the ring until they are released.
 func (r *ring) take(most int) (lines []byte, n int) {
 	number, size := uint32(r.head.Load()>>32), uint32(len(r.bytes))
 	var begin, end uint32
@@ -136,8 +137,8 @@ func (r *ring) take(most int) (lines []byte, n int) {
 	return r.bytes[at : at+end-begin], n
 }
 
-// release gives back the n lines from take, of which written bytes were written. It returns how
-// many lines were written whole, and how many were written cut.
+// release gives back the `n` lines from take, of which the writer wrote the first `written` bytes.
+// It returns how many lines were written whole, and how many were written cut.
 func (r *ring) release(n, written int) (whole, cut uint64) {
 	number := uint32(r.head.Load() >> 32)
 	var end uint32
@@ -152,7 +153,7 @@ func (r *ring) release(n, written int) (whole, cut uint64) {
 		default:
 			whole++
 		}
-		word.Store(0) // before head moves: then a push may reuse it
+		word.Store(0) // cleared before head moves, because a push may then reuse the word
 		number++
 	}
 	r.head.Store(place(number, end))

@@ -79,9 +79,9 @@ func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	}
 }
 
-// settle ends a period. It appends to due the tallies with unwritten counts, and reports
-// whether anything was counted. After the last period every record passes, and nothing is
-// counted. The caller holds the writer's lock.
+// settle ends a period. It appends to `due` the tallies with unwritten counts, and reports whether
+// anything was counted. After the last period every record passes, and nothing is counted. The
+// caller holds the writer's lock.
 func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	for i := range s.places {
 		at := &s.places[i]
@@ -118,7 +118,7 @@ var noPlace = func() *tally {
 	return t
 }()
 
-// beyond returns how many of n records did not pass.
+// beyond returns how many of `n` records did not pass.
 func (s *sampler) beyond(n uint64) uint64 {
 	if n&sealed != 0 || n <= s.first {
 		return 0

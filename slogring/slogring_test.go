@@ -27,7 +27,7 @@ type output struct {
 	mu     sync.Mutex
 	opened sync.Cond // signals that the output is no longer blocked
 	shut   bool
-	fail   func(p []byte) (int, error) // replaces Write; the bytes that it reports as written are
+	fail   func(p []byte) (int, error) // replaces Write; the output keeps as many bytes as it reports
 	all    bytes.Buffer
 	writes int
 }
@@ -237,7 +237,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 			`level=INFO msg="log records suppressed" count=997 within=1s message=a`,
 			`level=WARN msg="log records suppressed" count=2 within=1s message=a`,
 		}; !slices.Equal(lines, want) {
-			t.Errorf("said at the end of the period: %q", lines)
+			t.Errorf("lines at the end of the period: %q", lines)
 		}
 		// The next period begins anew. An hour without records has no summary.
 		time.Sleep(time.Hour)
@@ -430,15 +430,15 @@ func TestBlockedOutput(t *testing.T) {
 			t.Errorf("in the end %+v, want %+v", after, s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
-			t.Errorf("%d lines of %+v", n, s)
+			t.Errorf("%d lines, and the counts are %+v", n, s)
 		}
 		if n := out.sum("suppressed", "count"); n != s.Suppressed {
-			t.Errorf("%d suppressed are said of %+v", n, s)
+			t.Errorf("lines report %d suppressed records, and the counts are %+v", n, s)
 		}
 		for level, n := range map[string]uint64{"debug": s.Lost.Debug, "info": s.Lost.Info, "warn": s.Lost.Warn,
 			"error": s.Lost.Error} {
 			if said := out.sum("log records lost", level); said != n {
-				t.Errorf("%d %s are said to be lost of %+v", said, level, s)
+				t.Errorf("lines report %d lost records of level %s, and the counts are %+v", said, level, s)
 			}
 		}
 	})
@@ -529,7 +529,7 @@ func TestLostIsSaidOnce(t *testing.T) {
 		time.Sleep(time.Hour)
 		finish(t, h)
 		if n := out.lost(); n != h.Stats().Lost.Sum() || n != uint64(100-waiting) || !failed {
-			t.Errorf("%d lost are said of %+v", n, h.Stats())
+			t.Errorf("lines report %d lost records, and the counts are %+v", n, h.Stats())
 		}
 	})
 }
@@ -585,8 +585,7 @@ func TestFlushBeforeTheLine(t *testing.T) {
 	})
 }
 
-// A period is as long as the options say, and the writer does not wake up during it without a
-// reason.
+// A period is as long as the options say, and the writer sleeps through it if nothing happens.
 func TestLongPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -664,7 +663,7 @@ func TestEveryRecordIsCounted(t *testing.T) {
 		{First: 1, Period: time.Microsecond},
 	} {
 		out := newOutput()
-		rng := rand.New(rand.NewPCG(1, 2)) // the writer's
+		rng := rand.New(rand.NewPCG(1, 2)) // used by the writer's goroutine alone
 		out.fail = func(p []byte) (int, error) {
 			if rng.IntN(10) == 0 {
 				return rng.IntN(len(p) + 1), io.ErrClosedPipe
@@ -746,16 +745,16 @@ func TestEveryRecordIsCounted(t *testing.T) {
 		}
 		// A line that lacks only its line break is found whole, but counts as not written.
 		if whole < s.Written || cut < s.Cut || whole+cut > s.Written+s.Cut+s.Failed {
-			t.Errorf("%d whole and %d cut lines of %+v", whole, cut, s)
+			t.Errorf("%d whole and %d cut lines, and the counts are %+v", whole, cut, s)
 		}
 		if n := out.sum("log records suppressed", "count"); n < s.Suppressed {
-			t.Errorf("%d suppressed are said of %+v", n, s)
+			t.Errorf("lines report %d suppressed records, and the counts are %+v", n, s)
 		}
 		if n := out.lost(); n < s.Lost.Sum() {
-			t.Errorf("%d lost are said of %+v", n, s)
+			t.Errorf("lines report %d lost records, and the counts are %+v", n, s)
 		}
 		if n := out.sum("log records not written", "count"); n < s.Failed {
-			t.Errorf("%d not written are said of %+v", n, s)
+			t.Errorf("lines report %d records not written, and the counts are %+v", n, s)
 		}
 		t.Logf("%+v", s)
 	}
@@ -787,13 +786,13 @@ func TestCountsAreExact(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
-			t.Errorf("%d lines of %+v", n, s)
+			t.Errorf("%d lines, and the counts are %+v", n, s)
 		}
 		if n := out.sum("log records suppressed", "count"); n != s.Suppressed {
-			t.Errorf("%d suppressed are said of %+v", n, s)
+			t.Errorf("lines report %d suppressed records, and the counts are %+v", n, s)
 		}
 		if n := out.lost(); n > s.Lost.Sum() || round%2 == 0 && n != s.Lost.Sum() {
-			t.Errorf("%d lost are said of %+v", n, s)
+			t.Errorf("lines report %d lost records, and the counts are %+v", n, s)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (f *formatter) record(h *Handler, r *slog.Record) (cut bool) {
 // markBytes is room for the mark of a cut line.
 const markBytes = len(" !CUT=18446744073709551615\n")
 
-// cut shortens a line of more than most bytes, and puts the number of missing bytes at its end.
+// cut shortens a line of more than `most` bytes, and puts the number of missing bytes at its end.
 func (f *formatter) cut(most int) bool {
 	if len(f.line) <= most {
 		return false
@@ -81,7 +81,7 @@ func (f *formatter) cut(most int) bool {
 	return true
 }
 
-// beginning returns as many whole runes of s as fit into bytes bytes.
+// beginning returns as many whole runes of `s` as fit into `bytes` bytes.
 func beginning(s string, bytes int) string {
 	if len(s) <= bytes {
 		return s
@@ -220,8 +220,8 @@ func (f *formatter) any(v any) {
 	}
 }
 
-// errorText returns the text that fmt would print for an error, without copying it. ok is false if only fmt knows
-// the text: the error has a Format method, or its Error panics.
+// errorText returns the text that fmt would print for an error, without copying it. `ok` is false
+// if only fmt knows the text: the error has a Format method, or its Error panics.
 func errorText(err error) (text string, ok bool) {
 	if _, is := err.(fmt.Formatter); is {
 		return "", false

@@ -29,7 +29,7 @@ for handler; do
   kill -TERM $pid
   wait $pid || true
   grep -q '\(freshet\|init_worker\).*return' "$JITV" || { echo "$handler: LuaJIT compiled nothing of our code"; status=1; }
-  # Traces of functions that requests call must never be aborted; those of a flush, not after warm-up.
+  # LuaJIT must never abort traces of functions that requests call, and no trace of a flush after the warm-up.
   grep -e '---.*freshet\.\(counter\|gauge\|histogram\|http\)' "$JITV" | grep -v 'disabled for function' && status=1
   tail -n +$((before + 1)) "$JITV" | grep -e '---.*\(freshet\|http\.lua\|flush\.lua\|text\.lua\|labels\.lua\|buckets\.lua\|socket\.lua\)' && { echo "$handler: a trace was aborted after the warm-up"; status=1; }
 done

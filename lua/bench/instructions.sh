@@ -10,8 +10,8 @@
 #
 # Prints "HANDLER N" for each. A handler is one of conf.sh, or
 #
-#   example           the nginx.conf of ../README.md, compared with itself with empty handlers:
-#                     prints "example/PATH N" for each of its locations
+#   example           the nginx.conf of ../README.md, compared with the same file with empty
+#                     handlers: prints "example/PATH N" for each of its locations
 #   example_OPTION    its location /checkout, with an option of resty.freshet.http
 #
 # Bound: 550, for api, http, route, classic, handle, chosen and example.

@@ -141,7 +141,7 @@ local function check(options)
   end
   o.constant = table.concat(o.tags, ",")
   if #o.prefix + #o.constant > o.packet / 2 then
-    return wrong("tags", o.constant, "take together with prefix more than half of packet (" .. o.packet .. " bytes)")
+    return wrong("tags", o.constant, "and prefix together take more than half of packet (" .. o.packet .. " bytes)")
   end
   return o
 end
@@ -324,7 +324,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   end
   local places = options.max_series or metrics.options.max_series
   if not whole(places, 1, metrics.options.max_series) then
-    return bad(("option max_series = %s: must be a whole number from 1 to that of the instance, %d"):format(shown(places), metrics.options.max_series))
+    return bad(("option max_series = %s: must be a whole number from 1 to max_series of the instance, %d"):format(shown(places), metrics.options.max_series))
   end
   name = text.name(metrics.options.prefix .. name)
   local bounds = type(options.buckets) == "table" and options.buckets or {}
@@ -442,7 +442,7 @@ local function prepare_native(m, options)
   if not whole(schema, -4, 8) then
     return nil, ("option schema = %s: must be a whole number from -4 to 8"):format(shown(schema))
   elseif not whole(from, -126, 127) or not whole(to, from + 1, 128) then
-    return nil, ("options from = %s, to = %s: must be exponents of 2 from -126 to 128, from below to"):format(shown(from), shown(to))
+    return nil, ("options from = %s, to = %s: must be exponents of 2 from -126 to 128, and from must be less than to"):format(shown(from), shown(to))
   end
   local t = buckets.native(schema, from, to)
   if not t then
@@ -470,7 +470,7 @@ local function prepare_classic(m, options)
   for i = 1, #bounds do
     local bound = bounds[i]
     if type(bound) ~= "number" or not (bound >= 2 ^ -1022 and bound <= 2 ^ 1022) or i > 1 and bound <= bounds[i - 1] then
-      return nil, ("option buckets[%d] = %s: must be a number above 0 and above the one before"):format(i, shown(bound))
+      return nil, ("option buckets[%d] = %s: must be a number above 0 and above the previous bound"):format(i, shown(bound))
     end
   end
   local t = buckets.classic(bounds)

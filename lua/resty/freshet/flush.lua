@@ -335,7 +335,7 @@ function _M.new(metrics, socket, clock, packet)
     memory = memory,
     buffer = ffi.cast("uint8_t *", memory),
     filled = 0, -- bytes of the packet
-    inside = {}, -- metrics with series in the packet: whole ones before next_at, and the one there up to next_from
+    inside = {}, -- metrics in the packet: of each, the series before next_at, and the cells before next_from of the series there
     told = {}, -- our own counts that were reported
     reported = clock(),
   }, Flusher)

@@ -102,7 +102,7 @@ local function method(check, find_id, what, mark, before, arity)
 end
 
 --- build returns three tables of functions: methods of the metric, methods of handles, and functions
--- that take an id. kind is counter, gauge or histogram; constants are written into the text.
+-- that take an id. `kind` is counter, gauge or histogram. `constants` are written into the text.
 function _M.build(kind, arity, constants, env)
   local methods = {}
   local function add(name, check, what, before)
