@@ -23,7 +23,7 @@ try {
 }
 
 // tokenWanted is the reason why the server requires a token, empty if it requires none. entered
-// counts entered tokens.
+// counts how often the user entered a token.
 export const tokenWanted = store('')
 export const entered = store(0)
 
@@ -35,7 +35,7 @@ export function setToken(next: string) {
     if (next) sessionStorage.setItem(tokenKey, next)
     else sessionStorage.removeItem(tokenKey)
   } catch {
-    // as above
+    // storage is turned off, as above
   }
   tokenWanted.set('')
   entered.set(entered.get() + 1)
@@ -99,8 +99,8 @@ export interface Polled<T> {
   error?: Failure // error of the last try; data is then older
 }
 
-// usePoll calls load every everyMs (0: once) while the tab is visible, and starts anew when
-// deps change. After an error the last data stays.
+// usePoll calls `load` every `everyMs` milliseconds while the tab is visible, or once if that is 0.
+// It starts anew when `deps` change. After an error the last data stays.
 export function usePoll<T>(load: (signal: AbortSignal) => Promise<T>, everyMs: number, deps: unknown[]): Polled<T> {
   const [state, setState] = useState<Polled<T>>({})
   const latest = useRef(load)

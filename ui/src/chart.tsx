@@ -63,7 +63,7 @@ function axes(format: (v: number) => string, small: boolean): uPlot.Axis[] {
   ]
 }
 
-// options returns the options that all charts share. at returns the latest properties.
+// options returns the options that all charts share. `at` returns the latest properties.
 function options(element: HTMLElement, small: boolean, format: (v: number) => string, at: () => Frame): uPlot.Options {
   const frame = at()
   return {
@@ -95,8 +95,8 @@ function options(element: HTMLElement, small: boolean, format: (v: number) => st
   }
 }
 
-// usePlot keeps one uPlot in an element. It makes a new one when structure changes, and
-// calls draw when data change.
+// usePlot keeps one uPlot in an element. It makes a new one when `structure` changes, and calls
+// `draw` when `data` change.
 function usePlot(make: (element: HTMLElement) => uPlot, draw: (u: uPlot) => void, structure: string, data: unknown[]) {
   const ref = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)

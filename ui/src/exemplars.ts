@@ -19,7 +19,7 @@ interface Answered {
   exemplars: { labels: Labels; value: string; timestamp: number }[]
 }
 
-// exemplarsOf returns the exemplars of the series in expr whose traces the server still has. It
+// exemplarsOf returns the exemplars of the series in `expr` whose traces the server still has. It
 // requests no exemplars from before the oldest trace, because there may be many.
 export async function exemplarsOf(expr: string, from: number, to: number, signal: AbortSignal): Promise<Exemplar[]> {
   const held = new Map((await heads(signal)).map((t) => [t.id, Date.parse(t.start) / 1000]))

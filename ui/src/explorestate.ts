@@ -18,7 +18,7 @@ export interface Query {
 export interface State {
   queries: Query[]
   own: boolean // Freshet's own metrics
-  range: number // seconds before to
+  range: number // seconds before `to`
   to: number | null // Unix seconds; null is now
   refresh: number // seconds; 0 is never
   step: number // seconds; 0 is one that fits the range

@@ -31,7 +31,7 @@ export const count = (n: number) => Math.round(n).toLocaleString('en-US')
 export const printable = (text: string) =>
   text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))
 
-// shortened cuts a text to length characters.
+// shortened cuts a text to `length` characters.
 export const shortened = (text: string, length: number) => (text.length > length ? text.slice(0, length) + '…' : text)
 
 export function bytes(n: number): string {

@@ -42,7 +42,7 @@ interface Row {
 
 const last = (values: (number | null)[]) => values.slice(-4).findLast((v) => v !== null) ?? null
 
-// rowsOf returns the tenants that are probed by path, the slowest first.
+// rowsOf returns the tenants that are probed by `path`, the slowest first.
 function rowsOf(data: Measured, path: string): Row[] {
   return data.high
     .filter((s) => s.metric.path === path)

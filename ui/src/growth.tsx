@@ -34,7 +34,7 @@ export function Growth(props: { tenant: string }) {
       title="Growth"
       note={drawn && 'series in the stores’ heads, which start anew about every two hours'}
       actions={
-        <button type="button" title="Reads all series twice: now and an hour ago" onClick={() => setAsked(asked + 1)}>
+        <button type="button" title="Compares the present number of series with the number an hour ago. This reads all series, so it may take a while." onClick={() => setAsked(asked + 1)}>
           Count by metric
         </button>
       }

@@ -36,7 +36,7 @@ export function useLedger() {
   const [seen, setSeen] = useState<Books[]>([])
   useEffect(() => {
     const books = polled.data
-    // Counts of another process do not continue these.
+    // Another process counts from 0, so its counts do not continue these.
     if (books) setSeen((was) => [...was.filter((b) => b.started_ms === books.started_ms), books].slice(-lookBack - 1))
   }, [polled.data])
   return { ...polled, before: seen[0] }

@@ -20,7 +20,7 @@ async function names(base: string, signal: AbortSignal): Promise<Named[]> {
   return all.data.map((name) => ({ name, type: known.data[name]?.[0]?.type ?? '', help: known.data[name]?.[0]?.help ?? '' }))
 }
 
-// Suggestions lists the metrics. A click on one calls onPick with a first query for it.
+// Suggestions lists the metrics. A click on a metric calls `onPick` with a first query for it.
 export function Suggestions(props: { base: string; onPick: (expr: string) => void }) {
   const [filter, setFilter] = useState('')
   const { data, error } = usePoll((signal) => names(props.base, signal), 30_000, [])

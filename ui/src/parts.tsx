@@ -107,8 +107,8 @@ export interface Column<Row> {
   class?: string
 }
 
-// Name is the name of a metric or a setting. Lines break only after its _ . and :, unless a part of
-// it is wider than its place.
+// Name is the name of a metric or a setting. It breaks into lines only after an underscore, a dot or
+// a colon, unless a part between them is wider than its place.
 export function Name(props: { text: string }) {
   const parts = props.text.split(/(?<=[_.:])(?=[^_.:])/)
   return (

@@ -4,7 +4,8 @@ import { printable } from './format'
 
 export type Labels = Record<string, string>
 
-// Bucket of a native histogram: which bounds are inclusive (ignored here), the bounds, the count.
+// Bucket of a native histogram: a code for which bounds are inclusive (ignored here), both bounds,
+// the count.
 type Bucket = [number, string, string, string]
 interface Histogram {
   count: string
@@ -25,7 +26,7 @@ export interface Result {
   result: Series[] | [number, string]
 }
 
-// queryRange asks for values from start to end. base is the path of another tenant's API.
+// queryRange asks for values from `start` to `end`. `base` is the path of another tenant's API.
 export function queryRange(query: string, start: number, end: number, step: number, signal?: AbortSignal, base = ''): Promise<Answer<Result>> {
   return ask(`${base}api/v1/query_range`, { query, start: String(start), end: String(end), step: String(step) }, signal)
 }
@@ -41,7 +42,7 @@ export const number = (text: string) => (text === '+Inf' ? Infinity : text === '
 
 const niceSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
 
-// stepFor returns the finest step that gives at most points points.
+// stepFor returns the finest step that gives at most `points` points.
 export const stepFor = (range: number, points: number) => niceSteps.find((s) => range / s <= points) ?? 86400
 
 // grid returns the times of a range query. All are multiples of its step, so that charts do not
@@ -52,7 +53,7 @@ export function grid(from: number, to: number, step: number): number[] {
   return times
 }
 
-// onGrid puts values at their places in times, and null where there is none.
+// onGrid puts values at their places in `times`, and null at times without a value.
 export function onGrid(values: [number, string][] | undefined, times: number[], step: number): (number | null)[] {
   const out: (number | null)[] = new Array(times.length).fill(null)
   for (const [t, text] of values ?? []) {
@@ -118,7 +119,7 @@ function classic(all: Series[], add: (t: number, low: number, high: number, n: n
   }
 }
 
-// seriesName writes a series as PromQL does, and leaves out the labels of the parameter but.
+// seriesName writes a series as PromQL does, and leaves out the labels in `but`.
 export function seriesName(metric: Labels, but: Labels = {}): string {
   const pairs = Object.entries(metric).filter(([k]) => k !== '__name__' && !(k in but))
   const name = '__name__' in but ? '' : (metric.__name__ ?? '')
@@ -149,8 +150,8 @@ export function selector(metric: Labels): string {
   return (plain ? name : '') + (pairs.length ? `{${pairs.join(', ')}}` : '')
 }
 
-// firstLook returns a first query for a metric of the given type. If the type is unknown, the name
-// often shows it.
+// firstLook returns a first query for a metric of the given type. If the type is unknown, firstLook
+// guesses it from the name.
 export function firstLook(name: string, type: string): string {
   const s = selector({ __name__: name })
   if (name.endsWith('_bucket')) return `sum by (le) (rate(${s}[2m]))`

@@ -69,8 +69,8 @@ function QueryEditor(props: { base: string; label: string; text: string; fault: 
       setLoaded(module)
     })
   }, [])
-  // This runs in the same turn in which the field disappears, so that a key press finds exactly one
-  // of them.
+  // This runs in the same turn in which the field disappears, so that a key press always finds
+  // either the field or the editor.
   useLayoutEffect(() => {
     if (!loaded) return
     editor.current = loaded.mount(ref.current!, {

@@ -25,7 +25,7 @@ export function address(page: PageName, params?: URLSearchParams): string {
   return query ? `${page}?${query}` : page
 }
 
-// go leads to another place. With replace, Back does not return to the present place.
+// go leads to another place. With `replace`, Back does not return to the present place.
 export function go(page: PageName, params?: URLSearchParams, replace = false) {
   const to = address(page, params)
   if (replace) history.replaceState(null, '', to)

@@ -185,7 +185,7 @@ function Malformed(props: { top: Top }) {
   const rows = props.top.malformed
   if (rows.length === 0) return null
   return (
-    <Panel title="Malformed lines of DogStatsD now" class="alarm" note="The other lines of the same datagrams count. freshet explain shows what is wrong with a line.">
+    <Panel title="Malformed lines of DogStatsD now" class="alarm" note="The other lines of the same datagrams are counted. freshet explain shows what is wrong with a line.">
       <Table
         label="Malformed lines of DogStatsD now"
         stacks
@@ -405,8 +405,8 @@ function entriesOf(t: TenantLimits, sender?: string): Entry[] {
   ]
 }
 
-// Tenants shows a row for each input of each tenant. sender is the busiest DogStatsD sender of the
-// user's tenant, which own names; the senders of other tenants are not known.
+// Tenants shows a row for each input of each tenant. `own` is the user's tenant, and `sender` its
+// busiest DogStatsD sender; the senders of other tenants are not known.
 export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: string }) {
   const limit = (n: number | undefined) => (n === undefined ? '' : n ? count(n) : 'no limit')
   return (

@@ -50,9 +50,9 @@ interface Measured {
   over: string // the range of rates, such as 30s
 }
 
-// measure requests only values that are newer than the values in before. It requests the last steps
-// again, since they may have changed. Requesting all values every 2 s would cost the server half a
-// core.
+// measure requests only values that are newer than the values in `before`. It requests the last
+// steps again, since they may have changed. Requesting all values every 2 s would cost the server
+// half a core.
 async function measure(over: string, signal: AbortSignal, before?: Measured): Promise<Measured> {
   const now = Date.now() / 1000
   const times = grid(now - span, now, step)
@@ -65,7 +65,7 @@ async function measure(over: string, signal: AbortSignal, before?: Measured): Pr
   return { times, over, series: Object.fromEntries(joined) as Measured['series'] }
 }
 
-// join returns the older values from first until start, followed by the newer ones.
+// join returns the older values from `first` until `start`, followed by the newer ones.
 function join(older: Series[], newer: Series[], first: number, start: number): Series[] {
   const key = (s: Series) => JSON.stringify([s.metric.stage, s.metric.input])
   const all = new Map(older.map((s) => [key(s), { metric: s.metric, values: (s.values ?? []).filter(([t]) => t >= first && t < start) }]))
@@ -73,7 +73,7 @@ function join(older: Series[], newer: Series[], first: number, start: number): S
   return [...all.values()].filter((s) => s.values.length > 0)
 }
 
-// Stages waits until over, the range of its rates, is known.
+// Stages waits until `over`, the range of its rates, is known.
 export function Stages(props: { over?: string }) {
   const { over } = props
   const before = useRef<Measured | undefined>(undefined)
@@ -127,7 +127,7 @@ interface Input {
   name: string
   rates: (number | null)[]
   p99s: (number | null)[]
-  rate: number | null // the newest, as in p99
+  rate: number | null // the newest value, like p99
   p99: number | null
   over: boolean // p99 is over the budget
 }

@@ -20,7 +20,7 @@ interface Line {
   missed?: number
 }
 
-// The page holds at most kept lines. The server sends at most rate lines per second.
+// The page holds at most `kept` lines. The server sends at most `rate` lines per second.
 const kept = 300
 const rate = 50
 
@@ -180,7 +180,7 @@ const Waiting = (props: { filtered: boolean }) => (
 function Notice(props: { tail: Stream; paused: boolean }) {
   const { tail, paused } = props
   const parts = [paused ? 'paused' : tail.open ? 'live' : '', `${count(tail.total)} lines`]
-  if (tail.leftOut) parts.push(`${count(tail.leftOut)} left out above ${rate} per second`)
+  if (tail.leftOut) parts.push(`${count(tail.leftOut)} not shown, above ${rate} per second`)
   if (tail.missed) parts.push(`${count(tail.missed)} datagrams missed`)
   return <>{parts.filter(Boolean).join(' · ')}</>
 }

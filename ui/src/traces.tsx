@@ -70,7 +70,7 @@ export function Traces() {
   return (
     <Panel
       title="Slow traces"
-      note={data && `${count(data.length)} held: batches over a stage’s budget, and slow queries`}
+      note={data && `${count(data.length)} in memory: batches over a stage’s budget, and slow queries`}
       actions={
         data &&
         data.length > 0 && (

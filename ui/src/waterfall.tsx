@@ -76,7 +76,7 @@ function Whole(props: { trace: Trace }) {
         <Figure name="Duration" value={seconds(t.seconds)} note={`${kindOf(t)}, started ${when(t.start)}`} />
         {t.over && <Figure name="Over its budget" state="bad" value={<>▲ {t.over}</>} note={`took ${seconds(Number(textOf(root, 'freshet.over_seconds')))}`} />}
         <Figure name="Tenant" value={<span class="long">{tenant || '–'}</span>} note={samples ? `${count(Number(samples))} ${samples === '1' ? 'sample' : 'samples'}` : undefined} />
-        <Figure name="Spans" value={count(t.spans.length)} note={t.spans_left_out ? `${count(t.spans_left_out)} more were left out` : 'complete'} />
+        <Figure name="Spans" value={count(t.spans.length)} note={t.spans_left_out ? `the server did not keep ${count(t.spans_left_out)} more` : 'complete'} />
       </Figures>
       {query && (
         <Panel title="Query" class="asked" actions={<Link page="explore" params={new URLSearchParams(tenant === 'freshet' ? { q: query, of: 'self' } : { q: query })}>Open in Explore</Link>}>
