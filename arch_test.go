@@ -206,8 +206,8 @@ func check(dir string, file *ast.File) (broken []string) {
 	return broken
 }
 
-// clockUses finds the functions in clock that file calls or hands on, whatever name
-// the file gives to their packages.
+// clockUses finds the functions listed in clock that a file calls or hands on, whatever name the
+// file gives to their packages.
 func clockUses(file *ast.File) (broken []string) {
 	names := map[string]string{} // import paths of packages in clock, by their names in file
 	for _, spec := range file.Imports {

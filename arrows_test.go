@@ -44,7 +44,7 @@ func TestFilesPointDown(t *testing.T) {
 		arrows := arrowsOf(t, all[dir], typed[dir])
 		total += len(arrows.all)
 		if typed[dir] == nil {
-			continue // read in any order
+			continue // this package's files may be read in any order
 		}
 		for _, problem := range arrows.order {
 			t.Errorf("%s: the package comment %s", dir, problem)
@@ -80,7 +80,7 @@ func TestFileOrderCatches(t *testing.T) {
 	}
 }
 
-// goFiles returns the Go files, without tests, of each directory below root, by its path.
+// goFiles returns the Go files, without tests, of each directory below `root`, by its path.
 func goFiles(t *testing.T, root string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -192,8 +192,8 @@ type packageTypes struct {
 	imports types.Importer // of the module
 }
 
-// typesOf has the go command compile what the packages import. The packages are given by their
-// directories, which may be in several modules.
+// typesOf makes the go command compile the imports of the packages. `dirs` are the directories of
+// the packages, which may be in several modules.
 func typesOf(t *testing.T, dirs []string) map[string]*packageTypes {
 	t.Helper()
 	modules := map[string][]string{} // directories of packages, by the directory of their module
@@ -264,7 +264,7 @@ func (p *packageTypes) members(t *testing.T, set *token.FileSet, files map[strin
 			receivers[info.Defs[id]] = true
 		}
 	}
-	delete(receivers, nil) // receivers' types are not in Defs
+	delete(receivers, nil) // the key of receivers' types, which are not in Defs
 	found := map[*ast.Ident]string{}
 	for _, file := range parsed {
 		ast.Inspect(file, func(n ast.Node) bool {

@@ -96,7 +96,7 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 		}
 		for name := range got {
 			if !strings.HasPrefix(name, "lib") { // libraries of nginx, which this machine may have
-				t.Errorf("%s: %s is there, or twice in %s", c.why, name, list)
+				t.Errorf("%s: %s is named, though installed or already named: %s", c.why, name, list)
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func TestPackagesAreAskedForFirst(t *testing.T) {
 	files, err := exec.CommandContext(t.Context(), "git", "grep", "-lE", `apt-get install [^.]*\$`).Output()
 	if got := strings.Fields(string(files)); err != nil && len(got) > 0 || len(got) > 1 ||
 		len(got) == 1 && got[0] != ".ci/packages" {
-		t.Errorf("%v install packages (%v); .ci/packages does", got, err)
+		t.Errorf("%v install packages (%v); only .ci/packages may", got, err)
 	}
 	installs := regexp.MustCompile(`\.ci/packages (\w+)`)
 	for file, group := range map[string]string{

@@ -292,9 +292,9 @@ func (s *series) insert(member string, client *Client) insertion {
 	return inserted
 }
 
-// takeAll calls take for each cell. take empties the cell, retires it if retire is set, and returns
-// its calls. A series that is being retired gets no new cells. takeAll removes the stripes when
-// calls have not collided for a while.
+// takeAll calls `take` for each cell. `take` empties the cell, retires it if `retire` is set, and
+// returns its calls. A series that is being retired gets no new cells. takeAll removes the stripes
+// when calls have not collided for a while.
 func (s *series) takeAll(retire bool, take func(c *cell, retire bool) uint64) (calls uint64) {
 	more, unused := s.more.Load(), false
 	if retire {

@@ -72,7 +72,7 @@ http {
 // traced is the option of resty.freshet.http that takes the trace id from the URL.
 const traced = `trace = "$arg_trace"`
 
-// startNginx starts an nginx that sends its counts to a server every interval. options are those
+// startNginx starts an nginx that sends its counts to a server every interval. `options` are those
 // of resty.freshet.http.
 func startNginx(t *testing.T, server string, interval time.Duration, options string) *nginx {
 	t.Helper()

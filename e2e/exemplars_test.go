@@ -17,7 +17,7 @@ type exemplar struct {
 	Value, T float64
 }
 
-// exemplars returns the exemplars of the series that expr selects, as Grafana asks for them.
+// exemplars returns the exemplars of the series that `expr` selects, as Grafana asks for them.
 func (p *process) exemplars(expr string) (all []exemplar, err error) {
 	var found []struct {
 		Series    map[string]string `json:"seriesLabels"`

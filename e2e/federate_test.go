@@ -19,8 +19,8 @@ import (
 )
 
 // stampedApplication is a target to scrape whose samples all have one fixed time, so that two
-// servers have the same samples however often they scrape. It has no samples until begin is called,
-// since Prometheus does not send samples that are older than itself.
+// servers have the same samples however often they scrape. It has no samples until `begin` is
+// called, since Prometheus does not send samples that are older than itself.
 func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 	t.Helper()
 	reg := prometheus.NewRegistry()

@@ -45,7 +45,7 @@ func dialStatsd(t *testing.T, network, address string, mode statsd.Option) *stat
 	prefix := map[string]string{"udp": "", "unixgram": "unixgram://", "unix": "unixstream://"}[network]
 	c, err := statsd.New(prefix+address, mode,
 		statsd.WithWriteTimeout(10*time.Second), // so that nothing is lost before it is sent
-		statsd.WithoutOriginDetection())         // so that the labels are only those of the operations
+		statsd.WithoutOriginDetection())         // so that series have only the labels of the operations
 	if err != nil {
 		t.Fatal(err)
 	}

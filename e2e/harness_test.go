@@ -290,7 +290,7 @@ type result struct {
 	Values []point           `json:"values"`
 }
 
-// query evaluates expr now.
+// query evaluates `expr` now.
 func (p *process) query(expr string) ([]result, error) {
 	var data struct {
 		Result []result `json:"result"`
@@ -301,7 +301,7 @@ func (p *process) query(expr string) ([]result, error) {
 	return data.Result, nil
 }
 
-// value evaluates expr now. The result must be one series.
+// value evaluates `expr` now. The result must be one series.
 func (p *process) value(expr string) (float64, error) {
 	results, err := p.query(expr)
 	if err != nil {

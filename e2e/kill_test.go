@@ -67,7 +67,7 @@ const (
 	datagramsPerSecond = 4000
 )
 
-// load sends to the Unix datagram socket, where a successful write is in the receiver's queue.
+// load sends to the Unix datagram socket: once a write succeeds, its datagram is in the receiver's queue.
 type load struct {
 	quit chan struct{}
 	done chan struct{}

@@ -51,7 +51,7 @@ func application(t *testing.T) *httptest.Server {
 	}))
 }
 
-// sendingPrometheus starts a Prometheus that scrapes target and sends to a URL by remote write.
+// sendingPrometheus starts a Prometheus that scrapes `target` and sends to a URL by remote write.
 func sendingPrometheus(t *testing.T, target, write, message string) *process {
 	t.Helper()
 	return startPrometheus(t, fmt.Sprintf(`

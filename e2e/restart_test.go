@@ -311,7 +311,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	p.expectPID(t, p.cmd.Process.Pid)
 }
 
-// pelt sends signals every millisecond to the process that owns the data directory, until stop is
+// pelt sends signals every millisecond to the process that owns the data directory, until `stop` is
 // called.
 func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// self evaluates expr over Freshet's own metrics, which the server stores itself.
+// self evaluates `expr` over Freshet's own metrics, which the server stores itself.
 func (p *process) self(expr string) ([]result, error) {
 	var data struct {
 		Result []result `json:"result"`

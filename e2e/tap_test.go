@@ -21,7 +21,7 @@ type tap struct {
 	lines []string
 }
 
-// listenTap starts a tap in front of the socket at address to.
+// listenTap starts a tap in front of the socket at address `to`.
 func listenTap(t *testing.T, network, to string) *tap {
 	t.Helper()
 	dir := dataDir(t)

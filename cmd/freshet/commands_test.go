@@ -124,7 +124,7 @@ var (
 	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
 )
 
-// example returns the words after freshet in a line. ok is false if the line has no such command.
+// example returns the words after freshet in a line. `ok` is false if the line has no such command.
 func example(line string) (words []string, ok bool) {
 	line = strings.TrimSpace(line)
 	if found := inside.FindStringSubmatch(line); found != nil {

@@ -22,7 +22,7 @@ func main() {
 	}
 }
 
-// write writes all files below dir.
+// write writes all files below `dir`.
 func write(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "grafana"), 0o755); err != nil {
 		return err

@@ -319,7 +319,7 @@ func TestNotes(t *testing.T) {
 		{"buckets that a client counts", "mappings:\n- {match: a.*, name: b_bucket, labels: {le: $1}}", ""},
 		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}",
 			"2: statsd_exporter garbles the label xx"},
-		{"buckets that are none",
+		{"invalid buckets",
 			"mappings:\n- {match: a, name: b, match_metric_type: observer, observer_type: histogram, histogram_options: " +
 				"{buckets: [2, 1]}}",
 			"2: the server refuses this rule until it is corrected: buckets[1] is not above"},

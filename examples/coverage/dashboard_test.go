@@ -64,7 +64,7 @@ func startFreshet(t *testing.T) (httpAddress, udp string) {
 	return listening.HTTP, listening.UDP
 }
 
-// eventually calls try until it returns no error.
+// eventually calls `try` until it returns no error.
 func eventually(t *testing.T, limit time.Duration, try func() error) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -200,8 +200,8 @@ func (e *elastic) close(ctx context.Context, id string) {
 	_ = e.do(ctx, "", http.MethodDelete, "/_pit", pit{ID: id}, &struct{}{}) // otherwise it ends after keepAlive
 }
 
-// do sends a request and reads the answer. body may be nil. The transport retries if the cluster is
-// busy.
+// do sends a request and reads the answer. `body` may be nil. The transport retries if the cluster
+// is busy.
 func (e *elastic) do(ctx context.Context, doing, method, target string, body, into any) error {
 	fail := func(err error) error { return fmt.Errorf("%s of %s: %w", doing, e, err) }
 	var send io.Reader // stays nil without a body

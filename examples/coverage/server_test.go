@@ -56,7 +56,7 @@ func TestAnswers(t *testing.T) {
 			`{"field":"origin","value":"x",`},
 		{"a value is quoted, and cut", full, "GET", "/v1/coverage?origin=%22" + strings.Repeat("x", 99), 400,
 			`"value":"\"` + strings.Repeat("x", 63) + `",`},
-		{"an encoding that is none", full, "GET", route + "&carrier=%zz", 400,
+		{"an invalid encoding", full, "GET", route + "&carrier=%zz", 400,
 			`{"field":"carrier","value":"%zz","limit":"a URL's encoding"`},
 		{"a carrier is bounded", full, "GET", route + "&carrier=" + strings.Repeat("x", 65), 400, `"limit":"64 bytes"`},
 		{"a query is bounded", full, "GET", "/v1/coverage?" + strings.Repeat("x", 1025), 400,

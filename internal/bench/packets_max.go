@@ -13,7 +13,7 @@ import (
 
 // packetMax is the highest rate without loss.
 type packetMax struct {
-	Rate     float64    `json:"highest_rate_without_loss_metrics_per_second"` // 0 if no rate was without loss
+	Rate     float64    `json:"highest_rate_without_loss_metrics_per_second"` // 0 if datagrams were lost at every rate
 	Loss     float64    `json:"lowest_rate_with_loss_metrics_per_second"`     // 0 if nothing was lost
 	LimitIs  string     `json:"limit"`                                        // receiver or sender
 	Steps    []maxStep  `json:"steps"`

@@ -104,7 +104,7 @@ func (m *packetMeasurement) run(ctx context.Context, p pace) (packetRun, error) 
 	return r, err
 }
 
-// sendWhile sends the load until watch returns, and checks the books afterwards.
+// sendWhile sends the load until `watch` returns, and checks the books afterwards.
 func (m *packetMeasurement) sendWhile(ctx context.Context, rate float64,
 	watch func(ended chan sendingEnd) error) (packetRun, error) {
 	before, err := m.receiver.books(ctx)

@@ -105,7 +105,7 @@ func askExplanation(ctx context.Context, server apiclient.Server, tenant string,
 	return a, err
 }
 
-// explainOffline explains a packet by the configuration in file, or by the defaults if file is
+// explainOffline explains a packet by the configuration in `file`, or by the defaults if `file` is
 // empty.
 func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
 	c, err := settings.Schema().Load(file, os.LookupEnv)
@@ -136,7 +136,7 @@ func malformed(e *answer.Explained) error {
 	return fmt.Errorf("%d of %d lines malformed", bad, len(e.Lines))
 }
 
-// printExplained prints an explanation for people. packet is the original input, because JSON
+// printExplained prints an explanation for people. `packet` is the original input, because JSON
 // cannot hold a line's bytes if they are not UTF-8.
 func printExplained(v terminal.View, e *answer.Explained, packet []byte) error {
 	var b strings.Builder

@@ -160,7 +160,7 @@ func TestQueryErrors(t *testing.T) {
 			`freshet: invalid argument "0s" for "--step" flag: is too short; write at least 1ms`,
 		},
 		{
-			"a time that is none", 0, "", []string{"query", "up", "--time", "yesterday"}, command.Usage,
+			"an invalid time", 0, "", []string{"query", "up", "--time", "yesterday"}, command.Usage,
 			`freshet: invalid argument "yesterday" for "--time" flag: is not a time; write Unix seconds or 2006-01-02T15:04:05Z`,
 		},
 	} {

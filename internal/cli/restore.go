@@ -87,7 +87,7 @@ func (r *restored) print(out io.Writer) error {
 	return err
 }
 
-// restore fills dataDir. It holds the directory's lock meanwhile, so that no server starts there.
+// restore fills `dataDir`. It holds the directory's lock meanwhile, so that no server starts there.
 // After an error the directory is empty again.
 func restore(ctx context.Context, from, dataDir string) (*restored, error) {
 	m, err := readManifest(from)
@@ -145,7 +145,7 @@ func readManifest(dir string) (m answer.Manifest, err error) {
 	return m, nil
 }
 
-// checkEmpty returns an error if dataDir has files. It ignores the files of a mount point, a lock
+// checkEmpty returns an error if `dataDir` has files. It ignores the files of a mount point, a lock
 // and an unfinished restore.
 func checkEmpty(dataDir string) error {
 	entries, err := os.ReadDir(dataDir)

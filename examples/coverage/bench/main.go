@@ -4,8 +4,8 @@
 //	go run ./bench           takes about two minutes
 //	go run ./bench --quick   takes half a minute, for a rough result
 //
-// It builds the service and starts it three times, with GOMAXPROCS=2: with a log line for each
-// request, without, and once more without, which shows how large a difference is noise. The three
+// It builds the service and starts it three times, with GOMAXPROCS=2: once with a log line for each
+// request, and twice without. The two without a log show how large a difference is noise. The three
 // take turns in random order, under two loads. Under the first, wrk sends the next request of each
 // connection as soon as the last one is answered. The second sends requests at fixed times, at a
 // quarter of the service's highest rate, and measures latency from those times. Services are

@@ -82,7 +82,7 @@ func WithScheme(address string) string {
 	return "http://" + address
 }
 
-// Token returns the user's token, empty for none.
+// Token returns the user's token, or "" if there is none.
 func (s Server) Token() (string, error) {
 	if s.TokenFile == "" {
 		return os.Getenv(TokenVariable), nil
@@ -116,7 +116,7 @@ func (s Server) Client() (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// Get requests path from the server. The caller closes the body.
+// Get requests `path` from the server. The caller closes the body.
 func (s Server) Get(ctx context.Context, path string, params url.Values) (*http.Response, error) {
 	return s.request(ctx, http.MethodGet, path, params, nil)
 }
@@ -127,8 +127,8 @@ func (s Server) Post(ctx context.Context, path string, params url.Values, body i
 	return s.request(ctx, http.MethodPost, path, params, body)
 }
 
-// Follow gets path, whose answer continues until ctx is done or the server stops. The caller closes
-// the body.
+// Follow gets `path`, whose answer continues until ctx is done or the server stops. The caller
+// closes the body.
 func (s Server) Follow(ctx context.Context, path string, params url.Values) (io.ReadCloser, error) {
 	resp, err := s.Get(ctx, path, params)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s Server) Follow(ctx context.Context, path string, params url.Values) (io.
 	return nil, s.Refusal(resp)
 }
 
-// Ask gets path from the server and returns the raw body and the decoded answer.
+// Ask gets `path` from the server and returns the raw body and the decoded answer.
 func (s Server) Ask(ctx context.Context, path string, params url.Values) ([]byte, Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -33,7 +33,7 @@ type stored struct {
 	LastSeen int64       `json:"last_seen"`       // Unix milliseconds
 }
 
-// Open opens the file at path, or creates it. It moves a damaged file aside and reports it: the
+// Open opens the file at `path`, or creates it. It moves a damaged file aside and reports it: the
 // next samples bring the names back. A name that two kinds claim may then belong to the other kind.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
@@ -60,7 +60,7 @@ func (f *File) Close() error {
 // Snapshot copies the file as it is now to path, which must not exist.
 func (f *File) Snapshot(path string) error { return boltfile.Snapshot(f.db, path) }
 
-// Check reads the file at path and returns what is wrong with it. No process may have it open.
+// Check reads the file at `path` and returns what is wrong with it. No process may have it open.
 func Check(path string) error {
 	return boltfile.Check(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Metric) {})
@@ -132,7 +132,7 @@ func (f *File) Forget(metrics []catalogue.Metric) error {
 	return nil
 }
 
-// walk calls visit with every metric. A metric owns its memory.
+// walk calls `visit` with every metric. A metric owns its memory.
 func walk(tx *bbolt.Tx, visit func(catalogue.Metric)) error {
 	return tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
 		return b.ForEach(func(name, v []byte) error {

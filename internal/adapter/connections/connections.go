@@ -224,7 +224,7 @@ func (b *Bound) admit(c net.Conn) *conn {
 }
 
 // room returns the reason why there is no room for one more connection of an address, or an empty
-// string if there is room. gone is the connection to close to make room, if any. The caller holds
+// string if there is room. `gone` is the connection to close to make room, if any. The caller holds
 // b.mu.
 func (b *Bound) room(address netip.Addr) (reason string, gone *conn) {
 	most := b.Most - b.Most/addressShare

@@ -31,8 +31,8 @@ type Log struct {
 	counts map[string]int // events by tenant
 }
 
-// Open opens the log at path, or creates it. It moves a damaged file aside and reports it, because
-// lost events are no reason to refuse to start.
+// Open opens the log at `path`, or creates it. It moves a damaged file aside and reports it,
+// because lost events are no reason to refuse to start.
 func Open(cfg Config, path string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Log, error) {
 	l := &Log{now: now}
 	l.Configure(cfg)
@@ -65,7 +65,7 @@ func (l *Log) Close() error {
 // Snapshot copies the log as it is now to path, which must not exist.
 func (l *Log) Snapshot(path string) error { return boltfile.Snapshot(l.db, path) }
 
-// Check reads the log at path and returns what is wrong with it. No process may have it open.
+// Check reads the log at `path` and returns what is wrong with it. No process may have it open.
 func Check(path string) error {
 	return boltfile.Check(path, func(tx *bbolt.Tx) error {
 		_, err := count(tx)

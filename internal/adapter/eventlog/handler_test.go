@@ -46,7 +46,7 @@ func TestHandler(t *testing.T) {
 		{"there is more than was asked for", "GET", "limit=1", 200,
 			`{"status":"success","data":[` + second + `],"warnings":["results truncated due to limit"]}`},
 		{"exactly as many are not truncated", "GET", "limit=2", 200, data(second, first)},
-		{"a time that is none", "GET", "start=yesterday", 400,
+		{"an invalid time", "GET", "start=yesterday", 400,
 			bad(`invalid parameter \"start\": cannot parse \"yesterday\" to a valid timestamp; give Unix seconds or RFC 3339`)},
 		{"not a number is a float to parsers", "GET", "end=NaN", 400,
 			bad(`invalid parameter \"end\": cannot parse \"NaN\" to a valid timestamp; give Unix seconds or RFC 3339`)},
@@ -56,7 +56,7 @@ func TestHandler(t *testing.T) {
 		{"a limit of none", "GET", "limit=0", 400, bad(`invalid parameter \"limit\": \"0\" is not a number from 1 to 10000`)},
 		{"a limit that no memory holds", "GET", "limit=10001", 400,
 			bad(`invalid parameter \"limit\": \"10001\" is not a number from 1 to 10000`)},
-		{"a form that is none", "GET", "a=%zz", 400, bad(`parse the form: invalid URL escape \"%zz\"`)},
+		{"an invalid form", "GET", "a=%zz", 400, bad(`parse the form: invalid URL escape \"%zz\"`)},
 		{"events are not written here", "DELETE", "", 405, bad(`method DELETE is not allowed; use GET or POST`)},
 	} {
 		r := httptest.NewRequest(c.method, "/api/v1/events?"+c.query, nil)

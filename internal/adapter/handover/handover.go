@@ -274,7 +274,7 @@ func (s *Sockets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Exec replaces this program by the one at path, in the same process, and passes the sockets
+// Exec replaces this program by the one at `path`, in the same process, and passes the sockets
 // on. It returns only if it fails, and then this program goes on.
 func Exec(path string, args []string, sockets []Socket) error {
 	var list []passed

@@ -57,7 +57,7 @@ func receive(conn net.PacketConn) <-chan []byte {
 	return packets
 }
 
-// open opens a sender to conn.
+// open opens a sender to `conn`.
 func open(t *testing.T, conn net.PacketConn, c Config) *Client {
 	t.Helper()
 	c.Network, c.Address = conn.LocalAddr().Network(), conn.LocalAddr().String()

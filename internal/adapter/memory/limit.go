@@ -26,7 +26,7 @@ func FindLimit() (Limit, error) {
 	return findLimit(os.DirFS("/"), debug.SetMemoryLimit(-1))
 }
 
-// findLimit reads files below root. goLimit is the runtime's limit, math.MaxInt64 for none.
+// findLimit reads files below `root`. `goLimit` is the runtime's limit, math.MaxInt64 for none.
 func findLimit(root fs.FS, goLimit int64) (Limit, error) {
 	least := Limit{math.MaxInt64, "nothing"}
 	consider := func(bytes int64, of string) {

@@ -101,6 +101,6 @@ func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 	}
 	if _, err := unchanged(strings.NewReader("no map\n"), "x"); err == nil ||
 		!strings.Contains(fmt.Sprint(err), "no map") {
-		t.Errorf("a line that is none: %v", err)
+		t.Errorf("an invalid line: %v", err)
 	}
 }

@@ -47,7 +47,7 @@ type Engine struct {
 // queries may take, `memory` does.
 //
 // Anchored and smoothed selectors are on, because increase(x[5m] anchored) tells exactly how
-// many events were sent. Experimental functions are off unless cfg turns them on: Prometheus
+// many events were sent. Experimental functions are off unless `cfg` turns them on: Prometheus
 // may change or remove them in any version, and a dashboard or rule that uses one would break
 // when we update. PromQL's other experiments are off, too.
 func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Registerer) *Engine {

@@ -29,7 +29,7 @@ type heapGuard struct {
 	running map[*watched]struct{}
 	looks   bool      // whether run is running
 	stale   uint64    // number of the collection after which heap.live has no memory of ended queries
-	until   time.Time // no other query is ended before this time, unless the query `ending` has returned
+	until   time.Time // while the query `ending` runs, no other query is ended before this time
 	ending  *watched  // the last ended query; nil once it has returned
 }
 

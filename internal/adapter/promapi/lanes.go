@@ -37,7 +37,7 @@ type lane struct {
 	// the same lane, waiting work of another tenant goes first. A turn of 0 does not end.
 	turn time.Duration
 	then *lane
-	// larger is the lane where a query that needs more than its share begins again; nil for none.
+	// larger is the lane where a query that needs more than its share begins again. It may be nil.
 	larger *lane
 
 	engine     *promql.Engine // nil if the lane uses none
@@ -144,8 +144,8 @@ func newLanes(cfg Config, machine Memory) *lanes {
 
 func (s *lanes) all() []*lane { return []*lane{s.short, s.long, s.own, s.lookup} }
 
-// newLane makes a lane with a number of slots. One tenant may have slotsEach of them. The memory, in
-// bytes, is divided into as many shares as there are places.
+// newLane makes a lane with a number of slots. One tenant may have `slotsEach` of them. The memory,
+// in bytes, is divided into as many shares as there are places.
 func newLane(name string, slots, slotsEach, places, bytes int64, waiting int) *lane {
 	share := bytes / places
 	return &lane{

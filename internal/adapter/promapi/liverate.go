@@ -74,7 +74,7 @@ type edge struct {
 	start, end int64 // of the range, ms
 }
 
-// find fills the edge. t is the time of the last sample in a series' range. find returns false if
+// find fills the edge. `t` is the time of the last sample in a series' range. find returns false if
 // that sample is not live, or if the selector does not extrapolate.
 func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool {
 	ms, ok := args[0].(*parser.MatrixSelector)

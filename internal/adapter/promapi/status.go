@@ -30,7 +30,7 @@ type FamilySource interface {
 }
 
 // StatsSource describes the newest samples of a tenant: one element for each store. No two
-// stores share a series. limit bounds each table.
+// stores share a series. `limit` bounds each table.
 type StatsSource interface {
 	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
 }

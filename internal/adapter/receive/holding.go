@@ -41,7 +41,7 @@ func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	}
 }
 
-// begin begins the trip of the request. headers may be nil.
+// begin begins the trip of the request. `headers` may be nil.
 func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header) {
 	if h.receiver.Watch == nil {
 		return
@@ -60,7 +60,7 @@ func (h *holding) context(request *http.Request) context.Context {
 	return stage.NewContext(request.Context(), h.trip)
 }
 
-// parsed counts the request and its decompressed bytes. requests are the parsed parts.
+// parsed counts the request and its decompressed bytes. `requests` are the parsed parts.
 func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incoming) {
 	samples := 0
 	for _, r := range requests {

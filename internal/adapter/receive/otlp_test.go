@@ -294,7 +294,7 @@ func FuzzOTLP(f *testing.F) {
 	})
 }
 
-// serveGRPC serves gRPC for one tenant until stop, and returns a client.
+// serveGRPC serves gRPC for one tenant until `stop`, and returns a client.
 func serveGRPC(t *testing.T, r *Receiver) (_ pmetricotlp.GRPCClient, stop func()) {
 	t.Helper()
 	var protocols http.Protocols

@@ -291,7 +291,7 @@ func TestAnswers(t *testing.T) {
 			text: "send application/x-protobuf;proto=", samples: "0", malformed: "team content_type"},
 		{why: "another message", kind: "application/x-protobuf;proto=x.Y", encoding: "snappy", body: pack(v1), status: 415,
 			text: "x.Y", samples: "0", malformed: "team content_type"},
-		{why: "a type that is none", kind: "a/b;;c", encoding: "snappy", body: pack(v1), status: 415, text: "a/b;;c",
+		{why: "an invalid type", kind: "a/b;;c", encoding: "snappy", body: pack(v1), status: 415, text: "a/b;;c",
 			samples: "0", malformed: "team content_type"},
 		{why: "another encoding", kind: typeV2, encoding: "gzip", body: pack(v1), status: 415,
 			text: "send snappy in its block format", samples: "0", malformed: "team content_type"},

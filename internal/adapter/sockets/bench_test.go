@@ -89,7 +89,7 @@ func (a asking) Packet([]byte, int64) { lastSender = a.Sender() }
 
 func (a asking) Tick(now int64) int64 { return now + int64(time.Hour) }
 
-// benchmarkRead queues packets and calls read to take them. read returns how many it took.
+// benchmarkRead queues packets and calls `read` to take them. `read` returns how many it took.
 func benchmarkRead(b *testing.B, c net.Conn, size, queued int, read func() int) {
 	payload := bytes.Repeat([]byte("x"), size)
 	b.ReportAllocs()

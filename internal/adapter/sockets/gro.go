@@ -57,7 +57,7 @@ func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	}
 }
 
-// segment returns the size of the datagrams in m, in bytes. ok is false if the size is lost:
+// segment returns the size of the datagrams in m, in bytes. `ok` is false if the size is lost:
 // without enough room, the kernel gave only a part of m's control messages.
 func (c *coalesced) segment(m *unix.Mmsghdr) (size int, ok bool) {
 	if c == nil {

@@ -122,7 +122,8 @@ func (l *Listener) Leave() (*os.File, error) {
 }
 
 // Booked returns the kernel's number of the socket and the count of drops that Drops returned last.
-// A successor needs the count as Inherited.Drops. ok is false for Unix sockets, which drop nothing.
+// A successor needs the count as Inherited.Drops. `ok` is false for Unix sockets, which drop
+// nothing.
 func (l *Listener) Booked() (cookie uint64, drops uint32, ok bool) {
 	d, ok := l.socket.(*datagrams)
 	if _, udp := l.addr.(*net.UDPAddr); !ok || !udp {

@@ -172,7 +172,7 @@ const (
 )
 
 // Setting returns the kernel setting that limits how much data waits in the socket, or an empty
-// name if there is none. tooSmall reports whether the setting is so small that packets will be
+// name if there is none. `tooSmall` reports whether the setting is so small that packets will be
 // lost.
 func (l *Listener) Setting() (name string, tooSmall bool) {
 	l.mu.Lock()

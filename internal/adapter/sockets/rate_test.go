@@ -165,7 +165,7 @@ func bareRecvfrom(l *Listener, h Handler) (stop func()) {
 
 const senderEnvironment = "SOCKETS_TEST_SENDER"
 
-// sendAt makes another process send to l, until stop is called.
+// sendAt makes another process send to l, until `stop` is called.
 func sendAt(b *testing.B, l *Listener, size, pps int) (stop func()) {
 	c := exec.CommandContext(context.Background(), os.Args[0], l.Addr().Network(), l.Addr().String(), strconv.Itoa(size),
 		strconv.Itoa(pps))

@@ -13,7 +13,7 @@ type socketFile struct {
 	info fs.FileInfo
 }
 
-// own sets the mode of the socket at path and remembers which file it is.
+// own sets the mode of the socket at `path` and remembers which file it is.
 func own(path string, mode fs.FileMode) (socketFile, error) {
 	f := socketFile{path: path}
 	err := os.Chmod(path, mode)

@@ -249,7 +249,7 @@ func FuzzDeframer(f *testing.F) {
 	})
 }
 
-// plainFrames is a literal reading of the framing. left reports whether bytes of an incomplete
+// plainFrames is a literal reading of the framing. `left` reports whether bytes of an incomplete
 // frame remain.
 func plainFrames(b []byte, limit int) (packets []string, left bool, err error) {
 	for len(b) >= 4 {

@@ -36,7 +36,7 @@ func listenUDP(c Config) ([]*Listener, error) {
 	return ls, nil
 }
 
-// bindUDP binds one socket. join means that it shares a port that is already bound.
+// bindUDP binds one socket. `join` means that it shares a port that is already bound.
 func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		return control(raw, func(fd int) error {
@@ -60,8 +60,8 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	})
 }
 
-// newUDP makes a listener of conn. It owns conn from then on, even when it fails. `finish` sets the
-// remaining options.
+// newUDP makes a listener of `conn`. It owns `conn` from then on, even when it fails. `finish` sets
+// the remaining options.
 func newUDP(conn *net.UDPConn, c Config, in Inherited, finish func(l *Listener, fd int) error) (*Listener, error) {
 	d, err := newDatagrams(conn, c)
 	if err != nil {

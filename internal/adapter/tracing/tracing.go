@@ -53,7 +53,7 @@ type slowTrip struct {
 }
 
 // New makes a Tracing and installs it for Prometheus' engine, so make only one in a process.
-// version is the version of the program.
+// `version` is the version of the program.
 func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer,
 	logger *slog.Logger) (*Tracing, error) {
 	m := newMetrics(reg)

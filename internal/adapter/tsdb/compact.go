@@ -18,8 +18,8 @@ func (s *Stores) CompactByHand() {
 	}
 }
 
-// Compact does the compactions that are due in open databases: of the head, of blocks, and of
-// out-of-order samples if outOfOrder is true, whether they are due or not.
+// Compact does the compactions of heads and blocks that are due in open databases. If `outOfOrder`
+// is true, it also compacts out-of-order samples, even if that is not due.
 func (s *Stores) Compact(ctx context.Context, outOfOrder bool) error {
 	s.mu.Lock()
 	all := s.allStores()

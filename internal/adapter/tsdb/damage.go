@@ -57,7 +57,7 @@ func segment(name string) (number int, ok bool) {
 	return number, err == nil && number >= 0
 }
 
-// cutOff returns how many bytes of these logs tsdb's repair removed. after are the logs after the
+// cutOff returns how many bytes of these logs tsdb's repair removed. `after` has the logs after the
 // opening. The repair deletes the segments behind the damage and replaces the damaged one. An
 // opening without a repair changes no segment.
 func (before logs) cutOff(after logs) (n int64) {

@@ -49,9 +49,9 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	}
 }
 
-// TestATornLogHidesNoLateSamples: a power loss tears the last record of a log. tsdb repaired the log,
-// and did not read the other one, of out-of-order samples. So these were missing until the next start,
-// and a second value for one of their times was taken.
+// TestATornLogHidesNoLateSamples: a power loss tears the last record of a log. tsdb repaired the log
+// and did not read the other log, of out-of-order samples. So these samples were missing until the
+// next start, and a second value for one of their times was taken.
 func TestATornLogHidesNoLateSamples(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@1000=1", "a@900=2")
@@ -94,7 +94,7 @@ func TestCutOffWhereAnInodeIsUsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cut := before.cutOff(listLogs(dir)); cut != 7 {
-		t.Errorf("%d bytes are said to be cut off, want 7", cut)
+		t.Errorf("cutOff reports %d bytes, want 7", cut)
 	}
 }
 

@@ -26,8 +26,8 @@ type database struct {
 	exemplars exemplarRoom
 }
 
-// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. If `tells` is
-// not nil, openDatabase reports new series to it.
+// openDatabase opens a database of raw samples if `raw` is an empty cache, and of tiles if `raw` is
+// nil. If `tells` is not nil, openDatabase reports new series to it.
 func openDatabase(
 	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger,
 ) (*database, error) {
@@ -110,7 +110,7 @@ func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
 	return nil
 }
 
-// at returns the stored sample of one series at exactly t, or nil.
+// at returns the stored sample of one series at exactly `t`, or nil.
 func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *tile.Point, err error) {
 	err = d.read(ctx, series, t, t, func(it chunkenc.Iterator, kind chunkenc.ValueType) {
 		if it.AtT() != t {
@@ -135,7 +135,7 @@ func (d *database) last(ctx context.Context, series labels.Labels, from int64) (
 	return t, found, err
 }
 
-// read calls fn at each stored sample of one series from `mint` to `maxt`, in order of time.
+// read calls `fn` at each stored sample of one series from `mint` to `maxt`, in order of time.
 func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt int64,
 	fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
 	q, err := d.DB.Querier(mint, maxt)

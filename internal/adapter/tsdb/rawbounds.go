@@ -39,7 +39,7 @@ func (b *rawBounds) errTooOld(t int64) error {
 
 // startsAt reports whether to put a zero before a sample, at the time start when its series began
 // to count, so that rate() sees the first increment. There is no zero if the series began longer
-// ago than the window. start is 0 if it is unknown.
+// ago than the window. `start` is 0 if it is unknown.
 func (b *rawBounds) startsAt(start, t int64) bool {
 	return start != 0 && start < t && start >= t-b.window && !b.tooOld(start)
 }

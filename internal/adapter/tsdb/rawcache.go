@@ -33,7 +33,7 @@ func newRawCache(n *newcomers) *rawCache {
 	return &rawCache{newcomers: n, exemplars: rawExemplars{builder: labels.NewScratchBuilder(16)}}
 }
 
-// forget forgets all series. The database has no sample newer than maxT.
+// forget forgets all series. The database has no sample newer than `maxT`.
 func (c *rawCache) forget(maxT int64) { c.lookup.cache, c.bound = seriescache.New(), maxT }
 
 // PostDeletion is tsdb's callback.

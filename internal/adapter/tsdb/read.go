@@ -99,8 +99,8 @@ func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
 	return db.BlockMetas(), nil
 }
 
-// read returns a database that stays open until release is called, or nil if there is none.
-// release may be called twice.
+// read returns a database that stays open until `release` is called, or nil if there is none.
+// `release` may be called twice.
 func (s *Stores) read(ctx context.Context, tenant, kind string) (db *database, release func(), err error) {
 	st, err := s.forRead(tenant, kind)
 	if st == nil {

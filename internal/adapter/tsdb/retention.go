@@ -34,8 +34,8 @@ func (s *Stores) SetRetention(r Retention) error {
 	return errors.Join(errs...)
 }
 
-// configure applies cfg. An open database takes only the settings that can change while it is open.
-// The next opening takes all of them.
+// configure applies `cfg`. An open database takes only the settings that can change while it is
+// open. The next opening takes all of them.
 func (s *store) configure(cfg Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

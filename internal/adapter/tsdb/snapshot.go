@@ -66,7 +66,7 @@ func (s *store) snapshot(ctx context.Context, dir string) (blocks int, err error
 }
 
 // Verify reads everything below dataDir/tsdb, a snapshot that no process has used, and calls
-// done after each store. Every index entry and every chunk has a checksum. An error names the
+// `done` after each store. Every index entry and every chunk has a checksum. An error names the
 // block.
 func Verify(ctx context.Context, dataDir string, done func(Content)) error {
 	root := filepath.Join(dataDir, "tsdb")

@@ -27,7 +27,7 @@ type store struct {
 	reg    prometheus.Registerer
 	logger *slog.Logger
 	opened prometheus.Gauge
-	fault  prometheus.Gauge   // 1 while the field broken or ill is set
+	fault  prometheus.Gauge   // 1 while `broken` or `ill` is set
 	cut    prometheus.Counter // bytes that repairs removed
 	now    func() time.Time
 	growth *growth.Tracker
@@ -38,7 +38,7 @@ type store struct {
 
 	mu      sync.Mutex
 	options *tsdb.Options // options for the next opening
-	opening chan struct{} // closed when the current opening ends; nil for none
+	opening chan struct{} // closed when the current opening ends; nil if there is none
 	again   time.Time     // earliest time to try a broken store again
 	db      *database     // nil while closed
 	log     os.FileInfo   // the directory of its log at the opening

@@ -41,9 +41,9 @@ type Stores struct {
 	tenants map[string]map[string]*store // by tenant and store; all stores of a tenant are made together
 }
 
-// Open makes the directory tsdb in dataDir and finds the tenants that have stores there. It opens
+// Open makes the directory tsdb in `dataDir` and finds the tenants that have stores there. It opens
 // no database, but notes stores that cannot be opened, if the names and types of their files show
-// that. now decides which samples are too far in the future.
+// that. `now` decides which samples are too far in the future.
 func Open(
 	cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger,
 ) (*Stores, error) {

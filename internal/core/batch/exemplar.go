@@ -33,7 +33,7 @@ func TraceOf(digits []byte) (t Trace) {
 // String returns the id as it was sent.
 func (t *Trace) String() string { return string(t.digits[:t.length]) }
 
-// Append appends the exemplar to dst, with its time as the distance from `base`, which is in Unix
+// Append appends the exemplar to `dst`, with its time as the distance from `base`, which is in Unix
 // milliseconds.
 func (e *Exemplar) Append(dst []byte, base int64) []byte {
 	dst = append(dst, e.Trace.length)

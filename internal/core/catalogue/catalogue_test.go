@@ -12,7 +12,7 @@ import (
 )
 
 // claim makes a claim from a few words: "counter x", "classic timer x", or "fine timer x" for a
-// classic timer with other buckets. The raw name equals the name unless raw gives it.
+// classic timer with other buckets. The raw name equals the name unless `raw` gives it.
 func claim(words string, raw ...string) *Claim {
 	buckets := ""
 	for form, bounds := range map[string]string{"classic ": "1,2", "fine ": "0.1,0.2"} {

@@ -210,7 +210,7 @@ func Newest(fs segment.FS) (newest *File, damage []error, err error) {
 
 var errDamaged = errors.New("is damaged")
 
-// Read calls fn for each section, in the order of writing: the group's is the first.
+// Read calls `fn` for each section, in the order of writing: the group's is the first.
 func (f *File) Read(fn func(*Section) error) error {
 	s, err := format.Open(f.fs, segment.Position(f.Base))
 	if err != nil {

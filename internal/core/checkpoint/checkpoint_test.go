@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden file")
 
 const mark = 0x46524553
 
-// sections are those of a small state.
+// sections returns the sections of a small state.
 func sections(base uint64) []Section {
 	return []Section{
 		{Kind: Group, Index: base, Payload: []byte("the group")},

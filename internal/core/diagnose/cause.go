@@ -45,7 +45,7 @@ type Evidence struct {
 	Stack   []string `json:"stack,omitempty"` // innermost first
 }
 
-// finding is the result of checking for one cause. The field fine says what was checked, with
+// finding is the result of checking for one cause. The field `fine` says what was checked, with
 // figures. If the score is low, only this text is shown.
 type finding struct {
 	Cause

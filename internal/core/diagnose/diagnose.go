@@ -8,20 +8,20 @@
 // The files, from the top; each uses only names of files below it:
 //
 //	diagnose.go        reads a record and ranks its causes
-//	cardinality.go     one cause per file: a flood of series,
-//	queries.go         queries that take the processor,
-//	small_requests.go  tiny requests,
-//	goroutines.go      too many goroutines,
-//	kernel_drops.go    datagrams that the kernel dropped,
-//	lock.go            a contended lock,
-//	garbage.go         garbage,
-//	disk.go            a slow disk,
-//	malformed.go       malformed lines,
-//	stack_growth.go    stacks that grow,
-//	stores.go          a store that cannot be opened,
-//	cpu_throttling.go  a CPU quota that is used up,
-//	starvation.go      too few processors,
-//	growth.go          series that grow
+//	cardinality.go     a cause: a flood of series
+//	queries.go         a cause: queries that take the processor
+//	small_requests.go  a cause: tiny requests
+//	goroutines.go      a cause: too many goroutines
+//	kernel_drops.go    a cause: datagrams that the kernel dropped
+//	lock.go            a cause: a contended lock
+//	garbage.go         a cause: garbage
+//	disk.go            a cause: a slow disk
+//	malformed.go       a cause: malformed lines
+//	stack_growth.go    a cause: stacks that grow
+//	stores.go          a cause: a store that cannot be opened
+//	cpu_throttling.go  a cause: a CPU quota that is used up
+//	starvation.go      a cause: too few processors
+//	growth.go          a cause: series that grow
 //	figures.go         formats figures
 //	moment.go          a record, decoded
 //	traced.go          its execution trace
@@ -113,7 +113,7 @@ const effectShare = 0.6
 
 var errTimes = errors.New("the record ends before it begins")
 
-// ReadRecord is Read for a record in a zip file of size bytes.
+// ReadRecord is Read for a record in a zip file of `size` bytes.
 func ReadRecord(from io.ReaderAt, size int64) (*Diagnosis, error) {
 	f, err := record.Open(from, size)
 	if err != nil {

@@ -2,8 +2,8 @@ package diagnose
 
 import "fmt"
 
-// Garbage: the collector must mark and sweep all allocated memory. A goroutine that allocates
-// faster than the collector works has to assist the collector, in the middle of its own work.
+// Garbage: the garbage collector must mark and sweep all allocated memory. A goroutine that
+// allocates faster than the collector works has to assist it, in the middle of its own work.
 const (
 	// Usual servers spend up to a quarter of their time on collection and allocation together; above a
 	// half, servers do little other work.

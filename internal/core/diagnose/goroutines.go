@@ -2,8 +2,9 @@ package diagnose
 
 import "fmt"
 
-// A goroutine storm: many goroutines wait, or many begin and end. The collector must scan the
-// stacks of waiting ones. The scheduler must handle new ones, and their stacks grow anew.
+// A goroutine storm: many goroutines wait, or many begin and end. The garbage collector must scan
+// the stacks of waiting goroutines. The scheduler must handle new goroutines, and their stacks grow
+// anew.
 const (
 	// A server has some goroutines for each connection and worker, hundreds in all. Each takes 2 to 8
 	// kB, and some microseconds of each collection.

@@ -19,8 +19,8 @@ const (
 	maxSeconds = 24 * 3600 // length of a record, which usually takes 5 seconds
 )
 
-// moment is a decoded record. A part that could not be read is empty, and the field missing has the
-// reason.
+// moment is a decoded record. A part that could not be read is empty, and the field `missing` has
+// the reason.
 type moment struct {
 	*record.File
 	seconds                               float64

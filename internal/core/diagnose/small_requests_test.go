@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// ofRequests returns a record of five seconds. The server's requests take overhead seconds of
+// ofRequests returns a record of five seconds. The server's requests take `overhead` seconds of
 // processor time, apart from their samples.
 func ofRequests(overhead float64, sent ...record.Sent) *moment {
 	return changed(func(m *moment) {

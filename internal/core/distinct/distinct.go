@@ -97,7 +97,7 @@ func (s *Set) Reset() { s.hashes, s.sketch = s.hashes[:0], nil }
 
 var errEncoding = errors.New("set is malformed")
 
-// Append appends s to dst: either the number of hashes and the hashes, or 0, the sketch's length
+// Append appends s to `dst`: either the number of hashes and the hashes, or 0, the sketch's length
 // and the sketch. Layout: docs/format/batch.md.
 func (s *Set) Append(dst []byte) []byte {
 	if s.sketch == nil {

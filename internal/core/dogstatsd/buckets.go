@@ -84,7 +84,7 @@ func (p *Parser) parseRun(m *Metric, run []byte, schema int) Reason {
 			return p.fail(BadHistogram, text, "how many values are in the bucket, a decimal number that is not negative")
 		}
 		if index > most {
-			return p.fail(BadHistogram, text, "no bucket beyond the largest number's")
+			return p.fail(BadHistogram, text, "no index above that of the largest float64's bucket")
 		}
 		if count > 0 {
 			m.Values = append(m.Values, sign*math.Exp2((float64(index)-0.5)*width), count)
@@ -99,7 +99,7 @@ func parseCount(b []byte) (float64, bool) {
 	return v, reason == wellFormed && v >= 0
 }
 
-// parseIndex reads a whole number between least and most.
+// parseIndex reads a whole number between `least` and `most`.
 func parseIndex(b []byte, least, most int) (int, bool) {
 	digits := skipSign(b)
 	if len(digits) == 0 || len(digits) > 9 || countDigits(digits) < len(digits) {

@@ -11,7 +11,7 @@
 //	event.go        events and service checks
 //	buckets.go      values in buckets that the sender made
 //	tags.go         tags
-//	fields.go       the optional fields of a metric line, and those of all lines
+//	fields.go       the optional fields of metric lines, and of all lines
 //	marks.go        places of the bytes that structure a line
 //	marks_amd64.go  the search for these bytes on amd64
 //	marks_other.go  other machines, which use no marks

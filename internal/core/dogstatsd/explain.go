@@ -93,7 +93,7 @@ func (x *explainer) replace(name string) {
 // share memory that ends at the same byte.
 func (x *explainer) at(piece []byte) int { return cap(x.line) - cap(piece) }
 
-// upTo returns the index of the first c at or after from, or the line's length.
+// upTo returns the index of the first `c` at or after `from`, or the line's length.
 func (x *explainer) upTo(from int, c byte) int {
 	if i := bytes.IndexByte(x.line[from:], c); i >= 0 {
 		return from + i
@@ -101,7 +101,7 @@ func (x *explainer) upTo(from int, c byte) int {
 	return len(x.line)
 }
 
-// taken reports whether the piece that ends at to comes before the fault.
+// taken reports whether a piece comes before the fault. The piece ends at index `to`.
 func (x *explainer) taken(to int) bool { return x.e.WellFormed() || to < x.e.Fault }
 
 // metric walks name:value[:value]|type[|field].
@@ -181,7 +181,7 @@ func (x *explainer) value(m *Metric, i int) string {
 	return fmt.Sprintf("a measurement of %v", v)
 }
 
-// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. A part that is not empty in e is
+// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. A part that is not empty in `e` is
 // well-formed.
 func (x *explainer) event(e *Event) {
 	if x.e.Reason == EventHeader {
@@ -213,8 +213,8 @@ func (x *explainer) event(e *Event) {
 	x.fields(end, x.steps.parseEventField)
 }
 
-// expectedLength says why the title or text that begins at from does not have the n bytes that the
-// header announces.
+// expectedLength says why the title or text that begins at `from` does not have the `n` bytes that
+// the header announces.
 func (x *explainer) expectedLength(from int, n int64, what string) string {
 	has := x.line[from:x.upTo(from, '|')]
 	expected := fmt.Sprintf("'|' after a %s of %d bytes; up to the next '|' or the line's end it has %d",
@@ -240,7 +240,7 @@ func (x *explainer) check() {
 	x.fields(status+1, x.steps.parseCheckField)
 }
 
-// fields walks the optional fields from at on, and calls step to read each.
+// fields walks the optional fields from index `at` on, and calls `step` to read each.
 func (x *explainer) fields(at int, step func(field []byte) part) {
 	for at < len(x.line) {
 		from := at + 1
@@ -261,7 +261,7 @@ var partTexts = [...]struct{ name, meaning string }{
 	cardinalityPart: {"cardinality", ""},
 	eventTimePart:   {"timestamp", "the event's time, in Unix seconds"},
 	checkTimePart:   {"timestamp", "the status' time, in Unix seconds"},
-	hostPart:        {"host", "the host it is about"},
+	hostPart:        {"host", "the host of the event or check"},
 	keyPart:         {"key", "the aggregation key"},
 	priorityPart:    {"priority", "the priority"},
 	sourcePart:      {"source", "the source type"},
@@ -308,10 +308,10 @@ func (x *explainer) meaning(of part, field []byte) string {
 	case badExemplarPart:
 		return "an exemplar without " + m.parseExemplar(value)
 	case containerPart:
-		return fmt.Sprintf("where it comes from: container %q, cgroup inode %q", o.Container, o.Inode)
+		return fmt.Sprintf("the origin of the line: container %q, cgroup inode %q", o.Container, o.Inode)
 	case externalPart:
 		e := ParseExternal(o.External)
-		return fmt.Sprintf("where it comes from, as set by the cluster: container %q, pod %q", e.Container, e.Pod)
+		return fmt.Sprintf("the origin of the line, as set by the cluster: container %q, pod %q", e.Container, e.Pod)
 	case cardinalityPart:
 		if string(o.Cardinality) == "none" {
 			return "the sender wants no origin labels"

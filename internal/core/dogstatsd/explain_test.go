@@ -47,9 +47,9 @@ func TestExplain(t *testing.T) {
 			"name u: the metric's name\nvalue a:b: one distinct value\ntype s: a set of distinct values\n" +
 				"tag x: a bare tag: its value is true; ignored, since a later one replaces it\n" +
 				"unknown zz: not a field of the protocol: ignored\ntag y: a bare tag: its value is true\n" +
-				"origin c:ci-1,in-2: where it comes from: container \"1\", cgroup inode \"2\"\ncardinality card:none: " +
+				"origin c:ci-1,in-2: the origin of the line: container \"1\", cgroup inode \"2\"\ncardinality card:none: " +
 				"the sender wants no origin labels\n" +
-				"external data e:cn-web: where it comes from, as set by the cluster: container \"web\", pod \"\""},
+				"external data e:cn-web: the origin of the line, as set by the cluster: container \"web\", pod \"\""},
 		{"one measurement's trace, or why there is none", "t:1|d|x:0f,1,2|x:ab,2.5,1656581400123|x:xyz,1,2|x:ab,one,2|x:ab,1",
 			"name t: the metric's name\nvalue 1: a measurement of 1\ntype d: a distribution\n" +
 				"exemplar x:0f,1,2: an exemplar: trace 0f has a measurement of 1, at 1970-01-01T00:00:00.002Z; ignored, " +
@@ -67,8 +67,8 @@ func TestExplain(t *testing.T) {
 				"priority p:low: the priority\ntimestamp d:7: the event's time, in Unix seconds\n" +
 				"alert t:x: \"x\" is none of [error warning info success]: ignored"},
 		{"a check", "_sc|db|2|h:w|m:slow",
-			"name db: the check's name\nstatus 2: critical\nhost h:w: the host it is about\nmessage m:slow: a message, " +
-				"which is not stored"},
+			"name db: the check's name\nstatus 2: critical\nhost h:w: the host of the event or check\nmessage m:slow: a " +
+				"message, which is not stored"},
 	} {
 		e := Explain([]byte(c.line))
 		if got := e.show(c.line); got != c.want {
@@ -126,13 +126,13 @@ func TestExplainPointsAtTheFault(t *testing.T) {
 		}
 	}
 	if e := Explain([]byte("a:1|c|T0")); !strings.HasSuffix(e.Expected, fmt.Sprint("1 to ", MaxTime)) {
-		t.Errorf("the latest time is not told: %s", e.Expected)
+		t.Errorf("the explanation does not state the latest time: %s", e.Expected)
 	}
 	if e := Explain([]byte("_e{4,1}:größe|b")); !strings.Contains(e.Expected, "has 7") {
-		t.Errorf("the length in bytes is not told: %s", e.Expected)
+		t.Errorf("the explanation does not state the length in bytes: %s", e.Expected)
 	}
 	if e := Explain([]byte("_e{5,1}:größe|b")); !strings.Contains(e.Expected, "counts characters") {
-		t.Errorf("a client that counts characters is not told: %s", e.Expected)
+		t.Errorf("the explanation does not mention clients that count characters: %s", e.Expected)
 	}
 }
 

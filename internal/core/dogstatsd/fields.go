@@ -22,7 +22,7 @@ const (
 	alertPart
 	messagePart
 
-	unknownPart // this part and all later ones say nothing: the field is skipped
+	unknownPart // a field of this or a later part is skipped
 	badExemplarPart
 	badTimePart
 	badPriorityPart
@@ -173,7 +173,8 @@ func (o *Origin) parseLocal(list []byte) {
 	}
 }
 
-// cut splits b at the first sep. The sep belongs to neither part; more reports whether b has one.
+// cut splits `b` at the first `sep`, which belongs to neither part. `more` reports whether `b` has a
+// `sep`.
 func cut(b []byte, sep byte) (head, rest []byte, more bool) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:], true

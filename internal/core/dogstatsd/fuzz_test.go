@@ -202,7 +202,7 @@ func FuzzParserAgainstReference(f *testing.F) {
 	})
 }
 
-// followed returns packet in memory that continues with text.
+// followed returns `packet` in memory that continues with `text`.
 func followed(packet []byte, text string) []byte {
 	return append(slices.Clone(packet), strings.Repeat(text, slack)...)[:len(packet)]
 }

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// parseHead reads the part name:value|type of a line in the usual form. The value is one number
-// that parsePlain reads, or a set's, and the part has at most 64 bytes. It returns where the type
+// parseHead reads the part name:value|type of a line in the usual form: the part has at most 64
+// bytes, and the value is a set's, or one number that parsePlain reads. It returns where the type
 // ends. For any other line, well-formed or not, it returns 0, and parseLine reads the line.
 func (p *Parser) parseHead(m *Metric) int {
 	if !marking {
@@ -47,7 +47,7 @@ var (
 	typeLength   = [8]int{0: -1, Count: 1, Gauge: 1, Timing: 2, Histogram: 1, Distribution: 1, Set: 1}
 )
 
-// parseFields reads the optional fields from at on, where the type ends, and moves to the next
+// parseFields reads the optional fields from `at` on, where the type ends, and moves to the next
 // line.
 func (p *Parser) parseFields(m *Metric, at int) Reason {
 	for at < p.end && p.packet[at] == '|' {
@@ -74,7 +74,7 @@ func (p *Parser) parseFields(m *Metric, at int) Reason {
 	return wellFormed
 }
 
-// endFrom returns the place of the first '|' or line break from at on, or the datagram's end.
+// endFrom returns the place of the first '|' or line break from `at` on, or the datagram's end.
 func (p *Parser) endFrom(at int) int {
 	ends, _ := p.view(at)
 	for ends == 0 {

@@ -29,11 +29,10 @@ func (p *Parser) markAll() {
 	last := &p.marks[n-1]
 	last.ends = last.ends&(end-1) | end
 	last.colons &= end - 1
-	p.marks[n] = marks{} // for view
+	p.marks[n] = marks{} // view may read this one
 }
 
-// view returns the marks of the 64 bytes from at on. The position at is inside the datagram or just
-// after it.
+// view returns the marks of the 64 bytes from `at` on. `at` is inside the datagram or just after it.
 func (p *Parser) view(at int) (ends, colons uint64) {
 	i, bit := uint(at)/blockSize, uint(at)%blockSize
 	next := p.marks[i+1]

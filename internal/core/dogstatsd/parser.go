@@ -22,7 +22,7 @@ type Parser struct {
 	// These counters only grow; Reset does not clear them.
 	Malformed     [NumReasons]uint64 // malformed lines, by their first fault
 	UnknownFields uint64             // skipped fields that are not in the protocol
-	BadFields     uint64             // skipped exemplars and fields of events and checks, since their content is invalid
+	BadFields     uint64             // exemplars, and fields of events and checks, skipped for their invalid content
 
 	faults   uint64 // malformed lines, of all reasons
 	fault    Reason // reason of the last malformed line
@@ -52,10 +52,10 @@ func (p *Parser) Reset(packet []byte) {
 // return before the line break is dropped.
 func (p *Parser) Next() Line { return p.next(&p.Metric) }
 
-// Metrics reads lines of metrics into dst, until dst is full or there is another kind of line. It
-// returns how many it read and what comes next: MetricLine if there may be more. With many lines at
-// hand, a caller can fetch the data for all of them from memory at once. A caller may keep lines of
-// several datagrams for as long as it keeps the memory of the datagrams: see InPlace.
+// Metrics reads lines of metrics into `dst`, until `dst` is full or there is another kind of line.
+// It returns how many it read and what comes next: MetricLine if there may be more. With many lines
+// at hand, a caller can fetch the data for all of them from memory at once. A caller may keep lines
+// of several datagrams for as long as it keeps the memory of the datagrams: see InPlace.
 func (p *Parser) Metrics(dst []Metric) (n int, next Line) {
 	for n < len(dst) {
 		if next = p.next(&dst[n]); next != MetricLine {

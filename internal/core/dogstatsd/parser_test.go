@@ -162,7 +162,7 @@ func TestPackedValues(t *testing.T) {
 		{"empty parts are skipped", "a:21::22|h", "histogram a 21 22"},
 		{"empty parts at the ends too", "a::1:|c", "count a 1"},
 		{"nothing but empty parts", "a:::|c", "1 malformed no_value"},
-		{"one bad part costs the line: which was meant is unknown", "a:1:x:3|c", "1 malformed bad_value"},
+		{"one bad part costs the line: the meaning of the others is unknown", "a:1:x:3|c", "1 malformed bad_value"},
 		{"one part that is not finite costs the line", "a:1:nan|c", "1 malformed not_finite"},
 		{"a set does not pack: its value may hold colons", "u:fe80::1|s", "set u =fe80::1"},
 		{"a set's value may be a colon", "u::|s", "set u =:"},
@@ -293,7 +293,7 @@ func TestFields(t *testing.T) {
 func TestExemplar(t *testing.T) {
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	runRead(t, []readCase{
-		{"every kind of measurement may name the trace of one",
+		{"every kind of timer may name the trace of one measurement",
 			"a:1|ms|x:ab,0.25,1656581400123\na:1|h|x:ab,1,2\na:1|d|x:ab,1,2\na:h0,0,3|nh|x:ab,1,2",
 			"timing a 1 x=ab,0.25,1656581400123; histogram a 1 x=ab,1,2; distribution a 1 x=ab,1,2; buckets a 0 0 3 x=ab,1,2"},
 		{"packed and sampled values too; the exemplar is one of them",

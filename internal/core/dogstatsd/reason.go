@@ -49,7 +49,7 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// fail notes the fault: rest begins with the first wrong byte, and expected says what should be
+// fail notes the fault: `rest` begins with the first wrong byte, and `expected` says what should be
 // there. It runs only for malformed lines.
 func (p *Parser) fail(reason Reason, rest []byte, expected string) Reason {
 	p.wrong, p.expected = rest, expected

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Tags walks the tags in raw, the part after '#', in the order sent. It cuts only at ',', in
+// Tags walks the tags in `raw`, the part after '#', in the order sent. It cuts only at ',', in
 // place and without allocating, and skips empty tags. The caller splits a tag into key and value.
 func Tags(raw []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {

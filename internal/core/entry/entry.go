@@ -114,7 +114,7 @@ const (
 	RemoteWrite2
 )
 
-// Boundary closes a tile of some shards. Times to live and windows are those of the leader's
+// Boundary closes a tile of some shards. Its times to live and windows come from the leader's
 // configuration.
 type Boundary struct {
 	End        int64 // the end of the 10 s tile, in Unix milliseconds

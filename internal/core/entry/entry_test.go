@@ -157,7 +157,7 @@ func TestRefused(t *testing.T) {
 		{"a number that is longer than needed", append(bytesOf("version")[:header], 0x80, 0, 1), false},
 		{"a number of more than 32 bits", append(bytesOf("version")[:header], 0xff, 0xff, 0xff, 0xff, 0x1f, 1), false},
 		{"bytes after the end", append(bytesOf("version"), 0), false},
-		{"a time beyond any", binary.AppendUvarint(bytesOf("windows_none")[:header], maxTime+1), false},
+		{"a time above the largest", binary.AppendUvarint(bytesOf("windows_none")[:header], maxTime+1), false},
 		{"a list that is cut", bytesOf("names")[:len(bytesOf("names"))-1], false},
 		{"no body", bytesOf("write")[:len(bytesOf("write"))-len("a body")], false},
 		{"an unknown flag of a push", append(bytesOf("windows_none"), List{}.Append(unknownPush)...), true},
@@ -179,20 +179,20 @@ func TestRefused(t *testing.T) {
 // Append panics instead of making an entry at which every member would stop.
 func TestAppendRefuses(t *testing.T) {
 	broken := map[string]func(e *Entry){
-		"an unknown kind":     func(e *Entry) { e.Kind = lastKind + 1 },
-		"no shape":            func(e *Entry) { e.Shape = 0 },
-		"no tenant":           func(e *Entry) { e.Request.Tenant = "" },
-		"a long tenant":       func(e *Entry) { e.Request.Tenant = strings.Repeat("t", maxTenant+1) },
-		"no form":             func(e *Entry) { e.Request.Form = 0 },
-		"an unknown form":     func(e *Entry) { e.Request.Form = 3 },
-		"no body":             func(e *Entry) { e.Request.Body = nil },
-		"a negative limit":    func(e *Entry) { e.Request.MaxSeries = -1 },
-		"a time before 1970":  func(e *Entry) { e.Request.Arrival = -1 },
-		"a time beyond any":   func(e *Entry) { e.Request.Window = maxTime + 1 },
-		"a long agent":        func(e *Entry) { e.Request.Sender.Agent = strings.Repeat("a", maxAgent+1) },
-		"too large":           func(e *Entry) { e.Request.Body = make([]byte, MaxSize) },
-		"no shards":           func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{} },
-		"an end inside tiles": func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{End: 1, Shards: Shards{1}} },
+		"an unknown kind":          func(e *Entry) { e.Kind = lastKind + 1 },
+		"no shape":                 func(e *Entry) { e.Shape = 0 },
+		"no tenant":                func(e *Entry) { e.Request.Tenant = "" },
+		"a long tenant":            func(e *Entry) { e.Request.Tenant = strings.Repeat("t", maxTenant+1) },
+		"no form":                  func(e *Entry) { e.Request.Form = 0 },
+		"an unknown form":          func(e *Entry) { e.Request.Form = 3 },
+		"no body":                  func(e *Entry) { e.Request.Body = nil },
+		"a negative limit":         func(e *Entry) { e.Request.MaxSeries = -1 },
+		"a time before 1970":       func(e *Entry) { e.Request.Arrival = -1 },
+		"a time above the largest": func(e *Entry) { e.Request.Window = maxTime + 1 },
+		"a long agent":             func(e *Entry) { e.Request.Sender.Agent = strings.Repeat("a", maxAgent+1) },
+		"too large":                func(e *Entry) { e.Request.Body = make([]byte, MaxSize) },
+		"no shards":                func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{} },
+		"an end inside tiles":      func(e *Entry) { e.Kind, e.Boundary = KindBoundary, Boundary{End: 1, Shards: Shards{1}} },
 	}
 	for why, do := range broken {
 		e := examples()["write"]

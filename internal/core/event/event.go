@@ -38,7 +38,7 @@ type Event struct {
 	Alert    string // error, warning, info or success
 }
 
-// FromDogStatsD returns the event in its own memory. now is the time of arrival in Unix
+// FromDogStatsD returns the event in its own memory. `now` is the time of arrival in Unix
 // milliseconds. It becomes the event's time if the client gave no time.
 func FromDogStatsD(tenant string, now int64, e *dogstatsd.Event) Event {
 	out := Event{

@@ -149,7 +149,7 @@ func (v *values) len() uint64 {
 	return all.Len()
 }
 
-// Add counts a new series. now is Unix seconds.
+// Add counts a new series. `now` is in Unix seconds.
 func (t *Tracker) Add(now int64, s *Series) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,7 +268,7 @@ func (t *tenant) metric(now int64, store, name string) *metric {
 	return m
 }
 
-// value counts a value of a label. It first looks at index at, where the label is if all series
+// value counts a value of a label. It first looks at index `at`, where the label is if all series
 // have the same labels.
 func (m *metric) value(at int, name, value string) {
 	name = clip(name)
@@ -323,7 +323,7 @@ type Tenant struct {
 	Began   int64    `json:"began"` // time of the first new series since the process started, in Unix seconds
 	New     []uint64 `json:"new_series"`
 	Refused []uint64 `json:"refused_series"` // refused by a limit; a series that comes again counts again
-	Names   uint64   `json:"new_names"`      // estimated number of new series' metrics in the last one to two minutes
+	Names   uint64   `json:"new_names"`      // estimated number of metrics with new series in the last one to two minutes
 	Counted uint64   `json:"counted_series"` // new series that were not refused, in the same time; 0 in an older record
 	Metrics []Metric `json:"metrics"`        // the metric with the most new series first
 }
@@ -347,8 +347,8 @@ type Label struct {
 	Values uint64 `json:"values"` // estimated number of values in the last one to two minutes
 }
 
-// Report returns the tenants with new series in the last Steps. The tenant with the most new series
-// comes first. now is Unix seconds.
+// Report returns the tenants with new series in the last Steps steps. The tenant with the most new
+// series comes first. `now` is in Unix seconds.
 func (t *Tracker) Report(now int64) []Tenant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -413,7 +413,7 @@ func example(order []Label, values map[string]string) string {
 	return clip("{" + strings.Join(pairs, ", ") + "}")
 }
 
-// report returns the counts of the last Steps and of the current step.
+// report returns the counts of the last Steps steps and of the current step.
 func (c *counts) report(now int64) (new, refused []uint64) {
 	last := now - now%Step
 	for at := last - Steps*Step; at <= last; at += Step {

@@ -25,9 +25,9 @@ type elected struct {
 	seen    int64 // Unix milliseconds, the arrival of its newest request
 }
 
-// Accept reports whether a replica's request is accepted, and remembers it. Another replica is
-// elected when the elected one has sent nothing for timeout, in milliseconds before arrival, in Unix
-// milliseconds. changed reports that this request elected its replica.
+// Accept reports whether a request of `replica` is taken. `arrival` is the request's time in Unix
+// milliseconds. If the elected replica has sent nothing for more than `timeout` milliseconds, Accept
+// elects `replica` in its place. `changed` reports that this request elected its replica.
 func (p *Pairs) Accept(tenant, cluster, replica string, arrival, timeout int64) (taken, changed bool) {
 	clusters := p.tenants[tenant]
 	e := clusters[cluster]

@@ -32,7 +32,7 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		{31, "a", "c", "2", true, true, "it is gone"},
 		{32, "a", "c", "1", false, false, "it comes back, and is now the spare"},
 		{70, "a", "c", "2", true, false, "the elected one was late, but no other took over"},
-		{60, "a", "c", "2", true, false, "a node whose clock is behind brought this one"},
+		{60, "a", "c", "2", true, false, "a node whose clock is behind received this request"},
 		{100, "a", "c", "1", false, false, "time counts from its newest request"},
 	} {
 		var saved Pairs // an election goes on after a restart

@@ -9,7 +9,7 @@ import (
 
 var errEncoding = errors.New("histogram is malformed")
 
-// Append appends h to dst. Layout: docs/format/batch.md.
+// Append appends h to `dst`. Layout: docs/format/batch.md.
 func (h *Exponential) Append(dst []byte) []byte {
 	dst = append(dst, byte(h.Schema))
 	dst = AppendFloat(dst, h.Count)
@@ -30,8 +30,8 @@ func (b *Buckets) append(dst []byte) []byte {
 	return dst
 }
 
-// Parse replaces h by what Append wrote at the front of b, reusing h's memory, and returns the
-// rest of b.
+// Parse reads what Append wrote at the front of `b`. It replaces the content of `h`, reuses `h`'s
+// memory, and returns the rest of `b`.
 func (h *Exponential) Parse(b []byte) (rest []byte, err error) {
 	if len(b) == 0 || int8(b[0]) < MinSchema || int8(b[0]) > MaxSchema {
 		return nil, errEncoding

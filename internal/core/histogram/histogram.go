@@ -48,7 +48,7 @@ func (h *Exponential) Reset(schema int8) {
 
 func (b *Buckets) reset() { b.Index, b.Count = b.Index[:0], b.Count[:0] }
 
-// Observe adds value. weight is how many values it stands for. If more than maxBuckets buckets are
+// Observe adds `value`, which stands for `weight` values. If more than `maxBuckets` buckets are
 // populated, the resolution is halved until no more are.
 func (h *Exponential) Observe(value, weight float64, maxBuckets int) {
 	h.Count += weight
@@ -64,7 +64,7 @@ func (h *Exponential) Observe(value, weight float64, maxBuckets int) {
 	h.Limit(maxBuckets)
 }
 
-// Limit halves the resolution until at most maxBuckets buckets are populated, or the resolution
+// Limit halves the resolution until at most `maxBuckets` buckets are populated, or the resolution
 // is the lowest.
 func (h *Exponential) Limit(maxBuckets int) {
 	for len(h.Positive.Index)+len(h.Negative.Index) > maxBuckets && h.Schema > MinSchema {
@@ -72,8 +72,8 @@ func (h *Exponential) Limit(maxBuckets int) {
 	}
 }
 
-// Merge adds other to h, at the lower of both resolutions, and bounds the buckets as Observe does.
-// It does not change other.
+// Merge adds `other` to `h`, at the lower of both resolutions, and bounds the buckets as Observe
+// does. It does not change `other`.
 func (h *Exponential) Merge(other *Exponential, maxBuckets int) {
 	if other.Schema < h.Schema {
 		h.reduce(other.Schema)

@@ -29,9 +29,9 @@ type pieces struct {
 	end    int64 // the offset in the file at which the last frame ends
 }
 
-// add takes the next piece. The parameter before is the end of the frame before the piece. add
-// returns false unless the piece is the first of its section or continues the previous piece. So a
-// section with a missing piece is missing as a whole.
+// add takes the next piece. `before` is the end of the frame before the piece. add returns false
+// unless the piece is the first of its section or continues the previous piece. So a section with a
+// missing piece is missing as a whole.
 func (p *pieces) add(f *segment.Frame, before int64) bool {
 	if len(f.Payload) < pieceBytes {
 		return false
@@ -231,8 +231,8 @@ func (l *Log) committed(c *checkpoint) (keep Position) {
 	return keep
 }
 
-// removeBelow removes the checkpoints and segments that neither the checkpoint at newest nor the
-// one at keep needs. If both are at the same position, nothing was appended between the two
+// removeBelow removes the checkpoints and segments that neither the checkpoint at `newest` nor the
+// one at `keep` needs. If both are at the same position, nothing was appended between the two
 // checkpoints: the newer has replaced the older, and removeBelow removes nothing.
 func removeBelow(fs segment.FS, keep, newest Position) error {
 	if keep == newest {

@@ -51,7 +51,7 @@ func count(s state) (n int) {
 	return n
 }
 
-// subsequence reports whether got is want with some elements left out.
+// subsequence reports whether `got` is `want` with some elements left out.
 func subsequence(got, want []uint64) bool {
 	for _, id := range got {
 		i := slices.Index(want, id)

@@ -103,7 +103,7 @@ func (l *Log) findSections(checkpoints []segment.File, report *Report) (known Po
 	return known, nil
 }
 
-// readCheckpoint calls fn for each good section, and reports whether the file is whole.
+// readCheckpoint calls `fn` for each good section, and reports whether the file is whole.
 func readCheckpoint(fs segment.FS, c segment.File, report *Report, fn func(uint16, section)) (whole bool, err error) {
 	r, err := checkpointFormat.Open(fs, c.First)
 	if err != nil {
@@ -179,8 +179,8 @@ func (l *Log) findFrames(files []segment.File, report *Report) error {
 	return nil
 }
 
-// readSegment calls fn for each frame that counts in a segment. It returns the number of frames and
-// the place where reading ended, and reports damage between the frames. The caller handles what
+// readSegment calls `fn` for each frame that counts in a segment. It returns the number of frames
+// and the place where reading ended, and reports damage between the frames. The caller handles what
 // follows the last good frame of the last segment.
 func readSegment(fs segment.FS, s segment.File, report *Report,
 	fn func(Position, Frame) error) (r *segment.Scanner, frames int, err error) {
@@ -241,8 +241,8 @@ func because(what string, cause error) string {
 	return what + ": " + cause.Error()
 }
 
-// Load calls fn for each section that a start needs, in the order of the shards, at most once
-// each. The journal owns the payload, which is valid until fn returns.
+// Load calls `fn` for each section that a start needs, in the order of the shards, at most once
+// each. The journal owns the payload, which is valid until `fn` returns.
 func (l *Log) Load(fn func(shard uint16, pos Position, payload []byte) error) error {
 	open := map[string]segment.Reader{}
 	defer func() {
@@ -275,7 +275,7 @@ func (l *Log) Load(fn func(shard uint16, pos Position, payload []byte) error) er
 	return nil
 }
 
-// readSection returns the payload of a section, in buf if it is large enough.
+// readSection returns the payload of a section, in `buf` if it is large enough.
 func readSection(r segment.Reader, shard uint16, s *section, buf []byte) (payload, scratch []byte, err error) {
 	var whole []byte
 	for _, at := range s.frames {
@@ -296,8 +296,8 @@ func readSection(r segment.Reader, shard uint16, s *section, buf []byte) (payloa
 	return whole, buf, nil
 }
 
-// Replay calls fn for every frame that is not in its shard's section, in the order of appending.
-// The journal owns the frame's payload, which is valid until fn returns.
+// Replay calls `fn` for every frame that is not in its shard's section, in the order of appending.
+// The journal owns the frame's payload, which is valid until `fn` returns.
 func (l *Log) Replay(fn func(pos Position, f Frame) error) error {
 	var known Report // not used: Open has reported the damage
 	for _, s := range l.plan.segments {

@@ -285,7 +285,7 @@ func (t *Tenant) Room(now int64) bool {
 	return t.overWhich(now, nil) == 0
 }
 
-// TooLong reports whether a name and tags of length bytes are too long for a series.
+// TooLong reports whether a name and tags of `length` bytes are too long for a series.
 func (t *Tenant) TooLong(length int) bool { return length > int(t.longest.Load()) }
 
 // Over returns when a claim last exceeded a limit, in Unix nanoseconds; 0 means never.

@@ -33,7 +33,7 @@ const steadyFor = int64(2 * time.Second)
 // metric a rival.
 const rivalFor = int64(time.Minute)
 
-// keep returns b as a string. It returns text if b equals text, which saves a copy if few
+// keep returns `b` as a string. It returns `text` if `b` equals `text`, which saves a copy if few
 // containers take turns.
 func keep(b []byte, text string) string {
 	if text == string(b) {

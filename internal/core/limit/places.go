@@ -108,7 +108,7 @@ func (p *places) find(hash uint64, key []byte, source uint64) Place {
 	return 0
 }
 
-// insert gives a place to a series that has none. It copies key.
+// insert gives a place to a series that has none. It copies `key`.
 func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 	place := Place(p.slots.add())
 	s := p.at(place)

@@ -180,7 +180,7 @@ func (l *Load) render(c Config) {
 	}
 }
 
-// Next hands out the next packets, at least one and at most limit. The load owns the memory of the
+// Next hands out the next packets, at least one and at most `limit`. The load owns the memory of the
 // packets, and reuses it after it has handed out MinPackets more.
 func (l *Load) Next(limit int) Packets {
 	if l.next == len(l.tallies) {

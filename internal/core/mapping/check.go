@@ -223,7 +223,7 @@ func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 	return r
 }
 
-// CompileRelabel compiles steps for samples that come with labels, and returns the problems of the
+// CompileRelabel compiles `steps` for samples that come with labels, and returns the problems of the
 // steps.
 func CompileRelabel(steps []Relabel) (compiled []*relabel.Config, problems []conf.Problem) {
 	var k checker

@@ -21,7 +21,7 @@ type pair struct{ name, value string }
 // set is short, a linear search is the fastest.
 type labelSet []pair
 
-// senderLabels appends the sender's own labels to dst.
+// senderLabels appends the sender's own labels to `dst`.
 func (m *Mapper) senderLabels(dst labelSet, tags string, host []byte) labelSet {
 	for tag := range strings.SplitSeq(tags, ",") { // dogstatsd.Tags cuts at the same places
 		if tag == "" {

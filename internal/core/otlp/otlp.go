@@ -197,7 +197,7 @@ type appender struct {
 	label    func(labels.Label)
 	full     bool // the request had no room for a label
 	families map[string]struct{}
-	samples  int // number of samples without those of target_info
+	samples  int // number of samples, not counting target_info
 	targets  int // consecutive samples of target_info
 
 	described map[uint64]struct{} // series of target_info in totals, by hash

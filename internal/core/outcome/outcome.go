@@ -55,7 +55,7 @@ type Counts struct {
 // Total returns the sum.
 func (c Counts) Total() int { return c.Samples + c.Histograms + c.Exemplars + c.Series }
 
-// Add adds more to c.
+// Add adds `more` to `c`.
 func (c *Counts) Add(more Counts) {
 	c.Samples += more.Samples
 	c.Histograms += more.Histograms

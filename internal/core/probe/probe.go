@@ -61,7 +61,7 @@ func (m *Mark) On(packet []byte) bool {
 	return gauge && digits(whole) && digits(fraction)
 }
 
-// digits reports whether text is a decimal number of at least one digit.
+// digits reports whether `text` is a decimal number of at least one digit.
 func digits(text []byte) bool {
 	for _, c := range text {
 		if c < '0' || c > '9' {

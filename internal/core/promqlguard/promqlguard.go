@@ -33,7 +33,7 @@ type Parser struct {
 	refused func()
 }
 
-// NewParser returns a parser with the options and the limits l. It calls refused for each text
+// NewParser returns a parser with the options and the limits l. It calls `refused` for each text
 // that it refuses.
 func NewParser(o parser.Options, l Limits, refused func()) Parser {
 	return Parser{parser.NewParser(o), l, refused}

@@ -66,8 +66,8 @@ func endOfWord(text string, i int) int {
 	return i
 }
 
-// endOfString returns the position after the string that begins at from, or the end of the text if
-// the string is not terminated.
+// endOfString returns the position after the string that begins at `from`, or the end of the text
+// if the string is not terminated.
 func endOfString(text string, from int) int {
 	quote := text[from]
 	for i := from + 1; i < len(text); i++ {

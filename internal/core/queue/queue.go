@@ -309,7 +309,7 @@ func (q *Queue) damaged(d segment.Damage) {
 	}
 }
 
-// Done marks the frame that Peek returned last as no longer needed. counted is false if the
+// Done marks the frame that Peek returned last as no longer needed. `counted` is false if the
 // queue gave the frame up meanwhile. After an error a restart may return the frame again.
 func (q *Queue) Done() (counted bool, err error) {
 	q.mu.Lock()

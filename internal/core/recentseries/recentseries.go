@@ -3,7 +3,7 @@
 // the requests in the order of the log, so they are equal on all members, whatever the stores hold in
 // memory.
 //
-// Time is that of the log: the largest arrival of a request so far. It is cut into epochs of 2 h. A
+// Time is the log's time: the largest arrival of a request so far. It is cut into epochs of 2 h. A
 // series counts while it was written to in the present epoch or in the one before: for 2 to 4 h
 // after its last sample.
 //
@@ -109,7 +109,7 @@ func (s *Set) Epoch() int64 { return s.epoch }
 // Len returns how many series count.
 func (s *Set) Len() int { return s.size }
 
-// Full reports whether the limit, 0 for none, leaves no room for a series that does not count yet.
+// Full reports whether there is no room for another series. A `limit` of 0 means no limit.
 func (s *Set) Full(limit int) bool { return limit > 0 && s.size >= min(limit, Most) }
 
 // Has reports whether a series counts.

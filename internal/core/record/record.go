@@ -17,7 +17,7 @@ import (
 // Format is the version of the layout.
 const Format = 1
 
-// The files of a record. Profiles are those of runtime/pprof.
+// The files of a record. The profiles come from runtime/pprof.
 const (
 	Summary      = "record.json"       // a Record
 	MetricsBegin = "metrics.begin.txt" // /metrics
@@ -174,7 +174,7 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 // error has the reason, too.
 func (f *File) Read(name string) ([]byte, error) { return f.ReadUpTo(name, maxFile) }
 
-// ReadUpTo is Read with a bound: it returns an error if the file has more than most bytes.
+// ReadUpTo is Read with a bound: it returns an error if the file has more than `most` bytes.
 func (f *File) ReadUpTo(name string, most int64) ([]byte, error) {
 	part, err := f.zip.Open(name)
 	if err != nil {

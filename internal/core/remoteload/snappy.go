@@ -35,7 +35,7 @@ const (
 	maxCopy   = 64 // bytes per copy
 )
 
-// compress returns src compressed, and the positions of the bytes that change.
+// compress returns `src` compressed, and the positions of the bytes that change.
 func (c *compressor) compress(src []byte, roles []role) (dst []byte, changing []written) {
 	clear(c.places[:])
 	dst = binary.AppendUvarint(dst, uint64(len(src)))

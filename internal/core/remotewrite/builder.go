@@ -36,7 +36,7 @@ var ErrTooLargeToBuild = fmt.Errorf("the converted request would take more than 
 // lengths of name, value and label.
 const maxLabel = 3 * (1 + binary.MaxVarintLen32)
 
-// Begin begins a request in r's memory, and overwrites that memory. Labels are appended to body.
+// Begin begins a request in r's memory, and overwrites that memory. Labels are appended to `body`.
 func (b *Builder) Begin(r *Request, body []byte) {
 	_ = r.reset(nil, false) // cannot fail, since there is no body that could be too large
 	*b = Builder{Body: body, request: r, families: b.families[:0]}
@@ -114,7 +114,7 @@ func (b *Builder) Histogram(h Histogram) {
 	b.request.histograms = append(b.request.histograms, h)
 }
 
-// copied appends list to all and returns the copy, or nil if list is empty.
+// copied appends `list` to `all` and returns the copy, or nil if `list` is empty.
 func copied[T any](all *[]T, list []T) []T {
 	if len(list) == 0 {
 		return nil

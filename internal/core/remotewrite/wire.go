@@ -26,7 +26,7 @@ const (
 const bad = -1
 
 // field reads a tag, and the length if the field has one: its value is then b[from:next]. For
-// other fields the value begins at from, and the caller finds next.
+// other fields the value begins at `from`, and the caller finds `next`.
 func field(b []byte, i int) (tag uint64, from, next int) {
 	if i+1 < len(b) && b[i]&0x87 == wireBytes && b[i] > 7 && b[i+1] < 0x80 {
 		if next = i + 2 + int(b[i+1]); next <= len(b) {

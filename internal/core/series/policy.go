@@ -34,7 +34,7 @@ var DefaultPolicy = Policy{Schema: 3, MaxBuckets: 160}
 // MaxBounds limits the classic buckets of a rule.
 const MaxBounds = 256
 
-// AppendPolicy appends p to dst. The default takes no bytes. Layout: docs/format/batch.md.
+// AppendPolicy appends p to `dst`. The default takes no bytes. Layout: docs/format/batch.md.
 func AppendPolicy(dst []byte, p *Policy) []byte {
 	if p.Merge == DefaultPolicy.Merge && p.Schema == DefaultPolicy.Schema &&
 		p.MaxBuckets == DefaultPolicy.MaxBuckets && p.Bounds == nil {

@@ -78,8 +78,8 @@ func Shard(tenant string, key []byte) uint16 {
 	return uint16(d.Sum64() >> 54)
 }
 
-// AppendKey appends the key of a series to dst: its kind in one byte, then each label in the
-// order of ls, as name and value, each preceded by its length as a uvarint. ls must be sorted,
+// AppendKey appends the key of a series to `dst`: its kind in one byte, then each label in the
+// order of `ls`, as name and value, each preceded by its length as a uvarint. `ls` must be sorted,
 // as labels.Labels are, and contain __name__. Layout: docs/format/batch.md.
 func AppendKey(dst []byte, kind Kind, ls labels.Labels) []byte {
 	dst = append(dst, byte(kind))
@@ -126,7 +126,7 @@ func ParseKey(key []byte) (Kind, labels.Labels, error) {
 }
 
 // Name returns the value of __name__ in a key of AppendKey, nil if there is none. It points
-// into key, and costs a fraction of ParseKey.
+// into `key`, and costs a fraction of ParseKey.
 func Name(key []byte) []byte {
 	for name, value := range KeyLabels(key) {
 		if string(name) == model.MetricNameLabel {
@@ -137,7 +137,7 @@ func Name(key []byte) []byte {
 }
 
 // KeyLabels yields the labels in a key of AppendKey, up to its end or the first malformed
-// label. Names and values point into key.
+// label. Names and values point into `key`.
 func KeyLabels(key []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		if len(key) == 0 {

@@ -154,8 +154,8 @@ func (t *Trip) Seen(now time.Time) {
 // age is never negative, even if the clock was set back.
 func (t *Trip) age(now time.Time) time.Duration { return max(0, now.Sub(t.Born)) }
 
-// Passed returns when an ended trip entered and left a stage, as times since its birth. ok is false
-// if the trip did not pass the stage.
+// Passed returns when an ended trip entered and left a stage, as times since its birth. `ok` is
+// false if the trip did not pass the stage.
 func (t *Trip) Passed(s Stage) (entered, left time.Duration, ok bool) {
 	span := t.spans[s]
 	return span.entered, span.left, span.passed

@@ -132,7 +132,7 @@ func (s *Selector) passes(text []byte) bool {
 	return true
 }
 
-// named reports whether the name of a line is wanted, as sent or as stored. in is nil if the
+// named reports whether the name of a line is wanted, as sent or as stored. `in` is nil if the
 // line has no series.
 func (s *Selector) named(name []byte, in *mapping.Input) bool {
 	if s.filter.Name == "" || match(s.filter.Name, name) {
@@ -207,7 +207,7 @@ func (s *Selector) describe(d *capture.Datagram, text []byte) *Line {
 	return l
 }
 
-// match reports whether text matches glob: * stands for any bytes, ? for one.
+// match reports whether `text` matches `glob`: * stands for any bytes, ? for one.
 func match(glob string, text []byte) bool {
 	star, mark := -1, 0 // index of the last *, and of the text after the bytes that it matched
 	g, t := 0, 0

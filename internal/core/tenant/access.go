@@ -29,7 +29,7 @@ type token struct {
 // Claim is what a request says about itself.
 type Claim struct {
 	Address string   // tenant of the address at which the request came in
-	Token   string   // empty for none
+	Token   string   // "" if there is none
 	Headers []string // all values of X-Scope-OrgID
 }
 

@@ -18,7 +18,7 @@ const Own = "freshet"
 // value.
 const maxLength = 64
 
-// Check returns an error if name is not a valid name of a tenant. Names become directories, so
+// Check returns an error if `name` is not a valid name of a tenant. Names become directories, so
 // Check refuses any name that could leave the parent directory.
 func Check(name string) error {
 	if name == "" || len(name) > maxLength || name == "." || name == ".." {

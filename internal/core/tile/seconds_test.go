@@ -109,7 +109,7 @@ func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 	}
 	window(4)
 	if got := p.at(Width10s, 9, base+4000); len(got) != 0 {
-		t.Errorf("%d series are told of, whose increments were not all kept", len(got))
+		t.Errorf("the increments of %d series are known, although some were not kept", len(got))
 	}
 	if got := p.at(Width10s, 9, base+9000); len(got) != 100 {
 		t.Errorf("%d series are known now", len(got))

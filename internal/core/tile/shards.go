@@ -96,7 +96,7 @@ func (s *Shards) Stored(number uint16, tenant string, boundary int64) {
 	g.Shard.Stored(tenant, boundary)
 }
 
-// AppendState appends the state of a shard to dst.
+// AppendState appends the state of a shard to `dst`.
 func (s *Shards) AppendState(number uint16, dst []byte) []byte {
 	g := &s.all[number]
 	g.mu.Lock() // AppendState sorts sets, which others may be reading
@@ -104,7 +104,7 @@ func (s *Shards) AppendState(number uint16, dst []byte) []byte {
 	return g.Shard.AppendState(dst)
 }
 
-// each calls fn with each shard that has begun. The shard does not change during the call.
+// each calls `fn` with each shard that has begun. The shard does not change during the call.
 func (s *Shards) each(fn func(*Shard)) {
 	for i := range s.all {
 		g := &s.all[i]
@@ -200,8 +200,8 @@ func (s *Shards) holds(tenant string, key []byte) bool {
 	return g.Shard != nil && g.Holds(tenant, key)
 }
 
-// Live returns the points of a tenant's matching series that are not stored yet, between mint and
-// maxt, Unix milliseconds, both included: see Shard.Live for `stamp`. Others may call it.
+// Live returns the points of a tenant's matching series that are not stored yet, between `mint` and
+// `maxt`, Unix milliseconds, both included: see Shard.Live for `stamp`. Others may call it.
 func (s *Shards) Live(tenant string, w Width, stamp, mint, maxt int64, matchers []*labels.Matcher) (out []Live) {
 	var found []Live
 	s.each(func(one *Shard) {

@@ -172,7 +172,7 @@ func (t *tenant) waitingSamples(w Width, matchers []*labels.Matcher) map[*Series
 	return found
 }
 
-// append appends the state of the tenant to dst.
+// append appends the state of the tenant to `dst`.
 func (t *tenant) append(dst []byte) []byte {
 	dst = appendString(dst, t.name)
 	dst = binary.AppendUvarint(dst, uint64(len(t.entries)))

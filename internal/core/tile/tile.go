@@ -517,7 +517,7 @@ func (s *Shard) Series() iter.Seq[Held] {
 // which the previous program can read.
 const stateVersion = 6
 
-// AppendState appends the state of the shard to dst: its section of a checkpoint. Everything in
+// AppendState appends the state of the shard to `dst`: its section of a checkpoint. Everything in
 // it has one order, so that equal states have equal bytes. Layout: docs/format/checkpoint.md.
 func (s *Shard) AppendState(dst []byte) []byte {
 	version := byte(stateVersion)

@@ -198,7 +198,7 @@ func (t *Table) newSeries(resolved *Resolution, place limit.Place, now int64) ui
 	return number
 }
 
-// scaleOf returns the number of a factor. ok is false if there are too many factors.
+// scaleOf returns the number of a factor. `ok` is false if there are too many factors.
 func (t *Table) scaleOf(scale float64) (number uint8, ok bool) {
 	for i, known := range t.scales {
 		if known == scale {

@@ -171,7 +171,7 @@ func New(resolver Resolver, options Options) *Table {
 	return t
 }
 
-// Start begins the first window. now is Unix nanoseconds.
+// Start begins the first window. `now` is Unix nanoseconds.
 func (t *Table) Start(now int64) {
 	t.windows[t.open].begin(now)
 	// This table recovers only from a flood that is still going on, such as one during which the rules
@@ -295,7 +295,7 @@ func (t *Table) enter(number uint32, r *record, now int64) {
 
 // Close ends the open window and begins the next one. It returns the window to flush, or nil if the
 // window is empty. While the flusher still has the last window, Close does nothing and reports
-// false: the open window goes on, so that a slow disk stretches windows but loses nothing. now is
+// false: the open window goes on, so that a slow disk stretches windows but loses nothing. `now` is
 // Unix nanoseconds.
 //
 // Packets wait meanwhile, so Close takes at most a few milliseconds, however large the table. A

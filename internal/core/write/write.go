@@ -57,8 +57,8 @@ type Request struct {
 	// Outcome has the fate of each part. The store fills it in.
 	Outcome outcome.Outcome
 
-	// Copies are those of Outcome.Dropped that came from the copy of an HA pair that is not elected. A
-	// group sets them.
+	// Copies are the parts in Outcome.Dropped that came from the copy of an HA pair that is not
+	// elected. A group sets them.
 	Copies outcome.Counts
 
 	// Described has the series whose metadata is new to the store, written or not. The store

@@ -23,10 +23,10 @@ type Damage struct {
 	Cause   error
 }
 
-// Open opens the database at path, or creates one, and calls `read` to walk over it once. bbolt has
-// checksums only for its first two pages, and panics or faults when it meets another bad page; so
-// `read` should touch everything now, when Open can still recover. If `read` returns an error, the
-// file counts as damaged.
+// Open opens the database at `path`, or creates one, and calls `read` to walk over it once. bbolt
+// has checksums only for its first two pages, and panics or faults when it meets another bad page;
+// so `read` should touch everything now, when Open can still recover. If `read` returns an error,
+// the file counts as damaged.
 //
 // Open reports a damaged database beside the new one. An error means that the cause is not the file
 // itself but its directory, the disk or another process.

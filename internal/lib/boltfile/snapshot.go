@@ -29,7 +29,7 @@ func Snapshot(db *bbolt.DB, path string) error {
 	return nil
 }
 
-// Check calls `read` to walk over the database at path, as Open does, and returns what is wrong
+// Check calls `read` to walk over the database at `path`, as Open does, and returns what is wrong
 // with it. It changes nothing.
 func Check(path string, read func(*bbolt.Tx) error) error {
 	db, err := open(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true}, read)

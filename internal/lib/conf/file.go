@@ -51,9 +51,9 @@ func (l *loader) addLine(line int, text string) {
 	l.problems = append(l.problems, Problem{where: fmt.Sprintf("%s:%d", l.file, line), line: line, Text: text})
 }
 
-// read sets v, the value at path, from `node`. A key without a value keeps the default, so that all
-// keys of a section may be commented out. Nested aliases cannot take much time, since each alias is
-// read for one field and the struct has a fixed depth.
+// read sets v, the value at `path`, from `node`. A key without a value keeps the default, so that
+// all keys of a section may be commented out. Nested aliases cannot take much time, since each
+// alias is read for one field and the struct has a fixed depth.
 func (l *loader) read(node *yaml.Node, v reflect.Value, path string, veil veil) {
 	line := node.Line
 	for node.Kind == yaml.AliasNode {
@@ -131,7 +131,7 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 	}
 }
 
-// unknown reports a key that the section t at path does not have. It also names the key that was
+// unknown reports a key that the section `t` at `path` does not have. It also names the key that was
 // likely meant: a key of this section, a key of the same name in another section, or the key whose
 // flag or variable has this name.
 func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {

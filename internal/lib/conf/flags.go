@@ -28,7 +28,7 @@ func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 // formerly is the annotation that holds the former names of a flag.
 const formerly = "formerly"
 
-// RenamedFlag returns the present name of the flag formerly called name, or "" if there is none.
+// RenamedFlag returns the present name of a flag that was once called `name`, or "" if there is none.
 func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(f.Annotations[formerly], name) {

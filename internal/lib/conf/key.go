@@ -50,7 +50,7 @@ func envName(prefix, path string) string {
 	return prefix + "_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// formerPaths returns the paths that the key at path had before.
+// formerPaths returns the paths that the key at `path` had before.
 func (s *Schema[T]) formerPaths(path string) (all []string) {
 	for before, now := range s.renamed {
 		if rest, ok := strings.CutPrefix(path, now); ok && (rest == "" || rest[0] == '.') {

@@ -100,7 +100,7 @@ func isSet(lookup func(string) (string, bool), name string) bool {
 	return set
 }
 
-// readTexts sets v, the value at path, from the environment or a flag.
+// readTexts sets v, the value at `path`, from the environment or a flag.
 func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []string, veil veil) {
 	l.origins[path] = from
 	delete(l.failed, path)
@@ -121,7 +121,7 @@ func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []st
 	v.Set(read)
 }
 
-// validate calls the validators of v, the value at path, and of everything in it.
+// validate calls the validators of v, the value at `path`, and of everything in it.
 func (l *loader) validate(v reflect.Value, path string) {
 	if asked, ok := v.Addr().Interface().(Validator); ok {
 		for _, p := range asked.Validate() {

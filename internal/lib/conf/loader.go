@@ -17,7 +17,7 @@ type loader struct {
 	problems Problems
 }
 
-// add notes that the value at path is wrong.
+// add notes that the value at `path` is wrong.
 func (l *loader) add(path, text string) {
 	if l.failed[path] {
 		return // the default that stands in for a broken value is not the user's mistake
@@ -25,14 +25,14 @@ func (l *loader) add(path, text string) {
 	l.problems = append(l.problems, l.problem(path, text))
 }
 
-// fail notes that the value at path could not be read.
+// fail notes that the value at `path` could not be read.
 func (l *loader) fail(path, text string) {
 	l.add(path, text)
 	l.failed[path] = true
 }
 
-// problem makes a problem that says where the value of path came from. A path without a place, such
-// as an element's missing key, takes the place of the element around it.
+// problem makes a problem that says where the value of `path` came from. A path without a place,
+// such as an element's missing key, takes the place of the element around it.
 func (l *loader) problem(path, text string) Problem {
 	from, known := l.origins[path]
 	for outer := path; !known && outer != ""; from, known = l.origins[outer] {

@@ -26,7 +26,7 @@ type Origins map[string]string
 
 const byDefault = "default"
 
-// Settings returns every key with its value in cfg, secrets included.
+// Settings returns every key with its value in `cfg`, secrets included.
 func (s *Schema[T]) Settings(cfg T, from Origins) []Setting { return s.settings(cfg, from, openly) }
 
 // Shown returns every key with as much of its value as others may see.
@@ -104,7 +104,7 @@ func (s *Setting) render(b *strings.Builder, name, margin string) {
 	}
 }
 
-// wrap breaks text into lines of at most `width` bytes. A longer word gets its own line.
+// wrap breaks `text` into lines of at most `width` bytes. A longer word gets its own line.
 func wrap(text string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {

@@ -118,7 +118,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// setScalar reads text into v. Its error says how to write the text.
+// setScalar reads `text` into `v`. Its error says how to write the text.
 func setScalar(v reflect.Value, text string) error {
 	if !utf8.ValidString(text) {
 		return errors.New("is not UTF-8; write it in UTF-8")

@@ -95,8 +95,8 @@ func (x *Index) Len() (n int) {
 	return n
 }
 
-// All calls yield with each number and the lower half of its hash, in no order, until yield returns
-// false. The Index must not change meanwhile.
+// All calls `yield` with each number and the lower half of its hash, in no order, until `yield`
+// returns false. The Index must not change meanwhile.
 func (x *Index) All(yield func(hash, number uint32) bool) {
 	for i := range x.segments {
 		for _, o := range x.segments[i].slots {

@@ -52,7 +52,7 @@ type queue[T any] struct {
 	_       [112]byte
 }
 
-// New makes a pool that calls do for each piece of work. Run starts it.
+// New makes a pool that calls `do` for each piece of work. Run starts it.
 func New[T any](o Options, do func(T)) *Pool[T] {
 	if o.Workers < 1 || o.Queue < 1 {
 		panic(fmt.Sprintf("BUG: pool: %d workers and a queue of %d: both must be 1 or more", o.Workers, o.Queue))

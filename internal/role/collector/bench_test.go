@@ -62,9 +62,9 @@ func TestListenerDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A client that sent a long packed line after ever more short lines used to make each of a
-// listener's lines keep memory for a long one, well-formed or not. Packed lines of a usual length
-// allocate nothing.
+// Each line of a listener keeps memory for its values. A client used to make every line keep memory
+// for a long packed line, well-formed or not, by sending a long line after more and more short
+// lines. Packed lines of a usual length allocate nothing.
 func TestListenerKeepsNoLongLines(t *testing.T) {
 	l := newFixture(t, nil).listeners()[0]
 	packed := func(before, values int, end string) []byte {

@@ -246,7 +246,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 				t.Errorf("%s: counted %v while events wait, sent %d", c.why, got, c.packets)
 			}
 			if f.logs.count("msg=\"events wait until they can be written\"") == 0 || f.logs.count("disk full") != 1 {
-				t.Errorf("%s: the cause is not told once", c.why)
+				t.Errorf("%s: the cause is not logged once", c.why)
 			}
 			if c.mend {
 				f.events.mend()
@@ -263,7 +263,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 			t.Errorf("%s: unsent_events_total = %v, want %d", c.why, got, c.lost)
 		}
 		if got := f.logs.count("msg=\"events are lost\""); got != c.lostAt {
-			t.Errorf("%s: the loss is told %d times, want %d", c.why, got, c.lostAt)
+			t.Errorf("%s: the loss is logged %d times, want %d", c.why, got, c.lostAt)
 		}
 		if got := len(f.events.all()); got != c.kept {
 			t.Errorf("%s: %d events are written, want each once: %d", c.why, got, c.kept)

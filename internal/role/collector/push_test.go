@@ -196,7 +196,7 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	f.catalogueFile.err = errors.New("disk full")
 	count("b:1|c")
 	if !f.catalogueFile.has("a") || f.logs.count("disk full") != 2 {
-		t.Fatalf("saved %v; the cause is not told", f.catalogueFile.saved)
+		t.Fatalf("saved %v; the cause is not logged", f.catalogueFile.saved)
 	}
 	f.catalogueFile.err = nil
 	count("b:1|c")

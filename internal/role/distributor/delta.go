@@ -108,7 +108,7 @@ func (d *Distributor) pushToGroup(
 	if err := d.Group.PushDeltas(ctx, &w); err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, r.Counts(), err)
 	}
-	// The group's books take what was written from Window. They may have done so already.
+	// The group posts what was written out of the ledger's state Window, perhaps before this.
 	written := w.Outcome.Written
 	d.Ledger.Post(tenant, received(written),
 		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: samples(written)})

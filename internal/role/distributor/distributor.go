@@ -241,7 +241,8 @@ func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error
 	return d.retry(unavailable, retryAfter, cause)
 }
 
-// write hands a request over with the terms that apply to it. It returns the outcome, and Copies.
+// write hands a request over with the terms that apply to it. It returns the outcome, and the
+// request's Copies.
 func (d *Distributor) write(
 	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
 ) (outcome.Outcome, outcome.Counts, error) {

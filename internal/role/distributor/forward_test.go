@@ -56,7 +56,7 @@ func (b *backend) Push(tenant string, version int, parts outcome.Counts, body []
 		b.t.Fatal(err)
 	}
 	if parts != r.Counts() {
-		b.t.Errorf("%+v is said, %+v is in it", parts, r.Counts())
+		b.t.Errorf("the distributor counts %+v, and the request has %+v", parts, r.Counts())
 	}
 	b.got = append(b.got, show(b.t, tenant, &r)...)
 	return nil

@@ -43,8 +43,8 @@ func (g *group) PushDeltas(ctx context.Context, r *write.Request) error {
 	return nil
 }
 
-// A group elects the servers of HA pairs in its log. The distributor hands over which pair it is, and
-// counts what the group decided.
+// A group elects the servers of HA pairs in its log. The distributor tells the group the pair of a
+// request's sender, and counts what the group decided.
 func TestAGroupElects(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) { c.HA.Replica = "replica" })
 	g := &group{world: w}

@@ -56,7 +56,7 @@ func New(store Store, open Open, lookback time.Duration, now func() time.Time) *
 	return &Queryable{store: store, open: open, lookback: lookback, now: now}
 }
 
-// Querier reads from mint to maxt, in Unix milliseconds and both included.
+// Querier reads from `mint` to `maxt`, in Unix milliseconds and both included.
 func (q *Queryable) Querier(mint, maxt int64) (storage.Querier, error) {
 	return &querier{source{Queryable: q, mint: mint, maxt: maxt}}, nil
 }

@@ -156,7 +156,7 @@ func shadowed(f *file) map[int]string {
 	return examples
 }
 
-// deadEnd returns a name that matches pattern, but for which statsd_exporter finds nothing if it
+// deadEnd returns a name that matches `pattern`, but for which statsd_exporter finds nothing if it
 // follows the text of another pattern first.
 func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
 	parts, along := strings.Split(pattern, "."), strings.Split(other, ".")
