@@ -8,7 +8,8 @@ import (
 
 // CompactByHand leaves compactions to the method Compact. Otherwise each open database compacts
 // itself, at moments that depend on the speed of the machine, and a simulation could not repeat its
-// run. Call it before the first use of a store.
+// run. Blocks then have small files: tsdb allocates whole files in advance, and a simulation has them in
+// memory. Call it before the first use of a store.
 func (s *Stores) CompactByHand() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -99,6 +99,9 @@ func (s *store) open() {
 	if large = large || walBytes(s.dir) > largeWAL; large {
 		with.StripeSize = manyStripes
 	}
+	if byHand {
+		with.MaxBlockChunkSegmentSize = 1 << 20
+	}
 	begun := s.now()
 	db, used, cut, err := s.openFiles(with)
 	if again := err == nil && givesAgain(s.dir, db.Head(), used); again || err == nil && cut > 0 {
