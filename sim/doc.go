@@ -7,12 +7,13 @@
 //
 // repeats seed 7, and prints its story. All files are tests:
 //
-//	run_test.go      the seeds of CI, and least numbers of events
-//	mutants_test.go  the mistakes, in a build with the tag sim
-//	sim_test.go      the virtual clock, the network, the story
-//	faults_test.go   what breaks
-//	node_test.go     a node: the process around member.Node, its log, its checkpoints
-//	stores_test.go   the databases of a node, and what a crash leaves of them
-//	senders_test.go  collectors, senders of remote write, readers
-//	oracle_test.go   what must hold
+//	run_test.go         the seeds of CI, and least numbers of events
+//	mutants_test.go     the mistakes, in a build with the tag sim
+//	sim_test.go         the virtual clock, the network, the story
+//	faults_test.go      what breaks
+//	node_test.go        a node: the process around member.Node, and its log
+//	checkpoint_test.go  its checkpoints and notes
+//	stores_test.go      the databases of a node, and what a crash leaves of them
+//	senders_test.go     collectors, senders of remote write and of OTLP deltas, readers
+//	oracle_test.go      what must hold
 package sim

@@ -16,7 +16,8 @@ import (
 type coverage struct {
 	windows, requests, reads, retries, elections, late, lateGauges, truncations, restored, requeued, turns, limits,
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
-	clocks, checkpoints, replaced, messagesLost, messagesTwice int
+	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
+	sickDisks, logErrors, checkpointErrors, storeErrors, waited int
 }
 
 // counted is one of the counts, with its name.
@@ -36,7 +37,12 @@ func (c *coverage) each() []counted {
 		{"outages", &c.outages}, {"broken writes", &c.torn}, {"pauses", &c.pauses}, {"partitions", &c.parts},
 		{"transfers", &c.transfers}, {"changes of members", &c.changes}, {"slow", &c.slow}, {"stores that hang", &c.hangs},
 		{"wrong clocks", &c.clocks}, {"checkpoints", &c.checkpoints}, {"entries replaced", &c.replaced},
-		{"messages lost", &c.messagesLost}, {"messages twice", &c.messagesTwice}}
+		{"messages lost", &c.messagesLost}, {"messages twice", &c.messagesTwice}, {"requests in parts", &c.cut},
+		{"histograms", &c.histograms}, {"stale markers", &c.stale}, {"requests of deltas", &c.deltas},
+		{"deltas that came again", &c.deltasAgain}, {"deltas refused by limits", &c.deltaLimits},
+		{"sick disks", &c.sickDisks}, {"failed writes of a log", &c.logErrors},
+		{"failed checkpoints", &c.checkpointErrors}, {"failed writes of stores", &c.storeErrors},
+		{"tiles that waited at a restart", &c.waited}}
 }
 
 func (c *coverage) add(o coverage) {
@@ -107,7 +113,9 @@ func (s *sim) fault(n *node, lasts int64) {
 		s.slow(n, lasts)
 	case what < 86:
 		s.hang(n, 2*lasts)
-	case what < 94:
+	case what < 90:
+		s.sickDisk(n, lasts)
+	case what < 95:
 		s.wrongClock(n, lasts)
 	default:
 		s.changeMembers(n, lasts)
@@ -139,18 +147,20 @@ func (s *sim) part(n *node, lasts int64) {
 }
 
 func (s *sim) transfer() {
+	if leader := s.leader(); leader != nil {
+		s.transferTo(leader.members.Voters[s.rng.IntN(len(leader.members.Voters))])
+	}
+}
+
+// transferTo asks a voter to lead, unless it leads already.
+func (s *sim) transferTo(member uint64) {
 	leader := s.leader()
-	if leader == nil {
+	if leader == nil || leader.id == member || !slices.Contains(leader.members.Voters, member) {
 		return
 	}
-	others := slices.DeleteFunc(slices.Clone(leader.members.Voters), func(id uint64) bool { return id == leader.id })
-	if len(others) == 0 {
-		return
-	}
-	to := others[s.rng.IntN(len(others))]
 	s.covered.transfers++
-	s.tell("node %d: asks member %d to lead", leader.n, to)
-	if err := leader.node.Transfer(to); err != nil {
+	s.tell("node %d: asks member %d to lead", leader.n, member)
+	if err := leader.node.Transfer(member); err != nil {
 		s.fail("transfer: %v", err)
 	}
 	s.drain(leader)
@@ -167,13 +177,65 @@ func (s *sim) slow(n *node, lasts int64) {
 	s.at(lasts, nil, func() { *what = false })
 }
 
-// hang lets the stores of a tenant take nothing, on one node.
+// hang lets the stores of a tenant take nothing, on one node. They hang or fail. Sometimes the disk of the
+// log is slow, too, and the process is killed meanwhile or becomes the leader.
 func (s *sim) hang(n *node, lasts int64) {
 	s.covered.hangs++
 	tenant := tenants[s.rng.IntN(len(tenants))]
-	s.tell("node %d: the stores of tenant %s hang for %d ms", n.n, tenant, lasts)
-	n.hangs[tenant] = true
-	s.at(lasts, nil, func() { delete(n.hangs, tenant) })
+	queues := []string{tenant + "/tiles", tenant + "/requests"}
+	if one := s.rng.IntN(3); one < 2 {
+		queues = queues[one : one+1]
+	}
+	how, what := n.hangs, "hang"
+	if s.chance(50) {
+		how, what = n.fails, "fail"
+		n.noSync = s.chance(30)
+	}
+	s.tell("node %d: the stores of %v %s for %d ms", n.n, queues, what, lasts)
+	for _, queue := range queues {
+		how[queue] = true
+	}
+	if s.chance(40) {
+		n.slowDisk = true
+	}
+	switch also := s.rng.IntN(100); {
+	case also < 40:
+		s.at(s.between(lasts/2, lasts), n, func() {
+			s.covered.kills++
+			s.tell("node %d: killed, and its stores still take nothing", n.n)
+			s.crash(n, s.between(100, second), false)
+		})
+	case also < 80:
+		s.at(s.between(lasts/2, lasts), n, func() { s.transferTo(n.id) })
+	}
+	s.at(lasts, nil, func() {
+		for _, queue := range queues {
+			delete(how, queue)
+		}
+		n.slowDisk, n.noSync = false, false
+	})
+}
+
+// sickDisk lets some calls of the disk of the log fail, or fills it. Each crash ends that.
+func (s *sim) sickDisk(n *node, lasts int64) {
+	s.covered.sickDisks++
+	d := n.disk
+	if s.chance(30) {
+		s.tell("node %d: the disk of its log is full for %d ms", n.n, lasts)
+		d.Space = s.rng.IntN(4000)
+		s.at(lasts, nil, func() { d.Space = memfs.Plenty })
+		return
+	}
+	op := []string{"write", "sync", "create", "rename", "remove", "syncdir"}[s.rng.IntN(6)]
+	percent := []float64{20, 50, 100}[s.rng.IntN(3)]
+	s.tell("node %d: %v %% of the calls of %s of its log fail for %d ms", n.n, percent, op, lasts)
+	d.Fail = func(called, _ string) error {
+		if called == op && s.chance(percent) {
+			return memfs.ErrInjected
+		}
+		return nil
+	}
+	s.at(lasts, nil, func() { d.Fail = nil })
 }
 
 // wrongClock lets the clock of a node leap, and leap back.
@@ -242,11 +304,16 @@ func (s *sim) crash(n *node, lasts int64, power bool) {
 	}
 }
 
-// crashInWrite waits a little for a write, and crashes the process in the middle of it.
+// crashInWrite waits a little for a write of the log or of a checkpoint, and crashes the process in the
+// middle of it.
 func (s *sim) crashInWrite(n *node, tries int, lasts int64, power bool) {
 	switch {
+	case n.saving != nil && n.saving.commits:
+		s.breakOff(n, []int{0, 1, 2, 3, 4}[s.rng.IntN(5)], func() { _ = n.saving.Commit(n.last.base) })
+		s.crashNow(n, lasts, power)
 	case n.writing:
-		s.breakOff(n)
+		// Most writes are a write and a sync.
+		s.breakOff(n, []int{0, 1, 1, 1, 2, 4}[s.rng.IntN(6)], func() { _ = n.entries.Append(&n.toWrite[0].Write) })
 		fallthrough
 	case tries == 0:
 		s.crashNow(n, lasts, power)
@@ -259,10 +326,10 @@ func (s *sim) crashNow(n *node, lasts int64, power bool) {
 	s.stop(n)
 	stored := n.entries.Last()
 	if power {
-		n.log = s.powerLoss(n.log)
-		n.files = s.powerLoss(n.files)
+		n.disk = s.powerLoss(n.disk)
+		n.boots++
 	} else {
-		n.log, n.files = n.log.Crash(), n.files.Crash()
+		n.disk = n.disk.Crash()
 	}
 	n.crashStores(power)
 	s.at(lasts, nil, func() {

@@ -1,12 +1,9 @@
 package sim
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/gob"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -15,20 +12,19 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
-	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 const (
-	window       = time.Minute // how much older than the tenant's newest a sample may be
 	lateness     = 3 * time.Second
 	segmentBytes = 32 << 10
 	keepBytes    = 1 << 20 // of log, for members that were away
-	maxPending   = 1000    // bytes of tiles that may wait for a tenant's stores
+	maxPending   = 500     // bytes of tiles that may wait for a tenant's stores on the first node; more on others
 )
 
 // node is a machine, with the process on it if it is up.
@@ -36,8 +32,9 @@ type node struct {
 	sim    *sim
 	n      int
 	id     uint64
-	log    *memfs.FS // of the entry log
-	files  *memfs.FS // of the checkpoint
+	disk   *memfs.FS // the entry log, the checkpoints and the notes
+	mark   uint32
+	boots  int // of the machine
 	stores stores
 
 	life        int
@@ -45,7 +42,9 @@ type node struct {
 	pausedUntil int64
 	slowDisk    bool
 	slowStores  bool
-	hangs       map[string]bool // tenants whose stores take nothing
+	hangs       map[string]bool // queues whose stores do not answer, as in queueOf
+	fails       map[string]bool // queues whose stores answer with an error
+	noSync      bool            // its stores cannot be synced
 	off         int64           // how far its clock is ahead, in ms
 
 	node    *member.Node
@@ -53,19 +52,22 @@ type node struct {
 	leads   replica.Leadership
 	members replica.Members
 	whole   uint64 // entries up to this index have not had all of their effects in this life
+	stored  *notes.Stored
+	notes   *notes.File
 
 	toWrite []*replica.Write
 	writing bool
 	working int // works under way
-	saving  *checkpoint
+	saving  *saving
+	last    saved
 	ids     member.ID
 	waits   map[member.ID]func(member.Answer)
 }
 
 func newNode(s *sim, i int) *node {
 	dir := fmt.Sprintf("%s/node%d", s.dir, i)
-	return &node{sim: s, n: i, id: uint64(i + 1), log: memfs.New(), files: memfs.New(), hangs: map[string]bool{},
-		stores: stores{dir: dir, notes: map[string]uint64{}, sure: map[string]uint64{}}, off: s.between(-50, 50)}
+	return &node{sim: s, n: i, id: uint64(i + 1), disk: memfs.New(), hangs: map[string]bool{}, fails: map[string]bool{},
+		stores: stores{dir: dir}, off: s.between(-50, 50)}
 }
 
 // clock returns what the node's clock shows, in Unix milliseconds.
@@ -73,38 +75,39 @@ func (n *node) clock() int64 { return base + n.sim.now + n.off }
 
 // settings differ between nodes, as they do while an operator changes them.
 func (n *node) settings() member.Settings {
-	return member.Settings{Lateness: lateness, MaxPending: maxPending, MaxQueued: 50, Tiles: tile.Config{
+	return member.Settings{Lateness: lateness, MaxPending: maxPending * int64(n.n+1), MaxQueued: 50, Tiles: tile.Config{
 		CounterTTL: time.Hour, GaugeTTL: time.Duration(20+10*n.n) * time.Second, CheckTTL: time.Hour, UpDownTTL: time.Hour,
-		OutOfOrder: window}}
+		OutOfOrder: n.window()}}
 }
+
+// window returns how much older than the tenant's newest a sample may be.
+func (n *node) window() time.Duration { return time.Duration(60+20*n.n) * time.Second }
 
 // start starts the process of a node from its disk. fresh is where the log of a new node begins.
 func (s *sim) start(n *node, fresh *entrylog.Base) {
 	n.life++
 	n.openStores()
 	settings := n.settings()
-	state := member.New(group, &settings.Tiles)
-	applied := uint64(1)
-	c, err := n.load()
-	if err == nil && c != nil {
-		state, err = n.restore(c, &settings.Tiles)
-		applied = c.Base
-	}
+	state, last, err := n.restore(&settings.Tiles)
 	if err != nil {
 		s.fail("node %d does not start: %v", n.n, err)
 		return
 	}
-	r, l, err := replica.Open(n.log, replica.Config{ID: n.id, Applied: applied, New: fresh,
+	applied := max(state.Index(), 1)
+	n.mark = s.rng.Uint32()
+	r, l, err := replica.Open(n.disk, replica.Config{ID: n.id, Applied: applied, New: fresh,
 		Rand: rand.New(rand.NewPCG(s.rng.Uint64(), n.id)),
-		Log:  entrylog.Options{Mark: s.rng.Uint32(), SegmentBytes: segmentBytes, CacheBytes: 16 << 10}})
+		Log:  entrylog.Options{Mark: n.mark, SegmentBytes: segmentBytes, CacheBytes: 16 << 10}})
 	if err != nil {
 		s.fail("node %d does not start: %v", n.n, err)
 		return
 	}
-	n.entries, n.up, n.leads, n.whole = l, true, replica.Leadership{}, applied
+	n.entries, n.up, n.leads, n.whole = l, true, replica.Leadership{}, max(applied, last)
+	n.last = saved{base: state.Index(), low: state.Index() + 1}
 	n.toWrite, n.writing, n.working, n.saving, n.waits = nil, false, 0, nil, map[member.ID]func(member.Answer){}
 	waiting := state.Queued()
 	for _, index := range waiting {
+		n.last.low = min(n.last.low, index)
 		data, err := n.entry(index)
 		if err == nil {
 			err = state.Requeue(index, data)
@@ -115,15 +118,11 @@ func (s *sim) start(n *node, fresh *entrylog.Base) {
 		}
 	}
 	s.covered.requeued += len(waiting)
-	if c != nil {
-		s.covered.restored++
-		n.whole = max(n.whole, c.Last)
-	}
 	n.node = member.NewNode(r, state, settings)
 	s.tell("node %d: starts at entry %d, its log ends at %d, %d requests wait", n.n, applied, l.Last(), len(waiting))
 	period := s.between(95, 106) // no two clocks run at the same speed
 	s.tick(n, s.between(0, period), period)
-	s.at(s.between(3*second, 6*second), n, func() { s.beginCheckpoint(n) })
+	s.saveLater(n, 3*second, 6*second)
 	s.tendLater(n)
 	s.drain(n)
 }
@@ -191,9 +190,10 @@ func (s *sim) drain(n *node) {
 		s.beginWork(n, w)
 	}
 	for _, a := range out.Answers {
-		answer := n.waits[a.ID]
-		delete(n.waits, a.ID)
-		answer(a)
+		if answer, waits := n.waits[a.ID]; waits { // else see notLogged
+			delete(n.waits, a.ID)
+			answer(a)
+		}
 	}
 	if out.Members != nil {
 		n.members = *out.Members
@@ -226,10 +226,39 @@ func (s *sim) push(n *node, bytes []byte, answer func(error)) {
 	s.call(n, func(id member.ID) { n.node.Push(n.clock(), id, bytes) }, func(a member.Answer) { answer(a.Err) })
 }
 
-func (s *sim) write(n *node, r entry.Request, answer func(*outcome.Outcome, error)) {
-	r.Arrival = n.clock()
-	s.call(n, func(id member.ID) { n.node.Write(id, &entry.Entry{Kind: entry.KindRequest, Request: r}) },
-		func(a member.Answer) { answer(a.Outcome, a.Err) })
+// write writes the parts of a request one after the other, as role/group's Requests does.
+func (s *sim) write(n *node, r *request, answer func(*outcome.Outcome, error)) {
+	front, sum := s.anyNode(), new(outcome.Outcome)
+	var next func(i int)
+	next = func(i int) {
+		if i == len(r.parts) {
+			answer(sum, nil)
+			return
+		}
+		e := &entry.Entry{Kind: r.kind, Request: front.decided(r.parts[i])}
+		s.call(n, func(id member.ID) { n.node.Write(id, e) }, func(a member.Answer) {
+			switch {
+			case a.Err != nil:
+				answer(nil, a.Err)
+			case a.Outcome == nil:
+				s.fail("node %d: a request is answered, and has no outcome", n.n)
+			default:
+				sum.Add(a.Outcome)
+				s.at(s.between(0, 3), n, func() { next(i + 1) })
+			}
+		})
+	}
+	next(0)
+}
+
+// decided returns a part of a request with what the node at which it came in decides: by its own clock
+// and its own settings. They differ between nodes.
+func (n *node) decided(part entry.Request) entry.Request {
+	part.Arrival, part.Window = n.clock(), n.window().Milliseconds()
+	if part.MaxSeries > 0 {
+		part.MaxSeries += n.n
+	}
+	return part
 }
 
 func (s *sim) barrier(n *node, tenant string, answer func(error)) {
@@ -256,7 +285,7 @@ func (s *sim) writeLog(n *node) {
 		s.tell("node %d: replaces its entries from %d on", n.n, w.Entries[0].Index)
 	}
 	if err := n.entries.Append(&w.Write); err != nil {
-		s.fail("node %d: %v", n.n, err)
+		s.notLogged(n, err)
 		return
 	}
 	n.toWrite, n.writing = n.toWrite[1:], false
@@ -265,18 +294,36 @@ func (s *sim) writeLog(n *node) {
 	s.drain(n)
 }
 
-// breakOff does a part of the write that is under way: the process dies at one of the write's calls.
-func (s *sim) breakOff(n *node) {
+// notLogged tries a write again later, since the member cannot take it back. Callers do not wait until the
+// disk takes it. What they asked for may still count.
+func (s *sim) notLogged(n *node, err error) {
+	if errors.Is(err, entrylog.ErrDamaged) || !n.sick() {
+		s.fail("node %d: %v", n.n, err)
+		return
+	}
+	s.covered.logErrors++
+	for _, id := range slices.Sorted(maps.Keys(n.waits)) {
+		n.waits[id](member.Answer{ID: id, Err: err})
+		delete(n.waits, id)
+	}
+	s.at(s.between(100, 300), n, func() { s.writeLog(n) })
+}
+
+// sick reports whether the disk of the log fails now and then.
+func (n *node) sick() bool { return n.disk.Fail != nil || n.disk.Space < memfs.Plenty/2 }
+
+// breakOff does a part of a write: the process dies after some calls. The memory of the log is gone with
+// the process.
+func (s *sim) breakOff(n *node, calls int, write func()) {
 	type death struct{}
-	calls := []int{0, 1, 1, 1, 2, 4}[s.rng.IntN(6)] // most writes are a write and a sync
-	n.log.Fail = func(string, string) error {
+	n.disk.Fail = func(string, string) error {
 		if calls--; calls < 0 {
 			panic(death{})
 		}
 		return nil
 	}
 	defer func() {
-		n.log.Fail = nil
+		n.disk.Fail = nil
 		if cause := recover(); cause != nil {
 			if _, ok := cause.(death); !ok {
 				panic(cause)
@@ -284,12 +331,13 @@ func (s *sim) breakOff(n *node) {
 			s.covered.torn++
 		}
 	}()
-	_ = n.entries.Append(&n.toWrite[0].Write) // the log's memory is gone with the process
+	write()
 }
 
 // beginWork gives a work to the stores, which take it after a while.
 func (s *sim) beginWork(n *node, w *member.Work) {
-	if n.hangs[w.Tenant] {
+	w.Rests = false
+	if n.hangs[queueOf(w)] {
 		s.at(200*ms, n, func() { s.beginWork(n, w) })
 		return
 	}
@@ -297,7 +345,29 @@ func (s *sim) beginWork(n *node, w *member.Work) {
 	if n.slowStores {
 		takes = s.between(100, 1500)
 	}
-	s.at(takes, n, func() { s.work(n, w, 0) })
+	s.at(takes, n, func() {
+		if n.fails[queueOf(w)] {
+			s.restWork(n, w)
+		} else {
+			s.work(n, w, 0)
+		}
+	})
+}
+
+// restWork tries a work again later. Meanwhile the tenant's section can be saved.
+func (s *sim) restWork(n *node, w *member.Work) {
+	s.covered.storeErrors++
+	w.Rests = true
+	s.saveTenant(n, w.Tenant)
+	s.at(s.between(200, second), n, func() { s.beginWork(n, w) })
+}
+
+// queueOf names the queue of a tenant from which a work is.
+func queueOf(w *member.Work) string {
+	if len(w.Tiles) > 0 {
+		return w.Tenant + "/tiles"
+	}
+	return w.Tenant + "/requests"
 }
 
 // work takes the steps of a work. A crash may come between any two of them.
@@ -322,146 +392,10 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 		}
 		n.node.Done(w)
 		n.working--
-		n.saveTenant(w.Tenant) // before the next requests are on their way
-		n.stores.notes[w.Tenant] = max(n.stores.notes[w.Tenant], n.node.State().VisibleTiles(w.Tenant))
+		s.saveTenant(n, w.Tenant) // before the next requests are on their way
+		if len(w.Tiles) > 0 {
+			_ = n.stored.Raise(w.Tenant, n.node.State().VisibleTiles(w.Tenant)) // as in endSaving
+		}
 		s.drain(n)
 	}
-}
-
-// checkpoint is a saved state of a member.
-type checkpoint struct {
-	Base, Low, Last uint64 // Last is the highest index of a section
-	Group           []byte
-	Shards          map[uint16]section
-	Tenants         map[string][]byte
-
-	todo    []uint16
-	tenants []string
-}
-
-type section struct {
-	Index uint64
-	Bytes []byte
-}
-
-// beginCheckpoint begins to save the state, some sections at a time.
-func (s *sim) beginCheckpoint(n *node) {
-	if s.ending {
-		return
-	}
-	m := n.node.State()
-	if m.Index() < 2 {
-		s.at(second, n, func() { s.beginCheckpoint(n) })
-		return
-	}
-	c := &checkpoint{Base: m.Index(), Low: m.Index() + 1, Last: m.Index(), Group: m.AppendGroup(nil),
-		Shards: map[uint16]section{}, Tenants: map[string][]byte{}, tenants: m.Tenants()}
-	for number := range uint16(series.Shards) {
-		if m.Shards().Of(number) != nil {
-			c.todo = append(c.todo, number)
-		}
-	}
-	s.rng.Shuffle(len(c.todo), func(i, j int) { c.todo[i], c.todo[j] = c.todo[j], c.todo[i] })
-	n.saving = c
-	s.at(s.between(10, 200), n, func() { s.goOnSaving(n) })
-}
-
-func (s *sim) goOnSaving(n *node) {
-	m, c := n.node.State(), n.saving
-	for range min(len(c.todo), 8) {
-		number := c.todo[0]
-		c.todo = c.todo[1:]
-		b, _ := m.AppendShard(nil, number)
-		c.Shards[number], c.Last = section{m.Index(), b}, max(c.Last, m.Index())
-	}
-	if len(c.tenants) > 0 && s.chance(50) {
-		n.saveTenant(c.tenants[s.rng.IntN(len(c.tenants))])
-	}
-	if len(c.todo)+len(c.tenants) > 0 {
-		s.at(s.between(10, 200), n, func() { s.goOnSaving(n) })
-		return
-	}
-	if !s.mistakes.noSync {
-		n.syncStores()
-	}
-	s.at(s.between(1, 100), n, func() { s.endCheckpoint(n) })
-}
-
-// saveTenant saves the section of a tenant, if the checkpoint under way still needs it and no requests
-// are on their way to the stores.
-func (n *node) saveTenant(name string) {
-	c := n.saving
-	if c == nil || !slices.Contains(c.tenants, name) {
-		return
-	}
-	if b, low, ok := n.node.State().AppendTenant(nil, name, c.Base); ok {
-		c.Tenants[name], c.Low = b, min(c.Low, low)
-		c.tenants = slices.DeleteFunc(c.tenants, func(other string) bool { return other == name })
-	}
-}
-
-const checkpointName, checkpointTemp = "checkpoint", "checkpoint.tmp"
-
-func (s *sim) endCheckpoint(n *node) {
-	c := n.saving
-	n.saving = nil
-	if err := n.save(c); err != nil {
-		s.fail("node %d: save a checkpoint: %v", n.n, err)
-		return
-	}
-	if err := n.entries.Compact(c.Low-1, keepBytes); err != nil {
-		s.fail("node %d: %v", n.n, err)
-		return
-	}
-	s.covered.checkpoints++
-	s.at(s.between(3*second, 8*second), n, func() { s.beginCheckpoint(n) })
-}
-
-func (n *node) save(c *checkpoint) error {
-	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(c); err != nil {
-		return err
-	}
-	f, err := n.files.Create(checkpointTemp)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b.Bytes())
-	return cmp.Or(err, f.Sync(), f.Close(), n.files.Rename(checkpointTemp, checkpointName), n.files.SyncDir())
-}
-
-// load returns the last checkpoint, nil if there is none.
-func (n *node) load() (*checkpoint, error) {
-	f, size, err := n.files.Open(checkpointName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b := make([]byte, size)
-	if _, err := f.ReadAt(b, 0); err != nil {
-		return nil, err
-	}
-	c := &checkpoint{}
-	return c, gob.NewDecoder(bytes.NewReader(b)).Decode(c)
-}
-
-func (n *node) restore(c *checkpoint, config *tile.Config) (*member.Member, error) {
-	m, err := member.Restore(group, config, c.Group)
-	for _, number := range slices.Sorted(maps.Keys(c.Shards)) {
-		if err == nil {
-			err = m.RestoreShard(number, c.Shards[number].Index, c.Shards[number].Bytes)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
-		if err == nil {
-			err = m.RestoreTenant(name, c.Tenants[name])
-		}
-	}
-	if err == nil {
-		m.Restored(n.stores.notes)
-	}
-	return m, err
 }

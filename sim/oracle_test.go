@@ -3,8 +3,11 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/prometheus/model/value"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -23,12 +26,18 @@ type oracle struct {
 	outcomes map[uint64]outcome.Outcome
 	taken    string // the replica of the pair that was taken last
 
-	acked, sent map[string]float64                    // totals of counters, by tenant and name
-	offered     map[string]map[int64]map[float64]bool // values that requests have, by tenant, name and time
-	must        map[string]map[int64]float64          // values that were acknowledged as written
-	news        map[string][]offered                  // of must, by tenant, in order
+	acked, sent map[string]float64                   // totals of counters, by tenant and name
+	offered     map[string]map[int64]map[uint64]bool // bits of values that requests have, by tenant, name and time
+	must        map[string]map[int64]float64         // values that were acknowledged as written
+	news        map[string][]offered                 // of must, by tenant, in order
 	parts       []part
+
+	deltas  map[string]*bounds // of totals of deltas, by tenant and name
+	counted map[string]uint64  // by tenant: increments of deltas that the books say are counted
 }
+
+// bounds are the least and the greatest total that a series of deltas may have.
+type bounds struct{ least, most float64 }
 
 // part is a request of which only a part was written.
 type part struct {
@@ -40,8 +49,9 @@ type part struct {
 func (o *oracle) begin() {
 	*o = oracle{leaders: map[uint64]int{}, elected: map[uint64]int64{}, heard: map[uint64]heard{},
 		effects: map[uint64]string{}, outcomes: map[uint64]outcome.Outcome{},
-		acked: map[string]float64{}, sent: map[string]float64{}, offered: map[string]map[int64]map[float64]bool{},
-		must: map[string]map[int64]float64{}, news: map[string][]offered{}}
+		acked: map[string]float64{}, sent: map[string]float64{}, offered: map[string]map[int64]map[uint64]bool{},
+		must: map[string]map[int64]float64{}, news: map[string][]offered{}, deltas: map[string]*bounds{},
+		counted: map[string]uint64{}}
 }
 
 // leads checks that at most one member leads in a term.
@@ -67,7 +77,11 @@ func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 	}
 	s.note(fmt.Appendf(nil, "%d %d %s", n.n, a.Index, &b))
 	if a.Outcome != nil {
-		o.outcome(s, n, a.Index, a.Outcome)
+		got := *a.Outcome
+		if a.Kind == entry.KindDeltas {
+			got.First = outcome.Example{} // a replay knows the first decision, and not its cause
+		}
+		o.outcome(s, n, a.Index, &got)
 	}
 	if a.Index <= n.whole {
 		return // some shards have had it
@@ -84,9 +98,16 @@ func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 
 // count counts what an entry covers.
 func (o *oracle) count(s *sim, n *node, a *member.Applied) {
-	for _, f := range a.Windows.Folded {
+	for tenant, f := range a.Windows.Folded {
 		s.covered.late += int(f.Late)
 		s.covered.lateGauges += int(f.LateGauge)
+		if a.Kind == entry.KindDeltas {
+			o.counted[tenant] += f.Samples
+			s.covered.deltasAgain += int(f.Repeated)
+		}
+	}
+	if a.Kind == entry.KindDeltas {
+		s.covered.deltaLimits += a.Outcome.Refused[outcome.TooManySeries].Samples
 	}
 	if a.Kind == 0 {
 		return
@@ -196,36 +217,81 @@ func (o *oracle) offers(tenant string, samples []offered) {
 
 func (o *oracle) offer(key string, t int64, v float64) {
 	if o.offered[key] == nil {
-		o.offered[key] = map[int64]map[float64]bool{}
+		o.offered[key] = map[int64]map[uint64]bool{}
 	}
 	if o.offered[key][t] == nil {
-		o.offered[key][t] = map[float64]bool{}
+		o.offered[key][t] = map[uint64]bool{}
 	}
-	o.offered[key][t][v] = true
+	o.offered[key][t][math.Float64bits(v)] = true
 }
 
 // written notes the answer to a request.
 func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
-	sum := got.Written
-	sum.Add(got.Dropped)
-	sum.Add(got.AllRefused())
-	if sum.Samples != len(r.samples) {
-		s.fail("a request of %d samples has the outcome %+v", len(r.samples), got)
-	}
-	if got.Written.Samples < len(r.samples) {
-		o.parts = append(o.parts, part{r.Tenant, r.samples, got.Written.Samples})
+	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
+	if all < len(r.samples) {
+		o.parts = append(o.parts, part{tenant, r.samples, all})
 		return
 	}
 	for _, x := range r.samples {
-		key := r.Tenant + "/" + x.name
+		key := tenant + "/" + x.name
 		if o.must[key] == nil {
 			o.must[key] = map[int64]float64{}
 		}
-		if before, known := o.must[key][x.t]; known && before != x.v {
+		if before, known := o.must[key][x.t]; known && !same(before, x.v) {
 			s.fail("%s at %d: %v is written, and %v was", key, x.t-base, x.v, before)
 		}
 		o.must[key][x.t] = x.v
-		o.news[r.Tenant] = append(o.news[r.Tenant], x)
+		o.news[tenant] = append(o.news[tenant], x)
+		if isHistogram(x.name) {
+			s.covered.histograms++
+		}
+		if value.IsStaleNaN(x.v) {
+			s.covered.stale++
+		}
+	}
+}
+
+// writtenOf returns how many samples of a request are written. The fates of all samples are known.
+func (o *oracle) writtenOf(s *sim, r *request, got *outcome.Outcome) int {
+	sum := got.Written
+	sum.Add(got.Dropped)
+	sum.Add(got.AllRefused())
+	if sum.Samples+sum.Histograms != len(r.samples) {
+		s.fail("a request of %d samples has the outcome %+v", len(r.samples), got)
+	}
+	return got.Written.Samples + got.Written.Histograms
+}
+
+// same reports whether two values are equal. Stale markers are.
+func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
+
+// offersDeltas notes increments before they are sent.
+func (o *oracle) offersDeltas(tenant string, samples []offered) {
+	for _, x := range samples {
+		o.bounds(tenant, x.name).most += x.v
+	}
+}
+
+func (o *oracle) bounds(tenant, name string) *bounds {
+	key := tenant + "/" + name
+	if o.deltas[key] == nil {
+		o.deltas[key] = new(bounds)
+	}
+	return o.deltas[key]
+}
+
+// deltasWritten notes the answer to increments. Only an answer about all of them tells which are counted.
+// A repeat is answered as written even if a limit refused some of its series at first.
+func (o *oracle) deltasWritten(s *sim, r *request, got outcome.Outcome) {
+	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
+	for _, x := range r.samples {
+		b := o.bounds(tenant, x.name)
+		switch {
+		case all == len(r.samples) && r.parts[0].MaxSeries == 0:
+			b.least += x.v
+		case all == 0:
+			b.most -= x.v
+		}
 	}
 }
 
@@ -236,7 +302,7 @@ func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
 		return func(n *node) {
 			v, found := n.has(tenant, x.name, x.t)
 			s.note(fmt.Appendf(nil, "%d reads %v %v", n.n, v, found))
-			if !found || v != x.v {
+			if !found || !same(v, x.v) {
 				s.fail("node %d: a read of %s of tenant %s at %d finds %v (%v), and %v was acknowledged before", n.n,
 					x.name, tenant, x.t-base, v, found, x.v)
 			}
@@ -263,6 +329,11 @@ func (s *sim) finish() {
 	for _, c := range s.collectors {
 		if len(c.outbox) > 0 {
 			s.fail("collector %d still has %d windows", c.n, len(c.outbox))
+		}
+	}
+	for _, w := range s.writers {
+		if w.deltas && w.doing != nil {
+			s.fail("writer %d still waits for an answer", w.n)
 		}
 	}
 	for _, n := range s.nodes {
@@ -323,6 +394,19 @@ func (s *sim) sameStores(a, b *node) {
 // expected compares a node with what the senders know.
 func (s *sim) expected(n *node) {
 	o := &s.oracle
+	sums := map[string]float64{}
+	for _, key := range slices.Sorted(maps.Keys(o.deltas)) {
+		tenant, name, _ := strings.Cut(key, "/")
+		got, want := n.total(tenant, name), o.deltas[key]
+		if got < want.least || got > want.most {
+			s.fail("%s of tenant %s ends at %v, and its sender knows that it is between %v and %v", name, tenant, got,
+				want.least, want.most)
+		}
+		sums[tenant] += got
+	}
+	if counted := float64(o.counted["two"]); sums["two"] != counted { // each increment is 1
+		s.fail("the deltas of tenant two add up to %v, and the books say %v", sums["two"], counted)
+	}
 	for _, key := range slices.Sorted(maps.Keys(o.sent)) {
 		tenant, name, _ := strings.Cut(key, "/")
 		if strings.HasPrefix(name, "level") {
@@ -341,14 +425,14 @@ func (s *sim) expected(n *node) {
 				has[key] = map[int64]float64{}
 			}
 			has[key][t] = v
-			if !o.offered[key][t][v] {
+			if !o.offered[key][t][math.Float64bits(v)] {
 				s.fail("%s has %v at %d, which nobody sent", key, v, t-base)
 			}
 		})
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.must)) {
 		for t, v := range o.must[key] {
-			if got, found := has[key][t]; !found || got != v {
+			if got, found := has[key][t]; !found || !same(got, v) {
 				s.fail("%s has %v (%v) at %d, and %v was acknowledged as written", key, got, found, t-base, v)
 			}
 		}
@@ -356,7 +440,7 @@ func (s *sim) expected(n *node) {
 	for _, p := range o.parts {
 		got := 0
 		for _, x := range p.samples {
-			if v, found := has[p.tenant+"/"+x.name][x.t]; found && v == x.v {
+			if v, found := has[p.tenant+"/"+x.name][x.t]; found && same(v, x.v) {
 				got++
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 0.8 s of a
+// ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 0.7 s of a
 // processor. `make soak` has more, and freshSeeds that nobody has seen before.
 const ciSeeds, freshSeeds, ciSeconds = 30, 5, 60
 
@@ -27,9 +27,11 @@ var (
 // least has the numbers of events that the runs of CI must reach together. With fewer events, they have
 // not tested enough. The runs reach about twice as many.
 var least = coverage{windows: 3000, requests: 4000, reads: 5000, retries: 2000, elections: 80, late: 1000,
-	lateGauges: 400, truncations: 30, restored: 40, requeued: 3, turns: 25, limits: 1000, tooOld: 400, duplicates: 100,
-	ahead: 40, full: 15, kills: 18, powerLosses: 18, outages: 4, torn: 12, pauses: 8, parts: 30, transfers: 10, changes: 4,
-	slow: 12, hangs: 15, clocks: 12, checkpoints: 400, replaced: 8, messagesLost: 2000, messagesTwice: 800}
+	lateGauges: 400, truncations: 30, restored: 40, requeued: 12, turns: 25, limits: 700, tooOld: 300, duplicates: 60,
+	ahead: 40, full: 15, kills: 18, powerLosses: 18, outages: 4, torn: 12, pauses: 8, parts: 25, transfers: 10, changes: 4,
+	slow: 6, hangs: 15, clocks: 8, checkpoints: 400, replaced: 6, messagesLost: 2000, messagesTwice: 800, cut: 500,
+	histograms: 1000, stale: 200, deltas: 1500, deltasAgain: 120, deltaLimits: 40, sickDisks: 7, logErrors: 20,
+	checkpointErrors: 3, storeErrors: 40, waited: 10}
 
 // failedSeeds has seeds that failed once, one a line. A fresh seed that fails is added.
 var failedSeeds = filepath.Join("testdata", "seeds")

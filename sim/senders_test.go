@@ -2,13 +2,17 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -17,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/rewrite"
+	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
@@ -39,13 +44,17 @@ func (s *sim) beginSenders() {
 	}
 	s.writers = []*writer{
 		{tenant: "one", prefix: "r", series: 6, most: 3, every: 300 * ms, spoils: true},
+		{tenant: "one", prefix: "split", series: 12, most: 12, every: second, body: 200},
 		{tenant: "two", prefix: "limited", series: 20, most: 3, limit: 9, every: 500 * ms},
 		{tenant: "two", prefix: "pair", series: 3, most: 3, pair: pair("a"), every: second},
 		{tenant: "two", prefix: "pair", series: 3, most: 3, pair: pair("b"), every: second},
 		{tenant: "past", prefix: "p", series: 3, most: 3, behind: 8 * 3600 * second, every: 400 * ms},
+		{tenant: "one", prefix: "delta", series: 4, most: 4, every: 400 * ms, deltas: true, body: 200},
+		{tenant: "two", prefix: "delta", series: 20, most: 3, limit: 18, every: 700 * ms, deltas: true},
 	}
 	for i, w := range s.writers {
 		w.n, w.target = i, s.anyNode()
+		w.rewrite = rewrite.Sized(cmp.Or(w.body, entry.TargetSize), entry.TargetSize)
 		s.at(s.between(0, second), nil, func() { s.nextRequest(w) })
 	}
 	for i := range 2 {
@@ -129,7 +138,7 @@ func (s *sim) collect(c *collector) {
 }
 
 // crowds is the number of shards in which all series of windows lie, so that a shard has several
-// series, tenants and senders.
+// series, tenants and senders. They are far apart, so that their tiles are closed at different times.
 const crowds = 8
 
 // crowded returns a longer name that lies in one of a few shards.
@@ -140,7 +149,8 @@ func crowded(tenant string, kind series.Kind, name string) string {
 	}
 	for i := 0; ; i++ {
 		long := fmt.Sprint(name, "_", i)
-		if series.Shard(tenant, series.AppendKey(nil, kind, labels.FromStrings("__name__", long))) < crowds {
+		shard := series.Shard(tenant, series.AppendKey(nil, kind, labels.FromStrings("__name__", long)))
+		if shard%(series.Shards/crowds) == 0 {
 			crowdedNames.Store(key, long)
 			return long
 		}
@@ -168,7 +178,7 @@ func (s *sim) pushTo(c *collector, p *pushed) {
 	try, n := p.try, c.target
 	p.Again = try > 1
 	bytes := entry.AppendPush(nil, &p.Push)
-	s.at(s.between(200, 1500), nil, func() {
+	s.at(s.patience(), nil, func() {
 		if !p.done && p.try == try {
 			s.pushAgain(c, p, nil)
 		}
@@ -230,7 +240,7 @@ func (s *sim) pushAnswered(c *collector, p *pushed, err error, leader uint64) {
 	s.pushNext(c)
 }
 
-// writer sends requests of remote write, one at a time.
+// writer sends requests of remote write, or of OTLP deltas, one at a time.
 type writer struct {
 	n       int
 	tenant  string
@@ -238,19 +248,21 @@ type writer struct {
 	series  int
 	most    int   // samples of a request
 	limit   int   // the tenant's max_series
+	body    int   // bytes of a body at which another one begins; 0 for no small limit
 	behind  int64 // how old its samples are at first, in ms
 	every   int64
+	deltas  bool
 	spoils  bool // some of its samples must be refused
 	pair    entry.Pair
 	rests   int64 // until then
 	last    int64 // time of its newest sample
 	sent    []offered
-	rewrite rewrite.Rewriter
+	rewrite *rewrite.Rewriter
 	doing   *request
 	target  *node
 }
 
-// offered is a sample of a request.
+// offered is a sample of a request. The value of a histogram is its number of observations.
 type offered struct {
 	name   string
 	t      int64
@@ -258,8 +270,13 @@ type offered struct {
 	starts int64
 }
 
+// isHistogram and isGauge tell what a series has by its name.
+func isHistogram(name string) bool { return strings.Contains(name, "histogram") }
+func isGauge(name string) bool     { return strings.Contains(name, "gauge") }
+
 type request struct {
-	entry.Request
+	kind    entry.Kind
+	parts   []entry.Request // in the order in which they become entries
 	samples []offered
 	until   int64
 	try     int
@@ -278,29 +295,97 @@ func (s *sim) nextRequest(w *writer) {
 	if w.doing != nil || s.now < w.rests {
 		return
 	}
-	r := &request{until: s.now + 6*second, Request: entry.Request{Tenant: w.tenant, Window: window.Milliseconds(),
-		MaxSeries: w.limit, Pair: w.pair}}
-	r.samples = s.samplesOf(w)
-	var in write.Incoming
-	var b remotewrite.Builder
-	b.Begin(&in.Request, nil)
-	for _, x := range r.samples {
-		b.Series()
-		b.Label("__name__", x.name)
-		b.Sample(remotewrite.Sample{Time: x.t, Value: x.v, Start: x.starts})
+	r := &request{kind: entry.KindRequest, until: s.now + 6*second}
+	if w.deltas {
+		r.kind, r.until = entry.KindDeltas, math.MaxInt64 // only an answered request has a known effect
+		r.samples = s.deltasOf(w)
+	} else {
+		r.samples = s.samplesOf(w)
 	}
-	b.Finish()
+	in := w.incoming(r.samples)
 	bodies, o := w.rewrite.Rewrite(&in, &labelrules.Rules{})
-	if len(bodies) != 1 || o.AnyRefused() {
-		s.fail("a request became %d bodies: %+v", len(bodies), o)
+	if o.AnyRefused() {
+		s.fail("a request is refused by no rules: %+v", o)
 		return
 	}
-	r.Form, r.Body = bodies[0].Form, bytes.Clone(bodies[0].Bytes)
-	s.oracle.offers(w.tenant, r.samples)
+	hash := seen.Hash(s.rng.Uint64())
+	for i, body := range bodies {
+		part := entry.Request{Tenant: w.tenant, MaxSeries: w.limit, Pair: w.pair, Form: body.Form,
+			Body: bytes.Clone(body.Bytes)}
+		if w.deltas {
+			part.Hash = uint64(hash.Part(i))
+		}
+		r.parts = append(r.parts, part)
+	}
+	if w.deltas {
+		s.oracle.offersDeltas(w.tenant, r.samples)
+	} else {
+		s.oracle.offers(w.tenant, r.samples)
+	}
 	w.sent = append(w.sent, r.samples...)
 	w.doing = r
 	s.writeTo(w, r)
 }
+
+// incoming returns a request with samples.
+func (w *writer) incoming(samples []offered) (in write.Incoming) {
+	var b remotewrite.Builder
+	b.Begin(&in.Request, nil)
+	for _, x := range samples {
+		b.Series()
+		b.Label("__name__", x.name)
+		switch {
+		case isHistogram(x.name):
+			b.Histogram(histogramOf(x))
+		default:
+			if isGauge(x.name) {
+				b.Type(remotewrite.GaugeType)
+			}
+			b.Sample(remotewrite.Sample{Time: x.t, Value: x.v, Start: x.starts})
+		}
+	}
+	b.Finish()
+	return in
+}
+
+// perValue is the sum of a histogram for each of its observations, so that a reader knows a histogram
+// that is not whole.
+const perValue = 3
+
+func histogramOf(x offered) remotewrite.Histogram {
+	h := remotewrite.Histogram{Time: x.t, Start: x.starts, Sum: x.v * perValue}
+	h.Count.Form = remotewrite.IntegerCount
+	if n := int64(x.v); !value.IsStaleNaN(x.v) && n > 0 {
+		h.Count.Integer = uint64(n)
+		h.PositiveSpans, h.PositiveDeltas = []remotewrite.Span{{Length: 1}}, []int64{n}
+	}
+	if value.IsStaleNaN(x.v) {
+		h.Sum = x.v
+	}
+	return h
+}
+
+// deltasOf returns increments. A sender counts up to the same time in all series.
+func (s *sim) deltasOf(w *writer) (all []offered) {
+	now := base + s.now
+	for i := range w.series {
+		if len(all) == w.most || !s.chance(50) {
+			continue
+		}
+		x := offered{name: fmt.Sprint(w.prefix, i), t: now, v: 1}
+		if w.limit == 0 {
+			x.name = fmt.Sprint(w.prefix, []string{"", "_gauge", "_histogram"}[i%3], i)
+			x.v = float64(s.between(1, 9))
+		}
+		all = append(all, x)
+	}
+	if len(all) == 0 {
+		all = append(all, offered{name: fmt.Sprint(w.prefix, 0), t: now, v: 1})
+	}
+	return all
+}
+
+var stale = math.Float64frombits(value.StaleNaN)
 
 func (s *sim) samplesOf(w *writer) (all []offered) {
 	now := base + s.now
@@ -321,12 +406,20 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 	for range s.between(1, int64(w.most)+1) {
 		x := offered{name: fmt.Sprint(w.prefix, s.rng.IntN(w.series)), t: now - s.between(0, second),
 			v: float64(s.between(0, 1000))}
+		if s.chance(20) {
+			x.name = fmt.Sprint(w.prefix, "_histogram", s.rng.IntN(w.series))
+		}
+		if s.chance(4) {
+			x.v = stale
+		}
 		switch {
 		case s.chance(10):
 			x.t = now - s.between(0, 50*second) // late
 		case w.spoils && s.chance(5) && len(w.sent) > 0: // a second value
 			x = w.sent[s.rng.IntN(len(w.sent))]
-			x.v++
+			if x.v++; x.v != x.v {
+				x.v = 1
+			}
 		case w.spoils && s.chance(5):
 			x.t = now - s.between(70*second, 7200*second)
 		case w.spoils && s.chance(3):
@@ -338,20 +431,28 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 			all = append(all, x)
 		}
 	}
-	slices.SortFunc(all, func(a, b offered) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	slices.SortFunc(all, func(a, b offered) int { return strings.Compare(a.name, b.name) })
 	return all
+}
+
+// patience returns how long a sender waits for an answer. Some wait longer than an election takes.
+func (s *sim) patience() int64 {
+	if s.chance(20) {
+		return s.between(1500, 10*second)
+	}
+	return s.between(200, 1500)
 }
 
 func (s *sim) writeTo(w *writer, r *request) {
 	r.try++
 	try, n := r.try, w.target
-	s.at(s.between(200, 1500), nil, func() {
+	s.at(s.patience(), nil, func() {
 		if !r.done && r.try == try {
 			s.writeAgain(w, r, nil)
 		}
 	})
 	s.ask(n, func() {
-		s.write(n, r.Request, func(o *outcome.Outcome, err error) {
+		s.write(n, r, func(o *outcome.Outcome, err error) {
 			leader := n.leads.Leader
 			s.reply(func() {
 				if !r.done && r.try == try {
@@ -396,6 +497,14 @@ func (s *sim) written(w *writer, r *request, o *outcome.Outcome, err error, lead
 	}
 	r.done, w.doing = true, nil
 	s.covered.requests++
+	if len(r.parts) > 1 {
+		s.covered.cut++
+	}
+	if r.kind == entry.KindDeltas {
+		s.covered.deltas++
+		s.oracle.deltasWritten(s, r, *o)
+		return
+	}
 	s.oracle.written(s, r, *o)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -28,14 +27,12 @@ import (
 type stores struct {
 	*tsdb.Stores
 	dir    string
-	synced map[string]int64  // sizes of the files whose bytes tsdb does not sync, after our last sync
-	notes  map[string]uint64 // by tenant: up to which index its stores have the closed tiles
-	sure   map[string]uint64 // notes that survive a power loss
+	synced map[string]int64 // sizes of the files whose bytes tsdb does not sync, after our last sync
 }
 
 func (n *node) openStores() {
 	cfg := tsdb.DefaultConfig()
-	cfg.OutOfOrder, cfg.Idle = window, 3*time.Second
+	cfg.OutOfOrder, cfg.Idle = n.window(), 3*time.Second
 	now := func() time.Time { return time.UnixMilli(n.clock()) }
 	all, err := tsdb.Open(cfg, n.stores.dir, now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -98,9 +95,6 @@ func (n *node) crashStores(power bool) {
 		n.sim.fail("node %d: %v", n.n, err)
 	}
 	n.stores.dir = left
-	if power {
-		n.stores.notes = maps.Clone(n.stores.sure)
-	}
 }
 
 // unsynced reports whether only our own sync makes the bytes of a file survive a power loss. tsdb
@@ -112,12 +106,10 @@ func unsynced(name string) bool {
 
 // sync syncs the databases.
 func (n *node) syncStores() {
-	notes := maps.Clone(n.stores.notes)
 	if err := n.stores.Sync(context.Background()); err != nil {
 		n.sim.fail("node %d: %v", n.n, err)
 		return
 	}
-	n.stores.sure = notes
 	n.stores.synced = map[string]int64{}
 	err := filepath.WalkDir(n.stores.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -185,7 +177,9 @@ func (n *node) tend() {
 	if err := n.stores.Tend(context.Background()); err != nil {
 		n.sim.fail("node %d: %v", n.n, err)
 	}
-	n.syncStores()
+	if !n.noSync {
+		n.syncStores()
+	}
 }
 
 // blocks returns how many blocks the open databases have.
@@ -248,15 +242,21 @@ func named(name string) *labels.Matcher {
 	return labels.MustNewMatcher(labels.MatchEqual, "__name__", name)
 }
 
-// total returns what a reader sees of a counter: the open tiles, and else its newest stored sample.
+// total returns what a reader sees of a counter or of the number of a histogram's observations: the open
+// tiles, and else its newest stored sample.
 func (n *node) total(tenant, name string) (total float64) {
-	for _, l := range n.node.State().Shards().Live(tenant, tile.Width10s, base+n.sim.now+10*60*second, math.MinInt64,
-		math.MaxInt64, []*labels.Matcher{named(name)}) {
-		return l.Points[len(l.Points)-1].V
+	open := n.node.State().Shards().Live(tenant, tile.Width10s, base+n.sim.now+10*60*second, math.MinInt64,
+		math.MaxInt64, []*labels.Matcher{named(name)})
+	if len(open) > 0 {
+		last := open[0].Points[len(open[0].Points)-1]
+		if last.H != nil {
+			return last.H.Count
+		}
+		return last.V
 	}
 	n.read(tenant, tile.Width10s.String(), math.MinInt64, math.MaxInt64, func(_ labels.Labels, it chunkenc.Iterator) {
-		for it.Next() != chunkenc.ValNone {
-			if _, v := it.At(); !value.IsStaleNaN(v) {
+		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+			if v := sampleAt(it, kind); !value.IsStaleNaN(v) {
 				total = v
 			}
 		}
@@ -264,12 +264,36 @@ func (n *node) total(tenant, name string) (total float64) {
 	return total
 }
 
+// sampleAt returns a sample's value, or the number of observations of a histogram.
+func sampleAt(it chunkenc.Iterator, kind chunkenc.ValueType) (v float64) {
+	if kind == chunkenc.ValFloat {
+		_, v = it.At()
+		return v
+	}
+	_, h := it.AtFloatHistogram(nil)
+	if value.IsStaleNaN(h.Sum) {
+		return h.Sum
+	}
+	return h.Count
+}
+
+// intact is sampleAt for a sample of a request. It checks that a histogram is as histogramOf made it.
+func (n *node) intact(it chunkenc.Iterator, kind chunkenc.ValueType) float64 {
+	v := sampleAt(it, kind)
+	if kind != chunkenc.ValFloat && !value.IsStaleNaN(v) {
+		if _, h := it.AtFloatHistogram(nil); h.Sum != v*perValue || h.Validate() != nil {
+			n.sim.fail("node %d: a histogram is %v", n.n, h)
+		}
+	}
+	return v
+}
+
 // has returns the value of a sample of a request.
 func (n *node) has(tenant, name string, t int64) (v float64, found bool) {
 	n.read(tenant, tsdb.Raw, t, t, func(_ labels.Labels, it chunkenc.Iterator) {
-		for it.Next() != chunkenc.ValNone {
-			if at, x := it.At(); at == t {
-				v, found = x, true
+		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+			if it.AtT() == t {
+				v, found = n.intact(it, kind), true
 			}
 		}
 	}, named(name))
@@ -279,9 +303,8 @@ func (n *node) has(tenant, name string, t int64) (v float64, found bool) {
 // each calls fn with all samples of requests of a tenant.
 func (n *node) each(tenant string, fn func(name string, t int64, v float64)) {
 	n.read(tenant, tsdb.Raw, math.MinInt64, math.MaxInt64, func(ls labels.Labels, it chunkenc.Iterator) {
-		for it.Next() != chunkenc.ValNone {
-			t, v := it.At()
-			fn(ls.Get("__name__"), t, v)
+		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+			fn(ls.Get("__name__"), it.AtT(), n.intact(it, kind))
 		}
 	}, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
 }

@@ -49,6 +49,10 @@ type Rewriter struct {
 	target, most int // size of a body in bytes: usually target; up to most if a single part is larger
 }
 
+// Sized returns a Rewriter for entries of another size than ours, for tests. `target` and `most` are bytes
+// of a body: usually a body has at most target bytes, and at most `most` if one part is larger.
+func Sized(target, most int) *Rewriter { return &Rewriter{target: target, most: most} }
+
 // Rewrite returns a request as bodies, in the order in which to propose them, and the outcome of
 // the parts that the rules drop or refuse. That outcome and the outcomes of the bodies add up to
 // the request's outcome.

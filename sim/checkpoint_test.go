@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/notes"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// saving is a checkpoint that is being written. The files and their order are those of role/group.
+type saving struct {
+	*checkpoint.Writer
+	low     uint64   // the lowest index that a restart needs
+	shards  []uint16 // that are not written yet
+	tenants []string // likewise
+	commits bool     // all sections are written
+}
+
+// saved is a checkpoint, as the log must know it.
+type saved struct{ base, low uint64 }
+
+// saveLater plans the next checkpoint.
+func (s *sim) saveLater(n *node, from, to int64) {
+	s.at(s.between(from, to), n, func() { s.beginSaving(n) })
+}
+
+// beginSaving begins to save the state, some sections at a time.
+func (s *sim) beginSaving(n *node) {
+	if s.ending {
+		return
+	}
+	m := n.node.State()
+	if m.Index() < 2 {
+		s.saveLater(n, second, second+1)
+		return
+	}
+	w, err := checkpoint.Begin(n.disk, n.mark, m.Index())
+	if err != nil {
+		s.savingFailed(n, err)
+		return
+	}
+	n.saving = &saving{Writer: w, low: m.Index() + 1, tenants: m.Tenants()}
+	for _, number := range s.rng.Perm(series.Shards) {
+		n.saving.shards = append(n.saving.shards, uint16(number))
+	}
+	s.addSection(n, checkpoint.Section{Kind: checkpoint.Group, Index: m.Index(), Payload: m.AppendGroup(nil)})
+	s.at(s.between(10, 200), n, func() { s.goOnSaving(n) })
+}
+
+var errNoSync = errors.New("the stores cannot be synced")
+
+// savingFailed ends a checkpoint that the disk does not take. The last one counts.
+func (s *sim) savingFailed(n *node, err error) {
+	if !errors.Is(err, memfs.ErrInjected) && !errors.Is(err, memfs.ErrNoSpace) && !errors.Is(err, errNoSync) {
+		s.fail("node %d: save a checkpoint: %v", n.n, err)
+	}
+	if n.saving != nil {
+		n.saving.Abort()
+		n.saving = nil
+	}
+	s.covered.checkpointErrors++
+	s.saveLater(n, 3*second, 8*second)
+}
+
+func (s *sim) addSection(n *node, section checkpoint.Section) {
+	if n.saving == nil {
+		return
+	}
+	if err := n.saving.Add(&section); err != nil {
+		s.savingFailed(n, err)
+	}
+}
+
+func (s *sim) goOnSaving(n *node) {
+	m, c := n.node.State(), n.saving
+	if c == nil {
+		return
+	}
+	some := min(len(c.shards), int(s.between(1, 400)))
+	for _, number := range c.shards[:some] {
+		if b, has := m.AppendShard(nil, number); has {
+			s.addSection(n, checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: m.Index(), Payload: b})
+		}
+	}
+	c.shards = c.shards[some:]
+	if len(c.tenants) > 0 && s.chance(50) {
+		s.saveTenant(n, c.tenants[s.rng.IntN(len(c.tenants))])
+	}
+	if n.saving == nil {
+		return
+	}
+	if len(c.shards)+len(c.tenants) > 0 {
+		s.at(s.between(10, 200), n, func() { s.goOnSaving(n) })
+		return
+	}
+	s.addSection(n, checkpoint.Section{Kind: checkpoint.Decisions, Index: m.Index(),
+		Payload: m.AppendDecisions(nil, c.Base())})
+	if n.saving == nil {
+		return
+	}
+	if n.noSync {
+		s.savingFailed(n, errNoSync)
+		return
+	}
+	if !s.mistakes.noSync {
+		n.syncStores()
+	}
+	c.commits = true
+	s.at(s.between(1, 100), n, func() { s.endSaving(n) })
+}
+
+// saveTenant saves the section of a tenant, if the checkpoint under way still needs it and no requests
+// are on their way to the stores.
+func (s *sim) saveTenant(n *node, name string) {
+	c := n.saving
+	if c == nil || !slices.Contains(c.tenants, name) {
+		return
+	}
+	b, low, ok := n.node.State().AppendTenant(nil, name, c.Base())
+	if !ok {
+		return
+	}
+	c.low = min(c.low, low)
+	c.tenants = slices.DeleteFunc(c.tenants, func(other string) bool { return other == name })
+	s.addSection(n, checkpoint.Section{Kind: checkpoint.Tenant, Tenant: name, Index: n.node.State().Index(), Payload: b})
+}
+
+func (s *sim) endSaving(n *node) {
+	c := n.saving
+	if err := c.Commit(n.last.base); err != nil {
+		s.savingFailed(n, err)
+		return
+	}
+	n.saving = nil
+	_ = n.stored.Rewrite(c.Base()) // notes that cannot be written cost time at the next start, and nothing else
+	if err := n.entries.Compact(min(c.low, n.last.low)-1, keepBytes); err != nil && !n.sick() {
+		s.fail("node %d: %v", n.n, err)
+	}
+	n.last = saved{c.Base(), c.low}
+	s.covered.checkpoints++
+	s.saveLater(n, 3*second, 8*second)
+}
+
+// restore returns the state of the last checkpoint, and the index up to which some sections have had the
+// entries.
+func (n *node) restore(config *tile.Config) (state *member.Member, last uint64, err error) {
+	file := notes.In(n.disk)
+	n.notes = &file
+	if n.stored, err = notes.ReadStored(n.notes, fmt.Sprint("boot ", n.boots)); err != nil {
+		return nil, 0, err
+	}
+	found, damage, err := checkpoint.Newest(n.disk)
+	if err = errors.Join(append(damage, err)...); err != nil {
+		return nil, 0, err
+	}
+	state = member.New(group, config)
+	if found != nil {
+		n.sim.covered.restored++
+		err = found.Read(func(s *checkpoint.Section) (err error) {
+			last = max(last, s.Index)
+			switch s.Kind {
+			case checkpoint.Group:
+				state, err = member.Restore(group, config, s.Payload)
+			case checkpoint.Shard:
+				err = state.RestoreShard(s.Shard, s.Index, s.Payload)
+			case checkpoint.Tenant:
+				err = state.RestoreTenant(s.Tenant, s.Payload)
+			case checkpoint.Decisions:
+				err = state.RestoreDecisions(s.Payload)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	state.Restored(n.stored.All())
+	for _, tenant := range tenants {
+		n.sim.covered.waited += state.Waiting(tenant).Tiles
+	}
+	return state, last, n.stored.Rewrite(0)
+}
