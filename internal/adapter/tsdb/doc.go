@@ -24,6 +24,7 @@
 //	tenants.go      the stores of each tenant
 //	opening.go      opens stores, and notes broken ones
 //	store.go        one database, its users and its commits
+//	renumber.go     late samples of a series that has several numbers
 //	damage.go       what can be wrong with a store's files
 //	numbers.go      keeps a series' number from being given again
 //	database.go     an open TSDB

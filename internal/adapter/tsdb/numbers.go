@@ -105,11 +105,6 @@ func headNumber(head *tsdb.Head) (highest chunks.HeadSeriesRef) {
 
 // logNumber returns the highest number that tsdb finds in its log, 0 for none.
 func logNumber(dir string) (highest chunks.HeadSeriesRef) {
-	wal := filepath.Join(dir, "wal")
-	ranges := []wlog.SegmentRange{{Dir: wal, First: -1, Last: -1}}
-	if checkpoint, last, err := wlog.LastCheckpoint(wal); err == nil {
-		ranges = []wlog.SegmentRange{{Dir: checkpoint, First: -1, Last: -1}, {Dir: wal, First: last + 1, Last: -1}}
-	}
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
 	var series []record.RefSeries
 	var stones []tombstones.Stone
@@ -127,8 +122,17 @@ func logNumber(dir string) (highest chunks.HeadSeriesRef) {
 			}
 		}
 		return err
-	}, ranges...)
+	}, walRanges(dir)...)
 	return highest
+}
+
+// walRanges returns what an opening of a closed database reads of its log.
+func walRanges(dir string) []wlog.SegmentRange {
+	wal := filepath.Join(dir, "wal")
+	if checkpoint, last, err := wlog.LastCheckpoint(wal); err == nil {
+		return []wlog.SegmentRange{{Dir: checkpoint, First: -1, Last: -1}, {Dir: wal, First: last + 1, Last: -1}}
+	}
+	return []wlog.SegmentRange{{Dir: wal, First: -1, Last: -1}}
 }
 
 // eachRecord calls fn with the records of a log up to the first damage.

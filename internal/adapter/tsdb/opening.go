@@ -154,6 +154,9 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir)); err != nil {
 		return nil, 0, 0, err
 	}
+	if err := renumber(s.dir, with.WALCompression); err != nil {
+		return nil, 0, 0, fmt.Errorf("open %s: %w", s.dir, err)
+	}
 	used = usedNumber(s.dir)
 	tells := s.newcomers()
 	var raw *rawCache

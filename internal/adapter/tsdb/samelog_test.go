@@ -342,14 +342,19 @@ func bitsOf(t testing.TB, it chunkenc.Iterator) string {
 // at different times, but must give the same answers and store the same samples. A replay after a
 // crash is one more way to apply the log.
 func TestTheSameLogGivesTheSameStores(t *testing.T) {
-	seeds, entries := uint64(9), 250
+	const entries = 250
+	// In seed 343, series that came back after a compaction lost late samples.
+	seeds := []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 343}
 	if os.Getenv("FRESHET_SOAK") != "" {
-		seeds = 400
+		seeds = nil
+		for seed := range uint64(400) {
+			seeds = append(seeds, seed)
+		}
 	}
 	var mu sync.Mutex
 	did, reasons := map[string]int{}, map[outcome.Reason]int{}
 	t.Run("seeds", func(t *testing.T) {
-		for seed := range seeds {
+		for _, seed := range seeds {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
 				window := []time.Duration{30 * time.Minute, 2 * time.Hour, 0}[seed%3]
@@ -370,16 +375,16 @@ func TestTheSameLogGivesTheSameStores(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d seeds: %v, refused %v", seeds, did, reasons)
+	t.Logf("%d seeds: %v, refused %v", len(seeds), did, reasons)
 	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed",
 		"room again", "failed"} {
-		if did[what] < int(seeds)/2 {
+		if did[what] < len(seeds)/2 {
 			t.Errorf("%d times %s, which shows nothing", did[what], what)
 		}
 	}
 	for _, reason := range []outcome.Reason{outcome.TooOld, outcome.Duplicate, outcome.TooFarAhead,
 		outcome.TooManySeries} {
-		if reasons[reason] < int(seeds)*10 {
+		if reasons[reason] < len(seeds)*10 {
 			t.Errorf("%d were refused as %v, which shows nothing", reasons[reason], reason)
 		}
 	}
