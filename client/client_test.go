@@ -539,7 +539,7 @@ func TestTooLongForTheSocket(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if len(told) != 1 || !errors.Is(told[0], syscall.EMSGSIZE) {
-			t.Errorf("told: %v", told)
+			t.Errorf("the client reported: %v", told)
 		}
 	})
 }
@@ -557,7 +557,7 @@ func TestErrorsAreToldOnce(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		if len(told) != 3 {
-			t.Errorf("told %v", told)
+			t.Errorf("the client reported %v", told)
 		}
 		if dials := w.dialed(); dials < 3*(60/2) || dials > 3*(60/2+10) {
 			t.Errorf("%d dials in 3 minutes", dials)

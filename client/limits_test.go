@@ -364,7 +364,7 @@ func TestTooLong(t *testing.T) {
 		}
 		got := parse(t, packets)
 		if l := got["c p."+long(room-1)+" all:x"]; l == nil {
-			t.Error("what fits was refused")
+			t.Error("a call was refused although it fits")
 		}
 		s := c.Stats()
 		if s.Refused == 0 || s.Sent == 0 || s.Sent+s.Refused+s.Skipped != s.Calls || s.Calls != 70*9 {

@@ -28,13 +28,13 @@ func (p *perKind) total() (n uint64) {
 // counts are the client's own figures.
 type counts struct {
 	taken    perKind           // calls taken out of series, and all events and checks
-	sent     perKind           // of taken: in packets that the socket took
-	unsent   perKind           // of taken: in packets given up
-	infinite perKind           // of taken: their sum overflowed float64
+	sent     perKind           // calls in taken that went out in packets that the socket took
+	unsent   perKind           // calls in taken whose packets were given up
+	infinite perKind           // calls in taken whose sum overflowed a float64
 	away     [numFates]perKind // calls that never reached a series
 	skipped  [16]perKind       // calls skipped by Sampled; spread at random, so that callers do not collide
 
-	thinned  atomic.Uint64 // of taken: values left out of a sample; the sampled values stand for them
+	thinned  atomic.Uint64 // values in taken that a sample left out; the sampled values stand for them
 	cleaned  atomic.Uint64
 	folded   atomic.Uint64
 	series   atomic.Int64 // in the table, without overflow series
@@ -74,9 +74,9 @@ type Stats struct {
 	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or too many events at a time
 	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or made after Close
 
-	Thinned   uint64 // of Sent and Held: values beyond MaxValues; the sampled values stand for them
-	Folded    uint64 // of Sent and Held: in an overflow series, beyond MaxSeries
-	Respelled uint64 // of all: with a name, tag or member that the protocol cannot carry unchanged
+	Thinned   uint64 // part of Sent and Held: values beyond MaxValues; the sampled values stand for them
+	Folded    uint64 // part of Sent and Held: in an overflow series, beyond MaxSeries
+	Respelled uint64 // part of Calls: with a name, tag or member that the protocol cannot carry unchanged
 
 	Series         int // held now, without overflow series
 	Packets, Bytes uint64

@@ -98,7 +98,7 @@ func TestDockerfile(t *testing.T) {
 		for _, replaced := range regexp.MustCompile(`(?m) => \./(\S+)$`).FindAllSubmatch(mod, -1) {
 			dir := string(replaced[1])
 			if want := (instruction{"COPY", dir + "/go.mod " + dir + "/"}); !slices.Contains(instructions, want) {
-				t.Errorf("go mod download needs what go.mod replaces: lacks %v", want)
+				t.Errorf("go mod download needs the directories that go.mod replaces, and lacks %v", want)
 			}
 		}
 		if !slices.ContainsFunc(instructions, func(in instruction) bool {
@@ -139,7 +139,7 @@ func TestDockerfile(t *testing.T) {
 		}
 		uid, _, _ := strings.Cut(last["USER"], ":")
 		if !regexp.MustCompile(`^[1-9]\d*$`).MatchString(uid) {
-			t.Errorf("USER %s is not a number other than root's, which Kubernetes wants to see", last["USER"])
+			t.Errorf("USER %s must be a number other than root's, as Kubernetes requires", last["USER"])
 		}
 		if want := (instruction{"COPY",
 			"--from=build --chown=" + last["USER"] + " /out/data " + data}); !slices.Contains(instructions, want) {
@@ -271,7 +271,7 @@ func TestSocketUnit(t *testing.T) {
 			}
 		}
 		if n := len(listen["ListenDatagram"]) + len(listen["ListenStream"]); n != 4 {
-			t.Errorf("%d sockets, want 4: the service refuses one that it does not read", n)
+			t.Errorf("%d sockets, want 4: the service refuses a socket that it does not read", n)
 		}
 	})
 }

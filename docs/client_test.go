@@ -20,6 +20,6 @@ func TestClientPageShowsTheExample(t *testing.T) {
 	_, shown, _ := strings.Cut(string(doc), "```go\n")
 	shown, _, ok := strings.Cut(shown, "```")
 	if !ok || !strings.Contains(string(source), "\n"+shown) {
-		t.Errorf("client/example_test.go has not what client.md shows:\n%s", shown)
+		t.Errorf("client/example_test.go lacks an example of client.md:\n%s", shown)
 	}
 }

@@ -148,7 +148,7 @@ func TestConfigurationReference(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if has != want {
-		t.Errorf("the lists of keys in configuration.md are not those of the code; run: %s", updateCommand)
+		t.Errorf("the lists of keys in configuration.md differ from the code; run: %s", updateCommand)
 	}
 	examples := yamlExample.FindAllStringSubmatch(want, -1)
 	if len(examples) == 0 {
@@ -259,7 +259,7 @@ func TestBudgetsOfCI(t *testing.T) {
 	minutes, _ := strconv.Atoi(bound[1])
 	if sum := seconds["test"] + seconds["race"] + seconds["fuzz"]; sum > seconds["total"] ||
 		seconds["lint"] > seconds["total"] || seconds["total"] != 60*minutes {
-		t.Errorf("steps may take %d s one after the other, lint %d, all together %d, and the bound is %d minutes",
+		t.Errorf("steps may take %d s one after the other, lint %d s, all together %d s; the bound is %d minutes",
 			sum, seconds["lint"], seconds["total"], minutes)
 	}
 }

@@ -50,7 +50,7 @@ func TestBackup(t *testing.T) {
 	}
 	p := start(t, restored)
 	if got := p.tiles(t, begun, stored); !reflect.DeepEqual(got, want) {
-		t.Errorf("restored tiles:\n%v\nwant those of before:\n%v", got, want)
+		t.Errorf("restored tiles:\n%v\nwant the tiles before the backup:\n%v", got, want)
 	}
 	var events []struct{ Title string }
 	if err := p.ask("/api/v1/events", nil, &events); err != nil || len(events) != 1 || events[0].Title != "deploy" {

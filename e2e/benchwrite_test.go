@@ -42,7 +42,7 @@ func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 			r := a.Run
 			if r.Sent < 2000 || r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries ||
 				r.SentSeries < 1000 {
-				t.Errorf("not everything that was sent was found: %+v", r)
+				t.Errorf("queries did not find everything that bench sent: %+v", r)
 			}
 			for _, figure := range []string{"cpu_seconds_per_million_samples",
 				"acknowledged_samples_per_second", "acknowledged_p99_ms", "resident_bytes",

@@ -51,13 +51,13 @@ func TestConfigurationTools(t *testing.T) {
 	}
 	write(running)
 	if code, stdout, stderr := diff(); code != 0 || stdout != "" {
-		t.Errorf("diff with what config printed: exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("diff with the output of config: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	write("log_level: debug\nmapping:\n  rules:\n  - {match: a.*, name: b}\n  - {match: c}\n")
 	want := "mapping.rules[0].name: a -> b  (on reload)\nmapping.rules[1]: added {match: c}  (on reload)\n" +
 		"query.timeout: 1m -> 2m  (needs a restart)\n"
 	if code, stdout, stderr := diff(); code != 1 || stdout != want {
-		t.Errorf("diff with another: exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
+		t.Errorf("diff with another file: exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
 	}
 	write("maping: {}\n")
 	wrong := file + ":1: maping: is not a key; did you mean mapping?\n"
@@ -66,6 +66,6 @@ func TestConfigurationTools(t *testing.T) {
 	}
 	if code, stdout, stderr := invoke(t, "check", file); code != 2 || stdout != "" ||
 		!strings.HasSuffix(stderr, "  "+wrong) {
-		t.Errorf("check of a bad one: exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("check of a bad file: exit code %d, %q, %q", code, stdout, stderr)
 	}
 }

@@ -80,7 +80,7 @@ func TestDashboards(t *testing.T) {
 		}
 		if len(empty) > 0 {
 			slices.Sort(empty)
-			return fmt.Errorf("%d expressions have none:\n%s", len(empty), strings.Join(empty, "\n"))
+			return fmt.Errorf("%d expressions have no answer:\n%s", len(empty), strings.Join(empty, "\n"))
 		}
 		return nil
 	})

@@ -48,7 +48,7 @@ func TestExplain(t *testing.T) {
 	eventually(t, 30*time.Second, "the counter owns the name", func() error {
 		e := ask("latency:1|g")
 		if got := e.Lines[0]; got.Becomes.Query != "latency_gauge" || len(got.Warnings) != 1 {
-			return fmt.Errorf("explain says %+v", e)
+			return fmt.Errorf("freshet explain says %+v", e)
 		}
 		return nil
 	})
@@ -63,7 +63,7 @@ func TestExplain(t *testing.T) {
 	sendOne(t, p, "latency:7|g|#env:prod")
 	eventually(t, 30*time.Second, query, func() error {
 		if v, err := p.value(query); err != nil || v != 7 {
-			return fmt.Errorf("its value is %v, %v", v, err)
+			return fmt.Errorf("the series' value is %v, %v", v, err)
 		}
 		return nil
 	})

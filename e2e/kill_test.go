@@ -172,7 +172,7 @@ func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 			{lowest.counters, first.counters, highest.counters}, {lowest.timers, first.timers, highest.timers},
 		} {
 			if c[1] < c[0] || c[1] > c[2] {
-				return fmt.Errorf("they are %v, want %v to %v", first, lowest, highest)
+				return fmt.Errorf("the totals are %v, want %v to %v", first, lowest, highest)
 			}
 		}
 		return nil

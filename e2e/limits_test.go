@@ -75,10 +75,10 @@ func TestAFloodOfLabels(t *testing.T) {
 				return err
 			}
 			if !hasLine(string(body), "freshet_limit_offender{", `metric="`+label+`"`, `label="request"`, sender) {
-				return fmt.Errorf("freshet_limit_offender does not name it")
+				return fmt.Errorf("freshet_limit_offender does not name the metric")
 			}
 			if !hasLine(p.output.String(), "over a limit", "metric="+label, "label=request", sender) {
-				return fmt.Errorf("the log does not name it")
+				return fmt.Errorf("the log does not name the metric")
 			}
 			return nil
 		})

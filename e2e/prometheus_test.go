@@ -102,7 +102,7 @@ func startPrometheus(t *testing.T, settings string) *process {
 	eventually(t, startLimit, "Prometheus is ready", func() error {
 		found := address.FindStringSubmatch(p.output.String())
 		if found == nil {
-			return fmt.Errorf("it has not logged its address")
+			return fmt.Errorf("Prometheus has not logged its address")
 		}
 		p.HTTP = found[1]
 		_, err := p.get("/-/ready", nil)

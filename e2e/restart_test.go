@@ -653,7 +653,7 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 		}
 	}
 	if code := cmd.ProcessState.ExitCode(); code != 2 {
-		t.Errorf("exit code %d, want 2, which says that another start does not help", code)
+		t.Errorf("exit code %d, want 2, which tells systemd not to try again", code)
 	}
 }
 

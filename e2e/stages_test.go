@@ -183,7 +183,7 @@ func TestProbesCostATenantNothing(t *testing.T) {
 	})
 	eventually(t, time.Minute, "the tenant has all five series", func() error {
 		if n, err := p.value(`count({__name__=~"gauge."})`); err != nil || n != 5 {
-			return fmt.Errorf("it has %v; %v", n, err)
+			return fmt.Errorf("the tenant has %v; %v", n, err)
 		}
 		return nil
 	})

@@ -96,7 +96,7 @@ func TestTop(t *testing.T) {
 	eventually(t, 30*time.Second, "top shows what was sent", func() error {
 		b = look()
 		if samples, datagrams := b.in(b.Samples), b.in(b.Datagrams); samples != 720 || datagrams != 320 || len(b.Labels) < 2 {
-			return fmt.Errorf("it shows %d samples in %d datagrams, labels %v", samples, datagrams, b.Labels)
+			return fmt.Errorf("top shows %d samples in %d datagrams, labels %v", samples, datagrams, b.Labels)
 		}
 		return nil
 	})

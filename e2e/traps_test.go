@@ -47,7 +47,7 @@ func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 		t.Errorf("%v unknown fields are counted, 4 were sent; %v", n, err)
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_malformed_lines_total"); err != nil || n != 0 {
-		t.Errorf("%v lines are counted as malformed, none was; %v", n, err)
+		t.Errorf("%v lines are counted as malformed, want 0; %v", n, err)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 		return strings.Count(p.output.String(), "two kinds have the same name; they are stored under different names")
 	}
 	if n := told(); n != 2 {
-		t.Errorf("it is logged %d times, want once for the gauge and once for the timer", n)
+		t.Errorf("the conflict is logged %d times, want once for the gauge and once for the timer", n)
 	}
 	// The counter keeps the name after a restart, even if the gauge comes first then.
 	p.terminate(t)

@@ -48,7 +48,7 @@ func TestUpDownCountersSurvive(t *testing.T) {
 		}
 		eventually(t, 20*time.Second, "all increments are acknowledged", func() error {
 			if got := p.journalled(t) - before; got < float64(sent) {
-				return fmt.Errorf("it is %v, want %d", got, sent)
+				return fmt.Errorf("%v samples are journalled, want %d", got, sent)
 			}
 			return nil
 		})

@@ -57,7 +57,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 			}
 		}
 		if len(c.Others) != 1 || c.Repeated != 0 {
-			t.Errorf("%s: others took %v, measured again %d times", c.Name, c.Others, c.Repeated)
+			t.Errorf("%s: other processes took %v, repeated %d times", c.Name, c.Others, c.Repeated)
 		}
 	}
 	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 1 ||
@@ -108,7 +108,7 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	cause := errors.New("does not start")
 	if _, _, _, err := undisturbed(t.Context(), 2,
 		func(context.Context) (int, float64, error) { return 0, 1, cause }); !errors.Is(err, cause) {
-		t.Errorf("a run that failed: %v", err)
+		t.Errorf("the error of a failed run: %v", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestTimeOfOtherProcesses(t *testing.T) {
 		"no time":                         {"cpu  100 10 50 800 5 1 5 40 0 0\n", 0, 0},
 	} {
 		if got := at(c.stat, 2*time.Second+c.ours).othersSince(before); got < c.want-1e-9 || got > c.want+1e-9 {
-			t.Errorf("%s: others took %v, want %v", name, got, c.want)
+			t.Errorf("%s: other processes took %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestFairPairs(t *testing.T) {
 		t.Errorf("no figures: %+v", part)
 	}
 	if part.Acknowledged == 0 || part.Lost() != 0 {
-		t.Errorf("%d samples of the others acknowledged, %d stored", part.Acknowledged, part.Stored)
+		t.Errorf("%d samples of the other tenants acknowledged, %d stored", part.Acknowledged, part.Stored)
 	}
 	if part.Refused == 0 || part.Refused >= part.Sent {
 		t.Errorf("of %d requests of the tenant one %d were refused, want some and not all", part.Sent, part.Refused)

@@ -177,7 +177,7 @@ func TestTechniquesTakeTurns(t *testing.T) {
 	}
 	for _, others := range part.Pools.Others {
 		if others < 0 || others > 1 {
-			t.Errorf("others had %v of the processors", others)
+			t.Errorf("other processes had %v of the processors", others)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestStolenTime(t *testing.T) {
 		t.Errorf("%v of no time was stolen", got)
 	}
 	if got := before.stolenBy(after); got != 0 {
-		t.Errorf("%v of the time was stolen by a counter that went back", got)
+		t.Errorf("%v of the time counts as stolen although the counter went back", got)
 	}
 	for _, stat := range []string{"", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8 9", "cpu  1 2 3 4 5 6 7 x"} {
 		if _, err := readProcessors(stat); err == nil {

@@ -54,7 +54,7 @@ func TestSamplerTogether(t *testing.T) {
 			sum += n
 		}
 		if sum != goroutines*each || s.suppressed() != said {
-			t.Errorf("%d messages: %d in all, %d said, %d suppressed, passed %v", known, sum, said, s.suppressed(), passed)
+			t.Errorf("%d messages: %d in all, %d reported, %d suppressed, passed %v", known, sum, said, s.suppressed(), passed)
 		}
 	}
 }

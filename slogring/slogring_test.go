@@ -347,7 +347,7 @@ func TestLongMessages(t *testing.T) {
 			line := fmt.Sprintf(`level=INFO msg="log records suppressed" count=%d within=0s message=x%s`,
 				count, strings.Repeat("ö", textKept/2-1))
 			if !slices.Contains(out.lines(), line) {
-				t.Errorf("no line says %d:\n%s", count, out.all.String())
+				t.Errorf("no line has the count %d:\n%s", count, out.all.String())
 			}
 		}
 	})
@@ -566,7 +566,7 @@ func TestFlushAndClose(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if time.Since(before) != 0 {
-			t.Errorf("it took %v", time.Since(before))
+			t.Errorf("Close took %v", time.Since(before))
 		}
 	})
 }

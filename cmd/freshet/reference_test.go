@@ -29,7 +29,7 @@ func TestReference(t *testing.T) {
 		}
 	}
 	if has, err := os.ReadFile(page); err != nil || string(has) != want {
-		t.Errorf("docs/commands.md is not what the commands say (%v); run: %s", err, updateReference)
+		t.Errorf("docs/commands.md differs from the commands' help (%v); run: %s", err, updateReference)
 	}
 }
 

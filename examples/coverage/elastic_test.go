@@ -368,7 +368,7 @@ func TestEngine(t *testing.T) {
 	loser := &losesPIT{after: 4}
 	load(4, loser)
 	if !loser.lost {
-		t.Error("no point in time was lost, so this test shows nothing about it")
+		t.Error("no point in time was lost, so the test did not cover a lost one")
 	}
 
 	es, err := newElastic(address, "", "nothing-here")

@@ -20,5 +20,5 @@ const (
 	RestartRefused  = "refused"  // the program or the configuration is invalid; nothing has changed
 	RestartStopping = "stopping" // requests end, and windows go into the journal
 	RestartOpening  = "opening"  // the next image reads the sockets, and opens the stores
-	RestartReady    = "ready"    // it answers
+	RestartReady    = "ready"    // the server answers
 )

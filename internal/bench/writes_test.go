@@ -98,7 +98,7 @@ func TestCostOfNewSeries(t *testing.T) {
 	}
 	rest, restCost := part(10_000, 10_000)
 	if got := costOfNew(first, firstCost, rest, restCost); got != 0 {
-		t.Errorf("with only new series there is nothing to tell them by: %g", got)
+		t.Errorf("a load of only new series cannot show the cost of one, and the cost is %g", got)
 	}
 }
 

@@ -36,7 +36,7 @@ shell's environment then have no effect.`,
 	server := apiclient.Flags(cmd.Flags())
 	asJSON := cmd.Flags().Bool("json", false, "print JSON: an object for each key, or the server's answer")
 	reference := cmd.Flags().Bool("reference", false, "print the lists of docs/configuration.md")
-	_ = cmd.Flags().MarkHidden("reference") // it exists
+	_ = cmd.Flags().MarkHidden("reference") // cannot fail: the flag exists
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out := cmd.OutOrStdout()
 		switch {

@@ -195,7 +195,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		switch e {
 		case reads, splits:
 			if _, tried := asked[pattern]; !tried && pattern != "/api/v1/" {
-				t.Errorf("%s: nobody tried to cross over there; add a question", pattern)
+				t.Errorf("%s: no question of this test asks the route; add one", pattern)
 			}
 		case writes:
 			s.writesAreApart(t, method, path)
@@ -215,7 +215,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 	for _, path := range prometheusRoutes(t) {
 		_, ours := exposures["GET /api/v1"+path]
 		if _, tried := asked[path]; !tried && !ours {
-			t.Errorf("/api/v1%s: nobody tried to cross over there; add a question", path)
+			t.Errorf("/api/v1%s: no question of this test asks the route; add one", path)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 				}
 			}
 			if len(c.flags) == 0 && strings.Count(curl, " ") != 1 {
-				t.Errorf("%s\nhas more than what was asked for", curl)
+				t.Errorf("%s\nhas lines beyond the expected ones", curl)
 			}
 			token := writeIn(t, dir, "token", alpha+"\n")
 			pasted := strings.NewReplacer("TOKEN_FILE has", "it has", "TOKEN_FILE", quoted(token),

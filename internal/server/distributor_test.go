@@ -86,7 +86,7 @@ func TestASeriesWithoutSamples(t *testing.T) {
 	}
 	_, text := s.answer(t, http.MethodGet, "/api/v1/metadata", "", "", false)
 	if strings.Contains(text, "what nobody sent") {
-		t.Errorf("the answer names what was refused: %s", text)
+		t.Errorf("the answer names the refused samples: %s", text)
 	}
 }
 

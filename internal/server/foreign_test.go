@@ -207,7 +207,7 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 	resp, text := all.asked(t, http.MethodPost, "/api/v1/write", "Origin: "+evil)
 	if resp.StatusCode != http.StatusForbidden || resp.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("a page that may read writes: %s: %s", resp.Status, text)
+		t.Errorf("a page that may only read can write: %s: %s", resp.Status, text)
 	}
 	for text, want := range map[string]string{
 		`http: {cors_origin: "("}`:                "http.cors_origin = (: is not a regular expression",

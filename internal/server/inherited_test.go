@@ -38,7 +38,7 @@ func TestWhoWasRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.restarter.last.State != ""; got != again {
-			t.Errorf("sockets were passed by an image before: %t, it says that it was restarted: %t", again, got)
+			t.Errorf("an earlier image passed sockets: %t; the server reports a restart: %t", again, got)
 		}
 	}
 }

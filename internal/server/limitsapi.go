@@ -35,7 +35,7 @@ type limitsJSON struct {
 // distributorLimits are the limits of remote write and OTLP. MaxSeries bounds Series and Totals
 // separately.
 type distributorLimits struct {
-	Series  int                  `json:"series"`           // recent series, of those that are stored as they come
+	Series  int                  `json:"series"`           // recent series that are stored as they come
 	Totals  int                  `json:"totals"`           // series of OTLP deltas and of DogStatsD, which have totals
 	Refused uint64               `json:"refused_samples"`  // refused by a limit of series or of labels
 	Delayed uint64               `json:"delayed_requests"` // told to come later because of the rate

@@ -164,12 +164,12 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 			r[1].Samples == r[1].Requests && r[1].Bytes > 0
 	})
 	if len(top.Growing) == 0 || top.Growing[0].Metric != "flood" {
-		t.Fatalf("what grows: %+v", top.Growing)
+		t.Fatalf("growing metrics: %+v", top.Growing)
 	}
 	g := top.Growing[0]
 	if g.New != 3 || g.Refused != 22 || g.Label != "id" || g.Values < 20 || g.Values > 30 ||
 		g.Sender != "127.0.0.1 (shop/1)" {
-		t.Errorf("what grows: %+v", g)
+		t.Errorf("growing metrics: %+v", g)
 	}
 	eventually(t, "one row of each list, as requested", func() bool {
 		send()

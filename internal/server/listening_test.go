@@ -41,7 +41,7 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 		"c": {PID: os.Getpid()},
 	} {
 		if got := listeningOf(name, servers, "127.0.0.1:3", sockets()); got != want {
-			t.Errorf("%s is told %+v, want %+v", name, got, want)
+			t.Errorf("%s sees %+v, want %+v", name, got, want)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 		}
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") ||
 			!strings.Contains(err.Error(), "more records were lost earlier") {
-			t.Errorf("the error does not say what is lost: %v", err)
+			t.Errorf("the error does not say that lines are lost: %v", err)
 		}
 		if got := sumOf(t, reg); got != 1000-float64(l.ring.Stats().Waiting) {
 			t.Errorf("%v records in the metric, %+v", got, l.ring.Stats())

@@ -51,7 +51,7 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
 	// A web page with this host name could read the answer.
 	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
-		t.Errorf("a server of one tenant, by a name that leads here: %s", got)
+		t.Errorf("a server of one tenant, asked by a foreign host name: %s", got)
 	}
 	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {
 		t.Errorf("a server of one tenant: %s", got)

@@ -68,7 +68,7 @@ type server struct {
 	forwarders  []*forwarder.Forwarder // in the order of the configuration
 	distributor *distributor.Distributor
 	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
-	metadata    *metadata.Store   // what the senders of both say about metrics
+	metadata    *metadata.Store   // what senders of remote write and OTLP say about metrics
 	aggregator  tiles             // or a member of a group
 	requests    *group.Requests   // of the group; nil without one
 	querier     *querier.Queryable

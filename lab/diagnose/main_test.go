@@ -65,7 +65,7 @@ func TestUnsaid(t *testing.T) {
 		{Title: "10 % of another cause"},
 	}}
 	if got := from.unsaid("/d", found); !slices.Equal(got, []string{"10 %"}) {
-		t.Errorf("it does not say %q", got)
+		t.Errorf("the missing texts are %q", got)
 	}
 }
 

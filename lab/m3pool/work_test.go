@@ -131,7 +131,7 @@ func TestSameWork(t *testing.T) {
 		one, _ := deepWork(inlined)(x)
 		for _, do := range []work{deepWork(outOfLine), shallowWork(inlined), shallowWork(outOfLine)} {
 			if other, _ := do(x); one != other {
-				t.Fatalf("%d: one work gives %d, another %d", x, one, other)
+				t.Fatalf("%d: one kind of work gives %d, another %d", x, one, other)
 			}
 		}
 	}

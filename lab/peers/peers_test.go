@@ -244,6 +244,6 @@ func TestCounterOfAPage(t *testing.T) {
 		}
 	}
 	if _, err := counter([]byte("a_total many\n"), "a_total", ""); err == nil {
-		t.Error("read a value that is no number")
+		t.Error("accepted a value that is no number")
 	}
 }

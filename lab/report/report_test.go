@@ -30,7 +30,7 @@ func TestMedian(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		if !slices.Equal(c.values, before) {
-			t.Errorf("%s: the runs were put in another order", c.name)
+			t.Errorf("%s: the order of the runs has changed", c.name)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestMedianInterval(t *testing.T) {
 			t.Errorf("of %d values: from the %vth to the %vth, want %v", n, low, high, want)
 		}
 		if !slices.Equal(values, before) {
-			t.Errorf("%d values were put in another order", n)
+			t.Errorf("the order of %d values has changed", n)
 		}
 	}
 }
@@ -438,7 +438,7 @@ func TestPageHasAPlaceForEachSection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(page, "old") || strings.Count(page, "By hand.") != len(sections) {
-		t.Errorf("old tables stay, or what was written by hand does not:\n%s", page)
+		t.Errorf("old tables stay, or text written by hand is gone:\n%s", page)
 	}
 	if again, err := sample().Page(page); err != nil || again != page {
 		t.Errorf("made twice, the page differs (%v)", err)

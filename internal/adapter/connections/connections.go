@@ -40,7 +40,7 @@ const (
 	reasonFull    = "full"    // a new connection, while all others have a request
 	reasonAddress = "address" // a new connection, while all others of its address have a request
 
-	reasonUnread = "unread" // its client does not read its answer
+	reasonUnread = "unread" // the client does not read the answer
 )
 
 // Options configure a Bound. All fields are needed.
@@ -211,7 +211,7 @@ func (b *Bound) admit(c net.Conn) *conn {
 	open := len(b.conns)
 	b.mu.Unlock()
 	if gone != nil {
-		_ = gone.Conn.Close() // its server notices
+		_ = gone.Conn.Close() // the connection's server notices
 	}
 	if reason != "" {
 		b.closed.WithLabelValues(reason).Inc()

@@ -239,7 +239,7 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 		}
 		b.expect(t, 0, 0, 14)
 		if !l.dial("10.0.0.3").asks() || !quiet.asks() {
-			t.Error("others have no room")
+			t.Error("other addresses have no room")
 		}
 		close(goOn)
 		synctest.Wait()

@@ -184,7 +184,7 @@ func TestOldGoByAge(t *testing.T) {
 	add(t, l, event.Event{Tenant: "a", Time: c.ms, Title: "old"}, event.Event{Tenant: "b", Time: c.ms, Title: "old"})
 	c.ms += time.Hour.Milliseconds()
 	if got := titles(t, l, all("a")); len(got) != 1 {
-		t.Errorf("at its last moment: %q", got)
+		t.Errorf("an event at its last moment: %q", got)
 	}
 	c.ms++
 	if got := titles(t, l, all("a")); got != nil {
@@ -226,7 +226,7 @@ func TestAQueryNobodyWaitsForEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.Query(ctx, Filter{Tenant: "a", End: 2, Text: "none"}); err == nil {
-		t.Error("it read on")
+		t.Error("reading went on after the error")
 	}
 	if err := l.Append(ctx, events); err == nil {
 		t.Error("appended for nobody")

@@ -100,7 +100,7 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 		}
 	}
 	if totals != sent {
-		t.Errorf("sent %+v, that is %+v", sent, totals)
+		t.Errorf("sent %+v, received %+v", sent, totals)
 	}
 	select {
 	case got := <-packets:

@@ -49,7 +49,7 @@ func TestFindLimit(t *testing.T) {
 		}
 	}
 	if _, err := findLimit(fstest.MapFS{}, math.MaxInt64); err == nil {
-		t.Error("a machine that says nothing has a limit")
+		t.Error("a machine whose files state no limit has one")
 	}
 	if got, err := FindLimit(); err != nil || got.Bytes < 1<<20 {
 		t.Errorf("this machine: %+v, %v", got, err)

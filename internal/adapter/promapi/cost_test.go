@@ -67,7 +67,7 @@ func TestCosts(t *testing.T) {
 			t.Errorf("asked by %q", r.Askers)
 		}
 		if waited := r.Waited; waited < 59.9 || waited > 60.1 {
-			t.Errorf("one waited a minute for the other, and the table has %v s", waited)
+			t.Errorf("one query waited a minute for the other, and the table has %v s", waited)
 		}
 		s.as("b", fromGrafana(get(prefix+"/series", url.Values{"match[]": {"x{a='b'}", "y"}}), "1"))
 		if r := row(t, s, "b"); r.Query != "series x{a=?} y" || r.Queries != 1 {

@@ -115,7 +115,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 			for _, r := range []*http.Request{ranged(1000), instant("x")} {
 				go func() {
 					if w := s.as("a", r); w.Code != http.StatusOK {
-						t.Errorf("a query of a: %d %s", w.Code, w.Body)
+						t.Errorf("a query of tenant a: %d %s", w.Code, w.Body)
 					}
 					done.Store(r, time.Now())
 				}()
@@ -150,10 +150,10 @@ func TestTenantsTakeTurns(t *testing.T) {
 		} {
 			asked := time.Now()
 			if status := c.ask(); status != http.StatusOK {
-				t.Errorf("%s of b: status %d", c.why, status)
+				t.Errorf("%s of tenant b: status %d", c.why, status)
 			}
 			if took := time.Since(asked); took > c.max {
-				t.Errorf("%s of b took %v, beside 60 queries of a; at most %v", c.why, took, c.max)
+				t.Errorf("%s of tenant b took %v, beside 60 queries of tenant a; at most %v", c.why, took, c.max)
 			}
 		}
 		time.Sleep(3 * time.Hour)
@@ -163,12 +163,12 @@ func TestTenantsTakeTurns(t *testing.T) {
 		done.Range(func(_, at any) bool {
 			// One query runs at a time: 60 queries of tenant a, a minute each, and two of tenant b.
 			if n++; at.(time.Time).Sub(began) > 61*time.Minute {
-				t.Errorf("a query of a was done after %v", at.(time.Time).Sub(began))
+				t.Errorf("a query of tenant a was done after %v", at.(time.Time).Sub(began))
 			}
 			return true
 		})
 		if n != 60 {
-			t.Errorf("%d queries of a were done", n)
+			t.Errorf("%d queries of tenant a were done", n)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestQueue(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if statuses[http.StatusOK] != 4 || statuses[http.StatusTooManyRequests] != 2 {
-			t.Errorf("statuses %v, want three of a and one of b with 200, two of a with 429", statuses)
+			t.Errorf("statuses %v, want three of tenant a and one of b with 200, two of a with 429", statuses)
 		}
 		if got := s.failures(t, failedQueue); got != 2 {
 			t.Errorf("%v were counted", got)
@@ -422,7 +422,7 @@ func TestStuckQuery(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if most != 1 {
-			t.Errorf("%d queries of a ran at once", most)
+			t.Errorf("%d queries of tenant a ran at once", most)
 		}
 		s.nothingHeld(t)
 		if lanes.long.slots.Wanted("") {
@@ -467,7 +467,7 @@ func TestSlowShortQueries(t *testing.T) {
 						t.Errorf("b: %d %s", w.Code, w.Body)
 					}
 					if took := time.Since(asked); took > 3*time.Second {
-						t.Errorf("vector(1) of b took %v, beside %s of a and c", took, what)
+						t.Errorf("vector(1) of tenant b took %v, beside %s of tenants a and c", took, what)
 					}
 				}
 				done.Wait()

@@ -183,7 +183,7 @@ func TestWhatGoesOnIsRead(t *testing.T) {
 			from := newPaced(d, &http.Request{Body: io.NopCloser(d)})
 			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{from}, make([]byte, stallBytes))
 			if took := time.Since(begun); took != c.want || errors.Is(err, errStalled) != c.cut {
-				t.Errorf("%s: %v after %v, want it after %v", c.why, err, took, c.want)
+				t.Errorf("%s: %v after %v, want that after %v", c.why, err, took, c.want)
 			}
 			if !c.cut && !d.last.IsZero() {
 				t.Errorf("%s: the next request has until %v", c.why, d.last)

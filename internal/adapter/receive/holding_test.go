@@ -22,7 +22,7 @@ func TestMemoryIsHeldUntilTheRequestIsDone(t *testing.T) {
 		r := newReceiver(d)
 		d.during = func() {
 			if pushed = true; r.memory.TryAcquire(r.MaxMemory) {
-				t.Errorf("%s: memory that is in use was given back", why)
+				t.Errorf("%s: memory was given back while it was in use", why)
 			}
 		}
 		if code := send(r); code/100 != http.StatusOK/100 || !pushed {

@@ -12,7 +12,7 @@ import (
 type alarm struct {
 	ctx   context.Context
 	set   func(time.Time) error
-	armed int64 // the deadline that is set, Unix nanoseconds; 0 for none, or when it has passed
+	armed int64 // the deadline in force, Unix nanoseconds; 0 if there is none, or it has passed
 }
 
 var longAgo = time.Unix(1, 0)

@@ -80,7 +80,7 @@ func TestASuccessorTakesConnectionsThatWait(t *testing.T) {
 		t.Errorf("%q: not everything written before the end was handed over", got)
 	}
 	if _, err := before.Write(frame("lost")); err == nil {
-		t.Error("an old connection takes data that nothing reads")
+		t.Error("an old connection accepts data, although nothing reads it")
 	}
 	waiting := dial(t, l)
 	write(t, waiting, frame("third"))
@@ -173,7 +173,7 @@ func TestTheReceiveBufferOfALiveSocketChanges(t *testing.T) {
 		t.Errorf("wanted %d, granted %d, warnings %q", wanted, granted, l.Warnings())
 	}
 	if err := l.SetReceiveBuffer(2 << 30); err == nil && len(l.Warnings()) != 1 {
-		t.Errorf("no warning of a buffer that no kernel grants: %q", l.Warnings())
+		t.Errorf("no warning of a buffer larger than any kernel grants: %q", l.Warnings())
 	}
 	c := dial(t, l)
 	write(t, c, []byte("a:1|c"))

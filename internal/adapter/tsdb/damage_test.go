@@ -132,6 +132,6 @@ func TestAFileInPlaceOfATenant(t *testing.T) {
 		t.Error(err)
 	}
 	if found := w.stores.Broken(); len(found) != 0 {
-		t.Errorf("once it is moved away: %v", found)
+		t.Errorf("after the file was moved away: %v", found)
 	}
 }

@@ -55,6 +55,6 @@ func TestNewcomersAreToldOf(t *testing.T) {
 	push("a@30=1 b@30=1")
 	w.write("t@30=1")
 	if got := growing(w.stores.Growth()); got != "" {
-		t.Errorf("after a restart, of series that were there: %s", got)
+		t.Errorf("known series are reported as new after a restart: %s", got)
 	}
 }

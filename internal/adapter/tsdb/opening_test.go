@@ -114,11 +114,11 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 
 			var broken *BrokenError
 			if err := w.writeTo(t.Context(), "b", "a@40=4"); !errors.As(err, &broken) {
-				t.Errorf("a write to it: %v", err)
+				t.Errorf("a write to the broken store returns %v, want a BrokenError", err)
 			}
 			if _, err := w.stores.Querier("b", "10s", 0, base); !errors.As(err, &broken) ||
 				!strings.HasPrefix(err.Error(), "read store 10s of tenant b: ") {
-				t.Errorf("a query of it: %v", err)
+				t.Errorf("a query of the broken store returns %v, want a BrokenError that names the store", err)
 			}
 			if err := w.writeTo(t.Context(), "a", "a@40=4"); err != nil {
 				t.Errorf("another tenant: %v", err)

@@ -153,7 +153,7 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 		return nil
 	}
 	onDisk := int64(math.MinInt64)
-	if f.entry == nil { // not in the head: its samples, if any, are in blocks
+	if f.entry == nil { // the series is not in the head: its samples, if any, are in blocks
 		onDisk = w.commit.db.blocksMaxT()
 	}
 	o := rawOrderOf(f.entry, w.commit.number, onDisk)

@@ -678,7 +678,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 				}
 			}
 			if refused == 0 || taken == 0 {
-				t.Errorf("%s, window %v: %d refused, %d taken, so that this test shows nothing", c.state, window, refused, taken)
+				t.Errorf("%s, window %v: %d refused, %d taken, so the test covers only one case", c.state, window, refused, taken)
 			}
 		}
 	}
@@ -696,7 +696,7 @@ func TestAFailedWriteIsForgotten(t *testing.T) {
 		t.Fatal("the look-up at 20 s was not canceled, so this test shows nothing")
 	}
 	if r.Outcome.Written.Total() != 0 {
-		t.Errorf("%+v was written by a write that failed", r.Outcome)
+		t.Errorf("a write that failed stored %+v", r.Outcome)
 	}
 	w.writeRaw(&plain, "b@40=4 a@20=2")
 	if got := w.raw(); got["a"] != "10=1 20=2 30=3" || got["b"] != "40=4" {
@@ -848,7 +848,7 @@ func TestAFailedCommitTakesNoPlaces(t *testing.T) {
 		text += fmt.Sprintf(" series_with_a_long_name_%d@20=%d", i, i)
 	}
 	r := requestOf(t, true, &plain, parseRaw(t, text))
-	r.MaxSeries, r.Arrival = 1+series, r.Arrival+recentseries.Epoch // it begins an epoch, too
+	r.MaxSeries, r.Arrival = 1+series, r.Arrival+recentseries.Epoch // the request begins an epoch, too
 	before := w.state.Append(nil)
 	unlimited := limitFiles(t)
 	err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r})
@@ -885,7 +885,7 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(st.db.raw.deleted) != 2 {
-			t.Fatalf("the head let go of %d series, so that this test shows nothing", len(st.db.raw.deleted))
+			t.Fatalf("the head dropped %d series, too few for the test", len(st.db.raw.deleted))
 		}
 		dropped := st.db.raw.deleted
 		if !heard {
@@ -923,7 +923,7 @@ func TestIdleStoresAreClosed(t *testing.T) {
 	w.writeRaw(&plain, "a@10=1 b@10=1")
 	idle(w.cfg.Idle - time.Second)
 	if open() != 1 {
-		t.Fatal("closed before it was idle for long enough")
+		t.Fatal("the store was closed before store.idle had passed")
 	}
 	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64)
 	if err != nil {
@@ -1036,7 +1036,7 @@ func TestSeriesInMemory(t *testing.T) {
 	w.close()
 	w.open()
 	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 0, "b": 0}; !maps.Equal(got, want) {
-		t.Errorf("of stores that are closed: %v, want %v", got, want)
+		t.Errorf("series in memory of closed stores: %v, want %v", got, want)
 	}
 	if _, err := w.stores.Stats("a", Raw, "__name__", 1); err != nil { // opens the store
 		t.Fatal(err)

@@ -62,13 +62,13 @@ func TestSetRetention(t *testing.T) {
 	set(48)
 	reload(t, db)
 	if got := oldest(); got != shorter {
-		t.Errorf("after a longer retention the oldest sample is %s, it was %s", got, shorter)
+		t.Errorf("with a longer retention the oldest sample is %s, before it was %s", got, shorter)
 	}
 	if got := w.write("a@82000=7"); got != "stored 1" { // out of order, as before
 		t.Errorf("write behind the newest sample: %s", got)
 	}
 	if w.stores.tenants[tenant.Default]["10s"].db != db {
-		t.Error("the database was closed for it")
+		t.Error("the database was closed for the new retention")
 	}
 	set(4)
 	w.close()

@@ -34,7 +34,7 @@ func TestSnapshot(t *testing.T) {
 	want := w.stored(tenant.Default, "10s")
 	dir, told := w.snapshot()
 	if len(told) != 1 || !strings.HasPrefix(told[0], "default/10s blocks=") {
-		t.Errorf("told %q", told)
+		t.Errorf("the progress is %q", told)
 	}
 	w.write("a@82900=8") // not in the snapshot
 
@@ -61,7 +61,7 @@ func TestSnapshot(t *testing.T) {
 func TestSnapshotOfNothing(t *testing.T) {
 	w := newWorld(t)
 	if _, told := w.snapshot(); len(told) > 0 {
-		t.Errorf("told %q", told)
+		t.Errorf("the progress is %q", told)
 	}
 	if err := os.MkdirAll(filepath.Join(w.dir, "tsdb", tenant.Default, "raw"), 0o777); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestSnapshotOfNothing(t *testing.T) {
 	w.close()
 	w.open()
 	if _, told := w.snapshot(); len(told) > 0 {
-		t.Errorf("told %q", told)
+		t.Errorf("the progress is %q", told)
 	}
 }
 

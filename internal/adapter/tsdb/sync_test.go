@@ -101,7 +101,7 @@ func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
 		}
 	}
 	if n := strings.Count(w.log.String(), "its disk has not finished a sync"); n != 2 {
-		t.Errorf("%d lines say that the disk hangs: %s", n, w.log.String())
+		t.Errorf("%d lines report that the disk hangs: %s", n, w.log.String())
 	}
 	goes()
 	w.stores.syncTime = syncTime

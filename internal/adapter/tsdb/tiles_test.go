@@ -262,7 +262,7 @@ func TestWriteFails(t *testing.T) {
 		t.Errorf("the second write: %v", second)
 	}
 	if got := w.stored(tenant.Default, "10s"); got != "a@10=1" {
-		t.Errorf("stored %.200s; want only what was before", got)
+		t.Errorf("stored %.200s; want only the samples from before", got)
 	}
 	if n := testutil.ToFloat64(w.stores.metrics.failed.WithLabelValues("10s")); n != 2 {
 		t.Errorf("%v failed writes counted; want 2", n)

@@ -351,7 +351,7 @@ func TestTenantsAreBounded(t *testing.T) {
 	w.close()
 	w.open()
 	if err := write("three"); err == nil {
-		t.Error("tenants that are on disk do not count after a restart")
+		t.Error("tenants on disk are not counted after a restart")
 	}
 	if err := write("two"); err != nil {
 		t.Error(err)
@@ -365,7 +365,7 @@ func TestQueryOpens(t *testing.T) {
 	w.close()
 	w.open()
 	if n := testutil.ToFloat64(w.stores.metrics.open); n != 0 {
-		t.Errorf("%v databases are open before they are needed", n)
+		t.Errorf("%v databases are open before anything needs them", n)
 	}
 	if got := w.stored(tenant.Default, "10s"); got != "a@10=1" {
 		t.Errorf("stored %q", got)

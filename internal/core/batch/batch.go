@@ -44,7 +44,7 @@ const maxSecond = dogstatsd.MaxTime
 
 // Header has the fields that all increments of a batch share.
 type Header struct {
-	Tenant      []byte // points into the batch when it was parsed
+	Tenant      []byte // after parsing, points into the batch
 	Shard       uint16
 	Producer    uint64 // the collector or distributor that made the batch; the same after a restart
 	Incarnation uint64 // one life of the producer

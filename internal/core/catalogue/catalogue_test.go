@@ -38,7 +38,7 @@ func TestKindsUnderOneName(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		claims []string
-		want   []string // name, then "<" with the owner's name and kind for a conflict, "~" if it is one of form
+		want   []string // a name, and in a conflict its owner: "<" of another kind, "~" in another form
 	}{
 		{"one kind has the name", []string{"counter x", "counter x"}, []string{"x", "x"}},
 		{"another kind gets another name, reported once",

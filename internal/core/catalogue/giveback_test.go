@@ -103,7 +103,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 			t.Errorf("restart %v: %d names are saved", restart, n)
 		}
 		if file["steady"].Kind != series.Gauge || file["report"].Kind != series.Counter {
-			t.Errorf("restart %v: what is in use lost its owner: %+v, %+v", restart, file["steady"], file["report"])
+			t.Errorf("restart %v: a name in use lost its owner: %+v, %+v", restart, file["steady"], file["report"])
 		}
 	}
 }

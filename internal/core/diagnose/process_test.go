@@ -128,7 +128,7 @@ func TestTrace(t *testing.T) {
 	}
 	// One goroutine writes and one reads.
 	if spent := found.syscalls.sum(isFile) / 1e9; spent <= 0 || spent > written.Seconds()*2.5 {
-		t.Errorf("%v s in system calls on a file that took %v", spent, written)
+		t.Errorf("%v s in system calls on a file; the writes took %v", spent, written)
 	}
 	// Each round has one goroutine that holds the lock and one that waits.
 	if began := found.created.sum(func(s stack) bool {

@@ -266,7 +266,7 @@ func TestDecoderPanics(t *testing.T) {
 	m := readMoment(f)
 	m.part(record.Summary, maxText, func([]byte) error { panic("index out of range") })
 	if why := m.missing[record.Summary]; !strings.Contains(why, "index out of range") {
-		t.Errorf("it is missing because %q", why)
+		t.Errorf("the reason for the missing file is %q", why)
 	}
 }
 

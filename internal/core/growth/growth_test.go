@@ -164,7 +164,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("the metric that grows is not there")
+		t.Error("the growing metric is missing")
 	}
 	for i := range 2 * maxTenants {
 		s := series("m")

@@ -137,7 +137,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v: read back: %v, %d bytes left", h, err, len(tail))
 		}
 		if string(again.Append(nil)) != string(text) {
-			t.Fatal("a histogram read back is another")
+			t.Fatal("a histogram differs after it is written and read")
 		}
 		if len(rest) > len(b) {
 			t.Fatal("more is left than there was")

@@ -307,7 +307,7 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 		t.Errorf("%d series before the claim time of the last reload is over", n)
 	}
 	if n := tenant.Report(begin + 401*second).Series; n != 0 {
-		t.Errorf("%d series after it", n)
+		t.Errorf("%d series after that claim time", n)
 	}
 }
 
@@ -323,13 +323,13 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 		t.Error("a place was given away within the claim time")
 	}
 	if tenant.Admit(begin+301*second, claim(key(series.Gauge, "b", 0))).Fate != Admitted {
-		t.Error("there is no room though all others are late")
+		t.Error("there is no room although all other series are late")
 	}
 	if left := tenant.places.taken - 1; left != loaded-expireAtOnce {
 		t.Errorf("%d wait after a claim, want all but %d of %d", left, expireAtOnce, loaded)
 	}
 	if n := tenant.Report(begin + 301*second).Series; n != 1 {
-		t.Errorf("%d series, want the one that was claimed", n)
+		t.Errorf("%d series, want only the claimed one", n)
 	}
 }
 
@@ -364,10 +364,10 @@ func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 			}
 			tenant.LeaveUnclaimed(0, begin, 10)
 			if v := tenant.Admit(freed+hour-second, other); v.Fate != Refused {
-				t.Errorf("before its time is over: %+v", v)
+				t.Errorf("before the counter's time is over: %+v", v)
 			}
 			if v := tenant.Admit(freed+hour+second+second, other); v.Fate != Admitted {
-				t.Errorf("once its time is over: %+v", v)
+				t.Errorf("after the counter's time is over: %+v", v)
 			}
 		})
 	}
@@ -375,6 +375,6 @@ func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 	tenant.Leave(begin, tenant.Admit(begin, &Claim{Key: open}).Place)
 	tenant.Leave(begin+hour/2, tenant.Admit(begin+hour/2, &Claim{Key: open}).Place)
 	if v := tenant.Admit(begin+hour+minute, &Claim{Key: key(series.Gauge, "other", 0)}); v.Fate != Refused {
-		t.Errorf("half an hour after its last sample: %+v", v)
+		t.Errorf("half an hour after the counter's last sample: %+v", v)
 	}
 }

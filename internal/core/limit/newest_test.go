@@ -95,7 +95,7 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 			}
 		}
 		if before != 4*keysAtOnce {
-			t.Fatalf("%d series that were there all the time, want %d", before, 4*keysAtOnce)
+			t.Fatalf("Keys has %d of the series that were there all the time, want %d", before, 4*keysAtOnce)
 		}
 	}
 }

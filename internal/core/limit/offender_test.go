@@ -105,7 +105,7 @@ func TestANewOffenderBeginsAnew(t *testing.T) {
 	flood("newcomer", 3, 3)
 	for _, o := range tenant.Report(begin).Offenders {
 		if o.Metric == "light" {
-			t.Error("the metric that was over a limit least is still there")
+			t.Error("the metric with the fewest samples over a limit is still listed")
 		}
 		if o.Metric != "newcomer" {
 			continue

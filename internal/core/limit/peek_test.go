@@ -18,7 +18,7 @@ func TestPeek(t *testing.T) {
 	}
 	if p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0); p !=
 		(Prospect{MaxSeries: 3, MaxMetricSeries: 2, New: 100, MaxNew: 100}) || len(l.tenants) > 0 {
-		t.Errorf("a tenant that nothing came for: %+v, %d tenants", p, len(l.tenants))
+		t.Errorf("a tenant without samples: %+v, %d tenants", p, len(l.tenants))
 	}
 	for _, step := range []struct {
 		why    string
@@ -46,6 +46,6 @@ func TestPeek(t *testing.T) {
 	}
 	p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0)
 	if !p.Known || p.Series != 3 || p.MetricSeries != 2 || p.New != 97 {
-		t.Errorf("how full it is: %+v", p)
+		t.Errorf("how full the tenant is: %+v", p)
 	}
 }

@@ -38,7 +38,7 @@ func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 			gone = (now - begin) / second
 		}
 		if l.Tenant("asked") != asked || all["used"] != used {
-			t.Fatalf("second %d: a tenant in use is another", (now-begin)/second)
+			t.Fatalf("second %d: Tenant returned another object for a tenant in use", (now-begin)/second)
 		}
 	}
 	// The tenant's offender is reported for ten minutes, and the tenant stays for two more.

@@ -234,7 +234,7 @@ func TestNewContextsComeOnce(t *testing.T) {
 				}
 			}
 			if news != int(totals.NewContexts) || len(seen)-news != c.Contexts {
-				t.Errorf("%d new contexts and %d others; the totals say %d", news, len(seen)-news, totals.NewContexts)
+				t.Errorf("%d new contexts and %d others; the totals have %d", news, len(seen)-news, totals.NewContexts)
 			}
 			if got := float64(news) / float64(totals.Metrics); got < share*0.98 || got > share*1.02 {
 				t.Errorf("%.4f of the metrics are of new contexts", got)

@@ -220,7 +220,7 @@ func TestRulesBeyondLabels(t *testing.T) {
 		t.Errorf("timer: got %+v", out)
 	}
 	if got := as("timer", dogstatsd.Set).Scale; got != 1 {
-		t.Errorf("a set of numbers is scaled by %v: it counts, it does not measure", got)
+		t.Errorf("a set of numbers is scaled by %v, although its values are only counted", got)
 	}
 	if got := m.Map(&Input{Check: true, Name: []byte("timer")}).Scale; got != 1 {
 		t.Errorf("a status is scaled by %v", got)
@@ -286,7 +286,7 @@ func TestSource(t *testing.T) {
 		t.Errorf("two workers: %s from %x, %s from %x", one.Labels(), one.Source, two.Labels(), two.Source)
 	}
 	if again := m.Map(gauge("sum", "q:a,worker:1")); again.Source != one.Source {
-		t.Error("the order of tags makes another source")
+		t.Error("another order of tags makes another source")
 	}
 	if one.Source != 0x236c0204a409281b {
 		t.Errorf("source %#x: journals on disk hold another number for this source", one.Source)

@@ -32,7 +32,7 @@ func TestFamilies(t *testing.T) {
 		t.Errorf("%.200s", all(s, "a"))
 	}
 	if all(s, "b") != "" {
-		t.Error("another tenant sees it")
+		t.Error("another tenant sees the metadata")
 	}
 }
 

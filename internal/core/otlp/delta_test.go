@@ -75,7 +75,7 @@ func TestDeltasAreApart(t *testing.T) {
 		both[name] += n
 	}
 	if fmt.Sprint(both) != fmt.Sprint(series(all)) {
-		t.Errorf("together they are\n%v, want\n%v", both, series(all))
+		t.Errorf("the two requests together are\n%v, want\n%v", both, series(all))
 	}
 	types := map[remotewrite.MetricType]int{}
 	for i := range increments.Series {

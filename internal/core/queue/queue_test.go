@@ -237,7 +237,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	waiting, oldest := q.Waiting()
 	first := uint64(oldest / 1000)
 	if lost != amountOf(upTo(first-1)) || lost.Frames < 50 {
-		t.Errorf("given up %+v; the first that is left is %d", lost, first)
+		t.Errorf("given up %+v; the first frame left is %d", lost, first)
 	}
 	lost.add(waiting)
 	if lost != amountOf(upTo(100)) {
@@ -269,7 +269,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		}
 	}
 	if counted, err := q.Done(); counted || err != nil {
-		t.Errorf("done with what was given up: counted %v, %v", counted, err)
+		t.Errorf("Done of a frame that was given up: counted %v, %v", counted, err)
 	}
 	if id := take(t, q); id != lost.Frames+1 {
 		t.Errorf("frame %d follows %d that were given up", id, lost.Frames)
@@ -473,7 +473,7 @@ func (m *model) take() {
 		return // the segment cannot be opened at this moment
 	}
 	if ok != (len(m.waiting) > 0) {
-		m.t.Fatalf("peek says %v, and %v wait", ok, m.waiting)
+		m.t.Fatalf("Peek returns %v, and %v frames wait", ok, m.waiting)
 	}
 	if !ok {
 		return

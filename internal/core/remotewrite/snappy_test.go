@@ -68,7 +68,7 @@ func TestDecompress(t *testing.T) {
 			t.Errorf("%d bytes become %d, %v", len(want), len(got), err)
 		}
 		if len(got) > 0 && &got[0] != &memory[:1][0] {
-			t.Errorf("%d bytes are not in the memory that was there", len(got))
+			t.Errorf("%d bytes are not in the given memory", len(got))
 		}
 	}
 }

@@ -25,7 +25,7 @@ type member struct {
 	*Replica
 	log     *entrylog.Log
 	out     []Output // all of it
-	writes  []*Write // not stored yet, while slow is set
+	writes  []*Write // not stored yet, because slow is set
 	slow    bool     // stores nothing
 	parted  bool     // no message arrives or leaves
 	applied []string

@@ -212,7 +212,7 @@ func (e *encoder) exemplar(x *remotewrite.Exemplar) {
 	m := e.message(4)
 	refs := e.message(1)
 	// A member checks the labels when it applies the exemplar, and refuses it if they are malformed.
-	// So malformed labels are replaced by unreadable.
+	// So malformed labels are replaced by `unreadable`.
 	all, err := e.request.ExemplarLabels(nil, x)
 	if err != nil {
 		all = unreadable

@@ -440,7 +440,7 @@ func TestWhatTheRulesLeft(t *testing.T) {
 		}
 	}
 	if unchanged < 300 || cut < 300 {
-		t.Errorf("the seeds had %d requests that came as they went on, and %d in many bodies", unchanged, cut)
+		t.Errorf("the seeds had %d requests that stayed unchanged, and %d in many bodies", unchanged, cut)
 	}
 }
 
@@ -707,7 +707,7 @@ func TestARewriterIsUsedAgain(t *testing.T) {
 		want, wanted := rewrite.Sized(200, 1<<20).Rewrite(sent, rules)
 		same := func(a, b rewrite.Body) bool { return a.Form == b.Form && bytes.Equal(a.Bytes, b.Bytes) }
 		if !slices.EqualFunc(got, want, same) || o != wanted {
-			t.Fatalf("seed %d: another request before makes other bodies", seed)
+			t.Fatalf("seed %d: an earlier request changes the bodies", seed)
 		}
 	}
 }

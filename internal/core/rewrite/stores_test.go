@@ -96,7 +96,7 @@ func TestTheSameStores(t *testing.T) {
 		outcome.NoSamples, outcome.TooManySeries, outcome.TooManyLabels, outcome.TooLongLabel,
 	} {
 		if sum.Refused[reason].Total() == 0 {
-			t.Errorf("no request had something that is refused as %v", reason)
+			t.Errorf("no request had a part that is refused as %v", reason)
 		}
 	}
 	w := sum.Written

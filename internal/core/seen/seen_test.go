@@ -90,7 +90,7 @@ func TestMembersAgree(t *testing.T) {
 				section := restless.AppendTenant(nil, tenant)
 				restless.Remove(tenant)
 				if restless.Has(tenant, hash) {
-					t.Fatalf("seed %d, step %d: known after it was removed", seed, step)
+					t.Fatalf("seed %d, step %d: a request is known after its tenant was removed", seed, step)
 				}
 				if err := restless.ParseTenant(tenant, section); err != nil {
 					t.Fatalf("seed %d, step %d: %v", seed, step, err)
@@ -176,7 +176,7 @@ func TestBound(t *testing.T) {
 		t.Errorf("a tenant takes %.1f MiB", mib)
 	}
 	if s.Has("a", 2*MaxRequests-1) || !s.Has("a", 2*MaxRequests) || !s.Has("other", 0) || s.Early != 2*MaxRequests {
-		t.Errorf("other requests than the oldest are forgotten; %d were", s.Early)
+		t.Errorf("requests other than the oldest are forgotten; %d were", s.Early)
 	}
 	saved := s.Append(nil)
 	var again Seen
@@ -184,7 +184,7 @@ func TestBound(t *testing.T) {
 		t.Error(err)
 	}
 	if mib := float64(len(saved)) / (1 << 20); mib > 0.7 {
-		t.Errorf("it is saved in %.1f MiB", mib)
+		t.Errorf("the saved form has %.1f MiB", mib)
 	}
 	section := s.AppendTenant(nil, "a")
 	err := again.ParseTenant("b", append(section, 0, 1, 1, 1, 1, 1, 1, 1, 1))
@@ -222,7 +222,7 @@ func TestHash(t *testing.T) {
 	}
 	plain := Hash(xxhash.Sum64String("\x04\x0a\x00\x00\x01\x06\x00\x00\x00OTel/1body"))
 	if Of(four, []byte("body")) != plain {
-		t.Errorf("by its layout it is %#x", plain)
+		t.Errorf("the hash computed from its layout is %#x", plain)
 	}
 	if h := Of(four, nil); h.Part(0) != h || h.Part(1) == h {
 		t.Errorf("parts %#x, %#x", h.Part(0), h.Part(1))
@@ -270,7 +270,7 @@ func TestMalformed(t *testing.T) {
 		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // whole states: the time alone, or with tenant a
 			t.Errorf("%d of %d bytes are read", n, len(whole))
 		} else if !s.Has("default", 2) && n != 7 && n != 24 {
-			t.Errorf("%d of %d bytes replace what was there", n, len(whole))
+			t.Errorf("%d of %d bytes replaced the state, although they are malformed", n, len(whole))
 		}
 	}
 	newer := append([]byte{2}, whole[1:]...)

@@ -304,13 +304,13 @@ func TestUnreadable(t *testing.T) {
 	mustAppend(t, a, "two") // beyond the bytes that the scanner has in memory
 	fs.Fail = broken
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "one" {
-		t.Errorf("what was read before: %v, %v", ok, s.Err)
+		t.Errorf("frames read before the fault: %v, %v", ok, s.Err)
 	}
 	if _, ok := s.Next(a.Size(), segment.NoLimit); ok || !errors.Is(s.Err, memfs.ErrInjected) {
-		t.Errorf("next of a broken disk: %v, %v", ok, s.Err)
+		t.Errorf("Next on a broken disk: %v, %v", ok, s.Err)
 	}
 	fs.Fail = nil
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "two" || s.Err != nil {
-		t.Errorf("next of a disk that is well again: %v, %v", ok, s.Err)
+		t.Errorf("Next on a repaired disk: %v, %v", ok, s.Err)
 	}
 }

@@ -28,12 +28,12 @@ const Dropped Number = 1<<32 - 1
 // Shape: 48 bytes.
 type Series struct {
 	Ref   uint64 // of the database; never changes
-	Hash  uint64 // of its labels, as the caller wants it
+	Hash  uint64 // of its labels, computed by the caller
 	LastT int64  // Unix milliseconds of the newest sample, in the database or waiting to be committed
 	Bits  uint64 // of the value at LastT, if Float
 
 	Commit uint32 // the last commit that wrote to the series; 0 if none did since the series was cached
-	Noted  uint32 // when the caller last noted a write to the series; 0 if none since it was cached
+	Noted  uint32 // when the caller last noted a write; 0 if it noted none since the series was cached
 	first  uint32 // its first spelling
 	Float  bool   // the sample at LastT is a float, not a histogram
 	Exact  bool   // there is a sample at LastT; otherwise LastT is an upper bound

@@ -87,7 +87,7 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 	n, m := c.NewSeries(7, 0, 0), c.NewSeries(8, 0, 0)
 	for _, r := range []*remotewrite.Request{v1, v2} {
 		if got := find(c, r); got[0] != 0 || got[1] != 0 || got[2] != 0 {
-			t.Errorf("found before it was added: %v", got)
+			t.Errorf("the series is found before it is added: %v", got)
 		}
 		add(c, r, 0, n)
 		add(c, r, 1, n)
@@ -101,7 +101,7 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 	c.Evict(7)
 	if got := append(find(c, v1), find(c, v2)...); got[0] != 0 || got[1] != 0 || got[2] != m || got[3] != 0 ||
 		got[4] != 0 || got[5] != m {
-		t.Errorf("found after it was evicted: %v", got)
+		t.Errorf("the series is found after it is evicted: %v", got)
 	}
 	c.Evict(7) // a second time does nothing
 	if c.Len() != 1 || c.Spellings() != 2 || c.ByRef(7) != 0 || c.ByRef(8) != m {

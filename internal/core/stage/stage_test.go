@@ -49,7 +49,7 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 		}
 	}
 	if n := len(w.Stats()); n != 3 {
-		t.Errorf("it is counted in %d stages", n)
+		t.Errorf("the trip is counted in %d stages", n)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestATripThatFailsIsCountedWhereItEnds(t *testing.T) {
 		t.Errorf("%+v, %d over budget", got, len(over))
 	}
 	if n := len(w.Stats()); n != 2 {
-		t.Errorf("it is counted in %d stages", n)
+		t.Errorf("the trip is counted in %d stages", n)
 	}
 }
 

@@ -183,7 +183,7 @@ func (f tenantsFile) Validate() (problems []conf.Problem) {
 		for j, h := range t.Tokens {
 			hash, err := h.bytes()
 			if err != nil {
-				continue // h says so
+				continue // the Validate of h reports it
 			}
 			at := fmt.Sprintf("tenants[%d].tokens[%d]", i, j)
 			if first, given := owners[hash]; given {

@@ -204,20 +204,20 @@ func TestARestingShardLeaps(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
 	if p.run("window start=1s\nupdown open 3"); p.shard.Rests() {
-		t.Error("it rests with an open tile")
+		t.Error("the shard rests with an open tile")
 	}
 	p.run("close until=10s")
 	if p.shard.Rests() {
-		t.Error("it rests, and the store of 1 min lacks the total")
+		t.Error("the shard rests, and the store of 1 min lacks the total")
 	}
 	p.run("close until=60s")
 	if !p.shard.Rests() {
-		t.Error("it does not rest with a total that was handed out")
+		t.Error("the shard does not rest with a total that was handed out")
 	}
 	p.run("window start=61s\ncounter c 1")
 	p.run("close until=120s")
 	if p.shard.Rests() {
-		t.Error("it rests with a counter that lives")
+		t.Error("the shard rests with a counter that lives")
 	}
 }
 
@@ -505,7 +505,7 @@ func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	second := 0
 	for ; p.shard.Len() > 1; second += 10 {
 		if second > 3600 {
-			t.Fatal("it never left")
+			t.Fatal("the series never left")
 		}
 		p.window(map[string]string{"start": fmt.Sprintf("%ds", second+5)}, both[:1])
 		p.close(nil)
@@ -542,7 +542,7 @@ func FuzzParseState(f *testing.F) {
 			t.Fatalf("read back: %v", err)
 		}
 		if !bytes.Equal(again.AppendState(nil), state) {
-			t.Fatal("read back and written once more, it has other bytes")
+			t.Fatal("the state has other bytes after it is read and written")
 		}
 	})
 }

@@ -265,7 +265,7 @@ func (s *Shard) count(e *entry, n int) {
 // Closed counts the fates of the samples of closed tiles.
 type Closed struct {
 	Samples    uint64            // on the wire, in the tiles
-	Duplicates map[string]uint64 // on the wire, by tenant: stamped values at the end of a tile, which has its own sample
+	Duplicates map[string]uint64 // on the wire, by tenant: stamped values at the end of a tile that has a sample there
 	Waiting    []*Waiting        // samples to store, one Waiting per tenant that has any
 }
 

@@ -243,6 +243,6 @@ func TestALongContextIsNotRemembered(t *testing.T) {
 		flush(t, table, at(float64(window)+2))
 	}
 	if s := table.Stats(); s.Series != 0 {
-		t.Errorf("after it was idle: %+v", s)
+		t.Errorf("after the series was idle: %+v", s)
 	}
 }

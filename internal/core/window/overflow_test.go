@@ -211,7 +211,7 @@ func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
 	}
 	flush(t, table, at(4))
 	if s := table.Stats(); s.Series != 0 {
-		t.Errorf("%d series have a place after it", s.Series)
+		t.Errorf("%d series have a place after a quiet window", s.Series)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 	send(t, table, at(1.6), "a:1|c|#after") // by now the limit allows one more series
 	flush(t, table, at(2))
 	if r := tenant.Report(at(2)); r.Series != 1 || table.Stats().Series != 1 {
-		t.Errorf("%d series have a place; only those of the flood should have left", r.Series)
+		t.Errorf("%d series have a place; only the flood's series should have left", r.Series)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestIdleOverflowsTakeTheirTime(t *testing.T) {
 		left = len(table.overflows)
 	}
 	if left != 0 || len(table.overflowNames) != 0 {
-		t.Errorf("%d overflow series, %d names of them after all were idle", left, len(table.overflowNames))
+		t.Errorf("%d overflow series and %d of their names are left after all were idle", left, len(table.overflowNames))
 	}
 }
 

@@ -92,14 +92,14 @@ func TestMemoryFollowsWhatIsLive(t *testing.T) {
 			refs[i], _ = a.Alloc(n)
 		}
 		if most = max(most, a.Size()); most > 2*max(n*blocks, 1<<20) {
-			t.Fatalf("%d bytes for %d blocks of %d bytes", most, blocks, n)
+			t.Fatalf("the arena has %d bytes for %d blocks of %d bytes", most, blocks, n)
 		}
 		for _, ref := range refs {
 			a.Free(ref, n)
 		}
 	}
 	if most < maxSmall*blocks {
-		t.Errorf("%d bytes for %d blocks of %d bytes", most, blocks, maxSmall)
+		t.Errorf("the arena never had more than %d bytes, for %d blocks of %d bytes", most, blocks, maxSmall)
 	}
 	if rest := a.Size(); rest > 3*maxSmall*blocks/2 {
 		t.Errorf("%d bytes when all are gone: those above %d bytes have memory of their own", rest, maxSmall)
@@ -128,11 +128,11 @@ func TestASlabServesWhoNeedsIt(t *testing.T) {
 	a.Alloc(maxSmall)
 	a.Alloc(maxSmall)
 	if a.Size() != 3*slabBytes {
-		t.Errorf("%d bytes, want those of three slabs", a.Size())
+		t.Errorf("%d bytes, want the bytes of three slabs", a.Size())
 	}
 	a.Alloc(unit)
 	if a.Size() != 4*slabBytes {
-		t.Errorf("%d bytes, want those of four slabs", a.Size())
+		t.Errorf("%d bytes, want the bytes of four slabs", a.Size())
 	}
 }
 

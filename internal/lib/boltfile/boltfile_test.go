@@ -148,7 +148,7 @@ func TestNotDamage(t *testing.T) {
 			t.Error("no error")
 		}
 		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("it was moved: %v", err)
+			t.Errorf("the file was moved: %v", err)
 		}
 	})
 }

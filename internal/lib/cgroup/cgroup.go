@@ -40,7 +40,7 @@ func Of(root fs.FS, controller string) (found []Group, err error) {
 			mounts, version = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, 2
 		case slices.Contains(strings.Split(fields[1], ","), controller):
 			mounts = []string{"sys/fs/cgroup/" + controller}
-			if _, err := fs.Stat(root, mounts[0]); err != nil { // usually a link to the other
+			if _, err := fs.Stat(root, mounts[0]); err != nil { // usually a link to the directory named after all of them
 				mounts[0] = "sys/fs/cgroup/" + fields[1]
 			}
 		}

@@ -66,6 +66,6 @@ func TestCPUs(t *testing.T) {
 		}
 	}
 	if _, err := CPUs(fstest.MapFS{}); err == nil {
-		t.Error("without /proc nobody knows, and no error says so")
+		t.Error("without /proc there is no quota, and no error says so")
 	}
 }

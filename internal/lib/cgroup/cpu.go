@@ -25,7 +25,7 @@ func CPUs(root fs.FS) (found []CPU, err error) {
 	for _, g := range groups {
 		text, err := fs.ReadFile(root, g.Dir+"/cpu.stat")
 		if err != nil {
-			continue // the process does not see it, or it has no such controller
+			continue // the process does not see the cgroup, or the cgroup has no such controller
 		}
 		c := CPU{Dir: "/" + g.Dir}
 		c.File, c.Cores = g.quota(root)

@@ -67,7 +67,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	whole := Render(schema.Settings(old, from))
 	if strings.Contains(shown, secret) || strings.Count(whole, secret) != 7 {
-		t.Errorf("for others\n%sthe owner sees\n%s", shown, whole)
+		t.Errorf("others see\n%sthe owner sees\n%s", shown, whole)
 	}
 	if again := load(whole); fmt.Sprint(again) != fmt.Sprint(old) {
 		t.Errorf("read again from the owner's view: %+v, not %+v", again, old)

@@ -72,7 +72,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
-			t.Errorf("of a context that has ended: %v after %v", err, time.Since(begun))
+			t.Errorf("with a context that has ended: %v after %v", err, time.Since(begun))
 		}
 	})
 }

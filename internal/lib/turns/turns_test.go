@@ -127,7 +127,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 		go func() { waited <- s.Take(ctx, "a", 1) }()
 		synctest.Wait()
 		if err := s.Take(ctx, "a", 1); !errors.Is(err, ErrFull) {
-			t.Errorf("the second that waits, of one that may: %v", err)
+			t.Errorf("a second Take waits, where only one may: %v", err)
 		}
 		if err := s.Take(ctx, "b", 1); err != nil {
 			t.Errorf("another party: %v", err)
@@ -137,7 +137,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 		}
 		leave()
 		if err := <-waited; !errors.Is(err, context.Canceled) {
-			t.Errorf("one that no longer wants it: %v", err)
+			t.Errorf("a Take whose context has ended: %v", err)
 		}
 		if s.Wanted("b") {
 			t.Error("nobody waits")

@@ -625,7 +625,7 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 			}
 		}
 		if other, _ := p.Live("other", tile.Width10s, 0, 1<<60, []*labels.Matcher{m}); other != nil {
-			t.Error("another tenant sees it")
+			t.Error("another tenant sees the series")
 		}
 		p.terminate()
 	})
@@ -659,14 +659,14 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		for range 8 { // while the collector stalls
 			time.Sleep(time.Second)
 			if at := newest(); at != told || p.FoldedThrough("default") != told {
-				t.Fatalf("nothing was told since %d, and the answer is of %d", told, at)
+				t.Fatalf("no window was reported since %d, and the answer is of %d", told, at)
 			}
 		}
 		for range 60 { // while windows are empty
 			told = time.Now().UnixMilli()
 			p.Through(told)
 			if at := newest(); at != told {
-				t.Fatalf("empty windows up to %d were told, and the answer is of %d", told, at)
+				t.Fatalf("empty windows up to %d were reported, and the answer is of %d", told, at)
 			}
 			time.Sleep(time.Second)
 		}
@@ -714,7 +714,7 @@ func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
 		p.mustCount("a", 1)
 		faulty.set(true)
 		if err := p.count("a", 1); err == nil {
-			t.Error("a window was acknowledged that could not be journalled")
+			t.Error("a window that could not be journalled was acknowledged")
 		}
 		time.Sleep(15 * time.Second)
 		faulty.set(false)

@@ -126,7 +126,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 						t.Fatalf("second %d: the healthy tenant's tile is %d ms late", second, late)
 					}
 					if live, err := p.Live("b", tile.Width10s, 0, 1<<60, nil); err != nil || second > 20 && len(live) != 1 {
-						t.Fatalf("second %d: what waits is not answered: %v, %v", second, live, err)
+						t.Fatalf("second %d: queries do not return the waiting tiles: %v, %v", second, live, err)
 					}
 				}
 				// The waiting samples are old, but in no store yet, so Live must return them.
@@ -151,7 +151,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				said, again := strings.Count(log.String(), "samples wait until the store takes them"),
 					strings.Count(log.String(), "the store takes samples again")
 				if !how.hangs && (said < 10 || said > 16 || again != 1) {
-					t.Errorf("the log says %d times that samples wait, and %d times that they do no more: %s",
+					t.Errorf("the log reports %d times that samples wait, and %d times that they no longer wait: %s",
 						said, again, log.String())
 				}
 			})
@@ -192,7 +192,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 		// The stamp of the tenant's answers stays at the last counted window.
 		if through, want := p.FoldedThrough("b"),
 			began.Add(time.Duration(acknowledged)*time.Second).UnixMilli(); through != want {
-			t.Errorf("its answers claim to be %d ms ahead of what was counted", through-want)
+			t.Errorf("the broken tenant's answers claim to be %d ms ahead of the counted windows", through-want)
 		}
 		if through := p.FoldedThrough("default"); through != time.Now().UnixMilli() {
 			t.Errorf("the other tenant's answers are %d ms old", time.Now().UnixMilli()-through)
@@ -211,7 +211,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 			t.Errorf("mended, and not taken: %v", err)
 		}
 		if through := p.FoldedThrough("b"); through < time.Now().Add(-6*time.Second).UnixMilli() {
-			t.Error("after the repair its answers stay old")
+			t.Error("after the repair the tenant's answers stay old")
 		}
 		time.Sleep(30 * time.Second)
 		checkCounterOf(t, s.store, "default", "a", 601)
@@ -246,7 +246,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		full := waits()
 		time.Sleep(time.Hour)
 		if grown := waits(); grown != full {
-			t.Fatalf("in an hour without a sample what waits grew from %d to %d bytes", full, grown)
+			t.Fatalf("in an hour without a sample the waiting tiles grew from %d to %d bytes", full, grown)
 		}
 		dir = p.kill(dir)
 		p = startWith(t, dir, s, time.Now, change)

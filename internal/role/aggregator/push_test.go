@@ -127,7 +127,7 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 		}
 		for i, sequence := range slices.Concat(g.appends...) {
 			if sequence != first+uint64(i) {
-				t.Fatalf("in another order than they were pushed: %v", g.appends)
+				t.Fatalf("the pushes are in another order: %v", g.appends)
 			}
 		}
 		time.Sleep(20 * time.Second)
@@ -150,7 +150,7 @@ func TestAnAppendIsBounded(t *testing.T) {
 		p.pushTogether(g, all)
 		for _, sequences := range g.appends[1:] {
 			if len(sequences) > 4 {
-				t.Errorf("%d pushes of a fourth of the bound are one append", len(sequences))
+				t.Errorf("%d pushes of a fourth of the bound became one append", len(sequences))
 			}
 		}
 		if len(g.appends) != 1+5 {

@@ -234,7 +234,7 @@ func (l *life) tell(format string, args ...any) {
 	l.story = append(l.story, fmt.Sprintf("%d entries: ", n)+fmt.Sprintf(format, args...))
 }
 
-// newConfig returns settings that differ from life to life, so that only those in the log can count.
+// newConfig returns settings that differ from life to life: only those in the log may matter.
 func (l *life) newConfig() settings.Aggregator {
 	some := func(of ...time.Duration) time.Duration { return of[l.rnd.IntN(len(of))] }
 	c := settings.DefaultAggregator()

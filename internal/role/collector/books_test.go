@@ -96,7 +96,7 @@ func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 		t.Errorf("the books %+v", b)
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
-		t.Errorf("counted %v of the window behind it, want 1", got)
+		t.Errorf("counted %v in the window behind it, want 1", got)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 			t.Errorf("%d push errors, and %d windows refused", got, len(f.aggregator.refusals()))
 		}
 		if got := f.logs.count("level=ERROR msg=\"samples are lost"); got != 2 {
-			t.Errorf("the loss was told %d times, want once for each window", got)
+			t.Errorf("the loss was logged %d times, want once for each window", got)
 		}
 	})
 }
@@ -288,7 +288,7 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 		}
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
-		t.Errorf("counted %v of the window behind it, want 1", got)
+		t.Errorf("counted %v in the window behind it, want 1", got)
 	}
 	if f.logs.count("can never take their window") != 1 {
 		t.Error("the loss is not logged")

@@ -30,7 +30,7 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 		l.Packet(packet, second*1e9)
 	}
 	if l.held == 0 {
-		t.Fatal("nothing waits for the Tick: the test is to be about what does")
+		t.Fatal("no metric waits for the Tick, so the test covers nothing")
 	}
 	l.Tick(second*1e9 + 1)
 	if l.held != 0 {

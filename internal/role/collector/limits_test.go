@@ -117,7 +117,7 @@ func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 		l.tell(second*1e9, "default", []limit.Offender{o})
 	}
 	if begun, ended := f.logs.count("have no place"), f.logs.count("any more"); begun != 1 || ended != 1 {
-		t.Errorf("told %d times that it began, %d times that it ended", begun, ended)
+		t.Errorf("the log reports %d beginnings and %d ends", begun, ended)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 			}
 			named, others := f.logs.count("msg=\"new series are over"), f.logs.count("msg=\"further metrics are over")
 			if named != test.named || others != test.others || len(shown) != test.shown {
-				t.Errorf("%d are named and others told of %d times, want %d and %d; metrics show %v\n%s",
+				t.Errorf("%d metrics are named and others reported %d times, want %d and %d; metrics show %v\n%s",
 					named, others, test.named, test.others, shown, f.logs.buf.String())
 			}
 			if n := len(f.limits.told); n > 16*11 {

@@ -34,7 +34,7 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	f.tickAll(t, second+2)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("told of %d, both windows are there, one of them empty", got-second)
+		t.Errorf("progress up to %d; both windows are there, one of them empty", got-second)
 	}
 	// One listener is late: its window may have samples.
 	for _, l := range all[1:] {
@@ -42,18 +42,18 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	}
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("told of %d, while a listener had not closed its second", got-second)
+		t.Errorf("progress up to %d while a listener had not closed its second", got-second)
 	}
 	all[0].Packet([]byte("a:1|c"), (second+3)*1e9-1)
 	all[0].Tick((second + 3) * 1e9)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("told of %d, while a window was not pushed", got-second)
+		t.Errorf("progress up to %d while a window was not pushed", got-second)
 	}
 	f.flushAll(t.Context())
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+3 {
-		t.Errorf("told of %d, all windows are there", got-second)
+		t.Errorf("progress up to %d; all windows are there", got-second)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	stalled := f.aggregator.told()
 	await(t, "more of them", func() bool { return len(f.aggregator.refusals()) > 3 })
 	if got := f.aggregator.told(); got != stalled {
-		t.Errorf("told of %d s more while a window was not taken", got-stalled)
+		t.Errorf("progress went on by %d s while a window was refused", got-stalled)
 	}
 	f.aggregator.refuse(nil)
 	await(t, "progress", func() bool { return f.aggregator.told() > stalled+1 })

@@ -100,7 +100,7 @@ func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 			`stored_as=x_timer`,
 	} {
 		if n := f.logs.count(told); n != 1 {
-			t.Errorf("told %d times, not once: %s", n, told)
+			t.Errorf("the conflict is logged %d times, not once: %s", n, told)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestCollisionsAreTold(t *testing.T) {
 		told := "where their labels are the same, they are one series\" tenant=default " +
 			"metric=" + other + " other_metric=a.b name=a_b"
 		if n := f.logs.count(told); n != 1 {
-			t.Errorf("%s: told %d times, not once", other, n)
+			t.Errorf("%s: logged %d times, not once", other, n)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	}
 	f.flushAll(t.Context())
 	if n := places(); n != 0 {
-		t.Errorf("%d places after it", n)
+		t.Errorf("%d places after the flush", n)
 	}
 	if got := f.aggregator.totals(); len(got) != 2 {
 		t.Errorf("counted %v", got)
@@ -291,7 +291,7 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 		begun := time.Now()
 		for range 5 {
 			if err := f.pushOnce(ended, nil); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a portion that nobody takes: %v", err)
+				t.Errorf("a portion that the aggregator never accepts: %v", err)
 			}
 		}
 		if took := time.Since(begun); took != lastTry {

@@ -95,7 +95,7 @@ func TestReloadsLoseNothing(t *testing.T) {
 				t.Errorf("%v counted, %d sent", got, n)
 			}
 			if got := f.metric(t, "samples_total"); int(got) != n {
-				t.Errorf("the metric says %v, %d sent", got, n)
+				t.Errorf("the metric has %v, %d were sent", got, n)
 			}
 			if after := f.Listening(); fmt.Sprint(after) != fmt.Sprint(before) {
 				t.Errorf("listening on %v after, %v before", after, before)
@@ -275,7 +275,7 @@ func TestAReloadMakesUpDownCounters(t *testing.T) {
 		t.Errorf("the counter is %v", got)
 	}
 	if help := descNegative.String(); !strings.Contains(help, "a mapping rule with updown: true") {
-		t.Errorf("the metric of what is refused does not say how it would count: %s", help)
+		t.Errorf("the help of the counter of refused samples does not mention updown: %s", help)
 	}
 	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds have the same name") != 1 {
 		t.Errorf("%v refused; the log names the clash %d times",

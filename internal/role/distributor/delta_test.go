@@ -261,7 +261,7 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 		}
 	}
 	if n, _ := a.TenantSeries(t.Context(), "a"); n != 1 {
-		t.Errorf("after two hours %d series are held, want the one that may fall", n)
+		t.Errorf("after two hours %d series are held, want only the up/down counter", n)
 	}
 }
 
@@ -451,7 +451,7 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	r := w.increments(w.everyKind)
 	var again *RetryError
 	if _, err := w.PushDeltas(t.Context(), "a", r); !errors.As(err, &again) || !errors.Is(err, a.away) || a.asked != 1 {
-		t.Errorf("%v, after it was asked %d times", err, a.asked)
+		t.Errorf("%v, and Kinds was called %d times", err, a.asked)
 	}
 	parts := uint64(r.Counts().Samples + r.Counts().Histograms)
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != parts || books.Tile != 0 ||
@@ -460,7 +460,7 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	}
 	a.away = nil
 	if o, err := w.PushDeltas(t.Context(), "a", r); err != nil || uint64(o.Written.Total()) != parts || a.asked != 2 {
-		t.Errorf("then %v, %+v, after it was asked %d times", err, o.Written, a.asked)
+		t.Errorf("then %v, %+v, and Kinds was called %d times", err, o.Written, a.asked)
 	}
 }
 
@@ -483,7 +483,7 @@ func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 		`t {__name__="b_total"} 10.0.0.7 (otel/1) true`,
 	}
 	if !slices.Equal(w.told, want) {
-		t.Errorf("told of %q", w.told)
+		t.Errorf("NewTotal was called with %q", w.told)
 	}
 	grown := w.stores.Growth()
 	if len(grown) != 1 || grown[0].Metrics[0].Name != "b_total" ||

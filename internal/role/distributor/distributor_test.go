@@ -334,10 +334,10 @@ func TestOneOfAPair(t *testing.T) {
 	}
 	w.now = w.now.Add(time.Minute)
 	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Written.Samples != 2 {
-		t.Errorf("the other is gone: %+v", o)
+		t.Errorf("after the elected server is gone: %+v", o)
 	}
 	if n := w.series("a"); n != 2 {
-		t.Errorf("%d series: both replicas' are the same", n)
+		t.Errorf("%d series; both replicas send the same ones", n)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
 		books.Difference != 0 {

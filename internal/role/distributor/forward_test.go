@@ -225,7 +225,7 @@ func TestTilesAreForwarded(t *testing.T) {
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) ||
 		len(ten.bodies) != 0 {
-		t.Errorf("%v, %d requests were forwarded that are not stored", err, len(ten.bodies))
+		t.Errorf("%v, and %d requests were forwarded although none is stored", err, len(ten.bodies))
 	}
 }
 

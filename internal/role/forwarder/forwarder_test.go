@@ -198,7 +198,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("log: %s", line)
 	}
 	if n := b.opened.Load(); n != 1 {
-		t.Errorf("%d connections for requests that followed each other", n)
+		t.Errorf("%d connections for requests sent one after the other", n)
 	}
 }
 
@@ -443,7 +443,7 @@ func TestPushFails(t *testing.T) {
 	}
 	x.expect("samples_total", map[string]float64{"unsent_samples_total queue_error": 4})
 	if err := x.Push(Request{Tenant: "../x", Version: 2}); err == nil {
-		t.Error("a tenant that is a path was taken")
+		t.Error("a tenant whose name is a path was accepted")
 	}
 	if err := x.Push(Request{Tenant: "x", Version: 3}); err == nil {
 		t.Error("version 3 was taken")

@@ -123,7 +123,7 @@ func TestRecent(t *testing.T) {
 	run(t, settings.Ingester{Queue: 10, Workers: 1}, func(g *Ingester, s *store) {
 		for i := range 3 {
 			if a, b := g.Recent("a"), g.Recent("b"); a != i || b != 0 {
-				t.Errorf("after %d commits of a: %d and %d series", i, a, b)
+				t.Errorf("after %d commits of tenant a: %d and %d series", i, a, b)
 			}
 			wait(pushAll(g, "a", 1), 1)
 		}
@@ -140,7 +140,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 			t.Errorf("%d failed", n)
 		}
 		if took := time.Since(begun); took != 3*time.Second {
-			t.Errorf("took %v, want 3 s: a's commits one after the other, b's beside them", took)
+			t.Errorf("took %v, want 3 s: tenant a's commits one after the other, b's beside them", took)
 		}
 		slices.Sort(s.commits)
 		if want := []string{"a1", "a64", "a64", "b1", "b2"}; !slices.Equal(s.commits, want) {
@@ -249,17 +249,17 @@ func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 			t.Errorf("after %v %v", time.Since(begun), behind)
 		}
 		if again := wait(pushUntil(ctx, g, "stuck", 1), 1); !errors.Is(again[0], context.DeadlineExceeded) {
-			t.Errorf("there was no room for another: %v", again)
+			t.Errorf("there was no room for another request: %v", again)
 		}
 		close(s.stuck)
 		if errs := wait(first, 1); failed(errs) > 0 {
-			t.Errorf("the request that was being written: %v", errs)
+			t.Errorf("the request under way: %v", errs)
 		}
 		if errs := wait(pushAll(g, "stuck", 3), 3); failed(errs) > 0 {
-			t.Errorf("those after: %v", errs)
+			t.Errorf("later requests: %v", errs)
 		}
 		if got := strings.Join(s.commits, " "); strings.Count(got, "stuck") > 4 || strings.Contains(got, "stuck1 stuck9") {
-			t.Errorf("commits %s: a request that was given up is in one", got)
+			t.Errorf("commits %s have a request that was given up", got)
 		}
 	})
 }
@@ -278,7 +278,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 		of := g.tenant("stuck")
 		of.mu.Lock()
 		if n := len(of.next); n > 0 || g.waiting.Load() != 1 {
-			t.Errorf("%d requests are left, and %d count as waiting; want 0 and the one that is being written", n,
+			t.Errorf("%d requests are left, and %d count as waiting; want 0 and the request under way", n,
 				g.waiting.Load())
 		}
 		of.mu.Unlock()
@@ -309,7 +309,7 @@ func TestGivingUpWhileItIsTaken(t *testing.T) {
 				go cancel()
 				if err := g.Push(ctx, &r); (err == nil) != (r.Outcome.Written.Samples == 1) || err != nil &&
 					!errors.Is(err, context.Canceled) {
-					t.Errorf("%v, and it was written %d times", err, r.Outcome.Written.Samples)
+					t.Errorf("%v, and the request was written %d times", err, r.Outcome.Written.Samples)
 				}
 				r.Outcome.Written.Samples = 7 // the memory is ours again
 			}

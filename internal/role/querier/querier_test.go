@@ -295,7 +295,7 @@ func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 			w.open.asked = func() { w.write(tenant.Default, tile.Width10s, "b@-10=2") }
 			got, err := do(w)
 			if err != nil || !strings.Contains(got, "b") {
-				t.Errorf("%s, %v; b was committed before it left the open set", got, err)
+				t.Errorf("%s, %v; tile b was committed before it left the open set", got, err)
 			}
 		})
 	}

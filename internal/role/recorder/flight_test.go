@@ -49,14 +49,14 @@ func TestTheFlightRecorderRests(t *testing.T) {
 			r.Stir()
 			synctest.Wait()
 			if !r.flight.running.Load() {
-				t.Fatal("it does not run while somebody sends")
+				t.Fatal("the flight recorder does not run while a client sends")
 			}
 			time.Sleep(time.Second)
 		}
 		time.Sleep(50 * time.Second) // less than a minute since the last samples
 		synctest.Wait()
 		if !r.flight.running.Load() {
-			t.Error("it rests before a minute is over")
+			t.Error("the flight recorder rests before a minute is over")
 		}
 		time.Sleep(time.Minute + 20*time.Second) // the recorder looks once a minute whether samples came
 		synctest.Wait()
@@ -66,11 +66,11 @@ func TestTheFlightRecorderRests(t *testing.T) {
 		r.Stir()
 		synctest.Wait()
 		if f.starts.Load() != 2 {
-			t.Error("it rests although somebody sends again")
+			t.Error("the flight recorder rests although a client sends again")
 		}
 		stop()
 		if f.stops.Load() != 2 {
-			t.Error("it runs although the recorder has ended")
+			t.Error("the flight recorder runs although the recorder has ended")
 		}
 	})
 }

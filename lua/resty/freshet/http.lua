@@ -38,7 +38,7 @@ local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1
 ---@field trace? string|fun(): string?  a variable or function with a trace id, for exemplars
 
 ---@class freshet.http
----@field log fun(self, route: string?)  for log_by_lua_block; the route, if given, replaces the variable's
+---@field log fun(self, route: string?)  for log_by_lua_block; a given route is used in place of the variable
 local Http = {}
 Http.__index = Http
 
