@@ -27,7 +27,7 @@ type saved struct{ base, low uint64 }
 
 // saveLater plans the next checkpoint.
 func (s *sim) saveLater(n *node, from, to int64) {
-	s.at(s.between(from, to), n, func() { s.beginSaving(n) })
+	s.At(s.Between(from, to), &n.Process, func() { s.beginSaving(n) })
 }
 
 // beginSaving begins to save the state, some sections at a time.
@@ -46,11 +46,11 @@ func (s *sim) beginSaving(n *node) {
 		return
 	}
 	n.saving = &saving{Writer: w, low: m.Index() + 1, tenants: m.Tenants()}
-	for _, number := range s.rng.Perm(series.Shards) {
+	for _, number := range s.Rand.Perm(series.Shards) {
 		n.saving.shards = append(n.saving.shards, uint16(number))
 	}
 	s.addSection(n, checkpoint.Section{Kind: checkpoint.Group, Index: m.Index(), Payload: m.AppendGroup(nil)})
-	s.at(s.between(10, 200), n, func() { s.goOnSaving(n) })
+	s.At(s.Between(10, 200), &n.Process, func() { s.goOnSaving(n) })
 }
 
 var errNoSync = errors.New("the stores cannot be synced")
@@ -58,7 +58,7 @@ var errNoSync = errors.New("the stores cannot be synced")
 // savingFailed ends a checkpoint that the disk does not take. The last one counts.
 func (s *sim) savingFailed(n *node, err error) {
 	if !errors.Is(err, memfs.ErrInjected) && !errors.Is(err, memfs.ErrNoSpace) && !errors.Is(err, errNoSync) {
-		s.fail("node %d: save a checkpoint: %v", n.n, err)
+		s.Fail("node %d: save a checkpoint: %v", n.n, err)
 	}
 	if n.saving != nil {
 		n.saving.Abort()
@@ -82,21 +82,21 @@ func (s *sim) goOnSaving(n *node) {
 	if c == nil {
 		return
 	}
-	some := min(len(c.shards), int(s.between(1, 400)))
+	some := min(len(c.shards), int(s.Between(1, 400)))
 	for _, number := range c.shards[:some] {
 		if b, has := m.AppendShard(nil, number); has {
 			s.addSection(n, checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: m.Index(), Payload: b})
 		}
 	}
 	c.shards = c.shards[some:]
-	if len(c.tenants) > 0 && s.chance(50) {
-		s.saveTenant(n, c.tenants[s.rng.IntN(len(c.tenants))])
+	if len(c.tenants) > 0 && s.Chance(50) {
+		s.saveTenant(n, c.tenants[s.Rand.IntN(len(c.tenants))])
 	}
 	if n.saving == nil {
 		return
 	}
 	if len(c.shards)+len(c.tenants) > 0 {
-		s.at(s.between(10, 200), n, func() { s.goOnSaving(n) })
+		s.At(s.Between(10, 200), &n.Process, func() { s.goOnSaving(n) })
 		return
 	}
 	s.addSection(n, checkpoint.Section{Kind: checkpoint.Decisions, Index: m.Index(),
@@ -112,7 +112,7 @@ func (s *sim) goOnSaving(n *node) {
 		n.syncStores()
 	}
 	c.commits = true
-	s.at(s.between(1, 100), n, func() { s.endSaving(n) })
+	s.At(s.Between(1, 100), &n.Process, func() { s.endSaving(n) })
 }
 
 // saveTenant saves the section of a tenant, if the checkpoint under way still needs it and no requests
@@ -140,7 +140,7 @@ func (s *sim) endSaving(n *node) {
 	n.saving = nil
 	_ = n.stored.Rewrite(c.Base()) // notes that cannot be written cost time at the next start, and nothing else
 	if err := n.entries.Compact(min(c.low, n.last.low)-1, keepBytes); err != nil && !n.sick() {
-		s.fail("node %d: %v", n.n, err)
+		s.Fail("node %d: %v", n.n, err)
 	}
 	n.last = saved{c.Base(), c.low}
 	s.covered.checkpoints++

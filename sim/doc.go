@@ -5,11 +5,12 @@
 //
 //	go test ./sim -run TestSim -seed 7 -v
 //
-// repeats seed 7, and prints its story. All files are tests:
+// repeats seed 7, and prints its story. core/world has the virtual clock and the network. All files are
+// tests:
 //
 //	run_test.go         the seeds of CI, and least numbers of events
 //	mutants_test.go     the mistakes, in a build with the tag sim
-//	sim_test.go         the virtual clock, the network, the story
+//	sim_test.go         a run
 //	faults_test.go      what breaks
 //	node_test.go        a node: the process around member.Node, and its log
 //	checkpoint_test.go  its checkpoints and notes

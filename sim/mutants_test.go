@@ -38,8 +38,8 @@ func TestMistakesAreFound(t *testing.T) {
 				defer func() { *m.set = false }()
 			}
 			s := simulate(t, m.seed, ciSeconds, m.mistakes)
-			if s.failed == nil || !strings.Contains(s.failed.Error(), m.want) {
-				t.Errorf("seed %d finds %v, and not %q", m.seed, s.failed, m.want)
+			if s.Failed == nil || !strings.Contains(s.Failed.Error(), m.want) {
+				t.Errorf("seed %d finds %v, and not %q", m.seed, s.Failed, m.want)
 			}
 			if !soaking {
 				return
@@ -47,8 +47,8 @@ func TestMistakesAreFound(t *testing.T) {
 			seed := uint64(1)
 			for {
 				s := simulate(t, seed, ciSeconds, m.mistakes)
-				if s.failed != nil {
-					t.Logf("the first seed that finds it is %d: %.300s", seed, s.failed)
+				if s.Failed != nil {
+					t.Logf("the first seed that finds it is %d: %.300s", seed, s.Failed)
 					return
 				}
 				if seed++; seed > 1000 {

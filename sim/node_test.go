@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/world"
 )
 
 const (
@@ -37,15 +38,13 @@ type node struct {
 	boots  int // of the machine
 	stores stores
 
-	life        int
-	up          bool
-	pausedUntil int64
-	slowDisk    bool
-	slowStores  bool
-	hangs       map[string]bool // queues whose stores do not answer, as in queueOf
-	fails       map[string]bool // queues whose stores answer with an error
-	noSync      bool            // its stores cannot be synced
-	off         int64           // how far its clock is ahead, in ms
+	world.Process
+	slowDisk   bool
+	slowStores bool
+	hangs      map[string]bool // queues whose stores do not answer, as in queueOf
+	fails      map[string]bool // queues whose stores answer with an error
+	noSync     bool            // its stores cannot be synced
+	off        int64           // how far its clock is ahead, in ms
 
 	node    *member.Node
 	entries *entrylog.Log
@@ -67,11 +66,11 @@ type node struct {
 func newNode(s *sim, i int) *node {
 	dir := fmt.Sprintf("%s/node%d", s.dir, i)
 	return &node{sim: s, n: i, id: uint64(i + 1), disk: memfs.New(), hangs: map[string]bool{}, fails: map[string]bool{},
-		stores: stores{dir: dir}, off: s.between(-50, 50)}
+		stores: stores{dir: dir}, off: s.Between(-50, 50)}
 }
 
 // clock returns what the node's clock shows, in Unix milliseconds.
-func (n *node) clock() int64 { return base + n.sim.now + n.off }
+func (n *node) clock() int64 { return base + n.sim.Now + n.off }
 
 // settings differ between nodes, as they do while an operator changes them.
 func (n *node) settings() member.Settings {
@@ -85,24 +84,24 @@ func (n *node) window() time.Duration { return time.Duration(60+20*n.n) * time.S
 
 // start starts the process of a node from its disk. fresh is where the log of a new node begins.
 func (s *sim) start(n *node, fresh *entrylog.Base) {
-	n.life++
+	n.Life++
 	n.openStores()
 	settings := n.settings()
 	state, last, err := n.restore(&settings.Tiles)
 	if err != nil {
-		s.fail("node %d does not start: %v", n.n, err)
+		s.Fail("node %d does not start: %v", n.n, err)
 		return
 	}
 	applied := max(state.Index(), 1)
-	n.mark = s.rng.Uint32()
+	n.mark = s.Rand.Uint32()
 	r, l, err := replica.Open(n.disk, replica.Config{ID: n.id, Applied: applied, New: fresh,
-		Rand: rand.New(rand.NewPCG(s.rng.Uint64(), n.id)),
+		Rand: rand.New(rand.NewPCG(s.Rand.Uint64(), n.id)),
 		Log:  entrylog.Options{Mark: n.mark, SegmentBytes: segmentBytes, CacheBytes: 16 << 10}})
 	if err != nil {
-		s.fail("node %d does not start: %v", n.n, err)
+		s.Fail("node %d does not start: %v", n.n, err)
 		return
 	}
-	n.entries, n.up, n.leads, n.whole = l, true, replica.Leadership{}, max(applied, last)
+	n.entries, n.Up, n.leads, n.whole = l, true, replica.Leadership{}, max(applied, last)
 	n.last = saved{base: state.Index(), low: state.Index() + 1}
 	n.toWrite, n.writing, n.working, n.saving, n.waits = nil, false, 0, nil, map[member.ID]func(member.Answer){}
 	waiting := state.Queued()
@@ -113,15 +112,15 @@ func (s *sim) start(n *node, fresh *entrylog.Base) {
 			err = state.Requeue(index, data)
 		}
 		if err != nil {
-			s.fail("node %d: entry %d, which waits for a store: %v", n.n, index, err)
+			s.Fail("node %d: entry %d, which waits for a store: %v", n.n, index, err)
 			return
 		}
 	}
 	s.covered.requeued += len(waiting)
 	n.node = member.NewNode(r, state, settings)
-	s.tell("node %d: starts at entry %d, its log ends at %d, %d requests wait", n.n, applied, l.Last(), len(waiting))
-	period := s.between(95, 106) // no two clocks run at the same speed
-	s.tick(n, s.between(0, period), period)
+	s.Tell("node %d: starts at entry %d, its log ends at %d, %d requests wait", n.n, applied, l.Last(), len(waiting))
+	period := s.Between(95, 106) // no two clocks run at the same speed
+	s.tick(n, s.Between(0, period), period)
 	s.saveLater(n, 3*second, 6*second)
 	s.tendLater(n)
 	s.drain(n)
@@ -140,7 +139,7 @@ func (s *sim) tick(n *node, after, period int64) {
 	if s.ending {
 		return
 	}
-	s.at(after, n, func() {
+	s.At(after, &n.Process, func() {
 		if s.ending {
 			return
 		}
@@ -151,7 +150,7 @@ func (s *sim) tick(n *node, after, period int64) {
 }
 
 func (s *sim) tendLater(n *node) {
-	s.at(s.between(4*second, 12*second), n, func() {
+	s.At(s.Between(4*second, 12*second), &n.Process, func() {
 		if !s.ending {
 			n.tend()
 			s.tendLater(n)
@@ -161,9 +160,7 @@ func (s *sim) tendLater(n *node) {
 
 // stop ends the process of a node, and with it all that is in memory.
 func (s *sim) stop(n *node) {
-	n.up = false
-	n.life++
-	n.pausedUntil = 0
+	n.Stop()
 	n.leads = replica.Leadership{}
 }
 
@@ -171,7 +168,7 @@ func (s *sim) stop(n *node) {
 func (s *sim) drain(n *node) {
 	out, err := n.node.Take()
 	if err != nil {
-		s.fail("node %d: %v", n.n, strings.SplitN(err.Error(), "\n", 2)[0])
+		s.Fail("node %d: %v", n.n, strings.SplitN(err.Error(), "\n", 2)[0])
 		return
 	}
 	for i := range out.Messages {
@@ -198,7 +195,7 @@ func (s *sim) drain(n *node) {
 	if out.Members != nil {
 		n.members = *out.Members
 		if out.Leadership.Leads {
-			s.tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
+			s.Tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
 		}
 	}
 	s.follow(n, out.Leadership)
@@ -207,7 +204,7 @@ func (s *sim) drain(n *node) {
 // follow notes elections.
 func (s *sim) follow(n *node, now replica.Leadership) {
 	if now.Leads && (!n.leads.Leads || n.leads.Term != now.Term) {
-		s.tell("node %d leads in term %d", n.n, now.Term)
+		s.Tell("node %d leads in term %d", n.n, now.Term)
 		s.covered.elections++
 		s.oracle.leads(s, n, now.Term)
 	}
@@ -241,10 +238,10 @@ func (s *sim) write(n *node, r *request, answer func(*outcome.Outcome, error)) {
 			case a.Err != nil:
 				answer(nil, a.Err)
 			case a.Outcome == nil:
-				s.fail("node %d: a request is answered, and has no outcome", n.n)
+				s.Fail("node %d: a request is answered, and has no outcome", n.n)
 			default:
 				sum.Add(a.Outcome)
-				s.at(s.between(0, 3), n, func() { next(i + 1) })
+				s.At(s.Between(0, 3), &n.Process, func() { next(i + 1) })
 			}
 		})
 	}
@@ -271,18 +268,18 @@ func (s *sim) nextWrite(n *node) {
 		return
 	}
 	n.writing = true
-	takes := s.between(1, 5)
+	takes := s.Between(1, 5)
 	if n.slowDisk {
-		takes = s.between(50, 800)
+		takes = s.Between(50, 800)
 	}
-	s.at(takes, n, func() { s.writeLog(n) })
+	s.At(takes, &n.Process, func() { s.writeLog(n) })
 }
 
 func (s *sim) writeLog(n *node) {
 	w := n.toWrite[0]
 	if len(w.Entries) > 0 && w.Entries[0].Index <= n.entries.Last() {
 		s.covered.replaced++
-		s.tell("node %d: replaces its entries from %d on", n.n, w.Entries[0].Index)
+		s.Tell("node %d: replaces its entries from %d on", n.n, w.Entries[0].Index)
 	}
 	if err := n.entries.Append(&w.Write); err != nil {
 		s.notLogged(n, err)
@@ -298,7 +295,7 @@ func (s *sim) writeLog(n *node) {
 // disk takes it. What they asked for may still count.
 func (s *sim) notLogged(n *node, err error) {
 	if errors.Is(err, entrylog.ErrDamaged) || !n.sick() {
-		s.fail("node %d: %v", n.n, err)
+		s.Fail("node %d: %v", n.n, err)
 		return
 	}
 	s.covered.logErrors++
@@ -306,46 +303,24 @@ func (s *sim) notLogged(n *node, err error) {
 		n.waits[id](member.Answer{ID: id, Err: err})
 		delete(n.waits, id)
 	}
-	s.at(s.between(100, 300), n, func() { s.writeLog(n) })
+	s.At(s.Between(100, 300), &n.Process, func() { s.writeLog(n) })
 }
 
 // sick reports whether the disk of the log fails now and then.
 func (n *node) sick() bool { return n.disk.Fail != nil || n.disk.Space < memfs.Plenty/2 }
 
-// breakOff does a part of a write: the process dies after some calls. The memory of the log is gone with
-// the process.
-func (s *sim) breakOff(n *node, calls int, write func()) {
-	type death struct{}
-	n.disk.Fail = func(string, string) error {
-		if calls--; calls < 0 {
-			panic(death{})
-		}
-		return nil
-	}
-	defer func() {
-		n.disk.Fail = nil
-		if cause := recover(); cause != nil {
-			if _, ok := cause.(death); !ok {
-				panic(cause)
-			}
-			s.covered.torn++
-		}
-	}()
-	write()
-}
-
 // beginWork gives a work to the stores, which take it after a while.
 func (s *sim) beginWork(n *node, w *member.Work) {
 	w.Rests = false
 	if n.hangs[queueOf(w)] {
-		s.at(200*ms, n, func() { s.beginWork(n, w) })
+		s.At(200*ms, &n.Process, func() { s.beginWork(n, w) })
 		return
 	}
-	takes := s.between(1, 20)
+	takes := s.Between(1, 20)
 	if n.slowStores {
-		takes = s.between(100, 1500)
+		takes = s.Between(100, 1500)
 	}
-	s.at(takes, n, func() {
+	s.At(takes, &n.Process, func() {
 		if n.fails[queueOf(w)] {
 			s.restWork(n, w)
 		} else {
@@ -359,7 +334,7 @@ func (s *sim) restWork(n *node, w *member.Work) {
 	s.covered.storeErrors++
 	w.Rests = true
 	s.saveTenant(n, w.Tenant)
-	s.at(s.between(200, second), n, func() { s.beginWork(n, w) })
+	s.At(s.Between(200, second), &n.Process, func() { s.beginWork(n, w) })
 }
 
 // queueOf names the queue of a tenant from which a work is.
@@ -372,12 +347,12 @@ func queueOf(w *member.Work) string {
 
 // work takes the steps of a work. A crash may come between any two of them.
 func (s *sim) work(n *node, w *member.Work, step int) {
-	next := func() { s.at(s.between(0, 10), n, func() { s.work(n, w, step+1) }) }
+	next := func() { s.At(s.Between(0, 10), &n.Process, func() { s.work(n, w, step+1) }) }
 	switch {
 	case len(w.Requests) > 0 && step == 0:
 		for _, r := range w.Requests {
 			if err := r.Decode(); err != nil {
-				s.fail("node %d: %v", n.n, err)
+				s.Fail("node %d: %v", n.n, err)
 				return
 			}
 		}

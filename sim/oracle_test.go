@@ -57,9 +57,9 @@ func (o *oracle) begin() {
 // leads checks that at most one member leads in a term.
 func (o *oracle) leads(s *sim, n *node, term uint64) {
 	if other, known := o.leaders[term]; known && other != n.n {
-		s.fail("nodes %d and %d lead in term %d", other, n.n, term)
+		s.Fail("nodes %d and %d lead in term %d", other, n.n, term)
 	}
-	o.leaders[term], o.elected[term] = n.n, s.now
+	o.leaders[term], o.elected[term] = n.n, s.Now
 }
 
 // heard says when the log last had windows of a collector.
@@ -75,7 +75,7 @@ func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 	for _, tenant := range slices.Sorted(maps.Keys(a.Windows.Folded)) {
 		fmt.Fprint(&b, " ", tenant, *a.Windows.Folded[tenant])
 	}
-	s.note(fmt.Appendf(nil, "%d %d %s", n.n, a.Index, &b))
+	s.Note(fmt.Appendf(nil, "%d %d %s", n.n, a.Index, &b))
 	if a.Outcome != nil {
 		got := *a.Outcome
 		if a.Kind == entry.KindDeltas {
@@ -92,7 +92,7 @@ func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 		o.effects[a.Index] = b.String()
 		o.count(s, n, a)
 	case before != b.String():
-		s.fail("node %d: entry %d has the effect %s, and on another node %s", n.n, a.Index, &b, before)
+		s.Fail("node %d: entry %d has the effect %s, and on another node %s", n.n, a.Index, &b, before)
 	}
 }
 
@@ -114,26 +114,26 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 	}
 	data, err := n.entry(a.Index)
 	if err != nil {
-		s.fail("entry %d: %v", a.Index, err)
+		s.Fail("entry %d: %v", a.Index, err)
 		return
 	}
 	term, err := n.entries.Term(a.Index)
 	if err != nil {
-		s.fail("entry %d: %v", a.Index, err)
+		s.Fail("entry %d: %v", a.Index, err)
 		return
 	}
 	var e entry.Entry
 	if err := e.Parse(data); err != nil {
-		s.fail("entry %d: %v", a.Index, err)
+		s.Fail("entry %d: %v", a.Index, err)
 	}
 	switch e.Kind {
 	case entry.KindWindows:
 		for b := range e.Windows.Pushes.All() {
 			p, err := entry.ParsePush(b)
 			if err != nil {
-				s.fail("entry %d: %v", a.Index, err)
+				s.Fail("entry %d: %v", a.Index, err)
 			}
-			o.heard[p.Producer] = heard{s.now, term}
+			o.heard[p.Producer] = heard{s.Now, term}
 		}
 	case entry.KindBoundary:
 		o.closes(s, n, term, &e.Boundary, a.Closed.Samples)
@@ -149,15 +149,15 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 // closes checks that a tile is closed neither before its time, nor by a new leader that has not heard the
 // collectors of late, unless it has waited for five seconds.
 func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples uint64) {
-	if early := b.End + lateness.Milliseconds() - (base + s.now); early > 1200 {
-		s.fail("node %d: tiles up to %d are closed %d ms early", n.n, b.End-base, early)
+	if early := b.End + lateness.Milliseconds() - (base + s.Now); early > 1200 {
+		s.Fail("node %d: tiles up to %d are closed %d ms early", n.n, b.End-base, early)
 	}
-	if samples == 0 || s.now-o.elected[term] > 4700 {
+	if samples == 0 || s.Now-o.elected[term] > 4700 {
 		return
 	}
 	for producer, h := range o.heard {
 		if h.term != term && h.at > o.elected[term]-8*second {
-			s.fail("node %d: collector %d was heard %d ms before the election, and not yet since, and tiles are closed", n.n,
+			s.Fail("node %d: collector %d was heard %d ms before the election, and not yet since, and tiles are closed", n.n,
 				producer, o.elected[term]-h.at)
 		}
 	}
@@ -165,7 +165,7 @@ func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples
 
 // outcome checks that a request has the same outcome on all members, and again in a replay.
 func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
-	s.note(fmt.Appendf(nil, "%d %d %+v", n.n, index, *got))
+	s.Note(fmt.Appendf(nil, "%d %d %+v", n.n, index, *got))
 	before, known := o.outcomes[index]
 	if !known {
 		o.outcomes[index] = *got
@@ -176,7 +176,7 @@ func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 		return
 	}
 	if before != *got {
-		s.fail("node %d: the request of entry %d has the outcome %+v, and before %+v", n.n, index, *got, before)
+		s.Fail("node %d: the request of entry %d has the outcome %+v, and before %+v", n.n, index, *got, before)
 	}
 }
 
@@ -238,7 +238,7 @@ func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
 			o.must[key] = map[int64]float64{}
 		}
 		if before, known := o.must[key][x.t]; known && !same(before, x.v) {
-			s.fail("%s at %d: %v is written, and %v was", key, x.t-base, x.v, before)
+			s.Fail("%s at %d: %v is written, and %v was", key, x.t-base, x.v, before)
 		}
 		o.must[key][x.t] = x.v
 		o.news[tenant] = append(o.news[tenant], x)
@@ -257,7 +257,7 @@ func (o *oracle) writtenOf(s *sim, r *request, got *outcome.Outcome) int {
 	sum.Add(got.Dropped)
 	sum.Add(got.AllRefused())
 	if sum.Samples+sum.Histograms != len(r.samples) {
-		s.fail("a request of %d samples has the outcome %+v", len(r.samples), got)
+		s.Fail("a request of %d samples has the outcome %+v", len(r.samples), got)
 	}
 	return got.Written.Samples + got.Written.Histograms
 }
@@ -297,29 +297,29 @@ func (o *oracle) deltasWritten(s *sim, r *request, got outcome.Outcome) {
 
 // question returns what a read that begins now must find.
 func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
-	if all := o.news[tenant]; len(all) > 0 && s.chance(50) {
-		x := all[len(all)-1-s.rng.IntN(min(len(all), 20))]
+	if all := o.news[tenant]; len(all) > 0 && s.Chance(50) {
+		x := all[len(all)-1-s.Rand.IntN(min(len(all), 20))]
 		return func(n *node) {
 			v, found := n.has(tenant, x.name, x.t)
-			s.note(fmt.Appendf(nil, "%d reads %v %v", n.n, v, found))
+			s.Note(fmt.Appendf(nil, "%d reads %v %v", n.n, v, found))
 			if !found || !same(v, x.v) {
-				s.fail("node %d: a read of %s of tenant %s at %d finds %v (%v), and %v was acknowledged before", n.n,
+				s.Fail("node %d: a read of %s of tenant %s at %d finds %v (%v), and %v was acknowledged before", n.n,
 					x.name, tenant, x.t-base, v, found, x.v)
 			}
 		}
 	}
-	name := []string{"own0", "own1", "own2", "shared0", "shared1", "shared2"}[s.rng.IntN(6)]
+	name := []string{"own0", "own1", "own2", "shared0", "shared1", "shared2"}[s.Rand.IntN(6)]
 	name = crowded(tenant, series.Counter, name)
 	floor := o.acked[tenant+"/"+name]
 	return func(n *node) {
 		got := n.total(tenant, name)
-		s.note(fmt.Appendf(nil, "%d reads %v", n.n, got))
+		s.Note(fmt.Appendf(nil, "%d reads %v", n.n, got))
 		if got < floor {
-			s.fail("node %d: a read finds %v of %s of tenant %s, and %v was acknowledged before", n.n, got, name, tenant, floor)
+			s.Fail("node %d: a read finds %v of %s of tenant %s, and %v was acknowledged before", n.n, got, name, tenant, floor)
 		}
 		// What is refused was never sent, but the answer may not be back yet.
 		if sent := o.sent[tenant+"/"+name]; got > sent {
-			s.fail("node %d: a read finds %v of %s of tenant %s, and only %v was sent", n.n, got, name, tenant, sent)
+			s.Fail("node %d: a read finds %v of %s of tenant %s, and only %v was sent", n.n, got, name, tenant, sent)
 		}
 	}
 }
@@ -328,18 +328,18 @@ func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
 func (s *sim) finish() {
 	for _, c := range s.collectors {
 		if len(c.outbox) > 0 {
-			s.fail("collector %d still has %d windows", c.n, len(c.outbox))
+			s.Fail("collector %d still has %d windows", c.n, len(c.outbox))
 		}
 	}
 	for _, w := range s.writers {
 		if w.deltas && w.doing != nil {
-			s.fail("writer %d still waits for an answer", w.n)
+			s.Fail("writer %d still waits for an answer", w.n)
 		}
 	}
 	for _, n := range s.nodes {
 		m := n.node.State()
-		if !n.up || n.working > 0 || m.Index() != s.nodes[0].node.State().Index() {
-			s.fail("node %d, up %v, ends at entry %d with %d works, and node 0 at entry %d", n.n, n.up, m.Index(), n.working,
+		if !n.Up || n.working > 0 || m.Index() != s.nodes[0].node.State().Index() {
+			s.Fail("node %d, up %v, ends at entry %d with %d works, and node 0 at entry %d", n.n, n.Up, m.Index(), n.working,
 				s.nodes[0].node.State().Index())
 			return
 		}
@@ -348,7 +348,7 @@ func (s *sim) finish() {
 		s.sameState(s.nodes[0], n)
 		s.sameStores(s.nodes[0], n)
 	}
-	if s.failed == nil {
+	if s.Failed == nil {
 		s.expected(s.nodes[0])
 	}
 }
@@ -356,20 +356,20 @@ func (s *sim) finish() {
 func (s *sim) sameState(a, b *node) {
 	x, y := a.node.State(), b.node.State()
 	if string(x.AppendGroup(nil)) != string(y.AppendGroup(nil)) {
-		s.fail("nodes %d and %d end with other sections of the group", a.n, b.n)
+		s.Fail("nodes %d and %d end with other sections of the group", a.n, b.n)
 	}
 	for number := range uint16(series.Shards) {
 		m, _ := x.AppendShard(nil, number)
 		n, _ := y.AppendShard(nil, number)
 		if string(m) != string(n) {
-			s.fail("nodes %d and %d end with other sections of shard %d", a.n, b.n, number)
+			s.Fail("nodes %d and %d end with other sections of shard %d", a.n, b.n, number)
 		}
 	}
 	for _, name := range tenants {
 		m, _, _ := x.AppendTenant(nil, name, x.Index())
 		n, _, _ := y.AppendTenant(nil, name, y.Index())
 		if string(m) != string(n) {
-			s.fail("nodes %d and %d end with other sections of tenant %s", a.n, b.n, name)
+			s.Fail("nodes %d and %d end with other sections of tenant %s", a.n, b.n, name)
 		}
 	}
 }
@@ -380,12 +380,12 @@ func (s *sim) sameStores(a, b *node) {
 			x, y := a.all(tenant, store), b.all(tenant, store)
 			for _, ls := range slices.Sorted(maps.Keys(x)) {
 				if x[ls] != y[ls] {
-					s.fail("store %s of tenant %s, %s: node %d has%s\nand node %d has%s", store, tenant, ls, a.n, x[ls], b.n, y[ls])
+					s.Fail("store %s of tenant %s, %s: node %d has%s\nand node %d has%s", store, tenant, ls, a.n, x[ls], b.n, y[ls])
 				}
 				delete(y, ls)
 			}
 			for ls, samples := range y {
-				s.fail("store %s of tenant %s: only node %d has %s:%s", store, tenant, b.n, ls, samples)
+				s.Fail("store %s of tenant %s: only node %d has %s:%s", store, tenant, b.n, ls, samples)
 			}
 		}
 	}
@@ -399,13 +399,13 @@ func (s *sim) expected(n *node) {
 		tenant, name, _ := strings.Cut(key, "/")
 		got, want := n.total(tenant, name), o.deltas[key]
 		if got < want.least || got > want.most {
-			s.fail("%s of tenant %s ends at %v, and its sender knows that it is between %v and %v", name, tenant, got,
+			s.Fail("%s of tenant %s ends at %v, and its sender knows that it is between %v and %v", name, tenant, got,
 				want.least, want.most)
 		}
 		sums[tenant] += got
 	}
 	if counted := float64(o.counted["two"]); sums["two"] != counted { // each increment is 1
-		s.fail("the deltas of tenant two add up to %v, and the books say %v", sums["two"], counted)
+		s.Fail("the deltas of tenant two add up to %v, and the books say %v", sums["two"], counted)
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.sent)) {
 		tenant, name, _ := strings.Cut(key, "/")
@@ -413,7 +413,7 @@ func (s *sim) expected(n *node) {
 			continue
 		}
 		if got := n.total(tenant, name); got != o.sent[key] || o.acked[key] != o.sent[key] {
-			s.fail("%s of tenant %s ends at %v, its collectors sent %v, and %v was acknowledged", name, tenant, got, o.sent[key],
+			s.Fail("%s of tenant %s ends at %v, its collectors sent %v, and %v was acknowledged", name, tenant, got, o.sent[key],
 				o.acked[key])
 		}
 	}
@@ -426,14 +426,14 @@ func (s *sim) expected(n *node) {
 			}
 			has[key][t] = v
 			if !o.offered[key][t][math.Float64bits(v)] {
-				s.fail("%s has %v at %d, which nobody sent", key, v, t-base)
+				s.Fail("%s has %v at %d, which nobody sent", key, v, t-base)
 			}
 		})
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.must)) {
 		for t, v := range o.must[key] {
 			if got, found := has[key][t]; !found || !same(got, v) {
-				s.fail("%s has %v (%v) at %d, and %v was acknowledged as written", key, got, found, t-base, v)
+				s.Fail("%s has %v (%v) at %d, and %v was acknowledged as written", key, got, found, t-base, v)
 			}
 		}
 	}
@@ -445,7 +445,7 @@ func (s *sim) expected(n *node) {
 			}
 		}
 		if got < p.written {
-			s.fail("%d of the samples %v of tenant %s are written, and %d are there", p.written, p.samples, p.tenant, got)
+			s.Fail("%d of the samples %v of tenant %s are written, and %d are there", p.written, p.samples, p.tenant, got)
 		}
 	}
 }

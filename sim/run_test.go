@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/core/world"
 )
 
 // ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 0.7 s of a
@@ -46,19 +48,19 @@ func TestSim(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := simulate(t, seed, seconds, mistakes{})
-			if *oneSeed != 0 || s.failed != nil {
-				t.Log(s.story.String())
+			if *oneSeed != 0 || s.Failed != nil {
+				t.Log(s.Story.String())
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if s.failed != nil {
-				t.Errorf("seed %d: %v; again: go test ./sim -run TestSim -v -seed %d -seconds %d", seed, s.failed, seed, seconds)
+			if s.Failed != nil {
+				t.Errorf("seed %d: %v; again: go test ./sim -run TestSim -v -seed %d -seconds %d", seed, s.Failed, seed, seconds)
 			}
-			if s.failed != nil && fresh {
+			if s.Failed != nil && fresh {
 				keep(t, seed)
 			}
 			if counts {
-				sum.add(s.covered)
+				world.Sum(sum.each(), s.covered.each())
 			}
 		})
 	}
@@ -67,13 +69,7 @@ func TestSim(t *testing.T) {
 		return
 	}
 	t.Cleanup(func() {
-		t.Log(sum)
-		wanted := least.each()
-		for i, got := range sum.each() {
-			if *got.n < *wanted[i].n {
-				t.Errorf("%s: %d, too few to have shown anything; the least is %d", got.what, *got.n, *wanted[i].n)
-			}
-		}
+		world.Enough(t, sum.each(), least.each())
 	})
 	last, lasts := uint64(ciSeeds), *seconds
 	if soaking {
@@ -126,10 +122,10 @@ func keep(t *testing.T, seed uint64) {
 // A seed gives the same story again, to the last byte, so a failure can be repeated.
 func TestSameSeedSameStory(t *testing.T) {
 	one, other := simulate(t, 3, ciSeconds, mistakes{}), simulate(t, 3, ciSeconds, mistakes{})
-	if one.story.String() != other.story.String() {
-		t.Errorf("%s\nand then\n%s", one.story.String(), other.story.String())
+	if one.Story.String() != other.Story.String() {
+		t.Errorf("%s\nand then\n%s", one.Story.String(), other.Story.String())
 	}
-	if again := simulate(t, 4, ciSeconds, mistakes{}).story.String(); again == one.story.String() ||
+	if again := simulate(t, 4, ciSeconds, mistakes{}).Story.String(); again == one.Story.String() ||
 		strings.Count(again, "\n") < 20 {
 		t.Errorf("another seed has this story:\n%s", again)
 	}

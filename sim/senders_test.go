@@ -33,11 +33,11 @@ var tenants = []string{"one", "past", "two"}
 func (s *sim) beginSenders() {
 	for i := range 3 {
 		c := &collector{n: i, producer: uint64(100 + i), incarnation: 1, target: s.anyNode()}
-		if i == 2 && s.chance(50) {
-			c.off = []int64{-30, -8, 5}[s.rng.IntN(3)] * second // a host with a wrong clock
+		if i == 2 && s.Chance(50) {
+			c.off = []int64{-30, -8, 5}[s.Rand.IntN(3)] * second // a host with a wrong clock
 		}
 		s.collectors = append(s.collectors, c)
-		s.at(s.between(0, second), nil, func() { s.collect(c) })
+		s.At(s.Between(0, second), nil, func() { s.collect(c) })
 	}
 	pair := func(replica string) entry.Pair {
 		return entry.Pair{Cluster: "c", Replica: replica, Timeout: 3 * second}
@@ -55,12 +55,12 @@ func (s *sim) beginSenders() {
 	for i, w := range s.writers {
 		w.n, w.target = i, s.anyNode()
 		w.rewrite = rewrite.Sized(cmp.Or(w.body, entry.TargetSize), entry.TargetSize)
-		s.at(s.between(0, second), nil, func() { s.nextRequest(w) })
+		s.At(s.Between(0, second), nil, func() { s.nextRequest(w) })
 	}
 	for i := range 2 {
 		r := &reader{n: i}
 		s.readers = append(s.readers, r)
-		s.at(s.between(second, 2*second), nil, func() { s.nextRead(r) })
+		s.At(s.Between(second, 2*second), nil, func() { s.nextRead(r) })
 	}
 }
 
@@ -88,16 +88,16 @@ type pushed struct {
 
 // collect cuts a window.
 func (s *sim) collect(c *collector) {
-	if s.now > s.end-quietFor {
+	if s.Now > s.end-quietFor {
 		return
 	}
-	s.at(second, nil, func() { s.collect(c) })
-	if s.chance(1) { // it was killed; its outbox is on its disk
+	s.At(second, nil, func() { s.collect(c) })
+	if s.Chance(1) { // it was killed; its outbox is on its disk
 		c.incarnation++
 		c.portions, c.sequence = 0, 0
-		s.tell("collector %d: incarnation %d, %d windows in the outbox", c.n, c.incarnation, len(c.outbox))
+		s.Tell("collector %d: incarnation %d, %d windows in the outbox", c.n, c.incarnation, len(c.outbox))
 	}
-	now := base + s.now + c.off
+	now := base + s.Now + c.off
 	c.sequence++
 	p := &pushed{second: now/1000 - 1, sums: map[string]map[string]float64{}, samples: map[string]uint64{}}
 	p.Push = entry.Push{Producer: c.producer, Incarnation: c.incarnation, Sequence: c.sequence, Shape: 1}
@@ -111,7 +111,7 @@ func (s *sim) collect(c *collector) {
 		add := func(kind series.Kind, name string, v float64) {
 			name = crowded(tenant, kind, name)
 			inc := batch.Increment{Key: series.AppendKey(nil, kind, labels.FromStrings("__name__", name)),
-				Samples: 1 + s.rng.Uint32N(3), Value: v}
+				Samples: 1 + s.Rand.Uint32N(3), Value: v}
 			if kind == series.Gauge {
 				inc.At = p.second*1e9 + 5e8
 			} else {
@@ -120,13 +120,13 @@ func (s *sim) collect(c *collector) {
 			p.samples[tenant] += uint64(inc.Samples)
 			c.writer.Add(series.Shard(tenant, inc.Key), &inc)
 		}
-		add(series.Counter, fmt.Sprint("own", c.n), float64(s.between(1, 100)))
-		add(series.Counter, fmt.Sprint("shared", s.rng.IntN(3)), float64(s.between(1, 100)))
-		if s.chance(50) {
-			add(series.UpDown, "level", float64(s.between(-50, 50)))
+		add(series.Counter, fmt.Sprint("own", c.n), float64(s.Between(1, 100)))
+		add(series.Counter, fmt.Sprint("shared", s.Rand.IntN(3)), float64(s.Between(1, 100)))
+		if s.Chance(50) {
+			add(series.UpDown, "level", float64(s.Between(-50, 50)))
 		}
-		if s.chance(70) {
-			add(series.Gauge, fmt.Sprint("gauge", c.n), float64(s.between(0, 1000)))
+		if s.Chance(70) {
+			add(series.Gauge, fmt.Sprint("gauge", c.n), float64(s.Between(0, 1000)))
 		}
 		for _, b := range c.writer.End() {
 			p.Batches = p.Batches.Append(b.Bytes)
@@ -178,7 +178,7 @@ func (s *sim) pushTo(c *collector, p *pushed) {
 	try, n := p.try, c.target
 	p.Again = try > 1
 	bytes := entry.AppendPush(nil, &p.Push)
-	s.at(s.patience(), nil, func() {
+	s.At(s.patience(), nil, func() {
 		if !p.done && p.try == try {
 			s.pushAgain(c, p, nil)
 		}
@@ -206,7 +206,7 @@ func (s *sim) pushAgain(c *collector, p *pushed, to *node) {
 	c.target = to
 	p.try++
 	try := p.try
-	s.at(s.between(1, 200), nil, func() {
+	s.At(s.Between(1, 200), nil, func() {
 		if p.try == try {
 			s.pushTo(c, p)
 		}
@@ -221,7 +221,7 @@ func (s *sim) pushAnswered(c *collector, p *pushed, err error, leader uint64) {
 		s.covered.full++
 		for _, tenant := range slices.Sorted(maps.Keys(full.Samples)) {
 			if full.Samples[tenant] != p.samples[tenant] {
-				s.fail("collector %d: %d samples of tenant %s are refused, of %d", c.n, full.Samples[tenant], tenant,
+				s.Fail("collector %d: %d samples of tenant %s are refused, of %d", c.n, full.Samples[tenant], tenant,
 					p.samples[tenant])
 			}
 			s.oracle.refused(p, tenant)
@@ -285,17 +285,17 @@ type request struct {
 
 // nextRequest makes a request, unless the last one is under way.
 func (s *sim) nextRequest(w *writer) {
-	if s.now > s.end-quietFor {
+	if s.Now > s.end-quietFor {
 		return
 	}
-	s.at(s.between(w.every/2, w.every*3/2), nil, func() { s.nextRequest(w) })
-	if w.pair != (entry.Pair{}) && s.now >= w.rests && s.chance(4) {
-		w.rests = s.now + s.between(2*second, 8*second)
+	s.At(s.Between(w.every/2, w.every*3/2), nil, func() { s.nextRequest(w) })
+	if w.pair != (entry.Pair{}) && s.Now >= w.rests && s.Chance(4) {
+		w.rests = s.Now + s.Between(2*second, 8*second)
 	}
-	if w.doing != nil || s.now < w.rests {
+	if w.doing != nil || s.Now < w.rests {
 		return
 	}
-	r := &request{kind: entry.KindRequest, until: s.now + 6*second}
+	r := &request{kind: entry.KindRequest, until: s.Now + 6*second}
 	if w.deltas {
 		r.kind, r.until = entry.KindDeltas, math.MaxInt64 // only an answered request has a known effect
 		r.samples = s.deltasOf(w)
@@ -305,10 +305,10 @@ func (s *sim) nextRequest(w *writer) {
 	in := w.incoming(r.samples)
 	bodies, o := w.rewrite.Rewrite(&in, &labelrules.Rules{})
 	if o.AnyRefused() {
-		s.fail("a request is refused by no rules: %+v", o)
+		s.Fail("a request is refused by no rules: %+v", o)
 		return
 	}
-	hash := seen.Hash(s.rng.Uint64())
+	hash := seen.Hash(s.Rand.Uint64())
 	for i, body := range bodies {
 		part := entry.Request{Tenant: w.tenant, MaxSeries: w.limit, Pair: w.pair, Form: body.Form,
 			Body: bytes.Clone(body.Bytes)}
@@ -367,15 +367,15 @@ func histogramOf(x offered) remotewrite.Histogram {
 
 // deltasOf returns increments. A sender counts up to the same time in all series.
 func (s *sim) deltasOf(w *writer) (all []offered) {
-	now := base + s.now
+	now := base + s.Now
 	for i := range w.series {
-		if len(all) == w.most || !s.chance(50) {
+		if len(all) == w.most || !s.Chance(50) {
 			continue
 		}
 		x := offered{name: fmt.Sprint(w.prefix, i), t: now, v: 1}
 		if w.limit == 0 {
 			x.name = fmt.Sprint(w.prefix, []string{"", "_gauge", "_histogram"}[i%3], i)
-			x.v = float64(s.between(1, 9))
+			x.v = float64(s.Between(1, 9))
 		}
 		all = append(all, x)
 	}
@@ -388,12 +388,12 @@ func (s *sim) deltasOf(w *writer) (all []offered) {
 var stale = math.Float64frombits(value.StaleNaN)
 
 func (s *sim) samplesOf(w *writer) (all []offered) {
-	now := base + s.now
+	now := base + s.Now
 	if w.behind > 0 { // it catches up, 3 minutes with each request
 		if w.last == 0 {
 			w.last = now - w.behind
 		}
-		w.last += s.between(second, 6*60*second)
+		w.last += s.Between(second, 6*60*second)
 		now = min(now, w.last)
 	}
 	if w.pair != (entry.Pair{}) { // both replicas have the same samples
@@ -403,29 +403,29 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 		}
 		return all
 	}
-	for range s.between(1, int64(w.most)+1) {
-		x := offered{name: fmt.Sprint(w.prefix, s.rng.IntN(w.series)), t: now - s.between(0, second),
-			v: float64(s.between(0, 1000))}
-		if s.chance(20) {
-			x.name = fmt.Sprint(w.prefix, "_histogram", s.rng.IntN(w.series))
+	for range s.Between(1, int64(w.most)+1) {
+		x := offered{name: fmt.Sprint(w.prefix, s.Rand.IntN(w.series)), t: now - s.Between(0, second),
+			v: float64(s.Between(0, 1000))}
+		if s.Chance(20) {
+			x.name = fmt.Sprint(w.prefix, "_histogram", s.Rand.IntN(w.series))
 		}
-		if s.chance(4) {
+		if s.Chance(4) {
 			x.v = stale
 		}
 		switch {
-		case s.chance(10):
-			x.t = now - s.between(0, 50*second) // late
-		case w.spoils && s.chance(5) && len(w.sent) > 0: // a second value
-			x = w.sent[s.rng.IntN(len(w.sent))]
+		case s.Chance(10):
+			x.t = now - s.Between(0, 50*second) // late
+		case w.spoils && s.Chance(5) && len(w.sent) > 0: // a second value
+			x = w.sent[s.Rand.IntN(len(w.sent))]
 			if x.v++; x.v != x.v {
 				x.v = 1
 			}
-		case w.spoils && s.chance(5):
-			x.t = now - s.between(70*second, 7200*second)
-		case w.spoils && s.chance(3):
-			x.t = now + s.between(9*60*second, 12*60*second)
-		case s.chance(10):
-			x.starts = x.t - s.between(1, 50*second)
+		case w.spoils && s.Chance(5):
+			x.t = now - s.Between(70*second, 7200*second)
+		case w.spoils && s.Chance(3):
+			x.t = now + s.Between(9*60*second, 12*60*second)
+		case s.Chance(10):
+			x.starts = x.t - s.Between(1, 50*second)
 		}
 		if !slices.ContainsFunc(all, func(o offered) bool { return o.name == x.name }) {
 			all = append(all, x)
@@ -437,16 +437,16 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 
 // patience returns how long a sender waits for an answer. Some wait longer than an election takes.
 func (s *sim) patience() int64 {
-	if s.chance(20) {
-		return s.between(1500, 10*second)
+	if s.Chance(20) {
+		return s.Between(1500, 10*second)
 	}
-	return s.between(200, 1500)
+	return s.Between(200, 1500)
 }
 
 func (s *sim) writeTo(w *writer, r *request) {
 	r.try++
 	try, n := r.try, w.target
-	s.at(s.patience(), nil, func() {
+	s.At(s.patience(), nil, func() {
 		if !r.done && r.try == try {
 			s.writeAgain(w, r, nil)
 		}
@@ -465,7 +465,7 @@ func (s *sim) writeTo(w *writer, r *request) {
 
 // writeAgain sends a request again, unless the sender has lost its patience.
 func (s *sim) writeAgain(w *writer, r *request, to *node) {
-	if s.now > r.until && s.now < s.end-settleFor {
+	if s.Now > r.until && s.Now < s.end-settleFor {
 		r.done, w.doing = true, nil
 		return
 	}
@@ -478,7 +478,7 @@ func (s *sim) writeAgain(w *writer, r *request, to *node) {
 	w.target = to
 	r.try++
 	try := r.try
-	s.at(s.between(1, 200), nil, func() {
+	s.At(s.Between(1, 200), nil, func() {
 		if r.try == try {
 			s.writeTo(w, r)
 		}
@@ -515,19 +515,19 @@ type reader struct {
 }
 
 func (s *sim) nextRead(r *reader) {
-	if s.now > s.end-2*second {
+	if s.Now > s.end-2*second {
 		return
 	}
-	n, tenant := s.anyNode(), tenants[s.rng.IntN(len(tenants))]
+	n, tenant := s.anyNode(), tenants[s.Rand.IntN(len(tenants))]
 	r.asked++
 	asked := r.asked
 	again := func() {
 		if r.asked == asked {
 			r.asked++
-			s.at(s.between(10, 300), nil, func() { s.nextRead(r) })
+			s.At(s.Between(10, 300), nil, func() { s.nextRead(r) })
 		}
 	}
-	s.at(2*second, nil, again)
+	s.At(2*second, nil, again)
 	check := s.oracle.question(s, tenant)
 	s.ask(n, func() {
 		s.barrier(n, tenant, func(err error) {

@@ -36,7 +36,7 @@ func (n *node) openStores() {
 	now := func() time.Time { return time.UnixMilli(n.clock()) }
 	all, err := tsdb.Open(cfg, n.stores.dir, now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
-		n.sim.fail("node %d: %v", n.n, err)
+		n.sim.Fail("node %d: %v", n.n, err)
 		return
 	}
 	all.CompactByHand()
@@ -46,7 +46,7 @@ func (n *node) openStores() {
 func (n *node) closeStores() {
 	if n.stores.Stores != nil {
 		if err := n.stores.Close(context.Background()); err != nil {
-			n.sim.fail("node %d: %v", n.n, err)
+			n.sim.Fail("node %d: %v", n.n, err)
 		}
 		n.stores.Stores = nil
 	}
@@ -79,7 +79,7 @@ func (n *node) crashStores(power bool) {
 		switch {
 		case !power || !unsynced(name):
 		case !strings.Contains(name, "/"+tsdb.Raw+"/"):
-			b = b[:n.sim.between(synced, int64(len(b))+1)]
+			b = b[:n.sim.Between(synced, int64(len(b))+1)]
 		case known:
 			b = b[:synced]
 		default:
@@ -88,11 +88,11 @@ func (n *node) crashStores(power bool) {
 		return os.WriteFile(filepath.Join(left, name), b, 0o666)
 	})
 	if err != nil {
-		n.sim.fail("node %d: copy the stores: %v", n.n, err)
+		n.sim.Fail("node %d: copy the stores: %v", n.n, err)
 	}
 	n.closeStores()
 	if err := os.RemoveAll(before); err != nil {
-		n.sim.fail("node %d: %v", n.n, err)
+		n.sim.Fail("node %d: %v", n.n, err)
 	}
 	n.stores.dir = left
 }
@@ -107,7 +107,7 @@ func unsynced(name string) bool {
 // sync syncs the databases.
 func (n *node) syncStores() {
 	if err := n.stores.Sync(context.Background()); err != nil {
-		n.sim.fail("node %d: %v", n.n, err)
+		n.sim.Fail("node %d: %v", n.n, err)
 		return
 	}
 	n.stores.synced = map[string]int64{}
@@ -122,7 +122,7 @@ func (n *node) syncStores() {
 		return err
 	})
 	if err != nil {
-		n.sim.fail("node %d: look at the stores: %v", n.n, err)
+		n.sim.Fail("node %d: look at the stores: %v", n.n, err)
 	}
 }
 
@@ -134,12 +134,12 @@ func (n *node) writeTiles(w *member.Work, width tile.Width) {
 	}
 	written, err := n.stores.WriteTiles(context.Background(), w.Tenant, width, samples)
 	if err != nil {
-		n.sim.fail("node %d: %v", n.n, err)
+		n.sim.Fail("node %d: %v", n.n, err)
 		return
 	}
 	for reason, refused := range written.Refused {
 		if refused.Samples > 0 {
-			n.sim.fail("node %d: %d samples of tiles of tenant %s refused: %v", n.n, refused.Samples, w.Tenant,
+			n.sim.Fail("node %d: %d samples of tiles of tenant %s refused: %v", n.n, refused.Samples, w.Tenant,
 				tile.Reason(reason))
 		}
 	}
@@ -150,8 +150,8 @@ func (n *node) writeRequests(w *member.Work) {
 	left := w.Requests
 	for len(left) > 0 {
 		size := len(left)
-		if n.sim.chance(50) {
-			size = int(n.sim.between(1, int64(size)+1))
+		if n.sim.Chance(50) {
+			size = int(n.sim.Between(1, int64(size)+1))
 		}
 		var commit []*write.Request
 		for _, r := range left[:size] {
@@ -159,7 +159,7 @@ func (n *node) writeRequests(w *member.Work) {
 		}
 		left = left[size:]
 		if err := n.stores.WriteRequests(context.Background(), w.Tenant, w.State, commit); err != nil {
-			n.sim.fail("node %d: %v", n.n, err)
+			n.sim.Fail("node %d: %v", n.n, err)
 			return
 		}
 	}
@@ -167,15 +167,15 @@ func (n *node) writeRequests(w *member.Work) {
 
 // tend does what the process does each minute, and what tsdb does each minute.
 func (n *node) tend() {
-	if n.sim.chance(50) {
+	if n.sim.Chance(50) {
 		before := n.blocks()
-		if err := n.stores.Compact(context.Background(), n.sim.chance(30)); err != nil {
-			n.sim.fail("node %d: %v", n.n, err)
+		if err := n.stores.Compact(context.Background(), n.sim.Chance(30)); err != nil {
+			n.sim.Fail("node %d: %v", n.n, err)
 		}
 		n.sim.covered.truncations += max(0, n.blocks()-before)
 	}
 	if err := n.stores.Tend(context.Background()); err != nil {
-		n.sim.fail("node %d: %v", n.n, err)
+		n.sim.Fail("node %d: %v", n.n, err)
 	}
 	if !n.noSync {
 		n.syncStores()
@@ -188,7 +188,7 @@ func (n *node) blocks() (blocks int) {
 		for _, store := range []string{tsdb.Raw, tile.Width10s.String(), tile.Width1m.String()} {
 			all, err := n.stores.Blocks(tenant, store)
 			if err != nil {
-				n.sim.fail("node %d: %v", n.n, err)
+				n.sim.Fail("node %d: %v", n.n, err)
 			}
 			blocks += len(all)
 		}
@@ -222,7 +222,7 @@ func (n *node) read(
 ) {
 	q, err := n.stores.Querier(tenant, store, mint, maxt)
 	if err != nil {
-		n.sim.fail("node %d: %v", n.n, err)
+		n.sim.Fail("node %d: %v", n.n, err)
 		return
 	}
 	set := q.Select(context.Background(), true, nil, m...)
@@ -230,11 +230,11 @@ func (n *node) read(
 		it := set.At().Iterator(nil)
 		fn(set.At().Labels(), it)
 		if it.Err() != nil {
-			n.sim.fail("node %d: %v", n.n, it.Err())
+			n.sim.Fail("node %d: %v", n.n, it.Err())
 		}
 	}
 	if err := cmp.Or(set.Err(), q.Close()); err != nil {
-		n.sim.fail("node %d: %v", n.n, err)
+		n.sim.Fail("node %d: %v", n.n, err)
 	}
 }
 
@@ -245,7 +245,7 @@ func named(name string) *labels.Matcher {
 // total returns what a reader sees of a counter or of the number of a histogram's observations: the open
 // tiles, and else its newest stored sample.
 func (n *node) total(tenant, name string) (total float64) {
-	open := n.node.State().Shards().Live(tenant, tile.Width10s, base+n.sim.now+10*60*second, math.MinInt64,
+	open := n.node.State().Shards().Live(tenant, tile.Width10s, base+n.sim.Now+10*60*second, math.MinInt64,
 		math.MaxInt64, []*labels.Matcher{named(name)})
 	if len(open) > 0 {
 		last := open[0].Points[len(open[0].Points)-1]
@@ -282,7 +282,7 @@ func (n *node) intact(it chunkenc.Iterator, kind chunkenc.ValueType) float64 {
 	v := sampleAt(it, kind)
 	if kind != chunkenc.ValFloat && !value.IsStaleNaN(v) {
 		if _, h := it.AtFloatHistogram(nil); h.Sum != v*perValue || h.Validate() != nil {
-			n.sim.fail("node %d: a histogram is %v", n.n, h)
+			n.sim.Fail("node %d: a histogram is %v", n.n, h)
 		}
 	}
 	return v

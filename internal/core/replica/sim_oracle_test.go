@@ -32,7 +32,7 @@ func (o *oracle) begin() {
 // leads is called when a member begins to lead. It checks that no other member led in the same term.
 func (o *oracle) leads(s *sim, n *simNode, term uint64) {
 	if other, ok := o.leaders[term]; ok && other != n.id {
-		s.fail("members %d and %d lead in term %d", other, n.id, term)
+		s.Fail("members %d and %d lead in term %d", other, n.id, term)
 	}
 	o.leaders[term] = n.id
 }
@@ -40,17 +40,17 @@ func (o *oracle) leads(s *sim, n *simNode, term uint64) {
 // applies is called when a member applies an entry. It checks that members apply the same entries in
 // the same order, each once, and only entries on their own disk.
 func (o *oracle) applies(s *sim, n *simNode, e *Committed) {
-	s.note(fmt.Appendf(nil, "%d %d %d", n.n, e.Index, e.Term))
+	s.Note(fmt.Appendf(nil, "%d %d %d", n.n, e.Index, e.Term))
 	if e.Index != n.state.applied+1 {
-		s.fail("node %d applies entry %d after entry %d", n.n, e.Index, n.state.applied)
+		s.Fail("node %d applies entry %d after entry %d", n.n, e.Index, n.state.applied)
 	}
 	if term, err := n.log.Term(e.Index); err != nil || term != e.Term {
-		s.fail("node %d applies entry %d of term %d, its disk has term %d (%v)", n.n, e.Index, e.Term, term, err)
+		s.Fail("node %d applies entry %d of term %d, its disk has term %d (%v)", n.n, e.Index, e.Term, term, err)
 	}
 	if a, ok := o.agreed[e.Index]; !ok {
 		o.agreed[e.Index] = *e
 	} else if a.Term != e.Term || !bytes.Equal(a.Data, e.Data) {
-		s.fail("node %d applies entry %d of term %d, another node applied one of term %d there", n.n, e.Index, e.Term, a.Term)
+		s.Fail("node %d applies entry %d of term %d, another node applied one of term %d there", n.n, e.Index, e.Term, a.Term)
 	}
 }
 
@@ -62,9 +62,9 @@ func (o *oracle) acknowledged(op *operation, index uint64) {
 // reads is called when a read is answered. It checks that the read sees all operations that were
 // acknowledged or read, on any node, before it began.
 func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
-	s.note(fmt.Appendf(nil, "%d reads %d", n.n, n.state.value))
+	s.Note(fmt.Appendf(nil, "%d reads %d", n.n, n.state.value))
 	if n.state.applied < floor {
-		s.fail("node %d answers a read at entry %d, and entry %d was known before it began", n.n, n.state.applied, floor)
+		s.Fail("node %d answers a read at entry %d, and entry %d was known before it began", n.n, n.state.applied, floor)
 	}
 	o.floor = max(o.floor, n.state.applied)
 	o.seen = append(o.seen, seen{n.state.applied, n.state.value})
@@ -91,25 +91,25 @@ func (s *sim) finish() {
 	}
 	for _, a := range s.oracle.acked {
 		if !done[a.o.value()] {
-			s.fail("write %d of client %d was acknowledged with entry %d, and is lost", a.o.seq, a.o.client, a.index)
+			s.Fail("write %d of client %d was acknowledged with entry %d, and is lost", a.o.seq, a.o.client, a.index)
 		}
 	}
 	for _, r := range s.oracle.seen {
 		if value, ok := values[r.index]; !ok || value != r.value {
-			s.fail("a read at entry %d returned %x, the register held %x", r.index, r.value, value)
+			s.Fail("a read at entry %d returned %x, the register held %x", r.index, r.value, value)
 		}
 	}
 	for _, n := range s.nodes {
-		if !n.up || n.state != model {
-			s.fail("node %d, up %v, ends with %+v, the order with %+v", n.n, n.up, n.state, model)
+		if !n.Up || n.state != model {
+			s.Fail("node %d, up %v, ends with %+v, the order with %+v", n.n, n.Up, n.state, model)
 		}
 	}
 	for _, c := range s.clients {
 		if c.doing != nil {
-			s.fail("client %d still waits for operation %d", c.n, c.doing.seq)
+			s.Fail("client %d still waits for operation %d", c.n, c.doing.seq)
 		}
 	}
 	if s.swap != nil {
-		s.fail("node %d was not swapped", s.swap.node.n)
+		s.Fail("node %d was not swapped", s.swap.node.n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/world"
 )
 
 // ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. The runs take 4 s
@@ -40,31 +41,24 @@ func TestGroup(t *testing.T) {
 	var sum coverage
 	for seed := from; seed <= to; seed++ {
 		s := simulate(seed, seconds, 3)
-		if s.failed != nil || *oneSeed != 0 {
-			t.Log(s.story.String())
+		if s.Failed != nil || *oneSeed != 0 {
+			t.Log(s.Story.String())
 		}
-		if s.failed != nil {
-			t.Fatalf("seed %d: %v; again: go test -run TestGroup -v -seed %d", seed, s.failed, seed)
+		if s.Failed != nil {
+			t.Fatalf("seed %d: %v; again: go test -run TestGroup -v -seed %d", seed, s.Failed, seed)
 		}
-		sum.add(s.covered)
+		world.Sum(sum.each(), s.covered.each())
 	}
-	t.Log(sum)
-	if *oneSeed != 0 {
-		return
-	}
-	wanted := least.each()
-	for i, got := range sum.each() {
-		if *got.n < *wanted[i].n {
-			t.Errorf("%s: %d, too few to have shown anything; the least is %d", got.what, *got.n, *wanted[i].n)
-		}
+	if *oneSeed == 0 {
+		world.Enough(t, sum.each(), least.each())
 	}
 }
 
 // A group of one keeps the same promises with only its own disk.
 func TestGroupOfOne(t *testing.T) {
 	for seed := uint64(1); seed <= ciSeeds/2; seed++ {
-		if s := simulate(seed, ciSeconds, 1); s.failed != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, s.failed, s.story.String())
+		if s := simulate(seed, ciSeconds, 1); s.Failed != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, s.Failed, s.Story.String())
 		}
 	}
 }
@@ -72,10 +66,10 @@ func TestGroupOfOne(t *testing.T) {
 // A seed repeats the same run to the last byte, so a failure can be reproduced.
 func TestSameSeedSameStory(t *testing.T) {
 	one, other := simulate(3, ciSeconds, 3), simulate(3, ciSeconds, 3)
-	if one.story.String() != other.story.String() {
-		t.Errorf("%s\nand then\n%s", one.story.String(), other.story.String())
+	if one.Story.String() != other.Story.String() {
+		t.Errorf("%s\nand then\n%s", one.Story.String(), other.Story.String())
 	}
-	if again := simulate(4, ciSeconds, 3).story.String(); again == one.story.String() || strings.Count(again, "\n") < 20 {
+	if again := simulate(4, ciSeconds, 3).Story.String(); again == one.Story.String() || strings.Count(again, "\n") < 20 {
 		t.Errorf("another seed has this story:\n%s", again)
 	}
 }
@@ -102,14 +96,14 @@ func TestMistakesAreFound(t *testing.T) {
 			mutant = m.mistakes
 			defer func() { mutant = mistakes{} }()
 			s := simulate(m.seed, ciSeconds, 3)
-			if s.failed == nil || !strings.Contains(s.failed.Error(), m.want) {
-				t.Errorf("seed %d finds %v, and not %q", m.seed, s.failed, m.want)
+			if s.Failed == nil || !strings.Contains(s.Failed.Error(), m.want) {
+				t.Errorf("seed %d finds %v, and not %q", m.seed, s.Failed, m.want)
 			}
 			if !soaking {
 				return
 			}
 			seed := uint64(1)
-			for simulate(seed, ciSeconds, 3).failed == nil {
+			for simulate(seed, ciSeconds, 3).Failed == nil {
 				if seed++; seed > 1000 {
 					t.Fatal("1,000 seeds do not find it")
 				}

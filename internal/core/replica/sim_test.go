@@ -2,12 +2,9 @@ package replica
 
 import (
 	"bytes"
-	"cmp"
-	"container/heap"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/world"
 )
 
 // This file simulates a group on three nodes, on one thread and a virtual clock. A seed decides all
@@ -23,8 +21,8 @@ import (
 // clients. sim_faults_test.go has the faults, and sim_oracle_test.go the promises that must hold.
 
 const (
-	ms     = int64(1) // the unit of virtual time
-	second = 1000 * ms
+	ms     = world.Millisecond
+	second = world.Second
 
 	settleFor = 15 * second // at the end, without faults
 	quietFor  = 5 * second  // at the very end, without clients
@@ -34,43 +32,12 @@ const (
 	simKeep                = 150 << 10 // bytes of log that members keep for members that were away
 )
 
-// event is something that happens at a given time. Events with the same time happen in the order in
-// which they were added.
-type event struct {
-	at, order int64
-	node      *simNode // if not nil, the event happens only in this life of the node, and after any pause
-	life      int
-	do        func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].order, e[j].order)) < 0
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
-	return x
-}
-
 // sim is one run.
 type sim struct {
-	rng    *rand.Rand
-	now    int64
-	end    int64
-	order  int64
-	events events
-	nodes  []*simNode
-	ids    uint64 // id of the newest member
-	cut    [3][3]bool
-	story  strings.Builder
-	digest uint64 // of every message, entry and read
-	failed error
+	*world.World
+	end   int64
+	nodes []*simNode
+	ids   uint64 // id of the newest member
 
 	oracle  oracle
 	clients []*client
@@ -81,14 +48,12 @@ type sim struct {
 
 // simNode is a node: a disk, and the process on it, if it is up.
 type simNode struct {
-	n           int
-	disk        *memfs.FS
-	id          uint64 // of the member
-	life        int
-	up          bool
-	pausedUntil int64
-	slowDisk    bool
-	slowApply   bool
+	n    int
+	disk *memfs.FS
+	id   uint64 // of the member
+	world.Process
+	slowDisk  bool
+	slowApply bool
 
 	replica    *Replica
 	log        *entrylog.Log
@@ -111,49 +76,13 @@ type state struct {
 	seqs           [simWriters]uint64
 }
 
-// at plans an event.
-func (s *sim) at(after int64, node *simNode, do func()) {
-	s.order++
-	e := event{at: s.now + after, order: s.order, node: node, do: do}
-	if node != nil {
-		e.life = node.life
-	}
-	heap.Push(&s.events, e)
-}
-
-func (s *sim) tell(format string, args ...any) {
-	fmt.Fprintf(&s.story, "%7.2f  ", float64(s.now)/1000)
-	fmt.Fprintf(&s.story, format, args...)
-	s.story.WriteByte('\n')
-}
-
-// fail ends the run.
-func (s *sim) fail(format string, args ...any) {
-	if s.failed == nil {
-		s.failed = fmt.Errorf(format, args...)
-		s.tell("BROKEN: %v", s.failed)
-	}
-}
-
-func (s *sim) note(b []byte) {
-	h := fnv.New64a()
-	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, s.digest))
-	_, _ = h.Write(b)
-	s.digest = h.Sum64()
-}
-
-// between returns a random number in [from, to).
-func (s *sim) between(from, to int64) int64 { return from + s.rng.Int64N(to-from) }
-
-func (s *sim) chance(percent float64) bool { return s.rng.Float64()*100 < percent }
-
-func (s *sim) anyNode() *simNode { return s.nodes[s.rng.IntN(len(s.nodes))] }
+func (s *sim) anyNode() *simNode { return s.nodes[s.Rand.IntN(len(s.nodes))] }
 
 // simulate runs a group of three, or one, for some virtual seconds.
 func simulate(seed uint64, seconds int64, members int) *sim {
-	s := &sim{rng: rand.New(rand.NewPCG(seed, 19)), end: seconds * second, ids: uint64(members)}
+	s := &sim{World: world.New(seed), end: seconds * second, ids: uint64(members)}
 	s.oracle.begin()
-	s.story.WriteString(fmt.Sprintf("seed %d, %d s, %d members\n", seed, seconds, members))
+	s.Story.WriteString(fmt.Sprintf("seed %d, %d s, %d members\n", seed, seconds, members))
 	base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}[:members]}}
 	for n := range members {
 		node := &simNode{n: n, id: uint64(n + 1), disk: memfs.New(), checkpoint: state{applied: 1}}
@@ -163,64 +92,48 @@ func simulate(seed uint64, seconds int64, members int) *sim {
 	for n := range simWriters + simReaders {
 		c := &client{n: n, reads: n >= simWriters, target: s.anyNode()}
 		s.clients = append(s.clients, c)
-		s.at(s.between(0, second), nil, func() { s.next(c) })
+		s.At(s.Between(0, second), nil, func() { s.next(c) })
 	}
-	s.at(2*second, nil, s.nextFault)
-	for s.failed == nil && len(s.events) > 0 {
-		e := heap.Pop(&s.events).(event)
-		if e.at > s.end {
-			break
-		}
-		s.now = e.at
-		switch n := e.node; {
-		case n == nil:
-		case !n.up || n.life != e.life:
-			continue
-		case s.now < n.pausedUntil:
-			e.at = n.pausedUntil // events keep their order
-			heap.Push(&s.events, e)
-			continue
-		}
-		e.do()
-	}
-	if s.failed == nil {
+	s.At(2*second, nil, s.nextFault)
+	s.Run(s.end)
+	if s.Failed == nil {
 		s.finish()
 	}
-	s.tell("%v; digest %016x", s.covered, s.digest)
+	s.Tell("%v; digest %016x", world.Text(s.covered.each()), s.Digest())
 	return s
 }
 
 // start starts the process of a node from its disk.
 func (s *sim) start(n *simNode, fresh *entrylog.Base) {
-	n.life++
-	c := Config{ID: n.id, Applied: n.checkpoint.applied, New: fresh, Rand: rand.New(rand.NewPCG(s.rng.Uint64(), n.id)),
-		Log: entrylog.Options{Mark: s.rng.Uint32(), SegmentBytes: simSegment, CacheBytes: 2 << 10}}
+	n.Life++
+	c := Config{ID: n.id, Applied: n.checkpoint.applied, New: fresh, Rand: rand.New(rand.NewPCG(s.Rand.Uint64(), n.id)),
+		Log: entrylog.Options{Mark: s.Rand.Uint32(), SegmentBytes: simSegment, CacheBytes: 2 << 10}}
 	r, l, err := Open(n.disk, c)
 	if errors.Is(err, entrylog.ErrNone) {
-		s.tell("node %d: %v", n.n, err)
+		s.Tell("node %d: %v", n.n, err)
 		s.beginSwap(n)
 		return
 	}
 	if err != nil {
-		s.fail("node %d does not start: %v", n.n, err)
+		s.Fail("node %d does not start: %v", n.n, err)
 		return
 	}
-	n.replica, n.log, n.up = r, l, true
+	n.replica, n.log, n.Up = r, l, true
 	n.state, n.leadership = n.checkpoint, Leadership{}
 	n.toWrite, n.writing, n.toApply, n.applying = nil, false, nil, false
 	n.pending, n.reading = map[uint64]*operation{}, map[uint64]question{}
-	if n.life > 1 && fresh == nil {
+	if n.Life > 1 && fresh == nil {
 		s.covered.restarts++
 	}
-	s.tell("node %d: member %d starts at entry %d, its log ends at %d", n.n, n.id, n.state.applied, l.Last())
-	period := s.between(95, 106) // no two clocks run at the same speed
-	s.tick(n, s.between(0, period), period)
-	s.at(s.between(2*second, 6*second), n, func() { s.saveCheckpoint(n) })
+	s.Tell("node %d: member %d starts at entry %d, its log ends at %d", n.n, n.id, n.state.applied, l.Last())
+	period := s.Between(95, 106) // no two clocks run at the same speed
+	s.tick(n, s.Between(0, period), period)
+	s.At(s.Between(2*second, 6*second), &n.Process, func() { s.saveCheckpoint(n) })
 	s.drain(n)
 }
 
 func (s *sim) tick(n *simNode, after, period int64) {
-	s.at(after, n, func() {
+	s.At(after, &n.Process, func() {
 		n.replica.Tick()
 		s.drain(n)
 		s.tick(n, period, period)
@@ -229,16 +142,14 @@ func (s *sim) tick(n *simNode, after, period int64) {
 
 // stop ends the process of a node, and with it all that is in memory.
 func (s *sim) stop(n *simNode) {
-	n.up = false
-	n.life++
-	n.pausedUntil = 0
+	n.Stop()
 }
 
 // drain does the work that the replica has for its caller.
 func (s *sim) drain(n *simNode) {
 	out, err := n.replica.Take()
 	if err != nil {
-		s.fail("node %d: %v", n.n, strings.SplitN(err.Error(), "\n", 2)[0])
+		s.Fail("node %d: %v", n.n, strings.SplitN(err.Error(), "\n", 2)[0])
 		return
 	}
 	for i := range out.Messages {
@@ -257,13 +168,13 @@ func (s *sim) drain(n *simNode) {
 		if o := n.pending[index]; o != nil {
 			delete(n.pending, index)
 			s.covered.lost++
-			s.retry(o, s.between(1, 50))
+			s.retry(o, s.Between(1, 50))
 		}
 	}
 	if out.Members != nil {
 		n.members = *out.Members
 		if n.leadership.Leads || out.Leadership.Leads {
-			s.tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
+			s.Tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
 		}
 	}
 	s.follow(n, out.Leadership)
@@ -272,9 +183,9 @@ func (s *sim) drain(n *simNode) {
 // follow notes elections.
 func (s *sim) follow(n *simNode, now Leadership) {
 	if now.Leads && (!n.leadership.Leads || n.leadership.Term != now.Term) {
-		s.tell("node %d: member %d leads in term %d", n.n, n.id, now.Term)
+		s.Tell("node %d: member %d leads in term %d", n.n, n.id, now.Term)
 		s.covered.elections++
-		if s.oracle.transferTo == n.id && s.now < s.oracle.transferBy {
+		if s.oracle.transferTo == n.id && s.Now < s.oracle.transferBy {
 			s.covered.transfers++
 			s.oracle.transferTo = 0
 		}
@@ -297,24 +208,12 @@ func (s *sim) place(member uint64) *simNode {
 func (s *sim) send(from *simNode, m *Message) {
 	b, err := m.Append(nil)
 	if err != nil {
-		s.fail("%v: %v", m, err)
+		s.Fail("%v: %v", m, err)
 		return
 	}
-	s.note(b)
-	to := s.place(m.To)
-	if to == nil || s.cut[from.n][to.n] || s.chance(0.5) {
-		return
-	}
-	times := 1
-	if s.chance(1) {
-		times = 2
-	}
-	for range times {
-		delay := s.between(2, 20)
-		if s.chance(1) {
-			delay = s.between(20, 8*second)
-		}
-		s.at(delay, nil, func() { s.deliver(b, from.n) })
+	s.Note(b)
+	if to := s.place(m.To); to != nil {
+		s.Send(from.n, to.n, false, func() { s.deliver(b, from.n) })
 	}
 }
 
@@ -322,16 +221,16 @@ func (s *sim) send(from *simNode, m *Message) {
 func (s *sim) deliver(b []byte, from int) {
 	m, err := ParseMessage(b)
 	if err != nil {
-		s.fail("%v", err)
+		s.Fail("%v", err)
 		return
 	}
 	to := s.place(m.To)
-	if to == nil || !to.up || s.cut[from][to.n] {
+	if to == nil || !to.Up || s.Cut(from, to.n) {
 		return
 	}
-	s.at(0, to, func() { // after the node's pause
+	s.At(0, &to.Process, func() { // after the node's pause
 		if err := to.replica.Step(m); err != nil {
-			s.fail("%v: %v", &m, err)
+			s.Fail("%v: %v", &m, err)
 		}
 		s.drain(to)
 	})
@@ -343,11 +242,11 @@ func (s *sim) nextWrite(n *simNode) {
 		return
 	}
 	n.writing = true
-	takes := s.between(1, 5)
+	takes := s.Between(1, 5)
 	if n.slowDisk {
-		takes = s.between(50, 800)
+		takes = s.Between(50, 800)
 	}
-	s.at(takes, n, func() { s.write(n) })
+	s.At(takes, &n.Process, func() { s.write(n) })
 }
 
 func (s *sim) write(n *simNode) {
@@ -355,15 +254,15 @@ func (s *sim) write(n *simNode) {
 	truncates := len(w.Entries) > 0 && w.Entries[0].Index <= n.log.Last()
 	if err := n.log.Append(&w.Write); err != nil {
 		if errors.Is(err, memfs.ErrNoSpace) {
-			s.at(200*ms, n, func() { s.write(n) })
+			s.At(200*ms, &n.Process, func() { s.write(n) })
 		} else {
-			s.fail("node %d: %v", n.n, err)
+			s.Fail("node %d: %v", n.n, err)
 		}
 		return
 	}
 	if truncates {
 		s.covered.truncations++
-		s.tell("node %d: replaces its entries from %d on", n.n, w.Entries[0].Index)
+		s.Tell("node %d: replaces its entries from %d on", n.n, w.Entries[0].Index)
 	}
 	n.toWrite, n.writing = n.toWrite[1:], false
 	n.replica.Stored(w.Number)
@@ -376,15 +275,15 @@ func (s *sim) nextApply(n *simNode) {
 		return
 	}
 	n.applying = true
-	takes := s.between(1, 5)
+	takes := s.Between(1, 5)
 	if n.slowApply {
-		takes = s.between(50, 500)
+		takes = s.Between(50, 500)
 	}
-	s.at(takes, n, func() { s.apply(n) })
+	s.At(takes, &n.Process, func() { s.apply(n) })
 }
 
 func (s *sim) apply(n *simNode) {
-	now := n.toApply[:min(len(n.toApply), 1+s.rng.IntN(20))]
+	now := n.toApply[:min(len(n.toApply), 1+s.Rand.IntN(20))]
 	n.toApply = n.toApply[len(now):]
 	for i := range now {
 		e := &now[i]
@@ -413,9 +312,9 @@ func (st *state) apply(e *Committed) {
 func (s *sim) saveCheckpoint(n *simNode) {
 	n.checkpoint = n.state
 	if err := n.log.Compact(n.checkpoint.applied, simKeep); err != nil {
-		s.fail("node %d: %v", n.n, err)
+		s.Fail("node %d: %v", n.n, err)
 	}
-	s.at(s.between(2*second, 6*second), n, func() { s.saveCheckpoint(n) })
+	s.At(s.Between(2*second, 6*second), &n.Process, func() { s.saveCheckpoint(n) })
 }
 
 // operation is a write with a number of its own, or a read.
@@ -457,7 +356,7 @@ type client struct {
 
 // next begins the next operation of a client.
 func (s *sim) next(c *client) {
-	if s.now > s.end-quietFor {
+	if s.Now > s.end-quietFor {
 		return
 	}
 	c.seq++
@@ -473,12 +372,12 @@ func (s *sim) ask(o *operation) {
 	}
 	c.try++
 	try := c.try
-	s.at(1500*ms, nil, func() {
+	s.At(1500*ms, nil, func() {
 		if c.doing == o && c.try == try {
 			s.retry(o, 0)
 		}
 	})
-	if !n.up || s.now < n.pausedUntil {
+	if !n.Up || s.Now < n.PausedUntil {
 		return // the try times out
 	}
 	if c.reads {
@@ -497,9 +396,9 @@ func (s *sim) ask(o *operation) {
 	}
 	if leader := s.place(n.leadership.Leader); leader != nil && leader != n {
 		c.target = leader
-		s.at(s.between(1, 30), nil, func() { s.ask(o) })
+		s.At(s.Between(1, 30), nil, func() { s.ask(o) })
 	} else {
-		s.retry(o, s.between(50, 300))
+		s.retry(o, s.Between(50, 300))
 	}
 }
 
@@ -507,7 +406,7 @@ func (s *sim) ask(o *operation) {
 func (s *sim) retry(o *operation, after int64) {
 	o.c.target = s.anyNode()
 	s.covered.retries++
-	s.at(after, nil, func() { s.ask(o) })
+	s.At(after, nil, func() { s.ask(o) })
 }
 
 func (s *sim) acknowledge(o *operation, index uint64) {
@@ -517,7 +416,7 @@ func (s *sim) acknowledge(o *operation, index uint64) {
 	s.oracle.acknowledged(o, index)
 	s.covered.acknowledged++
 	o.c.doing = nil
-	s.at(s.between(10, 120), nil, func() { s.next(o.c) })
+	s.At(s.Between(10, 120), nil, func() { s.next(o.c) })
 }
 
 // read answers a read from the state of a node.
@@ -531,16 +430,16 @@ func (s *sim) read(n *simNode, read Read) {
 	s.oracle.reads(s, n, q.floor)
 	s.covered.reads++
 	o.c.doing = nil
-	if s.chance(70) { // otherwise the client asks the same node again
+	if s.Chance(70) { // otherwise the client asks the same node again
 		o.c.target = s.anyNode()
 	}
-	s.at(s.between(10, 120), nil, func() { s.next(o.c) })
+	s.At(s.Between(10, 120), nil, func() { s.next(o.c) })
 }
 
 // leader returns the node that leads in the highest term, or nil.
 func (s *sim) leader() (leader *simNode) {
 	for _, n := range s.nodes {
-		if n.up && s.now >= n.pausedUntil && n.leadership.Leads &&
+		if n.Up && s.Now >= n.PausedUntil && n.leadership.Leads &&
 			(leader == nil || n.leadership.Term > leader.leadership.Term) {
 			leader = n
 		}
@@ -559,7 +458,7 @@ type swap struct {
 // member.
 func (s *sim) beginSwap(n *simNode) {
 	s.swap = &swap{node: n, old: n.id}
-	s.at(second, nil, s.goOnSwapping)
+	s.At(second, nil, s.goOnSwapping)
 }
 
 // goOnSwapping takes the steps of an operator, again and again: fill the new member, let it learn,
@@ -568,7 +467,7 @@ func (s *sim) goOnSwapping() {
 	w, n, leader := s.swap, s.swap.node, s.leader()
 	defer func() {
 		if s.swap != nil {
-			s.at(300*ms, nil, s.goOnSwapping)
+			s.At(300*ms, nil, s.goOnSwapping)
 		}
 	}()
 	if leader == nil {
@@ -581,7 +480,7 @@ func (s *sim) goOnSwapping() {
 	var err error
 	switch m := leader.members; {
 	case slices.Contains(m.Voters, n.id) && len(m.Leaving) == 0:
-		s.tell("node %d: member %d has taken the place of member %d", n.n, n.id, w.old)
+		s.Tell("node %d: member %d has taken the place of member %d", n.n, n.id, w.old)
 		s.covered.swaps++
 		s.swap, s.emptied = nil, false
 		return
@@ -589,13 +488,13 @@ func (s *sim) goOnSwapping() {
 		return
 	case !slices.Contains(m.Learners, n.id):
 		err = leader.replica.Members(m.Voters, []uint64{n.id})
-	case n.up && n.state.applied+20 > leader.state.applied:
+	case n.Up && n.state.applied+20 > leader.state.applied:
 		voters := append(slices.DeleteFunc(slices.Clone(m.Voters), func(id uint64) bool { return id == w.old }), n.id)
 		slices.Sort(voters)
 		err = leader.replica.Members(voters, nil)
 	}
 	if err != nil && !errors.Is(err, ErrChanging) && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrFull) {
-		s.fail("change the members: %v", err)
+		s.Fail("change the members: %v", err)
 	}
 	s.drain(leader)
 }
@@ -607,12 +506,12 @@ func (s *sim) fill(n, from *simNode) {
 	}
 	term, err := from.log.Term(from.state.applied)
 	if err != nil {
-		s.fail("fill node %d: %v", n.n, err)
+		s.Fail("fill node %d: %v", n.n, err)
 		return
 	}
 	s.ids++
 	s.swap.filled = true
 	n.id, n.disk, n.checkpoint = s.ids, memfs.New(), from.state
-	s.tell("node %d: member %d is filled from node %d up to entry %d", n.n, n.id, from.n, n.checkpoint.applied)
+	s.Tell("node %d: member %d is filled from node %d up to entry %d", n.n, n.id, from.n, n.checkpoint.applied)
 	s.start(n, &entrylog.Base{Index: n.checkpoint.applied, Term: term, Members: from.replica.members.now})
 }
