@@ -90,7 +90,7 @@ type Queue struct {
 
 	mu       sync.Mutex
 	segments []*segmentFile   // the oldest first
-	tail     segment.Appender // to the last segment, or to none before the next Append
+	tail     segment.Appender // appends to the last segment; to none until the next Append begins one
 	done     segment.Position // frames up to this position are no longer needed
 	saved    segment.Writer   // the file "done"; nil before the first write
 	entries  int              // number of entries in the file "done"

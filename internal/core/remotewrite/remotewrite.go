@@ -24,7 +24,7 @@ type Request struct {
 	more       func(bytes int) error // the function given to Bound; nil once the request is decoded
 	taken      int                   // bytes taken so far, which `more` has allowed
 	allowed    int
-	full       error // of more
+	full       error // what `more` returned, if it refused
 	body       []byte
 	room       int    // maximum length of each list, except the list of histograms
 	symbols    []part // parts of body

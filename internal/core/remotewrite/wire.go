@@ -58,7 +58,7 @@ func other(b []byte, i int, tag uint64, known uint32) (next int) {
 	return skip(b, i)
 }
 
-// upTo returns the bit set of the numbers from 1 to n, for other.
+// upTo returns the bit set of the numbers from 1 to n, for `other`.
 func upTo(n int) uint32 { return 2<<n - 2 }
 
 func varint(b []byte, i int) (v uint64, next int) {

@@ -20,7 +20,7 @@ type Appender struct {
 
 	file  Writer // of the current segment; nil until a Write begins the next one
 	first Position
-	size  int64 // of the segment, in bytes; anything beyond does not count
+	size  int64 // of the segment, in bytes; bytes beyond it in the file do not count
 }
 
 // Begin forgets the added frames. It always encodes a header, which Write leaves out if the

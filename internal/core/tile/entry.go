@@ -67,7 +67,7 @@ type amount struct {
 	newest   uint32  // of an open tile: the place of its newest increment in the trail
 	timer    *histogram.Exponential
 	classic  []float64 // timer in classic buckets: counts per bound, not cumulative
-	sum      float64   // of classic
+	sum      float64   // of the values counted in classic
 	set      *distinct.Set
 	sources  map[uint64]sourceValue // of a gauge that is merged from several
 }

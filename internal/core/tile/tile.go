@@ -264,8 +264,8 @@ func (s *Shard) count(e *entry, n int) {
 
 // Closed counts the fates of the samples of closed tiles.
 type Closed struct {
-	Samples    uint64            // on the wire, in the tiles
-	Duplicates map[string]uint64 // on the wire, by tenant: stamped values at the end of a tile that has a sample there
+	Samples    uint64            // values on the wire that are in the tiles
+	Duplicates map[string]uint64 // stamped values on the wire at the end of a tile that has a sample there, by tenant
 	Waiting    []*Waiting        // samples to store, one Waiting per tenant that has any
 }
 

@@ -15,7 +15,7 @@ type Waiting struct {
 	Tenant   string
 	Boundary int64               // end of the tile, Unix ms
 	Samples  [NumWidths][]Sample // in order of time for each series
-	Raw      uint64              // values on the wire that they stand for
+	Raw      uint64              // values on the wire that the samples stand for
 	Bytes    int64               // of memory, estimated
 }
 

@@ -20,7 +20,7 @@ func (r Reason) String() string { return reasonNames[r] }
 // Count is a number of samples.
 type Count struct {
 	Samples int
-	Raw     uint64 // values on the wire that they stand for
+	Raw     uint64 // values on the wire that the samples stand for
 }
 
 // Add counts one more sample.

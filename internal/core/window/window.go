@@ -141,7 +141,7 @@ type Table struct {
 
 	open       uint8       // index of the window that is being filled
 	windows    [2]Window   // the flusher may have the window that is not open
-	noted      noted       // the flusher's
+	noted      noted       // used only by the flusher
 	ordinal    uint32      // 1 + windows closed so far
 	sweep      uint32      // last record checked for idleness
 	recovered  int64       // limit.Tenant.Over at the last recovery

@@ -49,7 +49,7 @@ type Request struct {
 	MaxSeries int           // how many recent series the tenant may have; 0 for no limit
 	Terms     *Terms
 
-	// For a group, whose log decides about them.
+	// Used only by a group, which puts them into the entries of its log.
 	Compressed []byte // as in Incoming
 	Hash       uint64 // as in Incoming
 	Pair       Pair
