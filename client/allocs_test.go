@@ -30,7 +30,7 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 	if s := c.Stats(); s.Sent == 0 || s.Folded > 0 || s.Full > 0 || s.Respelled > 0 {
-		t.Errorf("these are no known series: %+v", s)
+		t.Errorf("some calls did not go to a known series: %+v", s)
 	}
 }
 

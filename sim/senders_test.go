@@ -26,8 +26,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// tenants have both windows and requests. The requests of past come from hours ago, so that heads are
-// cut.
+// tenants have both windows and requests. The requests of the tenant "past" have samples from hours
+// ago, so that heads are cut.
 var tenants = []string{"one", "past", "two"}
 
 func (s *sim) beginSenders() {
@@ -92,7 +92,7 @@ func (s *sim) collect(c *collector) {
 		return
 	}
 	s.At(second, nil, func() { s.collect(c) })
-	if s.Chance(1) { // it was killed; its outbox is on its disk
+	if s.Chance(1) { // the collector was killed; its outbox is on disk
 		c.incarnation++
 		c.portions, c.sequence = 0, 0
 		s.Tell("collector %d: incarnation %d, %d windows in the outbox", c.n, c.incarnation, len(c.outbox))
@@ -195,7 +195,7 @@ func (s *sim) pushTo(c *collector, p *pushed) {
 	})
 }
 
-// pushAgain pushes a window again, to the leader if that is known.
+// pushAgain pushes a window again, to the leader if one is known.
 func (s *sim) pushAgain(c *collector, p *pushed, to *node) {
 	if to == nil {
 		to = s.anyNode()
@@ -254,7 +254,7 @@ type writer struct {
 	deltas  bool
 	spoils  bool // some of its samples must be refused
 	pair    entry.Pair
-	rests   int64 // until then
+	rests   int64 // no request begins before this time
 	last    int64 // time of its newest sample
 	sent    []offered
 	rewrite *rewrite.Rewriter

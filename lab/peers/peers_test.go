@@ -188,10 +188,10 @@ func TestCounters(t *testing.T) {
 		want   Received
 	}{
 		{"statsd_exporter-v0.31.0.txt", exporter, Received{Metrics: 1250}},
-		{"gostatsd-e5cc67e82525.txt", gostatsdReceived, Received{Metrics: 2000 + 457}}, // good, bad
+		{"gostatsd-e5cc67e82525.txt", gostatsdReceived, Received{Metrics: 2000 + 457}}, // good and bad lines
 		{"telegraf-v1.37.2.txt", telegrafReceived, Received{Datagrams: 1250}},
 		{"veneur-v14.2.0.txt", sent, Received{Metrics: 1000}},
-		{"otelcol-v0.160.0.txt", otelcolReceived, Received{Metrics: 1000 + 200}}, // good, bad to the hundred
+		{"otelcol-v0.160.0.txt", otelcolReceived, Received{Metrics: 1000 + 200}}, // good lines, and bad ones in hundreds
 	} {
 		t.Run(c.sample, func(t *testing.T) {
 			got, err := c.read(sample(t, c.sample))

@@ -43,7 +43,7 @@ const (
 // Server is a server to send requests to, and the credentials.
 type Server struct {
 	Address   string // empty for the server of this machine
-	TokenFile string // empty for TokenVariable
+	TokenFile string // if empty, a token may be in TokenVariable
 	CAFile    string // empty for the CAs of the system
 }
 

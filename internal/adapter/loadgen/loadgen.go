@@ -70,7 +70,7 @@ func (r Result) Rate() float64 { return float64(r.Sent.Metrics) / max(r.Elapsed.
 type Client struct {
 	config  Config
 	sockets []int
-	next    int // among sockets
+	next    int // index of the socket that sends next
 	batch   batch
 
 	mu       sync.Mutex

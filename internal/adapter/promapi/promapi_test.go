@@ -577,7 +577,7 @@ func TestExperimentalFunctions(t *testing.T) {
 		var features map[string]map[string]bool
 		e := decode(t, s.ask(get(prefix+"/features", nil)))
 		if err := json.Unmarshal(e.Data, &features); err != nil || features["promql_functions"]["mad_over_time"] != on {
-			t.Errorf("experimental %v: the list of features has %v, %v", on, features["promql_functions"]["mad_over_time"], err)
+			t.Errorf("experimental %v: the list of features says %v: %v", on, features["promql_functions"]["mad_over_time"], err)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestSlowClients(t *testing.T) {
 			asked := time.Now()
 			_, answer := p.send(t, "b", request())
 			if n, err := trickle(t, answer, 1<<30); err != nil || n == 0 || time.Since(asked) > time.Second {
-				t.Errorf("%s of tenant b: %d bytes after %v, %v", what, n, time.Since(asked), err)
+				t.Errorf("%s of tenant b: %d bytes came after %v, with the error %v", what, n, time.Since(asked), err)
 			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()

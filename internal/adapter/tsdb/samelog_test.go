@@ -379,7 +379,7 @@ func TestTheSameLogGivesTheSameStores(t *testing.T) {
 	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed",
 		"room again", "failed"} {
 		if did[what] < len(seeds)/2 {
-			t.Errorf("%d times %s, which shows nothing", did[what], what)
+			t.Errorf("%d times %s: too rarely to show anything", did[what], what)
 		}
 	}
 	for _, reason := range []outcome.Reason{outcome.TooOld, outcome.Duplicate, outcome.TooFarAhead,

@@ -280,7 +280,7 @@ func TestTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Read(f); err == nil {
-			t.Errorf("%s: is a record", times)
+			t.Errorf("a record with the times %s is read without an error", times)
 		}
 	}
 }

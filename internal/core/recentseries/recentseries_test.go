@@ -119,7 +119,7 @@ func TestMembersAgree(t *testing.T) {
 		}
 	}
 	if undone < 1000 || longer < 100 || jumps < 1000 {
-		t.Errorf("%d undone, %d of them over epochs; %d epochs left out", undone, longer, jumps)
+		t.Errorf("too few changes: %d are undone, %d of them over epochs, and %d epochs are left out", undone, longer, jumps)
 	}
 }
 

@@ -344,7 +344,7 @@ func TestSpellingsShareASeries(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "counter m{a,b,c,d} n=400 400")
 	s := table.Stats()
 	if len(sent) != 24 || s.Contexts != maxSpellings || s.Series != 1 || s.Respellings == 0 {
-		t.Errorf("%d spellings sent, %+v", len(sent), s)
+		t.Errorf("%d spellings were sent, want 24 of one series with few remembered: %+v", len(sent), s)
 	}
 }
 

@@ -74,7 +74,7 @@ func (e *events) Pop() any {
 	return x
 }
 
-// At plans an event. If p is not nil, the event happens only if the process p lives as long, and never
+// At plans an event. If p is not nil, the event happens only if the process p still lives then, and never
 // during a pause of p.
 func (w *World) At(after int64, p *Process, do func()) {
 	w.order++

@@ -392,7 +392,7 @@ func TestCheckpointsAndQueriesOfSets(t *testing.T) {
 		p = start(t, dir, newStore(t), time.Now)
 		time.Sleep(2 * time.Second)
 		if live, err := p.Live("default", tile.Width10s, 0, 1<<60, nil); err != nil || len(live) != 20 {
-			t.Errorf("after the restart %d sets, %v", len(live), err)
+			t.Errorf("after the restart there are %d sets, want 20: %v", len(live), err)
 		}
 		p.terminate()
 	})

@@ -34,7 +34,7 @@ type partly struct {
 	widths []tile.Width
 
 	mu     sync.Mutex
-	mended chan struct{} // nil if it works
+	mended chan struct{} // closed when the store works again; nil while it works
 	hangs  bool
 }
 

@@ -230,8 +230,8 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 	}
 }
 
-// The receive buffer is set only when the configuration changes it: a buffer that systemd made
-// larger than Freshet may set must not shrink.
+// The receive buffer is set only when the configuration changes it. Otherwise a buffer that systemd
+// has made, perhaps larger than Freshet may make one, would shrink.
 func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	udp := f.listeners()[0].socket

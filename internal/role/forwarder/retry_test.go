@@ -82,7 +82,7 @@ func TestBackOff(t *testing.T) {
 		60 * ms, 0, 30 * ms,
 	}
 	if !slices.EqualFunc(got, want, withinBound) {
-		t.Errorf("waits %v, want %v, or down to half of each", got, want)
+		t.Errorf("waits %v, want each between half of and all of %v", got, want)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 			check("label values", strings.Join(values, " "), warnings, err, strings.Join(want, " "))
 
 			if _, err := w.selectedChunks(ctx, nil, everything); (c.warnings != nil || c.err != "") != (err != nil) {
-				t.Errorf("chunks, which have no place for warnings: %v", err)
+				t.Errorf("reading chunks, whose answer cannot carry warnings, returns %v", err)
 			}
 		})
 	}
