@@ -23,6 +23,7 @@ type tiles interface {
 	TenantSeries(tenant string) int
 	Series() iter.Seq[tile.Held]
 	Pending() map[string]tiling.Pending
+	Replaying() []string
 	Run(context.Context) error
 	Halt()
 }

@@ -31,10 +31,11 @@ func (s *server) startRoles() error {
 	return nil
 }
 
-// runOpening opens the stores in use once the journal is replayed, and then says that the server is
-// ready. Meanwhile the sockets are read and windows are folded.
+// runOpening opens the stores in use once the journal is replayed, waits until they have what the replay
+// brought, and then says that the server is ready. Meanwhile the sockets are read and windows are folded.
 func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	s.openUsed(ctx)
+	s.awaitReplays(ctx)
 	if ctx.Err() == nil {
 		s.ready.Store(true)
 		close(s.readied)
@@ -47,6 +48,17 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// awaitReplays waits until the stores have the requests that the aggregator read from its log. A store
+// that does not take them delays nothing: queries of its tenant say what they lack.
+func (s *server) awaitReplays(ctx context.Context) {
+	if s.aggregator == nil {
+		return
+	}
+	for _, tenant := range s.aggregator.Replaying() {
+		_ = s.aggregator.Replayed(ctx, tenant)
+	}
 }
 
 // openUsed opens the stores that were in use before the start, and logs its progress.

@@ -20,6 +20,7 @@ const clockSlack = time.Second
 
 // Open answers questions about the tiles that no store has yet. Any goroutine may ask.
 type Open struct {
+	replays
 	Shards *tile.Shards
 
 	stamp  atomic.Int64 // Unix ms, end of the last complete window

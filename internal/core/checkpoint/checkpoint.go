@@ -140,7 +140,7 @@ func (w *Writer) Commit(keep uint64) error {
 		return fmt.Errorf("write the checkpoint at entry %d: %w", w.base, err)
 	}
 	names, err := w.fs.List()
-	for _, f := range format.Files(names) {
+	for _, f := range Files(names) {
 		if base := uint64(f.First); err == nil && base != keep && base != w.base {
 			err = w.fs.Remove(f.Name)
 		}
@@ -178,6 +178,10 @@ func (w *Writer) Abort() {
 	w.file = nil
 }
 
+// Files returns the checkpoints among the names of a directory, the oldest first. Each was whole when it got
+// its name.
+func Files(names []string) []segment.File { return format.Files(names) }
+
 // File is a whole checkpoint.
 type File struct {
 	Base uint64 // index of the group's section
@@ -193,7 +197,7 @@ func Newest(fs segment.FS) (newest *File, damage []error, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the checkpoints: %w", err)
 	}
-	files := format.Files(names)
+	files := Files(names)
 	for i := len(files) - 1; i >= 0; i-- {
 		f := &File{Base: uint64(files[i].First), fs: fs}
 		switch err := f.Read(func(*Section) error { return nil }); {

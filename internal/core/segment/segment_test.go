@@ -314,3 +314,26 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("Next on a repaired disk: %v, %v", ok, s.Err)
 	}
 }
+
+// Files are removed between the list and the copy, so Copy starts over. Nothing of the first attempt stays:
+// with the file of the second one, it would be a log with a gap.
+func TestCopyStartsOver(t *testing.T) {
+	from, to := memfs.New(), memfs.New()
+	for _, name := range []string{"1", "2", "3"} {
+		from.Files[name] = &memfs.File{Data: []byte("file " + name)}
+	}
+	attempts := 0
+	n, err := segment.Copy(from, to, func([]string) []segment.File {
+		if attempts++; attempts == 1 {
+			delete(from.Files, "2")
+			return []segment.File{{Name: "1"}, {Name: "2"}, {Name: "3"}}
+		}
+		return []segment.File{{Name: "3"}}
+	})
+	if err != nil || n != 6 || attempts != 2 || len(to.Files) != 1 || string(to.Files["3"].Data) != "file 3" {
+		t.Errorf("%d bytes in %d attempts, %v: %v", n, attempts, err, to.Files)
+	}
+	if len(to.Durable) != 1 || to.Files["3"].Synced != 6 {
+		t.Error("the copy would not survive a power loss")
+	}
+}

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,14 +27,18 @@ type push struct {
 
 // call is another question for the member.
 type call struct {
-	ask    func(member.ID)
-	answer chan member.Answer
+	ask      func(member.ID)
+	requests string // tenant whose raw store must take requests before the answer comes; empty for none
+	tiles    string // tenant whose stores must take tiles before the answer comes; empty for none
+	answer   chan member.Answer
 }
 
-// waiting is a caller that waits for an answer.
+// waiting is a caller that waits for an answer: a push or a call. The other is nil.
 type waiting struct {
-	answer chan member.Answer
-	push   *push // nil for a call
+	answer   chan member.Answer
+	push     *push
+	call     *call
+	answered bool // see fail
 }
 
 // shape is the only shape of a group so far.
@@ -59,13 +64,13 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 	}
 	select {
 	case a := <-p.answer:
-		return g.pushed(p, a.Err)
+		return g.result(p, a.Err)
 	case <-g.ended:
 	case <-ctx.Done():
 		// Usually the answer is near, and it is better to know it.
 		select {
 		case a := <-p.answer:
-			return g.pushed(p, a.Err)
+			return g.result(p, a.Err)
 		case <-g.ended:
 		case <-time.After(grace):
 			return fmt.Errorf("wait until the log of the group has the window: %w", context.Cause(ctx))
@@ -73,7 +78,7 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 	}
 	select {
 	case a := <-p.answer:
-		return g.pushed(p, a.Err)
+		return g.result(p, a.Err)
 	default:
 		return ErrEnded
 	}
@@ -82,6 +87,11 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 // grace is how long a push waits for its answer after its caller has given up. Without an answer the
 // window may count later. If it is pushed again, it is then a repeat.
 const grace = time.Second
+
+// maxPushed bounds the bytes of the pushes that the member has not answered, whether their callers still
+// wait or not. Beyond it, Run takes no push, and the callers wait until there is room or until they give
+// up. So pushes that come again while the disk hangs do not pile up.
+const maxPushed = 16 << 20
 
 // pushOf returns a push in the form of an entry.
 func pushOf(batches []batch.Batch) ([]byte, error) {
@@ -116,12 +126,13 @@ func (g *Group) push() {
 		return
 	}
 	g.id++
-	g.waiting[g.id] = waiting{p.answer, p}
+	g.waiting[g.id] = waiting{answer: p.answer, push: p}
+	g.pushed += int64(len(p.bytes))
 	g.node.Push(g.now, g.id, p.bytes)
 }
 
-// pushed counts what was refused of a push, and returns its error.
-func (g *Group) pushed(p *push, err error) error {
+// result counts what was refused of a push, and returns its error.
+func (g *Group) result(p *push, err error) error {
 	seen := g.Now()
 	if full := (*batch.FullError)(nil); errors.As(err, &full) {
 		for tenant, n := range full.Samples {
@@ -143,19 +154,23 @@ func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, er
 	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
 		return nil, fmt.Errorf("propose an entry of kind %d: only requests and deltas are stored", e.Kind)
 	}
-	a, err := g.ask(ctx, func(id member.ID) { g.node.Write(id, e) })
+	c := &call{ask: func(id member.ID) { g.node.Write(id, e) }}
+	if e.Kind == entry.KindRequest {
+		c.requests = e.Request.Tenant
+	}
+	a, err := g.ask(ctx, c)
 	return a.Outcome, err
 }
 
 // Barrier waits until the open tiles and the stores of a tenant have everything that was acknowledged
 // before the call.
 func (g *Group) Barrier(ctx context.Context, tenant string) error {
-	_, err := g.ask(ctx, func(id member.ID) { g.node.Barrier(id, tenant) })
+	_, err := g.ask(ctx, &call{ask: func(id member.ID) { g.node.Barrier(id, tenant) }, requests: tenant, tiles: tenant})
 	return err
 }
 
-func (g *Group) ask(ctx context.Context, ask func(member.ID)) (member.Answer, error) {
-	c := &call{ask, make(chan member.Answer, 1)}
+func (g *Group) ask(ctx context.Context, c *call) (member.Answer, error) {
+	c.answer = make(chan member.Answer, 1)
 	select {
 	case g.calls <- c:
 	case <-g.ended:
@@ -174,12 +189,12 @@ func (g *Group) ask(ctx context.Context, ask func(member.ID)) (member.Answer, er
 }
 
 func (g *Group) call(c *call) {
-	if g.sick != nil {
-		c.answer <- member.Answer{Err: g.sick}
+	if err := cmp.Or(g.sick, g.stuck(c)); err != nil {
+		c.answer <- member.Answer{Err: err}
 		return
 	}
 	g.id++
-	g.waiting[g.id] = waiting{c.answer, nil}
+	g.waiting[g.id] = waiting{answer: c.answer, call: c}
 	c.ask(g.id)
 }
 

@@ -30,6 +30,10 @@ const (
 	// checkpoint of the others nor the end of the process.
 	syncTime = 30 * time.Second
 
+	// A failed checkpoint is begun again after savePause, and the pause doubles with each further failure,
+	// up to checkpointInterval: a checkpoint that fails costs as much as one that succeeds.
+	savePause = 10 * time.Second
+
 	// keepBytes is how much of the log stays for members that were away for a while.
 	keepBytes = 1 << 30
 )
@@ -38,7 +42,7 @@ const (
 func (g *Group) saveSome() {
 	now := g.Now()
 	switch grown := g.grown.Load(); {
-	case g.saving != nil:
+	case g.saving != nil, now.Sub(g.failedAt) < g.pause:
 	case grown > int64(g.Config.Checkpoint), grown > 0 && now.Sub(g.lastSaved) > checkpointInterval:
 		g.beginSaving(now)
 	}
@@ -63,8 +67,9 @@ func (g *Group) beginSaving(now time.Time) {
 }
 
 func (g *Group) savingFailed(err error) {
+	g.failedAt, g.pause = g.Now(), min(max(savePause, 2*g.pause), checkpointInterval)
 	g.metrics.CheckpointErrors.Inc()
-	g.Logger.Error("a checkpoint failed; the log of the group grows until one succeeds", "error", err)
+	g.Logger.Error("a checkpoint failed; the log of the group grows until one succeeds", "error", err, "again_in", g.pause)
 }
 
 // add writes a section. If that fails, it ends the checkpoint.
@@ -156,6 +161,7 @@ func (g *Group) endSaving(err error) {
 		g.savingFailed(err)
 		return
 	}
+	g.pause = 0
 	g.metrics.CheckpointSeconds.Set(g.Now().Sub(c.begun).Seconds())
 	g.metrics.Checkpoints.Inc()
 	g.grown.Add(-c.grown)

@@ -10,7 +10,7 @@
 // The files, from the top:
 //
 //	group.go       what a group is made of, and Run
-//	restore.go     the start: the last checkpoint, and the log behind it
+//	restore.go     the start: the last checkpoint, and the log behind it; a copy to start from
 //	stop.go        the end: writes finish, everything is saved
 //	requests.go    requests become entries
 //	calls.go       pushes, writes and barriers of other goroutines
@@ -73,6 +73,7 @@ type Group struct {
 
 	id      member.ID
 	waiting map[member.ID]waiting // callers, by the number of their question
+	pushed  int64                 // bytes of the pushes among these questions
 
 	queue     []*logJob // for the log
 	appending bool      // the log has a job
@@ -85,13 +86,16 @@ type Group struct {
 	backlogs  map[string]*backlog
 	full      int             // number of backlogs without room for more
 	requested map[string]*job // requests, by tenant
+	replays   map[string]int  // by tenant: how many requests from before the start its store lacks
 	broke     error           // an entry has a request that cannot be read
 	restarted []*member.Work  // from the start
 
-	saving    *saving      // the checkpoint being written, or nil
-	last      saved        // the last checkpoint
-	lastSaved time.Time    // when the last checkpoint began
-	grown     atomic.Int64 // bytes of the log since then
+	saving    *saving       // the checkpoint being written, or nil
+	last      saved         // the last checkpoint
+	lastSaved time.Time     // when the last checkpoint began
+	failedAt  time.Time     // when the last checkpoint failed
+	pause     time.Duration // after that; 0 if no checkpoint failed since the last that succeeded
+	grown     atomic.Int64  // bytes of the log since then
 }
 
 // Options are the parts of a group. All fields but Told, Watch, Boot and Network are required.
@@ -226,12 +230,15 @@ func (g *Group) look() (believed bool) {
 	return believed
 }
 
-// line returns the channels on which Run waits for pushes. While no push is held, it is the channel
-// of the next push. While one is held, since the clock is not believed, it is the channel that tells
-// when its caller gives up.
+// line returns the channels on which Run waits for pushes. While no push is held and there is room for
+// more, it is the channel of the next push. While one is held, since the clock is not believed, it is the
+// channel that tells when its caller gives up.
 func (g *Group) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	if g.held != nil {
 		return nil, g.held.ctx.Done()
+	}
+	if g.pushed >= maxPushed {
+		return nil, nil
 	}
 	return g.pushes, nil
 }

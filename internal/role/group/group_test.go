@@ -28,6 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/rewrite"
@@ -36,6 +37,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -46,6 +48,8 @@ type stores struct {
 	have  map[string]map[int64]float64 // by tenant, width or "raw", and labels
 	disk  map[string]map[int64]float64 // survives a power loss
 	again int                          // samples of tiles that were written again with the same value
+	syncs int                          // calls of Sync
+	fault error                        // of Sync
 	sick  map[string]error             // tenants whose stores take nothing; nil: they hang
 	cure  chan struct{}                // closed when hanging stores go on
 	delay time.Duration                // of each write of tiles
@@ -134,11 +138,28 @@ func (s *stores) WriteRequests(ctx context.Context, tenant string, state *write.
 func (s *stores) Sync(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.syncs++; s.fault != nil {
+		return s.fault
+	}
 	s.disk = map[string]map[int64]float64{}
 	for key, samples := range s.have {
 		s.disk[key] = maps.Clone(samples)
 	}
 	return nil
+}
+
+// failSync makes each Sync fail, or succeed again.
+func (s *stores) failSync(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = err
+}
+
+// synced returns how often Sync was called.
+func (s *stores) synced() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.syncs
 }
 
 // losePower leaves only the synced samples.
@@ -399,6 +420,87 @@ func sickDisk(t *testing.T, hangs bool) {
 	p.terminate()
 }
 
+// While the disk of the log hangs, callers come again and again, and give up. What the group keeps of them
+// stays below its bounds. Once the disk works, everything goes on, and what came again counts once.
+func TestWhatWaitsForAHangingDiskIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, s := memfs.New(), newStores(t)
+		var cure atomic.Pointer[chan struct{}]
+		disk := sickFS{fs, func(name string) error {
+			if c := cure.Load(); c != nil && strings.HasSuffix(name, ".segment") {
+				<-*c
+			}
+			return nil
+		}}
+		p := start(t, fs, s, func(o *Options) { o.FS, o.MaxPending, o.Segment = disk, 1<<40, 0 })
+		p.mustCount("a", "c", 1)
+		synctest.Wait()
+		well := make(chan struct{})
+		cure.Store(&well)
+		rnd := rand.New(rand.NewPCG(1, 1))
+		name := make([]byte, 1<<20)
+		for i := range name {
+			name[i] = 'a' + byte(rnd.IntN(26))
+		}
+		w := []batch.Batch{window("a", string(name), time.Now(), 1)}
+		full, rounds := 0, 100
+		for range rounds {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			var all sync.WaitGroup
+			all.Go(func() {
+				if err := p.Push(ctx, w); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a window: %v", err)
+				}
+			})
+			all.Go(func() {
+				_, err := p.Write(ctx, request(t, "a", string(name), time.Now(), 1))
+				if errors.Is(err, member.ErrFull) {
+					full++
+				} else if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a request: %v", err)
+				}
+			})
+			all.Wait()
+			if err := p.Barrier(t.Context(), "a"); err != nil { // what was acknowledged is applied
+				t.Error(err)
+			}
+			cancel()
+		}
+		synctest.Wait()
+		size := 0
+		for _, j := range p.queue {
+			if j.write == nil {
+				continue
+			}
+			for _, e := range j.write.Entries {
+				size += len(e.Data)
+			}
+		}
+		if size > 34<<20 || len(p.queue) > 500 || p.pushed > maxPushed+2<<20 || full < rounds/4 {
+			t.Errorf("%d bytes in %d writes wait for the disk, and %d bytes of windows for their turn; %d requests were refused",
+				size, len(p.queue), p.pushed, full)
+		}
+		if n := len(p.waiting); n > 2*rounds {
+			t.Errorf("%d callers are kept", n)
+		}
+		cure.Store(nil)
+		close(well)
+		if err := p.Push(t.Context(), w); err != nil {
+			t.Error(err)
+		}
+		if err := p.Barrier(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		s.check("a", string(name), 1)
+		if len(p.waiting) > 0 || p.pushed != 0 || len(p.queue) > 0 {
+			t.Errorf("%d callers and %d bytes of windows still wait", len(p.waiting), p.pushed)
+		}
+		p.terminate()
+	})
+}
+
 // sickFS is a directory whose writes and syncs may fail or hang.
 type sickFS struct {
 	*memfs.FS
@@ -630,6 +732,96 @@ func sickStore(t *testing.T, sick error) {
 	p.terminate()
 }
 
+// panics are stores of which one tenant's panic.
+type panics struct {
+	*stores
+	tenant   string
+	requests bool // only at requests, else only at tiles
+}
+
+func (p *panics) WriteRequests(ctx context.Context, tenant string, state *write.State, all []*write.Request) error {
+	if p.requests && tenant == p.tenant {
+		state.Recent.Advance(time.Now().UnixMilli())
+		state.Recent.Note(recentseries.Of(labels.FromStrings("__name__", "half")))
+		panic("an index out of range")
+	}
+	return p.stores.WriteRequests(ctx, tenant, state, all)
+}
+
+func (p *panics) WriteTiles(ctx context.Context, tenant string, w tile.Width,
+	samples []tile.Sample) (tile.Written, error) {
+	if !p.requests && tenant == p.tenant {
+		panic("an index out of range")
+	}
+	return p.stores.WriteTiles(ctx, tenant, w, samples)
+}
+
+// A tenant's request, or its tiles, make the store panic. This tenant's callers get an error at once, and
+// so do later ones, and nobody else notices. Checkpoints go on. The next process, which has no such bug,
+// stores what waited.
+func TestAPanicHarmsOnlyItsTenant(t *testing.T) {
+	for _, requests := range []bool{true, false} {
+		t.Run(fmt.Sprintf("requests=%t", requests), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { panicking(t, requests) })
+		})
+	}
+}
+
+func panicking(t *testing.T, requests bool) {
+	s := newStores(t)
+	var said bytes.Buffer
+	p := start(t, memfs.New(), s, func(o *Options) {
+		o.Writer = &mortal{Writer: &panics{s, "b", requests}}
+		o.Config.Checkpoint = 2000
+		o.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	})
+	bug := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "an index out of range; this is a bug")
+	}
+	begun := time.Now()
+	p.mustCount("b", "d", 1)
+	if requests {
+		if _, err := p.Write(t.Context(), request(t, "b", "r", time.Now(), 1)); !bug(err) || time.Since(begun) > 0 {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+	}
+	for range 120 {
+		p.mustCount("a", "c", 1)
+		if o, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); err != nil || o.Written.Samples != 1 {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+	}
+	if _, err := p.Write(t.Context(), request(t, "b", "r", time.Now(), 1)); bug(err) != requests {
+		t.Errorf("a later request: %v", err)
+	}
+	if err := p.Barrier(t.Context(), "b"); !bug(err) {
+		t.Errorf("a barrier: %v", err)
+	}
+	if err := p.Barrier(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	synctest.Wait()
+	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
+		t.Errorf("%g checkpoints were written", n)
+	}
+	if text := said.String(); strings.Count(text, "panicked") != 1 || !strings.Contains(text, "goroutine") {
+		t.Errorf("the log says\n%s", text)
+	}
+	p = start(t, p.kill(crash), s)
+	if err := p.Barrier(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(20 * time.Second)
+	synctest.Wait()
+	s.check("a", "c", 120)
+	s.check("b", "d", 1)
+	if n := p.node.State().Waiting("b"); n.Requests > 0 || n.Tiles > 0 {
+		t.Errorf("there still wait %+v", n)
+	}
+	p.terminate()
+}
+
 // The raw store of a tenant fails for minutes. Checkpoints are written all the same, and the log keeps
 // the requests that wait. After a kill, the next process stores them.
 func TestRequestsWaitBeyondAKill(t *testing.T) {
@@ -670,6 +862,97 @@ func TestRequestsWaitBeyondAKill(t *testing.T) {
 	})
 }
 
+// While the stores cannot be synced, each checkpoint fails. It is begun again after a pause that grows, and
+// the log says so. The first sync that succeeds ends the pauses.
+func TestAFailedCheckpointBeginsAgainAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		var said bytes.Buffer
+		p := start(t, memfs.New(), s, func(o *Options) {
+			o.Config.Checkpoint = 2000
+			o.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		})
+		s.failSync(errors.New("input/output error"))
+		count := func(seconds int) (syncs int) {
+			before := s.synced()
+			for range seconds {
+				p.mustCount("a", "c", 1)
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			return s.synced() - before
+		}
+		if n := count(10 * 60); n < 4 || n > 8 { // after 10, 20, 40, 80, 160 and 300 s, and some seconds each
+			t.Errorf("in 10 minutes %d checkpoints were begun", n)
+		}
+		if n := count(10 * 60); n < 1 || n > 2 {
+			t.Errorf("in the next 10 minutes %d checkpoints were begun", n)
+		}
+		if text := said.String(); !strings.Contains(text, "again_in=10s") || !strings.Contains(text, "again_in=5m0s") {
+			t.Errorf("the pauses are not told:\n%s", text)
+		}
+		s.failSync(nil)
+		count(5*60 + 10)
+		if n := count(60); n < 2 {
+			t.Errorf("after a checkpoint succeeded, %d were begun in a minute", n)
+		}
+		s.failSync(errors.New("input/output error"))
+		count(60)
+		if n := strings.Count(said.String(), "again_in=10s"); n != 2 {
+			t.Errorf("%d pauses of 10 s are told, but there were 2", n)
+		}
+		p.terminate()
+	})
+}
+
+// A power loss takes samples of requests that were acknowledged from the stores, and the log has them. While
+// the next process stores them again, queries of the tenant wait. If the store does not take them, or hangs
+// for long, queries learn the reason.
+func TestQueriesWaitForAReplay(t *testing.T) {
+	fails := errors.New("no space left on device")
+	for name, sick := range map[string]error{"hangs": nil, "fails": fails} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStores(t)
+				p := start(t, memfs.New(), s)
+				const most = 100 // more than one work
+				for i := range most {
+					at := time.Now().Add(time.Duration(i) * time.Millisecond)
+					if _, err := p.Write(t.Context(), request(t, "b", "r", at, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fs := p.kill(func(fs *memfs.FS) *memfs.FS {
+					s.losePower()
+					return fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
+				})
+				s.make("b", true, sick)
+				p = start(t, fs, s)
+				ended, end := context.WithCancel(t.Context())
+				end()
+				if err := p.Replayed(ended, "b"); err == nil {
+					t.Error("a query does not wait")
+				}
+				if err := p.Replayed(t.Context(), "a"); err != nil {
+					t.Errorf("a query of a tenant that lacks nothing: %v", err)
+				}
+				begun := time.Now()
+				err, waited := p.Replayed(t.Context(), "b"), time.Since(begun)
+				if sick == nil && (!errors.Is(err, errStalled) || waited < stalled || waited > stalled+time.Second) ||
+					sick != nil && !errors.Is(err, sick) {
+					t.Errorf("after %v: %v", waited, err)
+				}
+				s.make("b", false, nil)
+				time.Sleep(2 * time.Second)
+				if err := p.Replayed(t.Context(), "b"); err != nil || len(p.Replaying()) > 0 {
+					t.Error(err, p.Replaying())
+				}
+				p.terminate()
+			})
+		})
+	}
+}
+
 // A log with a damaged entry does not open, and says where it is damaged.
 func TestADamagedLogStopsTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -687,6 +970,99 @@ func TestADamagedLogStopsTheStart(t *testing.T) {
 			!strings.Contains(err.Error(), "byte") {
 			t.Error(err)
 		}
+	})
+}
+
+// The end of the log is torn. It is cut off, the log says so, and what was acknowledged is there.
+func TestATornLogIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memfs.New(), newStores(t), func(o *Options) { o.Segment = 1 << 20 })
+		for range 30 {
+			p.mustCount("a", "c", 1)
+		}
+		fs := p.kill(crash)
+		for name, f := range fs.Files {
+			if strings.HasSuffix(name, ".segment") {
+				f.Data = append(f.Data, "the begin of a frame"...)
+			}
+		}
+		var said bytes.Buffer
+		p = start(t, fs, newStores(t), func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&said, nil)) })
+		synctest.Wait()
+		if text := said.String(); !strings.Contains(text, "was torn and is cut off") || !strings.Contains(text, "bytes=20") {
+			t.Errorf("the log says\n%s", text)
+		}
+		if n := p.Shards.Raw()["a"]; n != 30 {
+			t.Errorf("%d values are left of 30", n)
+		}
+		p.terminate()
+	})
+}
+
+// A copy of a running member, with the stores as they were a moment before, has everything that was
+// acknowledged then, and goes on. It has no notes: they would say that its stores have tiles that they lack.
+func TestACopyGoesOn(t *testing.T) {
+	for _, checkpoint := range []int{1000, 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStores(t)
+			small := func(o *Options) { o.Config.Checkpoint = conf.Bytes(checkpoint) }
+			p := start(t, memfs.New(), s, small)
+			for i := range 95 {
+				p.mustCount("a", "c", 1)
+				if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), float64(i))); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			copied := newStores(t)
+			for key, samples := range s.have {
+				copied.have[key] = maps.Clone(samples)
+			}
+			p.mustCount("a", "c", 1)
+			to := memfs.New()
+			n, err := Copy(p.fs, to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := int64(0)
+			for name, f := range to.Files {
+				if size += int64(len(f.Data)); strings.HasPrefix(name, "notes") {
+					t.Errorf("the copy has %s", name)
+				}
+			}
+			if n != size || n == 0 {
+				t.Errorf("%d bytes are copied, and there are %d", n, size)
+			}
+			p.mustCount("a", "c", 1) // not in the copy
+			p.terminate()
+			p = start(t, to, copied, small)
+			p.mustCount("a", "c", 1)
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			copied.check("a", "c", 97)
+			p.terminate()
+		})
+	}
+}
+
+// Metadata that came with deltas are told again when the next process reads the log, since they are in memory
+// only.
+func TestAReplayTellsTheMetadataOfDeltas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		r := incoming(1, "a")
+		r.Arrival = time.Now().UnixMilli()
+		p := start(t, memfs.New(), s)
+		if err := NewRequests(p.Group).PushDeltas(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		var to told
+		p = start(t, p.kill(crash), s, func(o *Options) { o.Told = &to })
+		if !slices.Equal(to, told{"a family family"}) {
+			t.Errorf("%q are told", to)
+		}
+		p.terminate()
 	})
 }
 

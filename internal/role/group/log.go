@@ -87,12 +87,15 @@ func (g *Group) do(j *logJob) {
 }
 
 // fail notes that the log cannot be written. Callers must not wait until it can. What they asked for
-// may still count; if they ask again, it is a repeat.
+// may still count; if they ask again, it is a repeat. The member still has their questions.
 func (g *Group) fail(err error) {
 	g.sick = fmt.Errorf("the log of the group cannot be written: %w", err)
 	for id, asked := range g.waiting {
-		asked.answer <- member.Answer{ID: id, Err: g.sick}
-		delete(g.waiting, id)
+		if !asked.answered {
+			asked.answer <- member.Answer{ID: id, Err: g.sick}
+			asked.answered = true
+			g.waiting[id] = asked
+		}
 	}
 }
 

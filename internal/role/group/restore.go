@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/tiling"
@@ -42,6 +43,7 @@ func New(o Options) (*Group, error) {
 		waiting:   map[member.ID]waiting{},
 		backlogs:  map[string]*backlog{},
 		requested: map[string]*job{},
+		replays:   map[string]int{},
 	}
 	file := notes.In(o.FS)
 	g.notes = &file
@@ -65,6 +67,12 @@ func New(o Options) (*Group, error) {
 		if s := state.Shards().Of(i); s != nil {
 			// Queries may come before the first window, and ask for the restored tiles.
 			g.Raise(min(max(s.Closed(), s.LastSeen()), g.now))
+		}
+	}
+	for _, tenant := range state.Tenants() {
+		if n := state.Waiting(tenant).Requests; n > 0 {
+			g.replays[tenant] = n
+			g.BeginReplay(tenant)
 		}
 	}
 	g.books.Restored(state.Shards())
@@ -137,6 +145,11 @@ func (g *Group) open(state *member.Member, first bool) error {
 	if err != nil {
 		return err
 	}
+	if torn := log.Torn(); torn.Bytes > 0 {
+		g.Logger.Warn("the last write to the log of the group was torn and is cut off: the process or the machine died "+
+			"before it was acknowledged, or the disk damaged it",
+			"file", torn.File, "bytes", torn.Bytes)
+	}
 	g.restored.New = first && log.Last() == firstBase
 	g.restored.Entries = int(log.Last() - config.Applied)
 	g.log = log
@@ -195,11 +208,33 @@ func (g *Group) replaySome() error {
 	return nil
 }
 
-// replayed counts what an entry of an earlier process did. That process has posted it.
+// replayed counts what an entry of an earlier process did. That process has posted it. Metadata of metrics
+// are in memory only, so this process learns them again; metadata of requests come with their work.
 func (g *Group) replayed(done *member.Applied) {
 	for _, f := range done.Windows.Folded {
 		g.metrics.Count(f)
 	}
 	g.metrics.Replayed.Add(float64(done.Windows.Batches))
 	g.damaged(done.Windows.Damaged)
+	if g.Told != nil && done.Deltas != nil {
+		g.Told.Families(done.Deltas.Tenant, done.Deltas.Families)
+	}
+}
+
+// Copy writes to an empty directory the files from which a start at this moment would restore a member:
+// the newest checkpoint and the log. The member may be running: see segment.Copy. What the newest
+// checkpoint needs of the log is removed only after two more checkpoints. The copy has all entries that were
+// stored before the call. It lacks the notes, since they are about the stores of this data directory.
+//
+// Only a group of one may go on from a copy: in a larger group, the copy has forgotten votes.
+func Copy(from, to segment.FS) (sizeBytes int64, err error) {
+	if sizeBytes, err = segment.Copy(from, to, needed); err != nil {
+		return 0, fmt.Errorf("copy the log of the group: %w", err)
+	}
+	return sizeBytes, nil
+}
+
+func needed(names []string) []segment.File {
+	checkpoints := checkpoint.Files(names)
+	return append(checkpoints[max(0, len(checkpoints)-1):], entrylog.Files(names)...)
 }

@@ -3,6 +3,8 @@ package group
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/member"
@@ -26,6 +28,7 @@ type job struct {
 	begun    time.Time // when the last try began
 	retryAt  time.Time
 	err      error     // of the last try; nil if it succeeded
+	stuck    bool      // the last try panicked, so there is no further one
 	saidAt   time.Time // time of the last log line; zero if there was none since the last success
 }
 
@@ -48,7 +51,7 @@ func (g *Group) begin(all []*member.Work) {
 // retry tries again what a store refused a while ago, and shows what waits.
 func (g *Group) retry() {
 	again := func(j *job) {
-		if j != nil && !j.onItsWay && !time.Now().Before(j.retryAt) {
+		if j != nil && !j.onItsWay && !j.stuck && !time.Now().Before(j.retryAt) {
 			g.try(j)
 		}
 	}
@@ -57,7 +60,10 @@ func (g *Group) retry() {
 			g.publish(b)
 		}
 	}
-	for _, j := range g.requested {
+	for tenant, j := range g.requested {
+		if g.replays[tenant] > 0 && j.onItsWay && time.Since(j.begun) >= stalled {
+			g.FailReplay(tenant, errStalled)
+		}
 		again(j)
 	}
 }
@@ -67,17 +73,41 @@ func (g *Group) try(j *job) {
 	j.onItsWay, j.begun, j.Rests = true, time.Now(), false
 	go func() {
 		begun := time.Now()
-		if j.Requests != nil {
-			j.failure = g.storeRequests(j)
-		} else {
-			j.failure = g.storeTiles(j)
-		}
+		j.failure = g.attempt(j)
 		j.took = time.Since(begun)
 		select {
 		case g.written <- j:
 		case <-g.ended:
 		}
 	}()
+}
+
+// panicError is the failure of a try that panicked.
+type panicError struct {
+	cause any
+	stack []byte
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("panic: %v; this is a bug, and the log has the details", e.cause)
+}
+
+// attempt writes a job to the stores. A panic ends only this try, not the process with all tenants.
+func (g *Group) attempt(j *job) (err error) {
+	defer func() {
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		err = &panicError{cause, debug.Stack()}
+		if j.State != nil {
+			j.State.Recent.Undo() // so that it is again as before the requests
+		}
+	}()
+	if j.Requests != nil {
+		return g.storeRequests(j)
+	}
+	return g.storeTiles(j)
 }
 
 // storeTiles writes the samples of each width that is not stored yet.
@@ -141,6 +171,10 @@ func (g *Group) settle(j *job) {
 		g.broke = j.failure
 		return
 	}
+	if panicked := (*panicError)(nil); errors.As(j.failure, &panicked) {
+		g.breaks(j, panicked)
+		return
+	}
 	if j.failure != nil {
 		j.Rests = true
 		j.retryAt = time.Now().Add(retryPause)
@@ -152,6 +186,7 @@ func (g *Group) settle(j *job) {
 		if j.Requests == nil {
 			g.publish(g.backlogs[j.Tenant])
 		} else {
+			g.FailReplay(j.Tenant, j.err)
 			g.saveTenant(j.Tenant)
 		}
 		return
@@ -162,6 +197,7 @@ func (g *Group) settle(j *job) {
 	g.node.Done(j.Work)
 	if j.Requests != nil {
 		delete(g.requested, j.Tenant)
+		g.replayedSome(j)
 		if g.Told != nil {
 			tellStored(g.Told, j.Work)
 		}
@@ -174,6 +210,57 @@ func (g *Group) settle(j *job) {
 	b := g.backlogs[j.Tenant]
 	b.job = nil
 	g.publish(b)
+}
+
+// breaks leaves a job and its tenant's queue alone after a panic, until the next start. The job would
+// panic again, and the panic may have left locks of the store held. The other tenants go on.
+func (g *Group) breaks(j *job, panicked *panicError) {
+	j.Rests, j.stuck = true, true
+	g.metrics.WriteErrors.WithLabelValues(j.Tenant).Inc()
+	g.Logger.Error("a bug: storing a tenant's samples panicked; this tenant's samples wait or are refused until the "+
+		"process is restarted, and the other tenants go on",
+		"tenant", j.Tenant, "panic", panicked.cause, "stack", string(panicked.stack))
+	if j.Requests == nil {
+		g.publish(g.backlogs[j.Tenant])
+	} else {
+		g.FailReplay(j.Tenant, j.err)
+		g.saveTenant(j.Tenant)
+	}
+	for id, asked := range g.waiting {
+		if err := g.stuck(asked.call); err != nil && !asked.answered {
+			asked.answer <- member.Answer{ID: id, Err: err}
+			delete(g.waiting, id)
+		}
+	}
+}
+
+// stuck returns an error if the answer to a call will never come, since the stores that it waits for
+// are left alone.
+func (g *Group) stuck(c *call) error {
+	if c == nil {
+		return nil
+	}
+	if j := g.requested[c.requests]; j != nil && j.stuck {
+		return j.err
+	}
+	if b := g.backlogs[c.tiles]; b != nil && b.job != nil && b.job.stuck {
+		return b.job.err
+	}
+	return nil
+}
+
+// replayedSome notes that the store has some of the requests that a queue began with.
+func (g *Group) replayedSome(j *job) {
+	left, behind := g.replays[j.Tenant]
+	if !behind {
+		return
+	}
+	if left -= len(j.Requests); left > 0 {
+		g.replays[j.Tenant] = left
+		return
+	}
+	delete(g.replays, j.Tenant)
+	g.EndReplay(j.Tenant)
 }
 
 // noteStored notes up to which entry a tenant's stores have all tiles. If the note fails, nothing is

@@ -66,7 +66,14 @@ func (g *Group) damaged(batches int) {
 func (g *Group) answer(a *member.Answer) {
 	asked, waits := g.waiting[a.ID]
 	if !waits {
-		return // see fail
+		return // see breaks
+	}
+	delete(g.waiting, a.ID)
+	if asked.push != nil {
+		g.pushed -= int64(len(asked.push.bytes))
+	}
+	if asked.answered {
+		return
 	}
 	if full, is := a.Err.(*batch.FullError); is {
 		for tenant := range full.Samples {
@@ -81,7 +88,6 @@ func (g *Group) answer(a *member.Answer) {
 		}
 	}
 	asked.answer <- *a
-	delete(g.waiting, a.ID)
 }
 
 // broken says that the member cannot go on, and why.

@@ -24,7 +24,10 @@ type opened[Q storage.LabelQuerier] struct {
 // alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
-	var unread error
+	unread := sel.short
+	if unread != nil {
+		o.warnings.Add(unread)
+	}
 	exist := len(sel.live) > 0
 	add := func(store string) error {
 		q, err := open(sel.tenant, store, s.mint, s.maxt)

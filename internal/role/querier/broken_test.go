@@ -2,6 +2,7 @@ package querier
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,6 +102,39 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 				t.Errorf("reading chunks, whose answer cannot carry warnings, returns %v", err)
 			}
 		})
+	}
+}
+
+// While the raw store lacks samples that were acknowledged before the start, answers say so. If there is
+// nothing else to answer with, the query fails.
+func TestAStoreThatLacksSamplesCostsAWarning(t *testing.T) {
+	const warning = "samples from remote write and OTLP that were acknowledged before the start are missing, since " +
+		"store raw of tenant default does not take them: no space"
+	for raw, want := range map[string]string{"b@-10=2": "b@-10=2", "": ""} {
+		w := newWorld(t, raw)
+		w.open.lacks = errors.New("no space")
+		q, err := w.Querier(now-hour, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := q.Select(ctx, false, nil, everything)
+		if got := words(t, set); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if failed := set.Err(); (failed != nil) != (raw == "") || failed == nil && fmt.Sprint(set.Warnings().AsErrors()) !=
+			"["+warning+"]" {
+			t.Errorf("raw %q: %v, %v", raw, failed, set.Warnings())
+		}
+		if _, warnings, err := q.LabelValues(ctx, "of", nil); (err != nil) != (raw == "") ||
+			err == nil && len(warnings) != 1 {
+			t.Errorf("label values: %v, %v", err, warnings)
+		}
+		if _, err := w.selectedChunks(ctx, nil, everything); err == nil || !strings.Contains(err.Error(), warning) {
+			t.Errorf("chunks, which have no place for warnings: %v", err)
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -65,6 +65,8 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 	return s
 }
 
+func (s *server) Replayed(context.Context, string) error { return nil }
+
 // Live answers as the aggregator does.
 func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
 	open := openTiles{tenant: name, live: map[tile.Width][]tile.Live{

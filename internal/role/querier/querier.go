@@ -36,8 +36,10 @@ type Store interface {
 
 // Open returns the tiles of width w that no store has yet. Live returns each matching series
 // once, with its points from mint to maxt, both included. A series stays open until its
-// samples can be read from the store.
+// samples can be read from the store. Replayed waits until the raw store has what was acknowledged
+// before the start. Its error says why the store lacks some of it.
 type Open interface {
+	Replayed(ctx context.Context, tenant string) error
 	Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error)
 }
 
@@ -100,6 +102,7 @@ type selection struct {
 	width  tile.Width
 	live   []tile.Live
 	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
+	short  error                                 // why raw lacks acknowledged samples; nil if it has all
 }
 
 // begin reads the open tiles. It must run before any store is opened: a tile stays open until it
@@ -124,6 +127,10 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 		}
 		return live, nil
 	}}
+	if err := s.open.Replayed(ctx, name); err != nil {
+		sel.short = fmt.Errorf("samples from remote write and OTLP that were acknowledged before the start are missing, "+
+			"since store %s of tenant %s does not take them: %w", raw, name, err)
+	}
 	sel.live, err = sel.read(w)
 	return sel, err
 }
@@ -159,10 +166,13 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 	return answer{SeriesSet: merged, live: live.series, width: sel.width}
 }
 
-// chunks merges the chunks of the stores. A broken store is an error: remote read, the only
-// reader of chunks, has no place for a warning.
+// chunks merges the chunks of the stores. A store that is broken, or lacks samples, is an error: remote
+// read, the only reader of chunks, has no place for a warning.
 func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints,
 	matchers []*labels.Matcher) storage.ChunkSeriesSet {
+	if sel.short != nil {
+		return storage.ErrChunkSeriesSet(sel.short)
+	}
 	var sets []storage.ChunkSeriesSet
 	for _, store := range []string{raw, sel.width.String()} {
 		q, err := s.store.ChunkQuerier(sel.tenant, store, s.mint, s.maxt)

@@ -34,7 +34,10 @@ type openTiles struct {
 	live   map[tile.Width][]tile.Live
 	asked  func() // called before the answer
 	err    error
+	lacks  error // why raw lacks samples
 }
+
+func (o *openTiles) Replayed(context.Context, string) error { return o.lacks }
 
 func (o *openTiles) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
 	if o.asked != nil {

@@ -81,6 +81,7 @@ const (
 type Log struct {
 	fs   segment.FS
 	opts Options
+	torn Torn
 
 	// Only Append and Compact use these.
 	tail     segment.Appender
@@ -122,6 +123,18 @@ type change struct {
 
 // run says that entries have this term, from index `from` up to the next run.
 type run struct{ from, term uint64 }
+
+// Torn says which bytes Open cut off, since they are the rest of a write that did not end.
+type Torn struct {
+	File  string // empty if nothing was cut off
+	Bytes int64
+}
+
+// Torn returns what Open cut off.
+func (l *Log) Torn() Torn { return l.torn }
+
+// Files returns the segments of a log among the names of its directory, in order.
+func Files(names []string) []segment.File { return format.Files(names) }
 
 // Last returns the index of the last entry.
 func (l *Log) Last() uint64 {

@@ -15,7 +15,7 @@ func Create(fs segment.FS, opts Options, base Base) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the entry log: %w", err)
 	}
-	if len(format.Files(names)) > 0 {
+	if len(Files(names)) > 0 {
 		return nil, errors.New("create the entry log: the directory already has one")
 	}
 	l := newLog(fs, opts)
@@ -47,7 +47,7 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the entry log: %w", err)
 	}
-	files := format.Files(names)
+	files := Files(names)
 	for len(files) > 0 {
 		torn, err := l.tornBegin(&files[len(files)-1])
 		if err != nil {
@@ -147,6 +147,7 @@ func (l *Log) read(f *segment.File) error {
 		if err := l.fs.Truncate(f.Name, end); err != nil {
 			return fmt.Errorf("cut off the torn end of %s: %w", f.Name, err)
 		}
+		l.torn = Torn{f.Name, tail}
 	}
 	p := l.segments[len(l.segments)-1]
 	p.end, p.size = end, end

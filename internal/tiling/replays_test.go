@@ -1,0 +1,53 @@
+package tiling
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// A query that waits ends when the requests are stored, or when their store first fails. Later ones learn
+// of the last failure at once, until the requests are stored.
+func TestReplays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := NewOpen(nil)
+		wait := func(tenant string) chan error {
+			done := make(chan error, 1)
+			go func() { done <- o.Replayed(t.Context(), tenant) }()
+			synctest.Wait()
+			return done
+		}
+		ended := func(done chan error) bool { return len(done) > 0 }
+		o.BeginReplay("a")
+		o.BeginReplay("b")
+		a, b, other := wait("a"), wait("b"), wait("c")
+		if ended(a) || ended(b) || !ended(other) || <-other != nil {
+			t.Error("a query waits for another tenant, or does not wait for its own")
+		}
+		o.EndReplay("a")
+		full, broken := errors.New("full"), errors.New("broken")
+		o.FailReplay("b", full)
+		synctest.Wait()
+		if !ended(a) || <-a != nil || !ended(b) || !errors.Is(<-b, full) {
+			t.Error("the queries that waited have other answers")
+		}
+		o.FailReplay("b", broken)
+		o.FailReplay("c", broken)
+		if again := wait("b"); !ended(again) || !errors.Is(<-again, broken) || !slices.Equal(o.Replaying(), []string{"b"}) {
+			t.Error("a later query has another answer")
+		}
+		o.EndReplay("b")
+		o.EndReplay("b")
+		if again := wait("b"); !ended(again) || <-again != nil || len(o.Replaying()) > 0 {
+			t.Error("a query waits for requests that are stored")
+		}
+		o.BeginReplay("a")
+		gone, leave := context.WithCancelCause(t.Context())
+		leave(full)
+		if err := o.Replayed(gone, "a"); !errors.Is(err, full) {
+			t.Error(err)
+		}
+	})
+}
