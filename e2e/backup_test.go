@@ -30,7 +30,9 @@ func TestBackup(t *testing.T) {
 	stored := time.Now().Truncate(tileWidth)
 	snapshot := filepath.Join(dataDir(t), "snapshot")
 	told := runFreshet(t, "backup", snapshot, "--server", "http://"+old.HTTP)
-	for _, part := range []string{"tsdb/default/10s: 1 block\n", "journal: ", "events.db", "names.db", snapshot + ": "} {
+	for _, part := range []string{
+		"tsdb/default/10s: 1 block\n", logPath() + ": ", "events.db", "names.db", snapshot + ": ",
+	} {
 		if !strings.Contains(told, part) {
 			t.Errorf("the output of backup lacks %q:\n%s", part, told)
 		}

@@ -229,58 +229,152 @@ func TestDamagedJournal(t *testing.T) {
 		damage func(b []byte) []byte
 		lost   float64 // how many of 3×10 increments may be lost; the journal replaces a lost checkpoint
 	}{
-		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment",
-			func(b []byte) []byte { return b[:len(b)-3] }, 10},
-		{"a bit of the last frame is flipped", (*process).kill, "*.segment",
-			func(b []byte) []byte { b[len(b)-3] ^= 4; return b }, 10},
-		{"a bit in the middle is flipped", (*process).kill, "*.segment",
-			func(b []byte) []byte { b[len(b)/2] ^= 4; return b }, 10},
-		{"a bit of the checkpoint is flipped", (*process).terminate, "*.checkpoint",
-			func(b []byte) []byte { b[len(b)/2] ^= 4; return b }, 0},
-		{"the checkpoint is empty", (*process).terminate, "*.checkpoint",
-			func([]byte) []byte { return nil }, 0},
+		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment", tearEnd, 10},
+		{"a bit of the last frame is flipped", (*process).kill, "*.segment", flipEnd, 10},
+		{"a bit in the middle is flipped", (*process).kill, "*.segment", flipMiddle, 10},
+		{"a bit of the checkpoint is flipped", (*process).terminate, "*.checkpoint", flipMiddle, 0},
+		{"the checkpoint is empty", (*process).terminate, "*.checkpoint", empty, 0},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel() // it mostly waits for windows
-			p := start(t, dataDir(t))
-			for step := range 3 { // each step has its own window, and so its own frame
-				increment(t, p, fmt.Sprintf("step.%d", step), 10)
-				expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
-			}
-			c.stop(p, t)
-			files, err := filepath.Glob(filepath.Join(p.dataDir, "journal", c.newest))
-			if err != nil || len(files) == 0 {
-				t.Fatalf("no %s in the journal: %v", c.newest, err)
-			}
-			newest := slices.Max(files)
-			b, err := os.ReadFile(newest)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(newest, c.damage(b), 0o640); err != nil {
-				t.Fatal(err)
-			}
-
-			p = start(t, p.dataDir)
-			p.says(t, "the journal is damaged", filepath.Base(newest))
+			dir, damaged := damagedData(t, false, c.stop, c.newest, c.damage)
+			p := launch(t, dir, serveAs(false, dir))
+			p.says(t, "the journal is damaged", damaged)
 			increment(t, p, "afterwards", 7)
 			expectSoon(t, p, "afterwards", 7)
-			left := 0.0
-			for step := range 3 {
-				results, err := p.query(fmt.Sprintf("step_%d", step))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, r := range results {
-					left += r.Value.V
-				}
-			}
+			left := p.stepsLeft(t)
 			if left < 30-c.lost || left > 30 {
 				t.Errorf("%v of 30 increments are left; at most %v may be lost", left, c.lost)
 			}
 			t.Logf("%v of 30 increments are left", left)
 		})
 	}
+}
+
+// TestDamagedGroup is the same for a group of one, whose log loses nothing that was acknowledged. What looks
+// like a write that did not end is cut off. A lost checkpoint is replaced by the log. Any other damage stops
+// the start, which says what to do.
+func TestDamagedGroup(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		stop   func(*process, *testing.T)
+		newest string
+		damage func(b []byte) []byte
+		says   string // empty if the server does not start
+	}{
+		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment", tearEnd,
+			"the last write to the log of the group was torn and is cut off"},
+		{"a bit of the last frame is flipped", (*process).kill, "*.segment", flipEnd,
+			"the last write to the log of the group was torn and is cut off"},
+		{"a bit in the middle is flipped", (*process).kill, "*.segment", flipMiddle, ""},
+		{"the log is gone", (*process).terminate, "*.segment", nil, ""},
+		{"a bit of the checkpoint is flipped", (*process).terminate, "*.checkpoint", flipMiddle,
+			"a checkpoint of the group does not count"},
+		{"the checkpoint is empty", (*process).terminate, "*.checkpoint", empty,
+			"a checkpoint of the group does not count"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel() // it mostly waits for windows
+			dir, damaged := damagedData(t, true, c.stop, c.newest, c.damage)
+			if c.says != "" {
+				p := launch(t, dir, serveAs(true, dir))
+				p.says(t, c.says, damaged)
+				increment(t, p, "afterwards", 7)
+				expectSoon(t, p, "afterwards", 7)
+				if left := p.stepsLeft(t); left != 30 {
+					t.Errorf("%v of 30 increments are left", left)
+				}
+				return
+			}
+			group := filepath.Join(dir, groupPath)
+			said, err := serveAs(true, dir).CombinedOutput()
+			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != exitFailure {
+				t.Fatalf("the server started on a damaged log: %v\n%s", err, said)
+			}
+			wants := []string{"restore a backup by freshet restore, or move " + group + " away"}
+			if c.damage != nil {
+				wants = append(wants, damaged+", byte ")
+			}
+			for _, want := range wants {
+				if !strings.Contains(string(said), want) {
+					t.Errorf("the failed start does not say %q:\n%s", want, said)
+				}
+			}
+			// The second way out.
+			if err := os.Rename(group, filepath.Join(dir, "damaged")); err != nil {
+				t.Fatal(err)
+			}
+			p := launch(t, dir, serveAs(true, dir))
+			increment(t, p, "afterwards", 7)
+			expectSoon(t, p, "afterwards", 7)
+		})
+	}
+}
+
+// Damage of a file. A nil function removes the file.
+func tearEnd(b []byte) []byte    { return b[:len(b)-3] }
+func flipEnd(b []byte) []byte    { b[len(b)-3] ^= 4; return b }
+func flipMiddle(b []byte) []byte { b[len(b)/2] ^= 4; return b }
+func empty([]byte) []byte        { return nil }
+
+// serveAs returns the command of a server that is a group of one, or is in no group.
+func serveAs(group bool, dir string) *exec.Cmd {
+	cmd := serveCommand(dir)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, groupVariable+"=") })
+	if group {
+		cmd.Env = append(cmd.Env, groupVariable+"=1")
+	}
+	return cmd
+}
+
+// damagedData returns the data directory of a server that counted three times 10 increments and was stopped.
+// The newest file of a pattern among its journal, or its group's files, is then damaged.
+func damagedData(t *testing.T, group bool, stop func(*process, *testing.T), pattern string,
+	damage func([]byte) []byte) (dir, damaged string) {
+	t.Helper()
+	dir = dataDir(t)
+	p := launch(t, dir, serveAs(group, dir))
+	for step := range 3 { // each step has its own window, and so its own frame
+		increment(t, p, fmt.Sprintf("step.%d", step), 10)
+		expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
+	}
+	stop(p, t)
+	path := journalPath
+	if group {
+		path = groupPath
+	}
+	files, err := filepath.Glob(filepath.Join(dir, path, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no %s in %s: %v", pattern, path, err)
+	}
+	newest := slices.Max(files)
+	if damage == nil {
+		err = os.Remove(newest)
+	} else {
+		var b []byte
+		if b, err = os.ReadFile(newest); err == nil {
+			err = os.WriteFile(newest, damage(b), 0o640)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, filepath.Base(newest)
+}
+
+// stepsLeft returns how many of the increments of damagedData are left.
+func (p *process) stepsLeft(t *testing.T) (left float64) {
+	t.Helper()
+	for step := range 3 {
+		results, err := p.query(fmt.Sprintf("step_%d", step))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			left += r.Value.V
+		}
+	}
+	return left
 }
 
 // TestFullDisk checks that a full disk loses nothing. The collector keeps its counts meanwhile, and

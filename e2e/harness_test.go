@@ -67,14 +67,26 @@ type listening struct {
 	Unix     string `json:"dogstatsd_unix"`
 }
 
-// journalDir returns where a server has its journal. With FRESHET_GROUP_OF_ONE in the environment every
-// server of the tests is a group of one, whose log and checkpoints take the place of the journal.
-func journalDir(dataDir string) string {
-	if os.Getenv("FRESHET_GROUP_OF_ONE") != "" {
-		return filepath.Join(dataDir, "groups", "0")
+// groupVariable in the environment makes a server a group of one. If the tests run with it, so does each of
+// their servers.
+const groupVariable = "FRESHET_GROUP_OF_ONE"
+
+// Where a server has its journal, below its data directory. The log and the checkpoints of a group of one
+// take its place.
+const (
+	journalPath = "journal"
+	groupPath   = "groups/0"
+)
+
+// logPath returns where the servers of this run have their journal.
+func logPath() string {
+	if os.Getenv(groupVariable) != "" {
+		return groupPath
 	}
-	return filepath.Join(dataDir, "journal")
+	return journalPath
 }
+
+func journalDir(dataDir string) string { return filepath.Join(dataDir, logPath()) }
 
 // process is a running freshet.
 type process struct {

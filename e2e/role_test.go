@@ -78,7 +78,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 		t.Errorf("reload: %d %s", status, body)
 	}
 	p.terminate(t)
-	for _, name := range []string{"tsdb", "journal", "events.db"} {
+	for _, name := range []string{"tsdb", logPath(), "events.db"} {
 		if _, err := os.Stat(filepath.Join(p.dataDir, name)); !os.IsNotExist(err) {
 			t.Errorf("%s should not exist: %v", name, err)
 		}

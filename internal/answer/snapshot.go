@@ -7,6 +7,10 @@ import "time"
 const (
 	ManifestName   = "snapshot.json"
 	SnapshotFormat = 1
+
+	// GroupPath is the directory with the log and the checkpoints of a member of a group. A server that is
+	// in no group has a journal instead.
+	GroupPath = "groups/0"
 )
 
 // Manifest lists the parts of a snapshot, so that a restore misses nothing.
@@ -23,7 +27,7 @@ type SnapshotStep struct {
 	Tenant  string  `json:"tenant,omitempty"`
 	Store   string  `json:"store,omitempty"`
 	Blocks  int     `json:"blocks,omitempty"`
-	File    string  `json:"file,omitempty"` // journal, events.db or names.db
+	File    string  `json:"file,omitempty"` // journal or groups/0, events.db or names.db
 	Name    string  `json:"name,omitempty"`
 	Path    string  `json:"path,omitempty"` // path of the whole snapshot on the server's machine
 	Bytes   int64   `json:"bytes,omitempty"`

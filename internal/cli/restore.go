@@ -20,7 +20,9 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
@@ -62,7 +64,10 @@ type restored struct {
 	Bytes    int64           `json:"bytes"`
 	Stores   []restoredStore `json:"stores"`
 	Frames   uint64          `json:"journal_frames"`
+	Entries  uint64          `json:"group_entries,omitempty"` // in place of frames, if the server was a member of a group
 	Warnings []string        `json:"warnings,omitempty"`
+
+	group bool // the server was a member of a group
 }
 
 type restoredStore struct {
@@ -78,7 +83,11 @@ func (r *restored) print(out io.Writer) error {
 	for _, s := range r.Stores {
 		fmt.Fprintf(&b, "  tsdb/%s/%s: %s, %s\n", s.Tenant, s.Store, counted(s.Blocks, "block"), counted(s.Samples, "sample"))
 	}
-	fmt.Fprintf(&b, "  journal: %s\n", counted(r.Frames, "frame"))
+	if r.group {
+		fmt.Fprintf(&b, "  %s: entries behind the checkpoint: %d\n", answer.GroupPath, r.Entries)
+	} else {
+		fmt.Fprintf(&b, "  journal: %s\n", counted(r.Frames, "frame"))
+	}
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
@@ -169,7 +178,7 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 		}
 		first, _, _ := strings.Cut(filepath.ToSlash(name), "/")
 		if !filepath.IsLocal(name) ||
-			!slices.Contains([]string{"tsdb", "journal", "events.db", "names.db", "sender"}, first) {
+			!slices.Contains([]string{"tsdb", "journal", "groups", "events.db", "names.db", "sender"}, first) {
 			return fmt.Errorf("%s names %s, which does not belong in a snapshot", answer.ManifestName, name)
 		}
 		source, target := filepath.Join(from, name), filepath.Join(to, name)
@@ -206,7 +215,14 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 		cataloguefile.Check(filepath.Join(dir, "names.db"))); err != nil {
 		return err
 	}
-	journalDir, err := files.Open(filepath.Join(dir, "journal"))
+	if _, err := os.Stat(filepath.Join(dir, answer.GroupPath)); err == nil {
+		return r.verifyGroup(filepath.Join(dir, answer.GroupPath))
+	}
+	return r.verifyJournal(filepath.Join(dir, "journal"))
+}
+
+func (r *restored) verifyJournal(dir string) error {
+	journalDir, err := files.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -222,4 +238,27 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 		}
 	}
 	return log.Close()
+}
+
+// verifyGroup also checks that the log begins where the checkpoint ends, or before.
+func (r *restored) verifyGroup(dir string) error {
+	r.group = true
+	groupDir, err := files.Open(dir)
+	if err != nil {
+		return err
+	}
+	saved, damage, err := checkpoint.Newest(groupDir)
+	if err := errors.Join(append(damage, err)...); err != nil {
+		return err
+	}
+	log, err := entrylog.Open(groupDir, entrylog.Options{})
+	if err != nil {
+		return err
+	}
+	applied := log.Base()
+	if saved != nil {
+		applied = saved.Base
+	}
+	r.Entries = log.Last() - min(applied, log.Last())
+	return errors.Join(log.Start(applied), log.Close())
 }

@@ -35,7 +35,8 @@ func (s *server) openJournal() error {
 	for _, d := range report.Damage {
 		s.logger.Error("the journal is damaged; its undamaged part is used", "place", d.String())
 	}
-	s.checkJournal(report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0)
+	s.checkJournal("journal",
+		report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0)
 	a, err := aggregator.New(aggregator.Options{
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
@@ -65,9 +66,9 @@ func (s *server) runAggregator(ctx context.Context) error {
 	return s.aggregator.Run(ctx)
 }
 
-// checkJournal reports if the journal is empty although tiles were stored. Then the journal was
-// deleted, or only a part of a backup was restored.
-func (s *server) checkJournal(nothing bool) {
+// checkJournal reports if the journal, or the log of a group in its place, is empty although tiles were
+// stored. Then it was deleted, or only a part of a backup was restored. `path` is below the data directory.
+func (s *server) checkJournal(path string, nothing bool) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
 		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of " +
 			"counters restarted at 0; totals of up/down counters, and samples not stored yet, are lost. Restore " +
@@ -80,6 +81,6 @@ func (s *server) checkJournal(nothing bool) {
 		"restored. "+
 		"Totals of counters restart at 0, which rate() and increase() take for a reset; totals of up/down counters are "+
 		"wrong from now on; open tiles, and samples not stored yet, are lost",
-		"journal", s.path("journal"), "way_out", "stop the server and restore journal/ and tsdb/ of the same backup, or "+
+		"journal", s.path(path), "way_out", "stop the server and restore "+path+"/ and tsdb/ of the same backup, or "+
 			"go on without these samples")
 }

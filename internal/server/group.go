@@ -4,13 +4,18 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -29,7 +34,7 @@ func (s *server) openAggregator() error {
 
 // openGroup restores the member of a group of one.
 func (s *server) openGroup() error {
-	dir, err := files.Open(s.path("groups", "0"))
+	dir, err := files.Open(s.path(answer.GroupPath))
 	if err != nil {
 		return err
 	}
@@ -47,16 +52,27 @@ func (s *server) openGroup() error {
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {
-		return err
+		return s.wayOut(err)
 	}
 	s.aggregator, s.requests = g, group.NewRequests(g)
 	restored := g.Restored()
-	s.checkJournal(restored.New)
+	s.checkJournal(answer.GroupPath, restored.New)
 	if restored.Entries > 0 {
 		s.logger.Info("restored from the log of the group", "entries", restored.Entries,
 			"took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
+}
+
+// wayOut adds to an error of a damaged log what to do. A larger group would fill the member again from the
+// others; this one has no others.
+func (s *server) wayOut(err error) error {
+	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {
+		return err
+	}
+	return fmt.Errorf("%w; restore a backup by freshet restore, or move %s away and start without it: what is stored "+
+		"stays, but totals of counters restart at 0, totals of up/down counters are wrong from then on, and samples that "+
+		"only this directory has are lost", err, s.path(answer.GroupPath))
 }
 
 // told is told of what requests brought besides samples.

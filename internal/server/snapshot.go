@@ -19,12 +19,15 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/role/group"
 )
 
 // snapshots makes snapshots of a running server, one at a time.
 type snapshots struct {
 	dataDir       string
+	log           tilesLog
 	stores        *tsdb.Stores
 	events        *eventlog.Log
 	catalogueFile *cataloguefile.File
@@ -34,6 +37,12 @@ type snapshots struct {
 }
 
 var errSnapshotRunning = errors.New("another snapshot is being made; try again when it is done")
+
+// tilesLog is the log of the role that makes tiles.
+type tilesLog struct {
+	path string // below the data directory, with slashes
+	copy func(from, to segment.FS) (sizeBytes int64, err error)
+}
 
 // take makes a snapshot in dataDir/snapshots. A snapshot that cannot be finished is removed.
 //
@@ -96,19 +105,19 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.Snaps
 	if err != nil {
 		return err
 	}
-	from, err := files.Open(filepath.Join(s.dataDir, "journal"))
+	from, err := files.Open(filepath.Join(s.dataDir, s.log.path))
 	if err != nil {
 		return err
 	}
-	to, err := files.Open(filepath.Join(dir, "journal"))
+	to, err := files.Open(filepath.Join(dir, s.log.path))
 	if err != nil {
 		return err
 	}
-	n, err := journal.Copy(from, to)
+	n, err := s.log.copy(from, to)
 	if err != nil {
 		return err
 	}
-	told(answer.SnapshotStep{File: "journal", Bytes: n})
+	told(answer.SnapshotStep{File: s.log.path, Bytes: n})
 	for _, db := range []struct {
 		name string
 		copy func(path string) error
@@ -219,7 +228,12 @@ func (s *snapshots) register(mux *routes) {
 
 // newSnapshots needs a server that has opened everything.
 func (s *server) newSnapshots() *snapshots {
+	log := tilesLog{"journal", journal.Copy}
+	if s.requests != nil {
+		log = tilesLog{answer.GroupPath, group.Copy}
+	}
 	return &snapshots{
-		dataDir: s.config.DataDir, stores: s.stores, events: s.events, catalogueFile: s.catalogueFile, ready: s.readiness,
+		dataDir: s.config.DataDir, log: log, stores: s.stores, events: s.events, catalogueFile: s.catalogueFile,
+		ready: s.readiness,
 	}
 }
