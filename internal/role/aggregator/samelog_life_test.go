@@ -179,7 +179,7 @@ type life struct {
 	log     []*entry
 	placed  map[uint16][]place // by shard, in order of position
 	effects []*effect          // not compared yet
-	starts  []*effect          // what starts found: see restored
+	starts  []*effect          // what each start found: see restored
 
 	differences int
 }
@@ -296,7 +296,7 @@ func (w *watchedJournal) Append(frames []journal.Frame) (journal.Position, error
 	return at, err
 }
 
-// restored looks what a start has found: the states of the shards, and the fates of the replayed
+// restored notes what a start has found: the states of the shards, and the fates of the replayed
 // samples.
 func (l *life) restored(replayed []journal.Position, checkpoint bool) {
 	e := &effect{states: map[uint16]uint64{}, fates: fatesOf(l.metrics)}
@@ -548,17 +548,17 @@ func (l *life) apply(entries []int) {
 	l.applied(entries, before)
 }
 
-// effect is what entries did that were appended together.
+// effect is what the entries of one append did, or what a start found.
 type effect struct {
 	entries []int
 	fates   [fates]float64
 	posted  map[string]uint64
-	handed  []string          // by each
-	states  map[uint16]uint64 // of their shards, behind the last of them
-	last    []int             // of a start: the newest entry of each shard
+	handed  []string          // the tiles that each entry closed
+	states  map[uint16]uint64 // of the entries' shards, after the last entry
+	last    []int             // at a start: the newest entry of each shard
 }
 
-// applied looks what entries did, the last ones that were appended.
+// applied notes what the entries of the last append did.
 func (l *life) applied(entries []int, before [fates]float64) {
 	first := l.last - journal.Position(len(entries)) + 1
 	e := &effect{entries: entries, fates: fatesOf(l.metrics), posted: maps.Clone(l.books), states: map[uint16]uint64{}}
@@ -577,7 +577,7 @@ func (l *life) applied(entries []int, before [fates]float64) {
 	l.effects = append(l.effects, e)
 }
 
-// compare compares what entries did with what they did in the plain life.
+// compare compares what entries did in this life and in the plain life.
 func (l *life) compare(e *effect) {
 	var want [fates]float64
 	posted, states := map[string]uint64{}, map[uint16]uint64{}

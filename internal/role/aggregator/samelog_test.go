@@ -30,15 +30,17 @@ var (
 	logShards  = []uint16{0, 500, series.Shards - 1}
 )
 
-// Members of a cluster fold one log. They journal it in other groups, their stores take tiles at
-// other times, they are killed, lose power and start again from checkpoints, with other settings and
-// other clocks. But they must count the same, close the same tiles and store the same samples.
+// Members of a cluster fold one log. Each appends it to its journal in groups of its own. Stores take
+// tiles at different times. Members are killed, lose power and start again from checkpoints, with
+// different settings and clocks. But all must count the same, close the same tiles and store the same
+// samples.
 //
 // An aggregator decides the log: it gets windows and closes tiles when they are due. A plain life
 // folds the frames of its journal one by one. A varied life folds them in whatever way the seed
 // says. All three must agree.
 //
-// The race detector makes it five times as slow, and the lives do one thing at a time.
+// The test does not run under the race detector: it would be five times as slow, and the lives do one
+// thing at a time.
 func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 	from, to := uint64(1), uint64(4)
 	switch {
@@ -153,7 +155,7 @@ func (l *life) plain() {
 	}
 }
 
-// vary folds the log in groups, among everything else that may happen.
+// vary folds the log in groups, and in between does everything else that may happen.
 func (l *life) vary() {
 	for {
 		var next []int
