@@ -24,7 +24,8 @@ import (
 //
 // A second loss is rarer. The log of late samples may have the last number, and a checkpoint of the
 // log may leave out the record of that number, because the series has the first one. If the process
-// dies before it compacts the late samples, the next opening does not know their series.
+// dies before it compacts the late samples, the next opening does not know their series:
+// https://github.com/prometheus/prometheus/issues/19744.
 
 // renumber gives the late samples of a closed database the numbers under which the next opening keeps
 // their series. It also removes the markers of series with several numbers, so that the opening

@@ -24,7 +24,8 @@ type comeback struct {
 	*world
 	kind string         // "h" if the samples of the series are histograms
 	want map[int]string // the samples of the series, by second
-	top  int            // second of the newest sample
+	from int            // second of the oldest sample since it came back
+	to   int            // second of the newest sample
 	last int            // second of the sample that was written last
 }
 
@@ -43,7 +44,7 @@ func newComeback(t *testing.T, kind string) *comeback {
 func (c *comeback) comesBack(second int) {
 	c.writeRaw(&plain, fmt.Sprintf("b@%d=1", second))
 	c.compactRaw()
-	c.top = second
+	c.from, c.to = second, second
 	c.put(second)
 }
 
@@ -56,7 +57,16 @@ func (c *comeback) put(second int) {
 // late writes late samples of the series. tsdb moves 32 to a chunk.
 func (c *comeback) late(n int) {
 	for range n {
-		c.put(c.top - len(c.want))
+		c.from--
+		c.put(c.from)
+	}
+}
+
+// inOrder writes samples of the series in their order. tsdb begins a chunk after 120 floats or so.
+func (c *comeback) inOrder(n int) {
+	for range n {
+		c.to++
+		c.put(c.to)
 	}
 }
 
@@ -134,6 +144,27 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 				for range 6 {
 					c.late(16)
 					c.restart()
+				}
+			}},
+			// Chunks of samples in order are written again at each start, which tsdb takes for damage. It then
+			// removes the chunks of all series.
+			{"samples in order, too", func(c *comeback) {
+				c.restart()
+				late := ""
+				for range 4 {
+					c.inOrder(130)
+					for range 40 {
+						c.late(1)
+						c.writeRaw(&plain, fmt.Sprintf("b@%d=1", c.from))
+						late = fmt.Sprintf("%d=1 %s", c.from, late)
+					}
+					c.restart()
+					c.check()
+					c.onlyOwn("b", fmt.Sprintf("%d=1 %s%d=1", hour, late, 7*hour))
+				}
+				// The histograms are all the same, so their chunk takes more of them.
+				if c.kind == "" && !strings.Contains(c.log.String(), "out of sequence") {
+					c.t.Error("tsdb removed no chunks, which shows nothing")
 				}
 			}},
 			{"kills", func(c *comeback) {
