@@ -138,7 +138,7 @@ func (s *sim) endSaving(n *node) {
 		return
 	}
 	n.saving = nil
-	_ = n.stored.Rewrite(c.Base()) // notes that cannot be written cost time at the next start, and nothing else
+	_ = n.stored.Rewrite(c.Base(), n.tilesWait) // notes that cannot be written only cost time at the next start
 	if err := n.entries.Compact(min(c.low, n.last.low)-1, keepBytes); err != nil && !n.sick() {
 		s.Fail("node %d: %v", n.n, err)
 	}
@@ -184,5 +184,8 @@ func (n *node) restore(config *tile.Config) (state *member.Member, last uint64, 
 	for _, tenant := range tenants {
 		n.sim.covered.waited += state.Waiting(tenant).Tiles
 	}
-	return state, last, n.stored.Rewrite(0)
+	return state, last, n.stored.Rewrite(0, nil)
 }
+
+// tilesWait reports whether tiles wait for a tenant's stores.
+func (n *node) tilesWait(tenant string) bool { return n.node.State().Waiting(tenant).Tiles > 0 }

@@ -193,10 +193,11 @@ func (m *Member) Visible(tenant string) uint64 {
 
 // VisibleTiles is Visible for closed tiles alone.
 func (m *Member) VisibleTiles(tenant string) uint64 {
-	if t := m.tenants[tenant]; t != nil && len(t.tiles) > 0 {
-		return t.tiles[0].Index - 1
+	t := m.tenants[tenant]
+	if t == nil {
+		return m.applied
 	}
-	return m.applied
+	return min(t.firstTile()-1, m.applied)
 }
 
 // Shards returns the tiles. Other goroutines may query them while the member changes them.

@@ -228,6 +228,11 @@ type run struct {
 	stores   *stores
 	applied  map[uint64]string // by index
 	outcomes map[uint64]outcome.Outcome
+	noted    map[string]uint64 // by tenant: up to which entry its stores have all closed tiles
+}
+
+func newRun() *run {
+	return &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}, map[string]uint64{}}
 }
 
 // apply applies an entry, and gives all work to the stores.
@@ -256,6 +261,11 @@ func (r *run) note(t testing.TB, index uint64, done Applied) {
 }
 
 func (r *run) done(t testing.TB, w *Work) {
+	for _, x := range w.Tiles {
+		if x.Index <= r.noted[w.Tenant] {
+			t.Errorf("a tile of tenant %s that entry %d closed is written again", w.Tenant, x.Index)
+		}
+	}
 	r.stores.take(t, w)
 	for _, x := range w.Requests {
 		if before, known := r.outcomes[x.Index]; known && !reflect.DeepEqual(before, x.Write.Outcome) {
@@ -264,6 +274,7 @@ func (r *run) done(t testing.TB, w *Work) {
 		r.outcomes[x.Index] = x.Write.Outcome
 	}
 	r.member.Done(w)
+	r.noted[w.Tenant] = max(r.noted[w.Tenant], r.member.VisibleTiles(w.Tenant))
 }
 
 // drain gives all work to the stores.
@@ -296,8 +307,7 @@ type checkpoint struct {
 	shards  map[uint16]section
 	tenants map[string][]byte
 	low     uint64
-	last    []byte            // the decisions
-	stored  map[string]uint64 // notes, of a time after the checkpoint
+	last    []byte // the decisions
 }
 
 type section struct {
@@ -307,7 +317,7 @@ type section struct {
 
 // plainly applies a log without any fault.
 func plainly(t testing.TB, log [][]byte) *run {
-	r := &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}}
+	r := newRun()
 	for i, data := range log {
 		r.apply(t, uint64(i)+2, data)
 		r.drain(t)
@@ -319,7 +329,7 @@ func plainly(t testing.TB, log [][]byte) *run {
 // saved over many entries, and the member is restored from them.
 func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeued int) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	r = &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}}
+	r = newRun()
 	var under []*Work
 	var saved, saving *checkpoint
 	index := uint64(2)
@@ -385,10 +395,6 @@ func (r *run) save(rnd *rand.Rand, c *checkpoint) bool {
 	if whole {
 		c.last = r.member.AppendDecisions(nil, c.base)
 	}
-	c.stored = map[string]uint64{}
-	for name := range c.tenants {
-		c.stored[name] = r.member.VisibleTiles(name)
-	}
 	return whole
 }
 
@@ -410,7 +416,7 @@ func (r *run) restore(t testing.TB, c *checkpoint, log [][]byte) (requeued int) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Restored(c.stored)
+	m.Restored(maps.Clone(r.noted))
 	for _, index := range m.Queued() {
 		if index < c.low {
 			t.Errorf("entry %d still waits, and the log was kept from %d on", index, c.low)
@@ -551,6 +557,53 @@ func TestABoundaryDecides(t *testing.T) {
 		if _, n := apply(t, m, boundary(c.end, c.full...)); n != c.samples {
 			t.Errorf("boundary %d: %d samples, not %d: %s", i+1, n, c.samples, c.why)
 		}
+	}
+}
+
+// A section names for each waiting tile the entry that closed it. Without it, a note might say that the
+// tile is stored.
+func TestASectionWithoutIndexes(t *testing.T) {
+	m := withGauge(t)
+	number := uint16(0)
+	for m.shards.Of(number) == nil {
+		number++
+	}
+	for _, c := range []struct {
+		index uint64
+		good  bool
+	}{{2, true}, {0, false}} {
+		closing := withGauge(t)
+		closing.shards.CloseUpTo(number, c.index, base+10_000, &config)
+		section, _ := closing.AppendShard(nil, number)
+		if err := New(group, &config).RestoreShard(number, 2, section); (err == nil) != c.good {
+			t.Errorf("closed by entry %d: %v", c.index, err)
+		}
+	}
+}
+
+// After a restart the tiles of a shard may wait before earlier ones of another shard. The lowest index
+// decides up to where all tiles are stored.
+func TestTilesWaitInOrder(t *testing.T) {
+	one := &tenant{}
+	add := func(indexes ...uint64) {
+		for _, index := range indexes {
+			one.addTile(Tile{1, &tile.Waiting{Index: index}})
+		}
+	}
+	order := func() (all []uint64) {
+		for _, x := range one.tiles {
+			all = append(all, x.Index)
+		}
+		return all
+	}
+	add(70, 65, 70, 90)
+	if got := order(); !slices.Equal(got, []uint64{65, 70, 70, 90}) || one.firstTile() != 65 {
+		t.Errorf("%v wait, and the first has index %d", got, one.firstTile())
+	}
+	one.takeTiles()
+	add(80, 75, 60)
+	if got := order(); !slices.Equal(got, []uint64{65, 70, 70, 90, 60, 75, 80}) || one.firstTile() != 60 {
+		t.Errorf("%v wait, of which the first four are under way, and the first has index %d", got, one.firstTile())
 	}
 }
 

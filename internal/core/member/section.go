@@ -99,6 +99,11 @@ func (m *Member) RestoreShard(number uint16, index uint64, section []byte) error
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", number, err)
 	}
+	for _, w := range tiles.Waiting() {
+		if w.Index == 0 {
+			return fmt.Errorf("shard %d: %w", number, errSection)
+		}
+	}
 	m.shards.Begin(number, tiles)
 	m.restored[number] = index
 	m.newest = max(m.newest, index)
@@ -137,15 +142,14 @@ func (m *Member) Restored(stored map[string]uint64) {
 			continue
 		}
 		for _, w := range shard.Waiting() {
-			if m.restored[number] <= m.stored[w.Tenant] || mutant.UnstoredLost {
+			if w.Index <= m.stored[w.Tenant] || mutant.UnstoredLost {
 				shard.Stored(w.Tenant, w.Boundary)
 				continue
 			}
-			// The index of the entry that closed the tile is not saved; 1 is low enough.
-			all = append(all, Tile{1, number, w})
+			all = append(all, Tile{number, w})
 		}
 	}
-	slices.SortStableFunc(all, func(x, y Tile) int { return cmp.Compare(x.Boundary, y.Boundary) })
+	slices.SortStableFunc(all, func(x, y Tile) int { return cmp.Compare(x.Index, y.Index) })
 	for _, x := range all {
 		m.tenant(x.Tenant).addTile(x)
 	}

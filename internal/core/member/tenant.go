@@ -18,7 +18,7 @@ import (
 type tenant struct {
 	name string
 
-	tiles        []Tile
+	tiles        []Tile // those under way, then the others; both by index
 	tilesBytes   int64
 	tilesSamples uint64 // values on the wire
 	tilesWork    *Work  // under way, or nil
@@ -31,19 +31,35 @@ type tenant struct {
 	queued       []uint64     // indexes of entries that Requeue still has to put back
 }
 
-// Tile is a closed tile of a tenant in a shard.
+// Tile is a closed tile of a tenant in a shard. Its Index is that of the entry that closed it.
 type Tile struct {
-	Index uint64 // of the entry that closed it
 	Shard uint16
 	*tile.Waiting
 }
 
-// first returns the lowest index of the tiles and requests that wait.
-func (t *tenant) first() uint64 {
+// firstTile returns the lowest index of the tiles that wait.
+func (t *tenant) firstTile() uint64 {
 	first := never
 	if len(t.tiles) > 0 {
 		first = t.tiles[0].Index
 	}
+	if n := t.tilesUnderWay(); n < len(t.tiles) {
+		first = min(first, t.tiles[n].Index)
+	}
+	return first
+}
+
+// tilesUnderWay returns how many tiles are on their way to the stores.
+func (t *tenant) tilesUnderWay() int {
+	if t.tilesWork == nil {
+		return 0
+	}
+	return len(t.tilesWork.Tiles)
+}
+
+// first returns the lowest index of the tiles and requests that wait.
+func (t *tenant) first() uint64 {
+	first := t.firstTile()
 	if len(t.requests) > 0 {
 		first = min(first, t.requests[0].Index)
 	}
@@ -53,8 +69,14 @@ func (t *tenant) first() uint64 {
 	return first
 }
 
+// addTile adds a tile to the queue. After a restart, some shards have tiles of later entries than those
+// that close the tiles of other shards.
 func (t *tenant) addTile(x Tile) {
-	t.tiles = append(t.tiles, x)
+	at := len(t.tiles)
+	for at > t.tilesUnderWay() && t.tiles[at-1].Index > x.Index {
+		at--
+	}
+	t.tiles = slices.Insert(t.tiles, at, x)
 	t.tilesBytes += x.Bytes
 	t.tilesSamples += x.Raw
 }

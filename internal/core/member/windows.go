@@ -87,26 +87,25 @@ func (m *Member) applyBoundary(index uint64, b *entry.Boundary) (done Closed) {
 		if !b.Shards.Has(number) || index <= m.restored[number] {
 			continue
 		}
-		for _, closed := range m.shards.CloseUpTo(number, b.End, &config) {
+		for _, closed := range m.shards.CloseUpTo(number, index, b.End, &config) {
 			done.Samples += closed.Samples
 			for tenant, n := range closed.Duplicates {
 				done.Duplicates[tenant] += n
 			}
-			m.queue(index, number, closed.Waiting)
+			m.queue(number, closed.Waiting)
 		}
 	}
 	return done
 }
 
-// queue puts tiles that an entry closed into the queues of their tenants, unless the stores are known
-// to have them.
-func (m *Member) queue(index uint64, shard uint16, closed []*tile.Waiting) {
+// queue puts closed tiles into the queues of their tenants, unless the stores are known to have them.
+func (m *Member) queue(shard uint16, closed []*tile.Waiting) {
 	for _, w := range closed {
-		if index <= m.stored[w.Tenant] {
+		if w.Index <= m.stored[w.Tenant] {
 			m.shards.Stored(shard, w.Tenant, w.Boundary)
 			continue
 		}
-		m.tenant(w.Tenant).addTile(Tile{index, shard, w})
+		m.tenant(w.Tenant).addTile(Tile{shard, w})
 	}
 }
 

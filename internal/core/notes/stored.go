@@ -60,10 +60,11 @@ func (s *Stored) Raise(tenant string, to uint64) error {
 	return s.log.Note(appendStored(nil, tenant, to))
 }
 
-// Rewrite writes the notes anew. It leaves out the notes below an index, since no replay begins there
-// any more.
-func (s *Stored) Rewrite(before uint64) error {
-	maps.DeleteFunc(s.upTo, func(_ string, at uint64) bool { return at < before })
+// Rewrite writes the notes anew, once a checkpoint is in place that was begun at the index `base`. It
+// leaves out tenants of which a restart would find no stored tiles: `waits` says that no tile of them
+// waits, and everything was stored when the checkpoint was begun.
+func (s *Stored) Rewrite(base uint64, waits func(tenant string) bool) error {
+	maps.DeleteFunc(s.upTo, func(tenant string, at uint64) bool { return at < base && !waits(tenant) })
 	if s.boot == "" {
 		return nil
 	}

@@ -27,7 +27,11 @@ func TestStatesOfOlderPrograms(t *testing.T) {
 		var got strings.Builder
 		fmt.Fprintf(&got, "%d series, %d values on the wire\n", p.shard.Len(), p.shard.Raw()["default"])
 		for _, w := range p.shard.Waiting() {
-			fmt.Fprintf(&got, "%v waits\n%s", time.Duration(w.Boundary-base)*time.Millisecond, p.describe(w, ""))
+			fmt.Fprintf(&got, "%v waits", time.Duration(w.Boundary-base)*time.Millisecond)
+			if version > 6 {
+				fmt.Fprintf(&got, ", closed at index %d", w.Index)
+			}
+			fmt.Fprintf(&got, "\n%s", p.describe(w, ""))
 		}
 		got.WriteString(p.run("live stamp=55s"))
 		p.run("restart")

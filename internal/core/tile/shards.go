@@ -65,8 +65,9 @@ func (s *Shards) Fold(number uint16, b []byte) (h batch.Header, f Folded, err er
 
 // CloseUpTo closes the tiles of a shard up to `boundary`, one after the other. A shard without
 // series has no tiles to close. A boundary at or before the last one does nothing. So boundaries
-// may come twice, or from two processes that both decide about them.
-func (s *Shards) CloseUpTo(number uint16, boundary int64, config *Config) (closed []Closed) {
+// may come twice, or from two processes that both decide about them. `index` is the place of the
+// boundary in the log.
+func (s *Shards) CloseUpTo(number uint16, index uint64, boundary int64, config *Config) (closed []Closed) {
 	g := &s.all[number]
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,7 +84,11 @@ func (s *Shards) CloseUpTo(number uint16, boundary int64, config *Config) (close
 		if g.Rests() { // one tile is enough, since all would repeat the last one
 			next = boundary
 		}
-		closed = append(closed, g.Close(next, config))
+		one := g.Close(next, config)
+		for _, w := range one.Waiting {
+			w.Index = index
+		}
+		closed = append(closed, one)
 	}
 	return closed
 }

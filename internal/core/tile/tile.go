@@ -447,6 +447,16 @@ func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []
 // Len returns the number of series held.
 func (s *Shard) Len() int { return s.series }
 
+// waits reports whether any samples wait to be stored.
+func (s *Shard) waits() bool {
+	for _, t := range s.tenants {
+		if len(t.waiting) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // HasUpDown reports whether any series held is an up/down counter.
 func (s *Shard) HasUpDown() bool { return s.upDowns > 0 }
 
@@ -513,15 +523,20 @@ func (s *Shard) Series() iter.Seq[Held] {
 // The versions of a state. Version 2 added how many values on the wire a stamped point stands for;
 // in version 1 each stands for one. Version 3 added the ends of senders' own deltas, 4 the
 // exemplars of open tiles, and 5 the timed window of the last boundary and the samples that wait to
-// be stored. Version 6 may have up/down counters. A shard without any is written as version 5,
-// which the previous program can read.
-const stateVersion = 6
+// be stored. Version 6 may have up/down counters, and version 7 added the indexes of waiting tiles.
+// A shard in which nothing waits is written as version 6, or as 5 if it has no up/down counters, so
+// that earlier programs can read it.
+const stateVersion = 7
 
 // AppendState appends the state of the shard to `dst`: its section of a checkpoint. Everything in
 // it has one order, so that equal states have equal bytes. Layout: docs/format/checkpoint.md.
 func (s *Shard) AppendState(dst []byte) []byte {
 	version := byte(stateVersion)
-	if !s.HasUpDown() {
+	switch {
+	case s.waits():
+	case s.HasUpDown():
+		version = 6
+	default:
 		version = 5
 	}
 	dst = append(dst, version)

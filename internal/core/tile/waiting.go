@@ -13,6 +13,7 @@ import (
 // have them. It is immutable.
 type Waiting struct {
 	Tenant   string
+	Index    uint64              // in the log, of the boundary that closed the tile; 0 if an older program saved it
 	Boundary int64               // end of the tile, Unix ms
 	Samples  [NumWidths][]Sample // in order of time for each series
 	Raw      uint64              // values on the wire that the samples stand for
@@ -92,6 +93,7 @@ func appendTiles(dst []byte, waiting []*Waiting) []byte {
 	dst = append(dst, keys...)
 	for _, w := range waiting {
 		dst = binary.AppendVarint(dst, w.Boundary)
+		dst = binary.AppendUvarint(dst, w.Index)
 		for _, samples := range w.Samples {
 			dst = binary.AppendUvarint(dst, uint64(len(samples)))
 			for i := range samples {
@@ -167,13 +169,18 @@ func (d *decoder) tiles(tenant string, closed int64, held func() map[string]*Ser
 	}
 	for range tiles {
 		w := &Waiting{Tenant: tenant, Boundary: d.varint()}
+		if d.version > 6 {
+			w.Index = d.uvarint()
+		}
 		for width := range w.Samples {
 			for range d.count(12) {
 				w.Samples[width] = append(w.Samples[width], d.sample(all))
 			}
 		}
-		newest := len(waiting) - 1
-		if w.Boundary > closed || newest >= 0 && waiting[newest].Boundary >= w.Boundary || w.len() == 0 {
+		if w.Boundary > closed || w.len() == 0 {
+			d.fail()
+		}
+		if n := len(waiting); n > 0 && (waiting[n-1].Boundary >= w.Boundary || waiting[n-1].Index > w.Index) {
 			d.fail()
 		}
 		if d.err != nil {

@@ -14,12 +14,12 @@ func (a *Aggregator) fold(frames []journal.Frame) {
 	folded := map[string]*tile.Folded{}
 	first := a.last - journal.Position(len(frames)) + 1
 	for i, f := range frames {
-		applied, err := a.apply(f)
+		applied, err := a.apply(first+journal.Position(i), f)
 		if err != nil {
 			a.logger.Error("BUG: an appended frame cannot be applied", "error", err)
 			continue
 		}
-		a.handOver(f.Shard, first+journal.Position(i), applied.closed)
+		a.handOver(f.Shard, applied.closed)
 		if f.Type != frameBatch {
 			continue
 		}
@@ -33,14 +33,14 @@ func (a *Aggregator) fold(frames []journal.Frame) {
 	a.books.Folded(folded)
 }
 
-// handOver takes the samples of tiles that the frame at a position has just closed, appends them to
-// the backlogs of their tenants, and posts them in the ledger.
-func (a *Aggregator) handOver(shard uint16, position journal.Position, all []tile.Closed) {
+// handOver takes the samples of tiles that were just closed, appends them to the backlogs of their
+// tenants, and posts them in the ledger.
+func (a *Aggregator) handOver(shard uint16, all []tile.Closed) {
 	for _, closed := range all {
 		a.metrics.Tiled.Add(float64(closed.Samples))
 		a.books.Duplicates(closed.Duplicates)
 		for _, w := range closed.Waiting {
-			a.backlogOf(w.Tenant).add(closedTile{shard, position, w})
+			a.backlogOf(w.Tenant).add(closedTile{shard, w})
 		}
 	}
 }
@@ -52,11 +52,11 @@ type applied struct {
 	closed []tile.Closed // by a boundary, in order
 }
 
-// apply changes a shard as a frame of the journal says, whether this process has just appended the
+// apply changes a shard as the frame at a position of the journal says, whether this process has just appended the
 // frame or an earlier process did. apply reads no clock and no store, and uses the configuration
 // only for values that frames of older programs lack. So the same frames give the same tiles. It
 // fails only for a frame of a newer program.
-func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
+func (a *Aggregator) apply(at journal.Position, f journal.Frame) (done applied, err error) {
 	switch f.Type {
 	case frameBatch:
 		done.header, done.folded, err = a.shards.Fold(f.Shard, f.Payload)
@@ -71,7 +71,7 @@ func (a *Aggregator) apply(f journal.Frame) (done applied, err error) {
 			a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)
 			return done, nil
 		}
-		done.closed = a.shards.CloseUpTo(f.Shard, boundary, &config)
+		done.closed = a.shards.CloseUpTo(f.Shard, uint64(at), boundary, &config)
 	default:
 		err = fmt.Errorf("frame of unknown type %d: it was written by a newer version", f.Type)
 	}

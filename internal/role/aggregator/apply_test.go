@@ -46,7 +46,7 @@ func TestFramesDecideAlone(t *testing.T) {
 	}
 	a.fold(frames)
 	tiles := a.backlogOf("default").tiles
-	if len(tiles) != 1 || tiles[0].position != 3 || tiles[0].Samples[tile.Width10s][1].V != 1 {
+	if len(tiles) != 1 || tiles[0].Index != 3 || tiles[0].Samples[tile.Width10s][1].V != 1 {
 		t.Errorf("waiting tiles: %+v", tiles)
 	}
 }

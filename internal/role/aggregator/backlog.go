@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/tiling"
 )
@@ -36,10 +35,10 @@ type backlog struct {
 	refusedFrom int64 // Unix ms, the start of the first such window
 }
 
-// closedTile is a waiting tile of a tenant, and its shard.
+// closedTile is a waiting tile of a tenant, and its shard. Its index is the position of the frame that
+// closed it.
 type closedTile struct {
-	shard    uint16
-	position journal.Position // of the frame that closed the tile; 0 if that was before the start
+	shard uint16
 	*tile.Waiting
 }
 

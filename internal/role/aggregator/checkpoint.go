@@ -112,9 +112,10 @@ func (a *Aggregator) endCheckpoint(err error) {
 	a.checkpoint = nil
 }
 
-// rewriteNotes writes the notes anew and leaves out the notes for frames before a position.
-func (a *Aggregator) rewriteNotes(before journal.Position) {
-	if err := a.stored.Rewrite(uint64(before)); err != nil {
+// rewriteNotes writes the notes anew, once a checkpoint is in place.
+func (a *Aggregator) rewriteNotes(base journal.Position) {
+	waits := func(tenant string) bool { return a.backlogs[tenant] != nil }
+	if err := a.stored.Rewrite(uint64(base), waits); err != nil {
 		a.metrics.JournalErrors.Inc()
 		a.logger.Warn("the notes of stored tiles could not be written; a restart writes their samples again", "error", err)
 	}

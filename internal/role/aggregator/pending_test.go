@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,12 +37,35 @@ type partly struct {
 	mu     sync.Mutex
 	mended chan struct{} // closed when the store works again; nil while it works
 	hangs  bool
+	takes  int // writes that succeed although it fails
+
+	atSync atomic.Pointer[func()] // called by the next sync
+}
+
+func (p *partly) Sync(ctx context.Context) error {
+	if call := p.atSync.Swap(nil); call != nil {
+		(*call)()
+	}
+	return p.store.Sync(ctx)
 }
 
 func (p *partly) breakIt(hangs bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mended, p.hangs = make(chan struct{}), hangs
+}
+
+// take lets writes succeed, and waits until they have.
+func (p *partly) take(writes int) {
+	p.mu.Lock()
+	p.takes = writes
+	p.mu.Unlock()
+	for taken := false; !taken; {
+		time.Sleep(retryPause)
+		p.mu.Lock()
+		taken = p.takes == 0
+		p.mu.Unlock()
+	}
 }
 
 func (p *partly) mend() {
@@ -55,8 +79,13 @@ func (p *partly) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 	samples []tile.Sample) (tile.Written, error) {
 	p.mu.Lock()
 	mended, hangs := p.mended, p.hangs
+	broken := mended != nil && tenant == p.tenant && slices.Contains(p.widths, w)
+	if broken && p.takes > 0 {
+		broken = false
+		p.takes--
+	}
 	p.mu.Unlock()
-	if mended != nil && tenant == p.tenant && slices.Contains(p.widths, w) {
+	if broken {
 		if !hangs {
 			return tile.Written{}, errors.New("open tsdb/b/10s: not a directory")
 		}

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
@@ -53,7 +54,7 @@ func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 		a.replayStored(a.shards.Of(f.Shard), f.Payload)
 		return nil
 	}
-	applied, err := a.apply(f)
+	applied, err := a.apply(pos, f)
 	if err != nil {
 		return err
 	}
@@ -67,11 +68,12 @@ func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	return nil
 }
 
-// forgetStored removes tiles that are noted as stored from the waiting tiles. The tiles were closed
-// by the frame at a position, or before.
+// forgetStored removes tiles that are noted as stored from the waiting tiles. The frame at a position
+// closed the tiles, or an earlier frame did. If an older program saved a tile, it is not known which
+// frame closed it.
 func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at journal.Position) {
 	for _, w := range closed {
-		if a.stored.Reaches(w.Tenant, uint64(at)) {
+		if a.stored.Reaches(w.Tenant, cmp.Or(w.Index, uint64(at))) {
 			s.Stored(w.Tenant, w.Boundary)
 		}
 	}

@@ -627,11 +627,11 @@ func (l *life) handedBy(at journal.Position) string {
 	for _, tenant := range slices.Sorted(maps.Keys(l.backlogs)) {
 		tiles := l.backlogs[tenant].tiles
 		from := len(tiles)
-		for from > 0 && tiles[from-1].position >= at {
+		for from > 0 && tiles[from-1].Index >= uint64(at) {
 			from--
 		}
 		for _, t := range tiles[from:] {
-			if t.position != at {
+			if t.Index != uint64(at) {
 				continue
 			}
 			fmt.Fprintf(&out, "%s, shard %d, %d:\n", tenant, t.shard, (t.Boundary-logStart)/1000)

@@ -6,6 +6,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/notes"
+	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -105,4 +110,70 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 		checkSum(t, s.store, "default", total)
 		p.terminate()
 	})
+}
+
+// A store takes nothing while a checkpoint is written, so all its tiles wait in there. Just before the
+// checkpoint is in place, the store takes some, and then the process is killed. The next process writes
+// only the others. Notes used to be compared with the positions of a checkpoint's sections, so all tiles of
+// a section were written again.
+func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
+		s.breakIt(false)
+		time.Sleep(40 * time.Second) // so that the first tile has samples of both widths
+		p := start(t, dir, s, time.Now)
+		total := 0.0
+		for life := range 4 {
+			time.Sleep(10 * time.Second) // a process begins with a checkpoint
+			before := testutil.ToFloat64(p.metrics.Checkpoints)
+			stored, _ := s.valuesOf("b", "a")
+			take := func() { s.take(len(bothWidths)) }
+			s.atSync.Store(&take)
+			for begun := time.Now(); time.Since(begun) < checkpointInterval+20*time.Second; time.Sleep(time.Second) {
+				if err := p.countOf(1, "default", "b"); err != nil {
+					t.Fatal(err)
+				}
+				total++
+			}
+			if testutil.ToFloat64(p.metrics.Checkpoints) == before {
+				t.Fatal("there was no checkpoint")
+			}
+			synctest.Wait()
+			if now, _ := s.valuesOf("b", "a"); len(now) == len(stored) || len(p.Pending()) == 0 {
+				t.Fatalf("life %d: the store took nothing or everything", life)
+			}
+			dir = p.kill(dir)
+			p = start(t, dir, s, time.Now)
+		}
+		s.mend()
+		time.Sleep(30 * time.Second)
+		if again := s.repeats(); again != 0 {
+			t.Errorf("%d samples were written again", again)
+		}
+		checkSum(t, s.store, "b", total)
+		checkSum(t, s.store, "default", total)
+		p.terminate()
+	})
+}
+
+// An older program saved no index with a waiting tile. So only a note that reaches the position of the
+// section tells that the tile is stored.
+func TestTilesThatAnOlderProgramSaved(t *testing.T) {
+	for noted, waits := range map[uint64]int{4: 1, 5: 0} {
+		a := Aggregator{}
+		a.stored, _ = notes.ReadStored(&memory{}, "")
+		if err := a.stored.Raise("default", noted); err != nil {
+			t.Fatal(err)
+		}
+		s := tile.New(&a.tiles, 0)
+		b := (&process{}).batchOf(time.Unix(1, 0), batch.Increment{Key: upDownKey("u"), Samples: 1, Value: 1})
+		if _, err := s.Fold(b.Bytes); err != nil {
+			t.Fatal(err)
+		}
+		s.Close(tileMillis, &a.tiles)
+		a.forgetStored(s, s.Waiting(), 5)
+		if n := len(s.Waiting()); n != waits {
+			t.Errorf("noted up to %d: %d tiles wait, want %d", noted, n, waits)
+		}
+	}
 }

@@ -34,15 +34,18 @@ type Writer interface {
 	Sync(ctx context.Context) error
 }
 
-// resume takes up the writes that the last process may not have finished.
+// resume takes up the writes that the last process may not have finished, in the order of closing. Tiles
+// that an older program saved come first, by their boundaries.
 func (a *Aggregator) resume() {
 	var all []closedTile
 	for i := range uint16(series.Shards) {
 		for _, w := range a.shards.Of(i).Waiting() {
-			all = append(all, closedTile{i, 0, w})
+			all = append(all, closedTile{i, w})
 		}
 	}
-	slices.SortStableFunc(all, func(x, y closedTile) int { return cmp.Compare(x.Boundary, y.Boundary) })
+	slices.SortStableFunc(all, func(x, y closedTile) int {
+		return cmp.Or(cmp.Compare(x.Index, y.Index), cmp.Compare(x.Boundary, y.Boundary))
+	})
 	for _, t := range all {
 		a.backlogOf(t.Tenant).add(t)
 	}
@@ -170,11 +173,11 @@ func (a *Aggregator) settle(w *write) {
 // noteStored notes that a tenant's stores have all tiles that were closed before the first waiting
 // tile. If the note fails, nothing is lost: a restart writes the same samples again.
 func (a *Aggregator) noteStored(b *backlog) {
-	to := a.last
+	to := uint64(a.last)
 	if len(b.tiles) > 0 {
-		to = max(b.tiles[0].position, 1) - 1
+		to = max(b.tiles[0].Index, 1) - 1
 	}
-	if err := a.stored.Raise(b.tenant, uint64(to)); err != nil {
+	if err := a.stored.Raise(b.tenant, to); err != nil {
 		a.metrics.JournalErrors.Inc()
 		a.logger.Warn("stored tiles could not be noted; a restart writes their samples again",
 			"tenant", b.tenant, "error", err)

@@ -174,9 +174,10 @@ func (g *Group) endSaving(err error) {
 	g.last = saved{c.Base(), c.low}
 }
 
-// rewriteNotes writes the notes anew and leaves out the notes for entries before an index.
-func (g *Group) rewriteNotes(before uint64) {
-	if err := g.stored.Rewrite(before); err != nil {
+// rewriteNotes writes the notes anew, once a checkpoint is in place.
+func (g *Group) rewriteNotes(base uint64) {
+	waits := func(tenant string) bool { return g.node.State().Waiting(tenant).Tiles > 0 }
+	if err := g.stored.Rewrite(base, waits); err != nil {
 		g.metrics.JournalErrors.Inc()
 		g.Logger.Warn("the notes of stored tiles could not be written; a restart writes their samples again", "error", err)
 	}
