@@ -120,10 +120,10 @@ const (
 	// sample, if the out-of-order window is shorter. Prometheus has the same bound.
 	slowSeries = int64(time.Hour / time.Millisecond)
 
-	// spareWindow is how much wider tsdb's out-of-order window is than ours, so that tsdb refuses no
-	// sample for its time. tsdb's refusals depend on when it opened, compacted and committed, so they
-	// differ between servers that write the same requests. After a head was cut, tsdb takes the end of
-	// the last block as the time of the newest sample.
+	// spareWindow is how much wider tsdb's out-of-order window is than the window of any request, so that
+	// tsdb refuses no sample for its time. tsdb's refusals depend on when it opened, compacted and
+	// committed, so they differ between servers that write the same requests. After a head was cut, tsdb
+	// takes the end of the last block as the time of the newest sample.
 	spareWindow = slowSeries + int64(blockDuration/time.Millisecond)
 )
 

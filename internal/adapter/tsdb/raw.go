@@ -63,6 +63,9 @@ func (s *Stores) writeRequests(
 	defer st.release()
 	db.raw.mu.Lock()
 	defer db.raw.mu.Unlock()
+	if err := st.takeWindow(requests); err != nil {
+		return err
+	}
 	w := rawWrite{
 		known:  db.raw,
 		recent: &state.Recent,

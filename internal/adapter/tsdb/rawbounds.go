@@ -57,3 +57,25 @@ func (b *rawBounds) refusal(x rawValue, err error) (outcome.Reason, error) {
 	}
 	return outcome.BadLabels, err
 }
+
+// takeWindow makes tsdb's window wider than the windows of requests, so that it refuses none of their
+// samples. Members of a group may have different windows, and a request comes with the window of the
+// member that proposed it.
+func (s *store) takeWindow(requests []*write.Request) error {
+	window := int64(0)
+	for _, r := range requests {
+		window = max(window, r.Window.Milliseconds()+spareWindow)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if window <= s.options.OutOfOrderTimeWindow {
+		return nil
+	}
+	next := *s.options
+	next.OutOfOrderTimeWindow = window
+	s.options = &next
+	if s.db == nil {
+		return nil // the next opening has the window
+	}
+	return s.applyOptions()
+}
