@@ -102,6 +102,7 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 func (d *Distributor) pushToGroup(
 	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
 ) (outcome.Outcome, error) {
+	stage.FromContext(ctx).Enter(stage.Distribute, d.Now()) // for the second time if the rest was written before
 	w := d.requestOf(t, tenant, r, pair)
 	ctx, cancel := context.WithTimeout(ctx, deltaPatience)
 	defer cancel()

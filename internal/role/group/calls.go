@@ -31,6 +31,7 @@ type call struct {
 	requests string // tenant whose raw store must take requests before the answer comes; empty for none
 	tiles    string // tenant whose stores must take tiles before the answer comes; empty for none
 	answer   chan member.Answer
+	begun    time.Time // of the try in which the raw store took the request; set before the answer
 }
 
 // waiting is a caller that waits for an answer: a push or a call. The other is nil.
@@ -155,11 +156,34 @@ func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, er
 		return nil, fmt.Errorf("propose an entry of kind %d: only requests and deltas are stored", e.Kind)
 	}
 	c := &call{ask: func(id member.ID) { g.node.Write(id, e) }}
+	waits := stage.Journal
 	if e.Kind == entry.KindRequest {
-		c.requests = e.Request.Tenant
+		c.requests, waits = e.Request.Tenant, stage.Queue
 	}
+	trip := stage.FromContext(ctx)
+	trip.Pass(stage.Distribute, waits, g.Now())
 	a, err := g.ask(ctx, c)
+	if err == nil {
+		c.seen(trip, waits, g.Now())
+	}
 	return a.Outcome, err
+}
+
+// seen notes the stages that a request or deltas have passed. A request is in the queue until the try in
+// which its store takes it.
+func (c *call) seen(trip *stage.Trip, waits stage.Stage, now time.Time) {
+	switch {
+	case waits == stage.Journal:
+		trip.Pass(stage.Journal, stage.Tile, now)
+		trip.Leave(stage.Tile, now)
+	case c.begun.IsZero(): // no store needs to see it
+		trip.Leave(waits, now)
+		return
+	default:
+		trip.Pass(stage.Queue, stage.Append, c.begun)
+		trip.Leave(stage.Append, now)
+	}
+	trip.Seen(now)
 }
 
 // Barrier waits until the open tiles and the stores of a tenant have everything that was acknowledged

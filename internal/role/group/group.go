@@ -86,6 +86,7 @@ type Group struct {
 	backlogs  map[string]*backlog
 	full      int             // number of backlogs without room for more
 	requested map[string]*job // requests, by tenant
+	tried     time.Time       // when the try began that stored the requests to be answered next
 	replays   map[string]int  // by tenant: how many requests from before the start its store lacks
 	broke     error           // an entry has a request that cannot be read
 	restarted []*member.Work  // from the start

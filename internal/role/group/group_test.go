@@ -35,6 +35,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -720,6 +721,44 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 		}
 		s.check("a", "c", total)
 		s.check("b", "d", total)
+		p.terminate()
+	})
+}
+
+// The trip of a request tells how long it waited and how long its store took it. Deltas are visible once
+// they are in tiles.
+func TestRequestsPassStages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s)
+		s.make("a", true, errors.New("no space left on device"))
+		for _, deltas := range []bool{false, true} {
+			r := incoming(1, "a")
+			r.Arrival = time.Now().UnixMilli()
+			trip := &stage.Trip{Born: time.Now()}
+			trip.Enter(stage.Distribute, time.Now())
+			q, done := NewRequests(p.Group), make(chan error, 1)
+			push, want := q.Push, []stage.Stage{stage.Distribute, stage.Queue, stage.Append, stage.Visible}
+			if deltas {
+				push, want = q.PushDeltas, []stage.Stage{stage.Distribute, stage.Journal, stage.Tile, stage.Visible}
+			}
+			go func() { done <- push(stage.NewContext(t.Context(), trip), r) }()
+			if !deltas {
+				time.Sleep(3500 * time.Millisecond) // a try each second
+				s.make("a", false, nil)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			for i := range stage.NumStages {
+				if _, _, ok := trip.Passed(i); ok != slices.Contains(want, i) {
+					t.Errorf("deltas: %t: passed stage %v: %t", deltas, i, ok)
+				}
+			}
+			if entered, left, _ := trip.Passed(stage.Queue); !deltas && (left-entered < 3*time.Second) {
+				t.Errorf("in the queue from %v to %v", entered, left)
+			}
+		}
 		p.terminate()
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/rewrite"
 	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
@@ -79,6 +80,7 @@ func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) 
 		if err != nil {
 			return fmt.Errorf("write part %d of %d of the request to the log: %w", i+1, len(bodies), err)
 		}
+		ctx = stage.NewContext(ctx, nil) // the trip goes with the first entry
 		o.Add(one)
 		copies.Add(one.Dropped) // the rules dropped nothing more of a body
 	}

@@ -196,6 +196,7 @@ func (g *Group) settle(j *job) {
 	}
 	g.node.Done(j.Work)
 	if j.Requests != nil {
+		g.tried = j.begun
 		delete(g.requested, j.Tenant)
 		g.replayedSome(j)
 		if g.Told != nil {

@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/member"
@@ -31,6 +32,7 @@ func (g *Group) take() error {
 	for i := range out.Answers {
 		g.answer(&out.Answers[i])
 	}
+	g.tried = time.Time{}
 	g.begin(out.Work)
 	if out.Members != nil {
 		g.changed(out.Members)
@@ -74,6 +76,9 @@ func (g *Group) answer(a *member.Answer) {
 	}
 	if asked.answered {
 		return
+	}
+	if asked.call != nil {
+		asked.call.begun = g.tried
 	}
 	if full, is := a.Err.(*batch.FullError); is {
 		for tenant := range full.Samples {
