@@ -39,7 +39,7 @@ type waiting struct {
 	answer   chan member.Answer
 	push     *push
 	call     *call
-	answered bool // see fail
+	answered bool // before the member answers: see fail and tellFailure
 }
 
 // shape is the only shape of a group so far.

@@ -188,6 +188,7 @@ func (g *Group) settle(j *job) {
 		} else {
 			g.FailReplay(j.Tenant, j.err)
 			g.saveTenant(j.Tenant)
+			g.tellFailure(j)
 		}
 		return
 	}
@@ -211,6 +212,18 @@ func (g *Group) settle(j *job) {
 	b := g.backlogs[j.Tenant]
 	b.job = nil
 	g.publish(b)
+}
+
+// tellFailure answers the callers whose requests the store does not take. The requests are in the log, and
+// are stored once the store takes them. What comes again is then a repeat.
+func (g *Group) tellFailure(j *job) {
+	for id, asked := range g.waiting {
+		if asked.call != nil && asked.call.requests == j.Tenant && asked.call.tiles == "" && !asked.answered {
+			asked.answer <- member.Answer{ID: id, Err: j.err}
+			asked.answered = true
+			g.waiting[id] = asked
+		}
+	}
 }
 
 // breaks leaves a job and its tenant's queue alone after a panic, until the next start. The job would
