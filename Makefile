@@ -44,8 +44,9 @@ build: ## build ./bin/freshet
 # lint vets everything, and nobody debugs a test binary here: without both, two minutes less.
 TEST_BUILD = -vet=off -ldflags=-w
 
-# Tests of e2e that run once more with the server as a group of one: kills, restarts, and each way in.
-IN_A_GROUP = ^Test(KillRounds|OTLP|DeltaOverOTLP|ARepeatOfDelta|OTLPAddress|FullDiskAndRemoteWrite|PrometheusSends|RestartInPlaceLosesNothing|UpDownCountersSurvive|BenchRemoteWriteFindsWhatItWrote|AcknowledgedSamplesSurvive)$$
+# Tests of e2e that run once more with the server as a group of one: kills, restarts, backups, broken stores,
+# and each way in. `make soak` runs all of them so.
+IN_A_GROUP = ^Test(Backup|ABrokenStore|DamagedWAL|KillRounds|Stages|StopOnAFullDisk|TheJournalIsGone|OTLP|DeltaOverOTLP|ARepeatOfDelta|OTLPAddress|FullDiskAndRemoteWrite|PrometheusSends|RestartInPlaceLosesNothing|UpDownCountersSurvive|BenchRemoteWriteFindsWhatItWrote|AcknowledgedSamplesSurvive)$$
 
 # -count=1: e2e/ runs a binary that the test cache does not know.
 # Moved there whole: CI runs several targets at once.
@@ -97,6 +98,7 @@ check: ## what CI runs: test, lint, race, fuzz, with a table of the times
 
 soak: clients $(WORKSPACE) ## the same tests with large numbers, then a minute of each fuzz test; about an hour
 	FRESHET_SOAK=1 $(ALL) go test -timeout 3h -count=1 -v $(PACKAGES)
+	FRESHET_GROUP_OF_ONE=1 go test -C e2e $(TEST_BUILD) -timeout 1h -count=1 .
 	FRESHET_SOAK=1 $(ALL) go test -tags sim -timeout 3h -count=1 -v -run TestMistakesAreFound ./sim
 	@FUZZTIME=1m FUZZ_ALL=1 bash .ci/fuzz
 
