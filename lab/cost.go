@@ -98,8 +98,8 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 	return m, err
 }
 
-// during measures for an interval, after a warm-up. Asking for allocations costs the receiver
-// something, and so is done outside the interval.
+// during measures for an interval, after a warm-up. It asks for allocations outside the interval,
+// because that costs the receiver something.
 func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp, interval time.Duration) error {
 	if err := wait(ctx, warmUp); err != nil {
 		return err

@@ -20,7 +20,7 @@ type rawCache struct {
 	bound     int64  // Unix milliseconds; a series that is in the head but not in the cache has no newer sample
 	commits   uint32 // number of the last commit
 
-	// A series is noted in `recent`, in this epoch of it, if Noted of its entry equals `mark`.
+	// If Noted of a series' entry equals `mark`, the series is noted in the present epoch of `recent`.
 	recent *recentseries.Set
 	epoch  int64
 	mark   uint32

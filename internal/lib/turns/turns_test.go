@@ -145,7 +145,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 	})
 }
 
-// TestLaws has many parties take and give back at the same time: the taken slots never exceed the
+// TestLaws lets many parties take and give back slots at the same time. The taken slots never exceed the
 // capacity, no party exceeds its limit, and in the end all slots are back.
 func TestLaws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
