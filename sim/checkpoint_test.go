@@ -17,12 +17,12 @@ import (
 type saving struct {
 	*checkpoint.Writer
 	low     uint64   // the lowest index that a restart needs
-	shards  []uint16 // that are not written yet
-	tenants []string // likewise
+	shards  []uint16 // not written yet
+	tenants []string // not written yet
 	commits bool     // all sections are written
 }
 
-// saved is a checkpoint, as the log must know it.
+// saved is what the log must know of a checkpoint.
 type saved struct{ base, low uint64 }
 
 // saveLater plans the next checkpoint.
@@ -55,7 +55,7 @@ func (s *sim) beginSaving(n *node) {
 
 var errNoSync = errors.New("the stores cannot be synced")
 
-// savingFailed ends a checkpoint that the disk does not take. The last one counts.
+// savingFailed ends a checkpoint that the disk does not take. The one before it still counts.
 func (s *sim) savingFailed(n *node, err error) {
 	if !errors.Is(err, memfs.ErrInjected) && !errors.Is(err, memfs.ErrNoSpace) && !errors.Is(err, errNoSync) {
 		s.Fail("node %d: save a checkpoint: %v", n.n, err)

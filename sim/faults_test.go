@@ -138,8 +138,8 @@ func (s *sim) slow(n *node, lasts int64) {
 	s.At(lasts, nil, func() { *what = false })
 }
 
-// hang lets the stores of a tenant take nothing, on one node. They hang or fail. Sometimes the disk of the
-// log is slow, too, and the process is killed meanwhile or becomes the leader.
+// hang makes the stores of a tenant hang or fail on one node. Sometimes the disk of the log is slow, too,
+// and meanwhile the process is killed or becomes the leader.
 func (s *sim) hang(n *node, lasts int64) {
 	s.covered.hangs++
 	tenant := tenants[s.Rand.IntN(len(tenants))]
@@ -177,7 +177,7 @@ func (s *sim) hang(n *node, lasts int64) {
 	})
 }
 
-// sickDisk lets some calls of the disk of the log fail, or fills it. Each crash ends that.
+// sickDisk makes some calls to the disk of the log fail, or fills the disk. A crash ends that.
 func (s *sim) sickDisk(n *node, lasts int64) {
 	s.covered.sickDisks++
 	d := n.disk
@@ -203,7 +203,7 @@ func (s *sim) sickDisk(n *node, lasts int64) {
 func (s *sim) wrongClock(n *node, lasts int64) {
 	for _, o := range s.nodes {
 		if o.off > 100 || o.off < -100 {
-			return // two wrong clocks of three are not a fault that a group bears
+			return // a group does not bear two wrong clocks of three
 		}
 	}
 	s.covered.clocks++
@@ -213,7 +213,7 @@ func (s *sim) wrongClock(n *node, lasts int64) {
 	s.At(lasts, nil, func() { n.off = before })
 }
 
-// changeMembers makes a voter a learner for some time. The group is two voters meanwhile.
+// changeMembers makes a voter a learner for some time. Meanwhile the group has two voters.
 func (s *sim) changeMembers(n *node, lasts int64) {
 	leader := s.leader()
 	if leader == nil || s.changed != 0 {
@@ -280,7 +280,7 @@ func (s *sim) crashInWrite(n *node, tries int, lasts int64, power bool) {
 		s.breakOff(n, []int{0, 1, 2, 3, 4}[s.Rand.IntN(5)], func() { _ = n.saving.Commit(n.last.base) })
 		s.crashNow(n, lasts, power)
 	case n.writing:
-		// Most writes are a write and a sync.
+		// Most writes take two calls: a write and a sync.
 		s.breakOff(n, []int{0, 1, 1, 1, 2, 4}[s.Rand.IntN(6)], func() { _ = n.entries.Append(&n.toWrite[0].Write) })
 		fallthrough
 	case tries == 0:

@@ -14,10 +14,10 @@ import (
 func TestMistakesAreFound(t *testing.T) {
 	for _, m := range []struct {
 		name string
-		set  *bool // in production code, in this build alone; nil for one of the simulation
+		set  *bool // in production code, only in this build; nil if the simulation makes the mistake
 		mistakes
 		seed uint64
-		want string // in the error
+		want string // a part of the error
 	}{
 		{name: "local clock in apply", set: &mutant.LocalClock, seed: 7, want: "has the outcome"},
 		{name: "own configuration in fold", set: &mutant.OwnConfig, seed: 1, want: "other sections of shard"},

@@ -43,8 +43,8 @@ type node struct {
 	slowStores bool
 	hangs      map[string]bool // queues whose stores do not answer, as in queueOf
 	fails      map[string]bool // queues whose stores answer with an error
-	noSync     bool            // its stores cannot be synced
-	off        int64           // how far its clock is ahead, in ms
+	noSync     bool            // the node's stores cannot be synced
+	off        int64           // how far the node's clock is ahead, in ms
 
 	node    *member.Node
 	entries *entrylog.Log
@@ -79,7 +79,7 @@ func (n *node) settings() member.Settings {
 		OutOfOrder: n.window()}}
 }
 
-// window returns how much older than the tenant's newest a sample may be.
+// window returns how much older than the tenant's newest sample a sample may be.
 func (n *node) window() time.Duration { return time.Duration(60+20*n.n) * time.Second }
 
 // start starts the process of a node from its disk. fresh is where the log of a new node begins.
@@ -187,7 +187,7 @@ func (s *sim) drain(n *node) {
 		s.beginWork(n, w)
 	}
 	for _, a := range out.Answers {
-		if answer, waits := n.waits[a.ID]; waits { // else see notLogged
+		if answer, waits := n.waits[a.ID]; waits { // otherwise notLogged has answered
 			delete(n.waits, a.ID)
 			answer(a)
 		}
@@ -248,8 +248,8 @@ func (s *sim) write(n *node, r *request, answer func(*outcome.Outcome, error)) {
 	next(0)
 }
 
-// decided returns a part of a request with what the node at which it came in decides: by its own clock
-// and its own settings. They differ between nodes.
+// decided returns a part of a request with the decisions of the node that received it. They depend on
+// the node's own clock and settings, which differ between nodes.
 func (n *node) decided(part entry.Request) entry.Request {
 	part.Arrival, part.Window = n.clock(), n.window().Milliseconds()
 	if part.MaxSeries > 0 {
@@ -291,8 +291,8 @@ func (s *sim) writeLog(n *node) {
 	s.drain(n)
 }
 
-// notLogged tries a write again later, since the member cannot take it back. Callers do not wait until the
-// disk takes it. What they asked for may still count.
+// notLogged tries a write again later, since the member cannot take it back. Callers get an error at once,
+// though what they asked for may still count.
 func (s *sim) notLogged(n *node, err error) {
 	if errors.Is(err, entrylog.ErrDamaged) || !n.sick() {
 		s.Fail("node %d: %v", n.n, err)
@@ -337,7 +337,7 @@ func (s *sim) restWork(n *node, w *member.Work) {
 	s.At(s.Between(200, second), &n.Process, func() { s.beginWork(n, w) })
 }
 
-// queueOf names the queue of a tenant from which a work is.
+// queueOf names the tenant's queue that a work came from.
 func queueOf(w *member.Work) string {
 	if len(w.Tiles) > 0 {
 		return w.Tenant + "/tiles"

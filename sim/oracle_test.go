@@ -20,8 +20,8 @@ import (
 // oracle knows what the senders sent and what was acknowledged, and checks the promises.
 type oracle struct {
 	leaders  map[uint64]int   // nodes by term
-	elected  map[uint64]int64 // when, by term
-	heard    map[uint64]heard // of collectors, by producer
+	elected  map[uint64]int64 // when the leader was elected, by term
+	heard    map[uint64]heard // by the producer that a collector is
 	effects  map[uint64]string
 	outcomes map[uint64]outcome.Outcome
 	taken    string // the replica of the pair that was taken last
@@ -84,7 +84,7 @@ func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 		o.outcome(s, n, a.Index, &got)
 	}
 	if a.Index <= n.whole {
-		return // some shards have had it
+		return // some shards have had the entry before
 	}
 	before, known := o.effects[a.Index]
 	switch {
@@ -262,7 +262,7 @@ func (o *oracle) writtenOf(s *sim, r *request, got *outcome.Outcome) int {
 	return got.Written.Samples + got.Written.Histograms
 }
 
-// same reports whether two values are equal. Stale markers are.
+// same reports whether two values are equal. Two stale markers are.
 func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
 // offersDeltas notes increments before they are sent.

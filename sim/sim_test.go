@@ -43,7 +43,7 @@ type sim struct {
 	mistakes   mistakes
 }
 
-// mistakes are those that the simulation itself makes, in the place of programs that it stands for.
+// mistakes are made by the simulation itself, in place of the programs that it stands for.
 type mistakes struct {
 	pipelined bool // a collector has several pushes in flight
 	noSync    bool // a checkpoint does not wait until the stores are synced

@@ -52,10 +52,10 @@ func (n *node) closeStores() {
 	}
 }
 
-// crashStores leaves of the databases what a kill leaves: all files as they are. After a power loss,
-// files end anywhere behind their synced bytes. Those of requests are cut back to just these bytes, as
-// a start after a power loss must do: tsdb has two logs, and if they end at different requests, a
-// replay finds samples of the future in one of them, and decides otherwise.
+// crashStores leaves of the databases what a crash leaves. A kill leaves all files as they are. After a
+// power loss, files end anywhere behind their synced bytes. The files of raw stores are cut back to
+// exactly these bytes, as a start after a power loss must do: tsdb has two logs, and if they end at
+// different requests, a replay finds samples of the future in one of them, and decides otherwise.
 func (n *node) crashStores(power bool) {
 	n.sim.dirs++
 	left := filepath.Join(n.sim.dir, fmt.Sprint(n.sim.dirs))
@@ -242,8 +242,8 @@ func named(name string) *labels.Matcher {
 	return labels.MustNewMatcher(labels.MatchEqual, "__name__", name)
 }
 
-// total returns what a reader sees of a counter or of the number of a histogram's observations: the open
-// tiles, and else its newest stored sample.
+// total returns the value of a counter, or the number of observations of a histogram, as a reader sees
+// it: from the open tiles, or else from the newest stored sample.
 func (n *node) total(tenant, name string) (total float64) {
 	open := n.node.State().Shards().Live(tenant, tile.Width10s, base+n.sim.Now+10*60*second, math.MinInt64,
 		math.MaxInt64, []*labels.Matcher{named(name)})

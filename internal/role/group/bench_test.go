@@ -33,8 +33,9 @@ func (nowhere) WriteRequests(context.Context, string, *write.State, []*write.Req
 }
 func (nowhere) Sync(context.Context) error { return nil }
 
-// What a window of 2,000 series costs in a group of one, beside one machine alone that syncs its
-// journal before each acknowledgement, and one that syncs it each second. No bound: it is the price of
+// BenchmarkWindow measures what a window of 2,000 series costs in a group of one. For comparison it
+// measures a machine without a group that syncs its journal before each acknowledgement, and one that
+// syncs it each second. There is no bound: the difference is the price of
 // the same path for one and for three machines, and no release has a group of one.
 func BenchmarkWindow(b *testing.B) {
 	type role interface {

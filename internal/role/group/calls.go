@@ -34,7 +34,7 @@ type call struct {
 	begun    time.Time // of the try in which the raw store took the request; set before the answer
 }
 
-// waiting is a caller that waits for an answer: a push or a call. The other is nil.
+// waiting is a caller that waits for an answer. It has either a push or a call.
 type waiting struct {
 	answer   chan member.Answer
 	push     *push
@@ -68,7 +68,7 @@ func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 		return g.result(p, a.Err)
 	case <-g.ended:
 	case <-ctx.Done():
-		// Usually the answer is near, and it is better to know it.
+		// Usually the answer comes soon, and the caller should know it.
 		select {
 		case a := <-p.answer:
 			return g.result(p, a.Err)
@@ -122,7 +122,7 @@ func pushOf(batches []batch.Batch) ([]byte, error) {
 func (g *Group) push() {
 	p := g.held
 	g.held = nil
-	if g.sick != nil { // else pushes that come again would pile up
+	if g.sick != nil { // otherwise pushes that come again would pile up
 		p.answer <- member.Answer{Err: g.sick}
 		return
 	}

@@ -13,8 +13,8 @@ import (
 type saving struct {
 	*checkpoint.Writer
 	low     uint64   // the lowest index that a restart needs
-	shards  []uint16 // that are not written yet
-	tenants []string // likewise
+	shards  []uint16 // not written yet
+	tenants []string // not written yet
 	grown   int64    // bytes of the log when it began
 	buf     []byte
 	begun   time.Time

@@ -89,14 +89,14 @@ type Group struct {
 	tried     time.Time       // when the try began that stored the requests to be answered next
 	replays   map[string]int  // by tenant: how many requests from before the start its store lacks
 	broke     error           // an entry has a request that cannot be read
-	restarted []*member.Work  // from the start
+	restarted []*member.Work  // work that the start found
 
 	saving    *saving       // the checkpoint being written, or nil
 	last      saved         // the last checkpoint
 	lastSaved time.Time     // when the last checkpoint began
 	failedAt  time.Time     // when the last checkpoint failed
-	pause     time.Duration // after that; 0 if no checkpoint failed since the last that succeeded
-	grown     atomic.Int64  // bytes of the log since then
+	pause     time.Duration // before the next try; 0 if no checkpoint failed since one succeeded
+	grown     atomic.Int64  // bytes of entries since the last checkpoint began
 }
 
 // Options are the parts of a group. All fields but Told, Watch, Boot and Network are required.
@@ -142,7 +142,7 @@ type Message struct {
 	Sent int64 // Unix ms by the sender's clock
 }
 
-// saved is a checkpoint, as the log must know it.
+// saved is what the log must know of a checkpoint.
 type saved struct{ base, low uint64 }
 
 // Restored says what the start found.
@@ -156,8 +156,8 @@ type Restored struct {
 func (g *Group) Restored() Restored { return g.restored }
 
 // Run keeps the member until ctx is done. Then it saves its state. The caller must stop pushes before
-// ctx is done. A write that hangs in a store may still run when Run returns. The error is for ever: the
-// log is damaged, or has an entry that this member cannot apply.
+// ctx is done. A write that hangs in a store may still run when Run returns. A retry cannot help after
+// an error: the log is damaged, or has an entry that this member cannot apply.
 func (g *Group) Run(ctx context.Context) error {
 	var stopWrites func()
 	g.writes, stopWrites = context.WithCancel(context.WithoutCancel(ctx))
@@ -221,7 +221,7 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 }
 
-// look reads the clock. While it is not believed, time goes on from the last reading that was.
+// look reads the clock. While the clock is not believed, g.now stays at the last reading that was.
 func (g *Group) look() (believed bool) {
 	now, believed := g.wall.Look()
 	if believed {

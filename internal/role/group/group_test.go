@@ -51,7 +51,7 @@ type stores struct {
 	again int                          // samples of tiles that were written again with the same value
 	syncs int                          // calls of Sync
 	fault error                        // of Sync
-	sick  map[string]error             // tenants whose stores take nothing; nil: they hang
+	sick  map[string]error             // by tenant: why its stores take nothing; nil means that they hang
 	cure  chan struct{}                // closed when hanging stores go on
 	takes int                          // writes to sick stores that succeed
 	delay time.Duration                // of each write of tiles
@@ -557,7 +557,7 @@ func (f sickFile) Sync() error {
 }
 
 // The process ends, is killed or loses power every few seconds. Still every tile is whole, no tile is
-// written with two values, each acknowledged window counts once, and a window that is pushed again, too.
+// written with two values, each acknowledged window counts once, even if it is pushed again.
 // Each acknowledged request is stored, and the state and the log stay small.
 func TestRestartsLoseNothing(t *testing.T) {
 	for _, end := range []string{"terminate", "kill", "power"} {
@@ -846,11 +846,11 @@ func sickStore(t *testing.T, sick error) {
 	p.terminate()
 }
 
-// panics are stores of which one tenant's panic.
+// panics are stores that panic for one tenant.
 type panics struct {
 	*stores
 	tenant   string
-	requests bool // only at requests, else only at tiles
+	requests bool // they panic at requests; otherwise at tiles
 }
 
 func (p *panics) WriteRequests(ctx context.Context, tenant string, state *write.State, all []*write.Request) error {

@@ -28,7 +28,7 @@ type Requests struct {
 	rewriters sync.Pool // of *rewrite.Rewriter
 }
 
-// Proposer is a Group, at least its Write.
+// Proposer is what Requests need of a Group.
 type Proposer interface {
 	Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error)
 }
@@ -43,7 +43,7 @@ const (
 	maxPair = 8 << 10
 )
 
-// NewRequests returns the way of requests into a group.
+// NewRequests returns Requests that hand requests to a group.
 func NewRequests(group Proposer) *Requests {
 	return &Requests{group: group, rewriters: sync.Pool{New: func() any { return new(rewrite.Rewriter) }}}
 }
@@ -82,7 +82,7 @@ func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) 
 		}
 		ctx = stage.NewContext(ctx, nil) // the trip goes with the first entry
 		o.Add(one)
-		copies.Add(one.Dropped) // the rules dropped nothing more of a body
+		copies.Add(one.Dropped) // only copies: the rules have already been applied to the bodies
 	}
 	r.Outcome, r.Copies = o, copies
 	return nil

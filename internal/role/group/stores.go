@@ -101,7 +101,7 @@ func (g *Group) attempt(j *job) (err error) {
 		}
 		err = &panicError{cause, debug.Stack()}
 		if j.State != nil {
-			j.State.Recent.Undo() // so that it is again as before the requests
+			j.State.Recent.Undo() // so that it is as it was before the requests
 		}
 	}()
 	if j.Requests != nil {
