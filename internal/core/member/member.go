@@ -141,18 +141,25 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 		m.applied = index
 		return done, nil
 	}
-	var e entry.Entry
-	if err := e.Parse(data); err != nil {
+	if err := m.apply(index, data, &done); err != nil {
 		return done, fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
 	}
-	if e.Group != m.group {
-		return done, fmt.Errorf("%w: entry %d is of group %d, and this is group %d", ErrEntry, index, e.Group, m.group)
-	}
 	m.applied = index
+	return done, nil
+}
+
+func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
+	var e entry.Entry
+	if err := e.Parse(data); err != nil {
+		return err
+	}
+	if e.Group != m.group {
+		return fmt.Errorf("it is of group %d, and this is group %d", e.Group, m.group)
+	}
 	done.Kind = e.Kind
 	if e.Shape != shape {
 		done.Moved = true
-		return done, nil
+		return nil
 	}
 	switch e.Kind {
 	case entry.KindWindows:
@@ -160,9 +167,9 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 	case entry.KindBoundary:
 		done.Closed = m.applyBoundary(index, &e.Boundary)
 	case entry.KindRequest:
-		m.applyRequest(index, &e.Request, &done)
+		m.applyRequest(index, &e.Request, done)
 	case entry.KindDeltas:
-		if err = m.applyDeltas(index, &e.Request, &done); err == nil {
+		if err = m.applyDeltas(index, &e.Request, done); err == nil {
 			m.note(e.Request.Tenant, index, done.Outcome)
 		}
 	case entry.KindEvents, entry.KindNames:
@@ -172,10 +179,7 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}
-	if err != nil {
-		return done, fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
-	}
-	return done, nil
+	return err
 }
 
 // Index returns the index of the last entry that was applied.

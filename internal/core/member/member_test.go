@@ -483,8 +483,9 @@ func TestAMemberStops(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := m.Apply(2, data); !errors.Is(err, ErrEntry) {
-			t.Errorf("%s: %v", name, err)
+		before := m.Index()
+		if _, err := m.Apply(2, data); !errors.Is(err, ErrEntry) || m.Index() != before {
+			t.Errorf("%s: %v; entry %d is applied", name, err, m.Index())
 		}
 	}
 	m := New(group, &config)
