@@ -2,6 +2,7 @@ package replica
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 )
@@ -48,6 +49,21 @@ func (r *Replica) Barrier() (number uint64, err error) {
 		return nil
 	})
 	return number, err
+}
+
+// Cancel implements Group.
+func (r *Replica) Cancel(number uint64) {
+	b := &r.barriers
+	b.asked, b.waiting = without(b.asked, number), without(b.waiting, number)
+	b.known = slices.DeleteFunc(b.known, func(read Read) bool { return read.Barrier == number })
+}
+
+// without removes a number from an ascending list.
+func without(list []uint64, number uint64) []uint64 {
+	if i, has := slices.BinarySearch(list, number); has {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
 }
 
 // overdue counts a tick, and reports whether to ask again.

@@ -93,6 +93,9 @@ type Group interface {
 	// acknowledged anywhere before the call is applied here. A barrier waits while there is no leader.
 	Barrier() (number uint64, err error)
 
+	// Cancel ends a barrier. Its number does not come in a later Output, unless Take has it already.
+	Cancel(number uint64)
+
 	// Members asks for a change of the members. The change is done when Output.Members has the new
 	// ones.
 	Members(voters, learners []uint64) error

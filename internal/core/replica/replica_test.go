@@ -403,6 +403,44 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
+// A barrier that was cancelled does not end, and takes no place, whatever it waits for.
+func TestACancelledBarrier(t *testing.T) {
+	g := newGroup(t, 3)
+	m := g.members[2]
+	begin := func() uint64 {
+		t.Helper()
+		number, err := m.Barrier()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return number
+	}
+	asked, kept := begin(), begin()
+	for range maxBarriers {
+		m.Cancel(begin())
+	}
+	m.Cancel(asked)
+	leader, others := g.elect()
+	g.tick(askAgain)
+	if got := m.reads(); len(got) != 1 || got[0].Barrier != kept {
+		t.Errorf("the barrier that was not cancelled is %d, and %v ended", kept, got)
+	}
+	m = others[0]
+	m.slow = true
+	g.propose(leader, "one")
+	g.settle()
+	m.out = nil
+	known := begin()
+	g.tick(3)
+	m.Cancel(known)
+	m.Cancel(known)
+	m.slow = false
+	g.settle()
+	if b := &m.barriers; len(m.reads()) > 0 || len(b.asked)+len(b.waiting)+len(b.known) > 0 {
+		t.Errorf("a cancelled barrier ended, or is still there: %+v", b)
+	}
+}
+
 // After a crash the commit index of the only voter may be lower than the last entry that it
 // acknowledged, since that index needs no sync. Until an entry of its new term is stored, no
 // barrier may end, whether its own or a learner's. TestGroupOfOne found this fault.

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 )
@@ -55,6 +56,11 @@ func (s *Solo) Barrier() (number uint64, err error) {
 	s.barrier++
 	s.known = append(s.known, Read{s.barrier, s.stored})
 	return s.barrier, nil
+}
+
+// Cancel implements Group.
+func (s *Solo) Cancel(number uint64) {
+	s.known = slices.DeleteFunc(s.known, func(read Read) bool { return read.Barrier == number })
 }
 
 // Members implements Group.
