@@ -16,14 +16,10 @@ import (
 // saving is a checkpoint that is being written. The files and their order are those of role/group.
 type saving struct {
 	*checkpoint.Writer
-	low     uint64   // the lowest index that a restart needs
 	shards  []uint16 // not written yet
 	tenants []string // not written yet
 	commits bool     // all sections are written
 }
-
-// saved is what the log must know of a checkpoint.
-type saved struct{ base, low uint64 }
 
 // saveLater plans the next checkpoint.
 func (s *sim) saveLater(n *node, from, to int64) {
@@ -45,7 +41,7 @@ func (s *sim) beginSaving(n *node) {
 		s.savingFailed(n, err)
 		return
 	}
-	n.saving = &saving{Writer: w, low: m.Index() + 1, tenants: m.Tenants()}
+	n.saving = &saving{Writer: w, tenants: m.Tenants()}
 	for _, number := range s.Rand.Perm(series.Shards) {
 		n.saving.shards = append(n.saving.shards, uint16(number))
 	}
@@ -90,7 +86,11 @@ func (s *sim) goOnSaving(n *node) {
 	}
 	c.shards = c.shards[some:]
 	if len(c.tenants) > 0 && s.Chance(50) {
-		s.saveTenant(n, c.tenants[s.Rand.IntN(len(c.tenants))])
+		i := s.Rand.IntN(len(c.tenants))
+		name := c.tenants[i]
+		c.tenants = slices.Delete(c.tenants, i, i+1)
+		s.addSection(n, checkpoint.Section{Kind: checkpoint.Tenant, Tenant: name, Index: m.Index(),
+			Payload: m.AppendTenant(nil, name, c.Base())})
 	}
 	if n.saving == nil {
 		return
@@ -115,34 +115,18 @@ func (s *sim) goOnSaving(n *node) {
 	s.At(s.Between(1, 100), &n.Process, func() { s.endSaving(n) })
 }
 
-// saveTenant saves the section of a tenant, if the checkpoint under way still needs it and no requests
-// are on their way to the stores.
-func (s *sim) saveTenant(n *node, name string) {
-	c := n.saving
-	if c == nil || !slices.Contains(c.tenants, name) {
-		return
-	}
-	b, low, ok := n.node.State().AppendTenant(nil, name, c.Base())
-	if !ok {
-		return
-	}
-	c.low = min(c.low, low)
-	c.tenants = slices.DeleteFunc(c.tenants, func(other string) bool { return other == name })
-	s.addSection(n, checkpoint.Section{Kind: checkpoint.Tenant, Tenant: name, Index: n.node.State().Index(), Payload: b})
-}
-
 func (s *sim) endSaving(n *node) {
 	c := n.saving
-	if err := c.Commit(n.last.base); err != nil {
+	if err := c.Commit(n.base); err != nil {
 		s.savingFailed(n, err)
 		return
 	}
 	n.saving = nil
 	_ = n.stored.Rewrite(c.Base(), n.tilesWait) // notes that cannot be written only cost time at the next start
-	if err := n.entries.Compact(min(c.low, n.last.low)-1, keepBytes); err != nil && !n.sick() {
+	if err := n.entries.Compact(n.base, keepBytes); err != nil && !n.sick() {
 		s.Fail("node %d: %v", n.n, err)
 	}
-	n.last = saved{c.Base(), c.low}
+	n.base = c.Base()
 	s.covered.checkpoints++
 	s.saveLater(n, 3*second, 8*second)
 }

@@ -277,7 +277,7 @@ func (s *sim) breakOff(n *node, calls int, write func()) {
 func (s *sim) crashInWrite(n *node, tries int, lasts int64, power bool) {
 	switch {
 	case n.saving != nil && n.saving.commits:
-		s.breakOff(n, []int{0, 1, 2, 3, 4}[s.Rand.IntN(5)], func() { _ = n.saving.Commit(n.last.base) })
+		s.breakOff(n, []int{0, 1, 2, 3, 4}[s.Rand.IntN(5)], func() { _ = n.saving.Commit(n.base) })
 		s.crashNow(n, lasts, power)
 	case n.writing:
 		// Most writes take two calls: a write and a sync.

@@ -58,7 +58,7 @@ type node struct {
 	writing bool
 	working int // works under way
 	saving  *saving
-	last    saved
+	base    uint64 // of the last checkpoint
 	ids     member.ID
 	waits   map[member.ID]func(member.Answer)
 }
@@ -102,23 +102,15 @@ func (s *sim) start(n *node, fresh *entrylog.Base) {
 		return
 	}
 	n.entries, n.Up, n.leads, n.whole = l, true, replica.Leadership{}, max(applied, last)
-	n.last = saved{base: state.Index(), low: state.Index() + 1}
+	n.base = state.Index()
 	n.toWrite, n.writing, n.working, n.saving, n.waits = nil, false, 0, nil, map[member.ID]func(member.Answer){}
-	waiting := state.Queued()
-	for _, index := range waiting {
-		n.last.low = min(n.last.low, index)
-		data, err := n.entry(index)
-		if err == nil {
-			err = state.Requeue(index, data)
-		}
-		if err != nil {
-			s.Fail("node %d: entry %d, which waits for a store: %v", n.n, index, err)
-			return
-		}
+	waiting := 0
+	for _, tenant := range tenants {
+		waiting += state.Waiting(tenant).Requests
 	}
-	s.covered.requeued += len(waiting)
+	s.covered.requeued += waiting
 	n.node = member.NewNode(r, state, settings)
-	s.Tell("node %d: starts at entry %d, its log ends at %d, %d requests wait", n.n, applied, l.Last(), len(waiting))
+	s.Tell("node %d: starts at entry %d, its log ends at %d, %d requests wait", n.n, applied, l.Last(), waiting)
 	period := s.Between(95, 106) // no two clocks run at the same speed
 	s.tick(n, s.Between(0, period), period)
 	s.saveLater(n, 3*second, 6*second)
@@ -311,7 +303,6 @@ func (n *node) sick() bool { return n.disk.Fail != nil || n.disk.Space < memfs.P
 
 // beginWork gives a work to the stores, which take it after a while.
 func (s *sim) beginWork(n *node, w *member.Work) {
-	w.Rests = false
 	if n.hangs[queueOf(w)] {
 		s.At(200*ms, &n.Process, func() { s.beginWork(n, w) })
 		return
@@ -329,11 +320,9 @@ func (s *sim) beginWork(n *node, w *member.Work) {
 	})
 }
 
-// restWork tries a work again later. Meanwhile the tenant's section can be saved.
+// restWork tries a work again later.
 func (s *sim) restWork(n *node, w *member.Work) {
 	s.covered.storeErrors++
-	w.Rests = true
-	s.saveTenant(n, w.Tenant)
 	s.At(s.Between(200, second), &n.Process, func() { s.beginWork(n, w) })
 }
 
@@ -367,7 +356,6 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 		}
 		n.node.Done(w)
 		n.working--
-		s.saveTenant(n, w.Tenant) // before the next requests are on their way
 		if len(w.Tiles) > 0 {
 			_ = n.stored.Raise(w.Tenant, n.node.State().VisibleTiles(w.Tenant)) // as in endSaving
 		}

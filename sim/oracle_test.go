@@ -366,8 +366,8 @@ func (s *sim) sameState(a, b *node) {
 		}
 	}
 	for _, name := range tenants {
-		m, _, _ := x.AppendTenant(nil, name, x.Index())
-		n, _, _ := y.AppendTenant(nil, name, y.Index())
+		m := x.AppendTenant(nil, name, x.Index())
+		n := y.AppendTenant(nil, name, y.Index())
 		if string(m) != string(n) {
 			s.Fail("nodes %d and %d end with other sections of tenant %s", a.n, b.n, name)
 		}

@@ -25,12 +25,14 @@ import (
 //
 // Fates and samples depend on the requests, on earlier ones, and on their order. They do not depend
 // on how requests are grouped, nor on when the database was opened, compacted or killed. `state`
-// has what the store does not know about earlier requests; an error leaves it unchanged.
+// has what the store does not know about earlier requests; an error leaves it unchanged. Its changes can
+// be undone until the next call.
 //
 // WriteRequests does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(
 	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
 ) error {
+	state.Recent.Keep()
 	err := s.writeRequests(ctx, tenant, state, requests)
 	if err != nil {
 		state.Recent.Undo()
@@ -85,7 +87,6 @@ func (s *Stores) writeRequests(
 		return err // the database opens again, with an empty cache
 	}
 	state.Newest = w.bounds.newest
-	state.Recent.Keep()
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
 }

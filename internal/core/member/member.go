@@ -49,6 +49,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"strings"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/hapair"
@@ -85,7 +86,8 @@ type Member struct {
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 	since   int64              // the clock of the first windows that this process applied; senders has none from before
 
-	waitingRequests int // in all queues
+	waitingRequests int   // in all queues
+	requestsBytes   int64 // of their entries
 
 	// For a restored state: entries up to these indexes have had their effect.
 	restored [series.Shards]uint64
@@ -167,7 +169,7 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 	case entry.KindBoundary:
 		done.Closed = m.applyBoundary(index, &e.Boundary)
 	case entry.KindRequest:
-		m.applyRequest(index, &e.Request, done)
+		m.applyRequest(index, data, &e.Request, done)
 	case entry.KindDeltas:
 		if err = m.applyDeltas(index, &e.Request, done); err == nil {
 			m.note(e.Request.Tenant, index, done.Outcome)
@@ -223,8 +225,8 @@ func (m *Member) applyVersion(v entry.Version) error {
 func (m *Member) tenant(name string) *tenant {
 	t := m.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, state: new(write.State)}
-		m.tenants[name] = t
+		t = &tenant{name: strings.Clone(name), state: new(write.State)} // not in the memory of an entry
+		m.tenants[t.name] = t
 	}
 	return t
 }

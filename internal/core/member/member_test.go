@@ -229,10 +229,12 @@ type run struct {
 	applied  map[uint64]string // by index
 	outcomes map[uint64]outcome.Outcome
 	noted    map[string]uint64 // by tenant: up to which entry its stores have all closed tiles
+	taken    map[*Work]bool    // by the stores; Done does not have it yet
 }
 
 func newRun() *run {
-	return &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}, map[string]uint64{}}
+	return &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}, map[string]uint64{},
+		map[*Work]bool{}}
 }
 
 // apply applies an entry, and gives all work to the stores.
@@ -266,7 +268,10 @@ func (r *run) done(t testing.TB, w *Work) {
 			t.Errorf("a tile of tenant %s that entry %d closed is written again", w.Tenant, x.Index)
 		}
 	}
-	r.stores.take(t, w)
+	if !r.taken[w] {
+		r.stores.take(t, w)
+	}
+	delete(r.taken, w)
 	for _, x := range w.Requests {
 		if before, known := r.outcomes[x.Index]; known && !reflect.DeepEqual(before, x.Write.Outcome) {
 			t.Errorf("entry %d: its outcome is %+v, and was %+v before a restart", x.Index, x.Write.Outcome, before)
@@ -294,7 +299,7 @@ func (r *run) state() string {
 	}
 	for _, name := range r.member.Tenants() {
 		if r.member.tenants[name].written > 0 {
-			b, _, _ = r.member.AppendTenant(append(b, name...), name, r.member.Index())
+			b = r.member.AppendTenant(append(b, name...), name, r.member.Index())
 		}
 	}
 	return string(b)
@@ -306,7 +311,6 @@ type checkpoint struct {
 	group   []byte
 	shards  map[uint16]section
 	tenants map[string][]byte
-	low     uint64
 	last    []byte // the decisions
 }
 
@@ -340,13 +344,18 @@ func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeu
 		case 1:
 			if len(under) > 0 {
 				i := rnd.IntN(len(under))
+				if rnd.IntN(2) == 0 && !r.taken[under[i]] {
+					r.stores.take(t, under[i])
+					r.taken[under[i]] = true
+					continue
+				}
 				r.done(t, under[i])
 				under = slices.Delete(under, i, i+1)
 			}
 		case 2:
 			if saving == nil && index > 2 {
 				saving = &checkpoint{base: r.member.Index(), group: r.member.AppendGroup(nil),
-					shards: map[uint16]section{}, tenants: map[string][]byte{}, low: never}
+					shards: map[uint16]section{}, tenants: map[string][]byte{}}
 				for _, name := range r.member.Tenants() {
 					saving.tenants[name] = nil
 				}
@@ -360,7 +369,7 @@ func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeu
 				continue
 			}
 			restarts++
-			requeued += r.restore(t, saved, log)
+			requeued += r.restore(t, saved)
 			under, saving = nil, nil
 			index = r.member.Index() + 1
 		default:
@@ -386,9 +395,8 @@ func (r *run) save(rnd *rand.Rand, c *checkpoint) bool {
 	whole := len(c.shards) == series.Shards
 	for name, b := range c.tenants {
 		if b == nil && rnd.IntN(2) == 0 {
-			if section, low, ok := r.member.AppendTenant(nil, name, c.base); ok {
-				c.tenants[name], b, c.low = section, section, min(c.low, low)
-			}
+			b = r.member.AppendTenant(nil, name, c.base)
+			c.tenants[name] = b
 		}
 		whole = whole && b != nil
 	}
@@ -398,7 +406,7 @@ func (r *run) save(rnd *rand.Rand, c *checkpoint) bool {
 	return whole
 }
 
-func (r *run) restore(t testing.TB, c *checkpoint, log [][]byte) (requeued int) {
+func (r *run) restore(t testing.TB, c *checkpoint) (requeued int) {
 	m, err := Restore(group, &config, c.group)
 	for number, s := range c.shards {
 		if err == nil && len(s.bytes) > 0 {
@@ -417,14 +425,8 @@ func (r *run) restore(t testing.TB, c *checkpoint, log [][]byte) (requeued int) 
 		t.Fatal(err)
 	}
 	m.Restored(maps.Clone(r.noted))
-	for _, index := range m.Queued() {
-		if index < c.low {
-			t.Errorf("entry %d still waits, and the log was kept from %d on", index, c.low)
-		}
-		if err := m.Requeue(index, log[index-2]); err != nil {
-			t.Fatal(err)
-		}
-		requeued++
+	for name := range c.tenants {
+		requeued += m.Waiting(name).Requests
 	}
 	r.member = m
 	return requeued
@@ -636,5 +638,68 @@ func TestWhatIsVisible(t *testing.T) {
 	m.Done(m.Work()[0])
 	if one := m.Visible("one"); one != 2 {
 		t.Errorf("all is stored, and up to %d is visible", one)
+	}
+}
+
+// A checkpoint never waits for a store: the section of a tenant has the requests that wait, and the state
+// from before those under way, whatever the store has done of them.
+func TestASectionWhileAStoreHangs(t *testing.T) {
+	m := New(group, &config)
+	index := uint64(1)
+	add := func(at int64) {
+		index++
+		e := requestEntry(t, at)
+		e.Group, e.Shape = group, shape
+		if _, err := m.Apply(index, e.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stores := newStores()
+	add(base)
+	work := m.Work()[0]
+	stores.take(t, work)
+	m.Done(work)
+	stored := string(m.AppendTenant(nil, "one", index))
+	add(base + 20_000)
+	work = m.Work()[0]
+	add(base + 40_000)
+	before := string(m.AppendTenant(nil, "one", index))
+	if before == stored {
+		t.Error("the section does not have the requests that wait")
+	}
+	work.State.Recent.Advance(base)
+	work.State.Recent.Note(1 << 32)
+	stores.take(t, work)
+	if now := string(m.AppendTenant(nil, "one", index)); now != before {
+		t.Error("the section has changes of requests that are not done")
+	}
+	if first := string(m.AppendTenant(nil, "one", index-2)); first != stored {
+		t.Error("the section has requests from after the base of the checkpoint")
+	}
+	m.Done(work)
+	if now := string(m.AppendTenant(nil, "one", index)); now == before || now == stored {
+		t.Error("the section does not have the requests that are done")
+	}
+	restored, err := Restore(group, &config, m.AppendGroup(nil))
+	if err == nil {
+		err = restored.RestoreTenant("one", []byte(before))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(restored.AppendTenant(nil, "one", index)); got != before {
+		t.Error("a restored tenant has another section")
+	}
+	if w := restored.Waiting("one"); w.Requests != 2 || restored.Visible("one") != index-2 {
+		t.Errorf("%+v waits, and entries up to %d are visible", w, restored.Visible("one"))
+	}
+	for n := range before {
+		broken, err := Restore(group, &config, m.AppendGroup(nil))
+		if err == nil {
+			err = broken.RestoreTenant("one", []byte(before[:n]))
+		}
+		if err == nil {
+			t.Errorf("%d of %d bytes are taken", n, len(before))
+		}
 	}
 }

@@ -16,13 +16,14 @@ type Request struct {
 	Index uint64
 	Write write.Request // Decode sets its body; the store sets its Outcome
 
+	data  []byte // the whole entry
 	entry entry.Request
 	body  remotewrite.Request
 }
 
 // applyRequest puts a request into its tenant's queue, unless its sender is the copy of an HA pair
 // that is not taken.
-func (m *Member) applyRequest(index uint64, e *entry.Request, done *Applied) {
+func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done *Applied) {
 	if !m.takes(e, done) {
 		done.Outcome = m.notTaken(e)
 		m.note(e.Tenant, index, done.Outcome)
@@ -32,9 +33,27 @@ func (m *Member) applyRequest(index uint64, e *entry.Request, done *Applied) {
 	if index <= t.written {
 		return // the restored state has it
 	}
-	done.Request = &Request{Index: index, entry: *e}
-	t.requests = append(t.requests, done.Request)
+	done.Request = &Request{Index: index, data: data, entry: *e}
+	m.addRequest(t, done.Request)
+}
+
+func (m *Member) addRequest(t *tenant, r *Request) {
+	t.requests = append(t.requests, r)
+	t.requestsBytes += int64(len(r.data))
+	m.requestsBytes += int64(len(r.data))
 	m.waitingRequests++
+}
+
+// parseRequest reads a request that was saved while it waited.
+func (m *Member) parseRequest(index uint64, data []byte) (*Request, error) {
+	var e entry.Entry
+	if err := e.Parse(data); err != nil {
+		return nil, err
+	}
+	if e.Kind != entry.KindRequest || e.Group != m.group {
+		return nil, fmt.Errorf("entry %d is of kind %d and of group %d", index, e.Kind, e.Group)
+	}
+	return &Request{Index: index, data: data, entry: e.Request}, nil
 }
 
 // takes reports whether a request is taken: its sender is in no HA pair, or is the elected copy of its

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -46,16 +45,11 @@ func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, has boo
 // Tenants returns the names of the tenants that have a section, sorted.
 func (m *Member) Tenants() []string { return slices.Sorted(maps.Keys(m.tenants)) }
 
-// AppendTenant appends the section of a tenant: its state after the last request that left the
-// queue, and the indexes, up to `base`, of the requests that wait. The caller must keep the entries of
-// these requests: `low` is the lowest of their indexes, or base+1 if none waits. It reports false while
-// a Work with requests of the tenant is under way, unless the Work rests.
-func (m *Member) AppendTenant(dst []byte, name string, base uint64) (section []byte, low uint64, ok bool) {
+// AppendTenant appends the section of a tenant: its state after the last request that left the queue, and
+// the requests up to the index `base` that wait. The store may have a Work of these requests meanwhile,
+// even one that hangs: the section has the state from before the Work.
+func (m *Member) AppendTenant(dst []byte, name string, base uint64) []byte {
 	t := m.tenants[name]
-	if t.requestsWork != nil && !t.requestsWork.Rests {
-		return dst, 0, false
-	}
-	low = base + 1
 	waiting := 0
 	for waiting < len(t.requests) && t.requests[waiting].Index <= base {
 		waiting++
@@ -65,14 +59,14 @@ func (m *Member) AppendTenant(dst []byte, name string, base uint64) (section []b
 	dst = t.digest.append(dst)
 	dst = binary.AppendUvarint(dst, uint64(waiting))
 	for _, r := range t.requests[:waiting] {
-		low = min(low, r.Index)
 		dst = binary.AppendUvarint(dst, r.Index)
+		dst = appendBytes(dst, r.data)
 	}
-	return t.state.Append(dst), low, true
+	return t.state.AppendKept(dst, t.newest)
 }
 
 // Restore begins a restoration with the group's section. The caller then restores the other sections,
-// calls Restored, gives Requeue the entries of Queued, and applies all entries after Index.
+// calls Restored, and applies all entries after Index.
 func Restore(group uint64, config *tile.Config, section []byte) (*Member, error) {
 	m := New(group, config)
 	d := decoder{b: section}
@@ -117,17 +111,23 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 	t := m.tenant(name)
 	t.written = d.uvarint()
 	t.digest = d.digest()
+	last := t.written
 	for range d.count() {
-		t.queued = append(t.queued, d.uvarint())
+		r, err := m.parseRequest(d.uvarint(), slices.Clone(d.bytes()))
+		if err != nil || r.Index <= last || r.Index > m.applied || r.entry.Tenant != name {
+			return fmt.Errorf("tenant %.80q, a waiting request: %w", name, errSection)
+		}
+		last = r.Index
+		m.addRequest(t, r)
 	}
-	if d.bad || version != sectionVersion || !slices.IsSorted(t.queued) {
+	if d.bad || version != sectionVersion {
 		return fmt.Errorf("tenant %.80q: %w", name, errSection)
 	}
 	state, err := write.ParseState(d.b)
 	if err != nil {
 		return fmt.Errorf("tenant %.80q: %w", name, err)
 	}
-	t.state = state
+	t.state, t.newest = state, state.Newest
 	return nil
 }
 
@@ -153,32 +153,6 @@ func (m *Member) Restored(stored map[string]uint64) {
 	for _, x := range all {
 		m.tenant(x.Tenant).addTile(x)
 	}
-}
-
-// Queued returns the indexes of the entries up to Index that still wait for stores, in order.
-func (m *Member) Queued() (all []uint64) {
-	for _, t := range m.tenants {
-		all = append(all, t.queued...)
-	}
-	slices.Sort(all)
-	return all
-}
-
-// Requeue puts an entry of Queued back into its queue. Call it for these entries in order, before any
-// other entry is applied. The group's state has them already, so it does not change.
-func (m *Member) Requeue(index uint64, data []byte) error {
-	var e entry.Entry
-	if err := e.Parse(data); err != nil {
-		return fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
-	}
-	t := m.tenants[e.Request.Tenant]
-	if e.Kind != entry.KindRequest || t == nil || len(t.queued) == 0 || t.queued[0] != index {
-		return fmt.Errorf("%w: entry %d does not wait for a store", ErrEntry, index)
-	}
-	t.queued = t.queued[1:]
-	t.requests = append(t.requests, &Request{Index: index, entry: e.Request})
-	m.waitingRequests++
-	return nil
 }
 
 // decoder takes fields from the front of b. After a malformed field, bad is set and all further

@@ -23,12 +23,13 @@ type tenant struct {
 	tilesSamples uint64 // values on the wire
 	tilesWork    *Work  // under way, or nil
 
-	requests     []*Request
-	requestsWork *Work        // likewise
-	state        *write.State // after the last request that left the queue
-	written      uint64       // index of that request
-	digest       Digest       // of the outcomes up to that request
-	queued       []uint64     // indexes of entries that Requeue still has to put back
+	requests      []*Request
+	requestsBytes int64        // of their entries
+	requestsWork  *Work        // likewise
+	state         *write.State // of the store while requestsWork is under way; else after the last request that left the queue
+	written       uint64       // index of that request
+	newest        int64        // State.Newest after that request
+	digest        Digest       // of the outcomes up to that request
 }
 
 // Tile is a closed tile of a tenant in a shard. Its Index is that of the entry that closed it.
@@ -63,9 +64,6 @@ func (t *tenant) first() uint64 {
 	if len(t.requests) > 0 {
 		first = min(first, t.requests[0].Index)
 	}
-	if len(t.queued) > 0 {
-		first = min(first, t.queued[0])
-	}
 	return first
 }
 
@@ -88,6 +86,8 @@ type Waiting struct {
 	Samples  uint64 // values on the wire in tiles
 	Since    int64  // Unix ms, the end of the oldest tile; 0 for none
 	Requests int
+
+	RequestsBytes int64 // of their entries
 }
 
 // Waiting returns what waits for the stores of a tenant.
@@ -96,7 +96,8 @@ func (m *Member) Waiting(tenant string) (w Waiting) {
 	if t == nil {
 		return w
 	}
-	w = Waiting{Tiles: len(t.tiles), Bytes: t.tilesBytes, Samples: t.tilesSamples, Requests: len(t.requests)}
+	w = Waiting{Tiles: len(t.tiles), Bytes: t.tilesBytes, Samples: t.tilesSamples, Requests: len(t.requests),
+		RequestsBytes: t.requestsBytes}
 	if len(t.tiles) > 0 {
 		w.Since = t.tiles[0].Boundary
 	}

@@ -22,10 +22,6 @@ type Work struct {
 	Requests []*Request
 	State    *write.State // for Requests; nil for Tiles
 
-	// Rests is set by the caller between two tries. The State is then as before the Requests, so that
-	// the tenant's section can be saved. A store that fails for long must not hold up a checkpoint.
-	Rests bool
-
 	tenant *tenant
 }
 
@@ -83,10 +79,14 @@ func (m *Member) Done(w *Work) {
 		t.requestsWork = nil
 		for _, r := range w.Requests {
 			t.digest.add(r.Index, &r.Write.Outcome)
+			t.requestsBytes -= int64(len(r.data))
+			m.requestsBytes -= int64(len(r.data))
 		}
-		t.written = w.Requests[len(w.Requests)-1].Index
-		t.requests = append([]*Request(nil), t.requests[len(w.Requests):]...)
 		m.waitingRequests -= len(w.Requests)
+		t.written = w.Requests[len(w.Requests)-1].Index
+		t.state.Recent.Keep()
+		t.newest = t.state.Newest
+		t.requests = append([]*Request(nil), t.requests[len(w.Requests):]...)
 	default:
 		panic(fmt.Sprintf("BUG: work of tenant %s is done that is not under way", t.name))
 	}

@@ -13,6 +13,8 @@
 package recentseries
 
 import (
+	"sync"
+
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/lib/index"
@@ -45,18 +47,24 @@ func hashOf(h uint64) Hash {
 func (h Hash) number() uint32 { return uint32(h >> 32) }
 
 // Set has the recent series of one tenant. Its changes are provisional until Keep. The zero value is
-// empty and ready. Of two copies only one may be used.
+// empty and ready. One goroutine at a time uses it, but AppendKept may run meanwhile in another.
 //
 // Shape: 4 kB, and 11 to 13 bytes a series; up to 20 while an epoch begins.
 type Set struct {
+	mu sync.Mutex // held by each change, and by AppendKept while it reads
+	series
+
+	changes []change   // since the last Keep, for Undo
+	dropped []*dropped // the earlier epochs that these changes dropped
+}
+
+// series are the series that count.
+type series struct {
 	epoch   int64       // number of the present epoch, counted from 1970; 0 before the first request
 	present index.Index // series that were written to in the present epoch
 	before  index.Index // series that were last written to in the epoch before
 	size    int         // of both
 	older   int         // of before
-
-	changes []change   // since the last Keep, for Undo
-	dropped []*dropped // the earlier epochs that these changes dropped
 }
 
 // change is one step of a Set.
@@ -88,6 +96,8 @@ func (s *Set) Advance(arrival int64) {
 	if epoch <= s.epoch {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.epoch == 0 { // series that were restored from a store count as written to just now
 		s.changes = append(s.changes, change{what: begun})
 		s.epoch = epoch
@@ -131,6 +141,8 @@ func (s *Set) Note(h Hash) {
 	if has(&s.present, h) {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	c := change{added, h}
 	switch {
 	case has(&s.before, h):
@@ -152,6 +164,12 @@ const keepChanges = 1 << 14
 
 // Keep makes all changes final. Call it when the samples that caused them are stored.
 func (s *Set) Keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep()
+}
+
+func (s *Set) keep() {
 	if s.changes = s.changes[:0]; cap(s.changes) > keepChanges {
 		s.changes = nil
 	}
@@ -161,6 +179,8 @@ func (s *Set) Keep() {
 // Undo takes back all changes since the last Keep. Call it when some samples that caused them are not
 // stored, since the samples come again.
 func (s *Set) Undo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := len(s.changes) - 1; i >= 0; i-- {
 		c := s.changes[i]
 		switch c.what {
@@ -180,5 +200,5 @@ func (s *Set) Undo() {
 			s.epoch = 0
 		}
 	}
-	s.Keep()
+	s.keep()
 }

@@ -95,6 +95,9 @@ func TestMembersAgree(t *testing.T) {
 				if scratch.epoch > list.epoch+1 {
 					longer++
 				}
+				if got := restless.AppendKept(nil); !bytes.Equal(got, saved) {
+					t.Fatalf("seed %d: before an undo\n%x are kept, want\n%x", seed, got, saved)
+				}
 				restless.Undo()
 				if got := restless.Append(nil); !bytes.Equal(got, saved) || restless.Len() != list.size() {
 					t.Fatalf("seed %d: after an undo\n%x, want\n%x", seed, got, saved)
@@ -309,4 +312,32 @@ func BenchmarkNote(b *testing.B) {
 		}
 		s.Note(hashOf(uint64(i%10_000+1) * 0x9e3779b97f4a7c15))
 	}
+}
+
+// While a store writes, or hangs in a write, another goroutine saves the series as they were before.
+func TestSavedDuringChanges(t *testing.T) {
+	var s Set
+	s.Advance(base)
+	for i := range Hash(100) {
+		s.Note((i + 1) << 32)
+	}
+	s.Keep()
+	want := s.Append(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range int64(3) {
+			s.Advance(base + i*Epoch)
+			for h := range Hash(1000) {
+				s.Note((h + 1) << 33)
+			}
+		}
+	}()
+	for saved := 0; saved < 10; saved++ {
+		if got := s.AppendKept(nil); !bytes.Equal(got, want) {
+			t.Errorf("saved %x, want %x", got, want)
+			break
+		}
+	}
+	<-done
 }

@@ -17,19 +17,92 @@ var errMalformed = errors.New("recent series: malformed")
 // Append appends the saved form, with all changes as if they were final. It is equal on all members
 // that have applied the same requests. Layout: docs/format/entry.md.
 func (s *Set) Append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(s.epoch))
-	b = binary.AppendUvarint(b, uint64(s.size-s.older))
-	return appendHashes(appendHashes(b, &s.present), &s.before)
+	return appendSaved(b, s.epoch, view{of: &s.present}.hashes(), view{of: &s.before}.hashes())
 }
 
-func appendHashes(b []byte, of *index.Index) []byte {
-	var all []uint64
-	for hash, number := range of.All {
-		all = append(all, uint64(number)<<32|uint64(hash))
+// AppendKept is Append without the changes since the last Keep. It may run in another goroutine than the
+// changes.
+func (s *Set) AppendKept(b []byte) []byte {
+	epoch, present, before := s.kept()
+	return appendSaved(b, epoch, present, before)
+}
+
+// kept returns the series as Undo would leave them.
+func (s *Set) kept() (epoch int64, present, before []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	epoch = s.epoch
+	now, last := view{of: &s.present}, view{of: &s.before}
+	dropped := s.dropped
+	for i := len(s.changes) - 1; i >= 0; i-- {
+		c := s.changes[i]
+		switch c.what {
+		case added:
+			now.remove(c.hash)
+		case moved:
+			now.remove(c.hash)
+			last.add(c.hash)
+		case aged:
+			step := dropped[len(dropped)-1]
+			dropped = dropped[:len(dropped)-1]
+			epoch, now, last = step.epoch, last, view{of: &step.before}
+		case begun:
+			epoch = 0
+		}
 	}
-	slices.Sort(all)
-	for _, h := range all {
-		b = binary.LittleEndian.AppendUint64(b, h)
+	return epoch, now.hashes(), last.hashes()
+}
+
+// view is an index with some differences.
+type view struct {
+	of             *index.Index
+	added, removed map[Hash]struct{}
+}
+
+func (v *view) add(h Hash) {
+	if _, was := v.removed[h]; was {
+		delete(v.removed, h)
+		return
+	}
+	if v.added == nil {
+		v.added = map[Hash]struct{}{}
+	}
+	v.added[h] = struct{}{}
+}
+
+func (v *view) remove(h Hash) {
+	if _, was := v.added[h]; was {
+		delete(v.added, h)
+		return
+	}
+	if v.removed == nil {
+		v.removed = map[Hash]struct{}{}
+	}
+	v.removed[h] = struct{}{}
+}
+
+// hashes returns the hashes in no order.
+func (v view) hashes() (all []uint64) {
+	for hash, number := range v.of.All {
+		h := Hash(number)<<32 | Hash(hash)
+		if _, is := v.removed[h]; !is {
+			all = append(all, uint64(h))
+		}
+	}
+	for h := range v.added {
+		all = append(all, uint64(h))
+	}
+	return all
+}
+
+func appendSaved(b []byte, epoch int64, present, before []uint64) []byte {
+	b = binary.AppendUvarint(b, uint64(epoch))
+	b = binary.AppendUvarint(b, uint64(len(present)))
+	for _, part := range [...][]uint64{present, before} {
+		slices.Sort(part)
+		for _, h := range part {
+			b = binary.LittleEndian.AppendUint64(b, h)
+		}
 	}
 	return b
 }
@@ -48,7 +121,7 @@ func (s *Set) Parse(b []byte) error {
 	if epoch == 0 && len(before) > 0 {
 		return errMalformed
 	}
-	parsed := Set{epoch: int64(epoch), size: len(b) / 8, older: len(before) / 8}
+	parsed := series{epoch: int64(epoch), size: len(b) / 8, older: len(before) / 8}
 	if !parseHashes(&parsed.present, b[:8*present]) || !parseHashes(&parsed.before, before) {
 		return errMalformed
 	}
@@ -57,7 +130,7 @@ func (s *Set) Parse(b []byte) error {
 			return errMalformed
 		}
 	}
-	*s = parsed
+	s.series, s.changes, s.dropped = parsed, nil, nil
 	return nil
 }
 

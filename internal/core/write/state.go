@@ -11,7 +11,7 @@ import (
 
 // State is the part of a tenant's state, besides the stored samples, that decides the fates of its
 // requests. It is folded from the requests in their order. The zero value is the state before the
-// first request. Once a State is copied, only one of the two may be used.
+// first request.
 type State struct {
 	Newest int64            // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
 	Recent recentseries.Set // which series Request.MaxSeries counts
@@ -27,6 +27,14 @@ func (s *State) Append(b []byte) []byte {
 	b = append(b, stateVersion)
 	b = binary.AppendUvarint(b, uint64(s.Newest))
 	return s.Recent.Append(b)
+}
+
+// AppendKept is Append for the state at the last Recent.Keep, when Newest was `newest`. It may run while
+// another goroutine writes requests with the state.
+func (s *State) AppendKept(b []byte, newest int64) []byte {
+	b = append(b, stateVersion)
+	b = binary.AppendUvarint(b, uint64(newest))
+	return s.Recent.AppendKept(b)
 }
 
 // ParseState returns a state from its saved form.

@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
@@ -12,7 +11,6 @@ import (
 // saving is a checkpoint that is being written.
 type saving struct {
 	*checkpoint.Writer
-	low     uint64   // the lowest index that a restart needs
 	shards  []uint16 // not written yet
 	tenants []string // not written yet
 	grown   int64    // bytes of the log when it began
@@ -59,7 +57,7 @@ func (g *Group) beginSaving(now time.Time) {
 		g.savingFailed(err)
 		return
 	}
-	g.saving = &saving{Writer: w, low: w.Base() + 1, tenants: state.Tenants(), grown: g.grown.Load(), begun: now}
+	g.saving = &saving{Writer: w, tenants: state.Tenants(), grown: g.grown.Load(), begun: now}
 	for i := range uint16(series.Shards) {
 		g.saving.shards = append(g.saving.shards, i)
 	}
@@ -93,12 +91,8 @@ func (g *Group) continueSaving(n int) {
 	for ; n > 0 && g.saving != nil && len(g.saving.shards) > 0; n-- {
 		g.saveShard()
 	}
-	if g.saving != nil && len(g.saving.shards) == 0 {
-		for _, tenant := range slices.Clone(g.saving.tenants) {
-			if n--; n >= 0 && g.saving != nil {
-				g.saveTenant(tenant)
-			}
-		}
+	for ; n > 0 && g.saving != nil && len(g.saving.tenants) > 0; n-- {
+		g.saveTenant()
 	}
 	if c := g.saving; c != nil && len(c.shards) == 0 && len(c.tenants) == 0 {
 		state := g.node.State()
@@ -109,7 +103,7 @@ func (g *Group) continueSaving(n int) {
 		}
 		// Syncing may take long; in a goroutine it delays nothing here.
 		c.commit = make(chan error, 1)
-		keep := g.last.base
+		keep := g.base
 		go func() { c.commit <- g.commit(c, keep) }()
 	}
 }
@@ -124,19 +118,11 @@ func (g *Group) saveShard() {
 	}
 }
 
-// saveTenant writes the section of a tenant, unless requests of the tenant are under way. In that case
-// it is called again once they are stored.
-func (g *Group) saveTenant(tenant string) {
-	if g.saving == nil || !slices.Contains(g.saving.tenants, tenant) {
-		return
-	}
+func (g *Group) saveTenant() {
 	c, state := g.saving, g.node.State()
-	section, low, ok := state.AppendTenant(c.buf[:0], tenant, c.Base())
-	if !ok {
-		return
-	}
-	c.buf, c.low = section, min(c.low, low)
-	c.tenants = slices.DeleteFunc(c.tenants, func(one string) bool { return one == tenant })
+	tenant := c.tenants[0]
+	c.tenants = c.tenants[1:]
+	c.buf = state.AppendTenant(c.buf[:0], tenant, c.Base())
 	g.add(checkpoint.Section{Kind: checkpoint.Tenant, Tenant: tenant, Index: state.Index(), Payload: c.buf})
 }
 
@@ -166,12 +152,12 @@ func (g *Group) endSaving(err error) {
 	g.metrics.Checkpoints.Inc()
 	g.grown.Add(-c.grown)
 	g.rewriteNotes(c.Base())
-	job := &logJob{compact: min(c.low, g.last.low) - 1}
+	job := &logJob{compact: g.base}
 	if !g.alone {
 		job.keep = keepBytes
 	}
 	g.queue = append(g.queue, job)
-	g.last = saved{c.Base(), c.low}
+	g.base = c.Base()
 }
 
 // rewriteNotes writes the notes anew, once a checkpoint is in place.

@@ -92,7 +92,7 @@ type Group struct {
 	restarted []*member.Work  // work that the start found
 
 	saving    *saving       // the checkpoint being written, or nil
-	last      saved         // the last checkpoint
+	base      uint64        // of the last checkpoint
 	lastSaved time.Time     // when the last checkpoint began
 	failedAt  time.Time     // when the last checkpoint failed
 	pause     time.Duration // before the next try; 0 if no checkpoint failed since one succeeded
@@ -141,9 +141,6 @@ type Message struct {
 	replica.Message
 	Sent int64 // Unix ms by the sender's clock
 }
-
-// saved is what the log must know of a checkpoint.
-type saved struct{ base, low uint64 }
 
 // Restored says what the start found.
 type Restored struct {

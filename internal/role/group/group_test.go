@@ -936,44 +936,53 @@ func panicking(t *testing.T, requests bool) {
 	p.terminate()
 }
 
-// The raw store of a tenant fails for minutes. Checkpoints are written all the same, and the log keeps
-// the requests that wait. After a kill, the next process stores them.
+// The raw store of a tenant fails or hangs for minutes. Checkpoints are written all the same, and have the
+// requests that wait, so the log does not grow. After a kill, the next process stores them.
 func TestRequestsWaitBeyondAKill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStores(t)
-		small := func(o *Options) { o.Config.Checkpoint = 2000 }
-		p := start(t, memfs.New(), s, small)
-		s.make("b", true, errors.New("no space left on device"))
-		const waiting = 100 // more than one work
-		for i := range waiting {
-			e := request(t, "b", "r", time.Now().Add(time.Duration(i)*time.Millisecond), 1)
-			go func() { _, _ = p.Write(t.Context(), e) }()
+	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { requestsWait(t, sick) })
+		})
+	}
+}
+
+func requestsWait(t *testing.T, sick error) {
+	s := newStores(t)
+	small := func(o *Options) { o.Config.Checkpoint = 2000 }
+	p := start(t, memfs.New(), s, small)
+	s.make("b", true, sick)
+	const waiting = 100 // more than one work
+	for i := range waiting {
+		e := request(t, "b", "r", time.Now().Add(time.Duration(i)*time.Millisecond), 1)
+		go func() { _, _ = p.Write(t.Context(), e) }()
+	}
+	for range 120 {
+		p.mustCount("a", "c", 1)
+		time.Sleep(time.Second)
+	}
+	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
+		t.Errorf("%g checkpoints were written", n)
+	}
+	if synctest.Wait(); p.log.Bytes() > 20_000 {
+		t.Errorf("the log has %d bytes", p.log.Bytes())
+	}
+	fs := p.kill(crash)
+	s.make("b", false, nil)
+	p = start(t, fs, s, small)
+	if err := p.Barrier(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	synctest.Wait()
+	stored := 0
+	for key, samples := range s.have {
+		if strings.HasPrefix(key, "b raw") {
+			stored += len(samples)
 		}
-		for range 120 {
-			p.mustCount("a", "c", 1)
-			time.Sleep(time.Second)
-		}
-		if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
-			t.Errorf("%g checkpoints were written", n)
-		}
-		fs := p.kill(crash)
-		s.make("b", false, nil)
-		p = start(t, fs, s, small)
-		if err := p.Barrier(t.Context(), "b"); err != nil {
-			t.Error(err)
-		}
-		synctest.Wait()
-		stored := 0
-		for key, samples := range s.have {
-			if strings.HasPrefix(key, "b raw") {
-				stored += len(samples)
-			}
-		}
-		if stored != waiting {
-			t.Errorf("%d of %d requests are stored", stored, waiting)
-		}
-		p.terminate()
-	})
+	}
+	if stored != waiting {
+		t.Errorf("%d of %d requests are stored", stored, waiting)
+	}
+	p.terminate()
 }
 
 // While the stores cannot be synced, each checkpoint fails. It is begun again after a pause that grows, and

@@ -101,17 +101,7 @@ func (g *Group) restore() (*member.Member, error) {
 	if err := g.open(state, file == nil && len(damage) == 0); err != nil {
 		return nil, err
 	}
-	g.last = saved{base: state.Index(), low: state.Index() + 1}
-	for _, index := range state.Queued() {
-		g.last.low = min(g.last.low, index)
-		data, err := g.entry(index)
-		if err != nil {
-			return nil, err
-		}
-		if err := state.Requeue(index, data); err != nil {
-			return nil, err
-		}
-	}
+	g.base = state.Index()
 	return state, nil
 }
 
@@ -157,15 +147,6 @@ func (g *Group) open(state *member.Member, first bool) error {
 		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending, MaxQueued: g.MaxQueued,
 	})
 	return nil
-}
-
-// entry returns the data of an entry of the log.
-func (g *Group) entry(index uint64) ([]byte, error) {
-	all, err := g.log.Entries(index, index+1, 1)
-	if err != nil {
-		return nil, fmt.Errorf("read entry %d, which waits for a store: %w", index, err)
-	}
-	return all[0].GetData(), nil
 }
 
 // replay applies the entries of the log that are known to be committed. The only voter of a group also

@@ -37,10 +37,6 @@ func (g *Group) abandonSaving() {
 	default:
 		c.Abort()
 		g.saving = nil
-		if len(c.tenants) > 0 {
-			g.Logger.Warn("the state is not saved, since requests wait for a store; the next start reads more of the log",
-				"tenants", c.tenants)
-		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (g *Group) retry() {
 
 // try makes one attempt in a goroutine, which hands the job back to Run.
 func (g *Group) try(j *job) {
-	j.onItsWay, j.begun, j.Rests = true, time.Now(), false
+	j.onItsWay, j.begun = true, time.Now()
 	go func() {
 		begun := time.Now()
 		j.failure = g.attempt(j)
@@ -176,7 +176,6 @@ func (g *Group) settle(j *job) {
 		return
 	}
 	if j.failure != nil {
-		j.Rests = true
 		j.retryAt = time.Now().Add(retryPause)
 		if time.Since(j.saidAt) >= complaint {
 			j.saidAt = time.Now()
@@ -187,7 +186,6 @@ func (g *Group) settle(j *job) {
 			g.publish(g.backlogs[j.Tenant])
 		} else {
 			g.FailReplay(j.Tenant, j.err)
-			g.saveTenant(j.Tenant)
 			g.tellFailure(j)
 		}
 		return
@@ -203,7 +201,6 @@ func (g *Group) settle(j *job) {
 		if g.Told != nil {
 			tellStored(g.Told, j.Work)
 		}
-		g.saveTenant(j.Tenant)
 		return
 	}
 	g.metrics.FlushSeconds.Observe(j.took.Seconds())
@@ -229,7 +226,7 @@ func (g *Group) tellFailure(j *job) {
 // breaks leaves a job and its tenant's queue alone after a panic, until the next start. The job would
 // panic again, and the panic may have left locks of the store held. The other tenants go on.
 func (g *Group) breaks(j *job, panicked *panicError) {
-	j.Rests, j.stuck = true, true
+	j.stuck = true
 	g.metrics.WriteErrors.WithLabelValues(j.Tenant).Inc()
 	g.Logger.Error("a bug: storing a tenant's samples panicked; this tenant's samples wait or are refused until the "+
 		"process is restarted, and the other tenants go on",
@@ -238,7 +235,6 @@ func (g *Group) breaks(j *job, panicked *panicError) {
 		g.publish(g.backlogs[j.Tenant])
 	} else {
 		g.FailReplay(j.Tenant, j.err)
-		g.saveTenant(j.Tenant)
 	}
 	for id, asked := range g.waiting {
 		if err := g.stuck(asked.call); err != nil && !asked.answered {
