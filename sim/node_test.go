@@ -74,9 +74,11 @@ func (n *node) clock() int64 { return base + n.sim.Now + n.off }
 
 // settings differ between nodes, as they do while an operator changes them.
 func (n *node) settings() member.Settings {
-	return member.Settings{Lateness: lateness, MaxPending: maxPending * int64(n.n+1), MaxQueued: 50, Tiles: tile.Config{
-		CounterTTL: time.Hour, GaugeTTL: time.Duration(20+10*n.n) * time.Second, CheckTTL: time.Hour, UpDownTTL: time.Hour,
-		OutOfOrder: n.window()}}
+	more := int64(n.n + 1)
+	return member.Settings{Lateness: lateness, MaxPending: maxPending * more, MaxQueued: 4000 * more,
+		MaxQueuedSum: 6000 * more, Tiles: tile.Config{
+			CounterTTL: time.Hour, GaugeTTL: time.Duration(20+10*n.n) * time.Second, CheckTTL: time.Hour, UpDownTTL: time.Hour,
+			OutOfOrder: n.window()}}
 }
 
 // window returns how much older than the tenant's newest sample a sample may be.
@@ -225,7 +227,7 @@ func (s *sim) write(n *node, r *request, answer func(*outcome.Outcome, error)) {
 			return
 		}
 		e := &entry.Entry{Kind: r.kind, Request: front.decided(r.parts[i])}
-		s.call(n, func(id member.ID) { n.node.Write(id, e) }, func(a member.Answer) {
+		s.call(n, func(id member.ID) { n.node.Write(n.clock(), id, e) }, func(a member.Answer) {
 			switch {
 			case a.Err != nil:
 				answer(nil, a.Err)
@@ -241,7 +243,8 @@ func (s *sim) write(n *node, r *request, answer func(*outcome.Outcome, error)) {
 }
 
 // decided returns a part of a request with the decisions of the node that received it. They depend on
-// the node's own clock and settings, which differ between nodes.
+// its own settings, which differ between nodes. Its clock does not matter, since the leader sets the
+// arrival.
 func (n *node) decided(part entry.Request) entry.Request {
 	part.Arrival, part.Window = n.clock(), n.window().Milliseconds()
 	if part.MaxSeries > 0 {

@@ -21,8 +21,15 @@ import (
 	"github.com/freshet-io/freshet/internal/role/group"
 )
 
-// queuedRequests bounds the requests that wait for the stores of all tenants.
-const queuedRequests = 4096
+const (
+	// queuedBytes bounds the requests that wait for the raw store of a tenant, in bytes. They are about 20
+	// minutes of 10,000 samples a second.
+	queuedBytes = 64 << 20
+
+	// queuedSum bounds the requests that wait for the raw stores of all tenants, in bytes. A checkpoint and the
+	// memory have them.
+	queuedSum = 512 << 20
+)
 
 // openAggregator opens the role that makes tiles.
 func (s *server) openAggregator() error {
@@ -45,7 +52,8 @@ func (s *server) openGroup() error {
 	begun := time.Now()
 	g, err := group.New(group.Options{
 		Number: 0, Member: 1, Voters: []uint64{1},
-		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), MaxQueued: queuedRequests,
+		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
+		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
 		Writer: groupWriter{s.distributor, s.stores}, Told: told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),

@@ -511,7 +511,10 @@ func TestMaxSeriesCountsRecentSeries(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.state = *state
+			w.state.Newest = state.Newest
+			if err := w.state.Recent.Parse(state.Recent.Append(nil)); err != nil {
+				t.Fatal(err)
+			}
 		}},
 		{second: 4*epoch + 10, series: "a b", refused: "b", why: "for at least 2 h"},
 		{second: 5*epoch + 10, series: "b c", refused: "c", why: "and no longer than others"},

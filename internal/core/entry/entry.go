@@ -89,7 +89,7 @@ type Push struct {
 // Request is a request of remote write or OTLP, with the decisions made about it.
 type Request struct {
 	Tenant    string
-	Arrival   int64         // Unix milliseconds, by the clock of the node where the request came in
+	Arrival   int64         // Unix milliseconds, by the clock of the leader that proposed the entry
 	Window    int64         // milliseconds; samples older than the tenant's newest by more than this are refused
 	MaxSeries int           // limit of the tenant's recent series; 0 means no limit
 	Sender    sender.Sender // only the address and the agent are kept

@@ -20,6 +20,7 @@ type leader struct {
 	ticks  int64           // since then: a clock that leaps does not change them
 	heard  map[uint64]bool // senders whose windows have come since the election
 	queue  []push          // not proposed yet
+	queued int64           // bytes of these pushes
 	flying uint64          // index of the windows under way, or 0
 	closes uint64          // index of the last boundary under way, or 0
 	begun  int64           // when beginEmpty last looked
@@ -118,6 +119,7 @@ func (n *Node) proposeWindows() {
 		if took > 0 && len(e.Windows.Pushes)+len(p.bytes) > entry.TargetSize {
 			break
 		}
+		l.queued -= int64(len(p.bytes))
 		n.admit(p)
 		e.Windows.Pushes = e.Windows.Pushes.Append(p.bytes)
 		n.note(p.bytes, &begin)

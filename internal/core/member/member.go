@@ -84,10 +84,10 @@ type Member struct {
 	deltas  deltas
 	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
+	swept   int64              // the leader's clock when old senders were last forgotten
 	since   int64              // the clock of the first windows that this process applied; senders has none from before
 
-	waitingRequests int   // in all queues
-	requestsBytes   int64 // of their entries
+	requestsBytes int64 // of the entries of all waiting requests
 
 	// For a restored state: entries up to these indexes have had their effect.
 	restored [series.Shards]uint64

@@ -33,16 +33,28 @@ type Settings struct {
 	Lateness   time.Duration // how long a tile stays open after its end
 	Tiles      tile.Config   // times to live, and the window of stamped gauges
 	MaxPending int64         // bytes of tiles that may wait for a tenant's stores
-	MaxQueued  int           // requests that may wait for the stores of all tenants
+
+	// MaxQueued and MaxQueuedSum bound the bytes of the requests that wait for the stores of a tenant
+	// and of all tenants. Those that are not applied yet, at most 32 MiB, do not count.
+	MaxQueued, MaxQueuedSum int64
 }
+
+const (
+	// maxPushes bounds the bytes of pushes that wait for the leader's next entry, while the disk or the
+	// other members are slow.
+	maxPushes = 64 << 20
+
+	// maxReads bounds the barriers that wait for a leader or for stores.
+	maxReads = 1 << 14
+)
 
 // Node is a whole member: the replica, which has a part in the order of the log, the state, which the
 // entries make, and the leader's work while this member leads. Like its parts it has no goroutine, no
 // clock and no I/O. Times are Unix milliseconds of this machine's clock.
 //
 //	for each event {
-//		n.Tick(now), n.Step(now, message), n.Push(now, …), n.Write(…), n.Barrier(…),
-//		n.Stored(number) or n.Done(work)
+//		n.Tick(now), n.Step(now, message), n.Push(now, …), n.Write(now, …), n.Barrier(…),
+//		n.Cancel(…), n.Stored(number) or n.Done(work)
 //		out, err := n.Take()
 //		// send out.Messages; hand out.Writes to the log, out.Work to the stores, out.Answers to callers
 //	}
@@ -59,10 +71,11 @@ type Node struct {
 	voters     []uint64
 	leader     leader
 
-	windows  map[uint64][]push    // pushes that wait for an entry with windows, by its index
-	requests map[uint64]ID        // callers that wait for a request's outcome, by its index
-	barriers map[uint64]barrier   // by the replica's number
-	reads    map[string][]waiting // by tenant: barriers whose index is known
+	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
+	requests map[uint64]ID               // callers that wait for a request's outcome, by its index
+	reads    map[ID]*read                // barriers that have not ended
+	asked    map[uint64]*read            // those whose index is not known yet, by the replica's number
+	unstored map[string]map[uint64]*read // those whose index is known, by tenant and the replica's number
 }
 
 // ID is a caller's own name for a push, a write or a barrier. The answer has it.
@@ -86,14 +99,12 @@ type Output struct {
 	Members    *replica.Members
 }
 
-type barrier struct {
+// read is a barrier of a tenant.
+type read struct {
 	id     ID
 	tenant string
-}
-
-type waiting struct {
-	id    ID
-	index uint64
+	number uint64 // the replica's
+	index  uint64 // which its stores must have; 0 if it is not known yet
 }
 
 // NewNode returns the node of a member. The replica and the state must have the same last entry.
@@ -101,7 +112,7 @@ func NewNode(r *replica.Replica, state *Member, s Settings) *Node {
 	return &Node{
 		settings: s, replica: r, state: state,
 		windows: map[uint64][]push{}, requests: map[uint64]ID{},
-		barriers: map[uint64]barrier{}, reads: map[string][]waiting{},
+		reads: map[ID]*read{}, asked: map[uint64]*read{}, unstored: map[string]map[uint64]*read{},
 	}
 }
 
@@ -144,31 +155,57 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 		n.answer(id, replica.ErrNotLeader)
 		return
 	}
+	if n.leader.queued+int64(len(bytes)) > maxPushes {
+		n.answer(id, fmt.Errorf("%w: %d bytes of pushes wait for the log, and %d are allowed", ErrFull, n.leader.queued, maxPushes))
+		return
+	}
+	n.leader.queued += int64(len(bytes))
 	n.leader.queue = append(n.leader.queue, push{id: id, bytes: bytes})
 	n.proposeWindows()
 }
 
 // Write proposes an entry of another kind: a request, deltas, events or names. The answer to a
-// request has its outcome.
-func (n *Node) Write(id ID, e *entry.Entry) {
-	if n.state.waitingRequests >= n.settings.MaxQueued {
-		n.answer(id, ErrFull)
+// request has its outcome. The leader sets the request's Arrival by its own clock, since the clock of the
+// node where the request came in may be wrong.
+func (n *Node) Write(now int64, id ID, e *entry.Entry) {
+	n.tell(now)
+	if !n.leadership.Leads {
+		n.answer(id, replica.ErrNotLeader)
 		return
 	}
-	if e.Kind == entry.KindDeltas && n.leadership.Leads {
-		if slices.Contains(n.state.full(n.settings.MaxPending), e.Request.Tenant) {
-			n.answer(id, ErrFull)
-			return
-		}
+	if err := n.room(e); err != nil {
+		n.answer(id, err)
+		return
+	}
+	if e.Kind == entry.KindDeltas {
 		n.beginEmpty()
 	}
 	e.Group, e.Shape = n.state.group, shape
+	e.Request.Arrival = max(0, n.leader.clocks.bounded())
 	index, err := n.replica.Propose(e.Append(nil))
 	if err != nil {
 		n.answer(id, refused(err))
 		return
 	}
 	n.requests[index] = id
+}
+
+// room returns why an entry is not proposed now: too much of its tenant, or of all tenants, waits for
+// stores. The error is ErrFull.
+func (n *Node) room(e *entry.Entry) error {
+	tenant := e.Request.Tenant
+	switch w := n.state.Waiting(tenant); {
+	case e.Kind == entry.KindDeltas && w.Bytes >= n.settings.MaxPending:
+		return fmt.Errorf("%w: %d bytes of tiles of tenant %.80q wait for its stores, and %d are allowed", ErrFull,
+			w.Bytes, tenant, n.settings.MaxPending)
+	case e.Kind == entry.KindRequest && w.RequestsBytes >= n.settings.MaxQueued:
+		return fmt.Errorf("%w: %d bytes of requests of tenant %.80q wait for its store, and %d are allowed", ErrFull,
+			w.RequestsBytes, tenant, n.settings.MaxQueued)
+	case e.Kind == entry.KindRequest && n.state.requestsBytes >= n.settings.MaxQueuedSum:
+		return fmt.Errorf("%w: %d bytes of requests of all tenants wait for their stores, and %d are allowed", ErrFull,
+			n.state.requestsBytes, n.settings.MaxQueuedSum)
+	}
+	return nil
 }
 
 // refused returns why the replica did not take a proposal.
@@ -182,12 +219,40 @@ func refused(err error) error {
 // Barrier asks for the end of the order. Its answer comes when the tenant's stores and the open
 // tiles on this member have everything that any member acknowledged before the call.
 func (n *Node) Barrier(id ID, tenant string) {
+	if len(n.reads) >= maxReads {
+		n.answer(id, fmt.Errorf("%w: %d reads wait for a leader or for stores", ErrFull, len(n.reads)))
+		return
+	}
 	number, err := n.replica.Barrier()
 	if err != nil {
 		n.answer(id, refused(err))
 		return
 	}
-	n.barriers[number] = barrier{id, tenant}
+	r := &read{id: id, tenant: tenant, number: number}
+	n.reads[id], n.asked[number] = r, r
+}
+
+// Cancel ends a barrier without an answer, since its caller has given up. It does nothing if the barrier
+// is answered already.
+func (n *Node) Cancel(id ID) {
+	r := n.reads[id]
+	if r == nil {
+		return
+	}
+	if r.index == 0 {
+		n.replica.Cancel(r.number)
+	}
+	n.forget(r)
+}
+
+// forget removes a barrier that has ended.
+func (n *Node) forget(r *read) {
+	delete(n.reads, r.id)
+	delete(n.asked, r.number)
+	delete(n.unstored[r.tenant], r.number)
+	if len(n.unstored[r.tenant]) == 0 {
+		delete(n.unstored, r.tenant)
+	}
 }
 
 // Transfer asks another member to lead.
@@ -250,13 +315,31 @@ func (n *Node) step() (more bool) {
 	}
 	n.follow(out.Leadership)
 	n.proposeWindows()
-	for _, read := range out.Reads {
-		b := n.barriers[read.Barrier]
-		delete(n.barriers, read.Barrier)
-		n.reads[b.tenant] = append(n.reads[b.tenant], waiting{b.id, read.Index})
-		n.releaseReads(b.tenant)
-	}
+	n.waitForStores(out.Reads)
 	return len(out.Apply) > 0 || len(out.Lost) > 0 || len(out.Messages) > 0 || out.Write != nil
+}
+
+// waitForStores notes the indexes that barriers wait for.
+func (n *Node) waitForStores(all []replica.Read) {
+	var tenants []string
+	for _, x := range all {
+		r := n.asked[x.Barrier]
+		if r == nil {
+			continue // it was cancelled
+		}
+		delete(n.asked, x.Barrier)
+		r.index = x.Index
+		if n.unstored[r.tenant] == nil {
+			n.unstored[r.tenant] = map[uint64]*read{}
+		}
+		n.unstored[r.tenant][r.number] = r
+		if !slices.Contains(tenants, r.tenant) {
+			tenants = append(tenants, r.tenant)
+		}
+	}
+	for _, tenant := range tenants {
+		n.releaseReads(tenant)
+	}
 }
 
 // apply applies a committed entry, and answers its proposer if this node proposed it.
@@ -319,16 +402,16 @@ func (n *Node) follow(l replica.Leadership) {
 // releaseReads answers the barriers of a tenant whose index is visible in its stores.
 func (n *Node) releaseReads(tenant string) {
 	visible := n.state.Visible(tenant)
-	kept := n.reads[tenant][:0]
-	for _, w := range n.reads[tenant] {
-		if w.index <= visible {
-			n.answer(w.id, nil)
-		} else {
-			kept = append(kept, w)
+	var ended []*read
+	for _, r := range n.unstored[tenant] {
+		if r.index <= visible {
+			ended = append(ended, r)
 		}
 	}
-	if n.reads[tenant] = kept; len(kept) == 0 {
-		delete(n.reads, tenant)
+	slices.SortFunc(ended, func(x, y *read) int { return cmp.Compare(x.number, y.number) })
+	for _, r := range ended {
+		n.forget(r)
+		n.answer(r.id, nil)
 	}
 }
 

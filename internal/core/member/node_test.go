@@ -22,7 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20, MaxQueued: 100}
+var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20, MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20}
 
 // three are the nodes of a group. A message arrives at once, and a Write is stored at once,
 // unless the node is parted or slow.
@@ -37,10 +37,11 @@ type testNode struct {
 	log     *entrylog.Log
 	stores  *stores
 	parted  bool
-	hangs   bool          // its stores take nothing
-	clock   int64         // milliseconds ahead of the right time
-	work    []*Work       // not taken yet
-	answers map[ID]Answer // all of them
+	hangs   bool            // its stores take nothing
+	sick    map[string]bool // tenants whose stores take nothing
+	clock   int64           // milliseconds ahead of the right time
+	work    []*Work         // not taken yet
+	answers map[ID]Answer   // all of them
 	leads   replica.Leadership
 }
 
@@ -87,14 +88,17 @@ func (g *three) settle() {
 					}
 				}
 			}
-			from.work = append(from.work, out.Work...)
-			for len(from.work) > 0 && !from.hangs {
+			var kept []*Work
+			for _, w := range append(from.work, out.Work...) {
+				if from.hangs || from.sick[w.Tenant] {
+					kept = append(kept, w)
+					continue
+				}
 				busy = true
-				w := from.work[0]
-				from.work = from.work[1:]
 				from.stores.take(g.t, w)
 				from.Done(w)
 			}
+			from.work = kept
 			for _, a := range out.Answers {
 				if _, twice := from.answers[a.ID]; twice {
 					g.t.Errorf("%d is answered twice", a.ID)
@@ -172,7 +176,7 @@ func TestAGroupOfThree(t *testing.T) {
 	leader := g.leader()
 	for i := range uint64(5) {
 		leader.Push(g.now, ID(i), pushOf(g.now, "one", 9, i+1, 2))
-		leader.Write(ID(100+i), requestEntry(t, g.now))
+		leader.Write(g.now, ID(100+i), requestEntry(t, g.now))
 		g.settle()
 		if a, answered := leader.answers[ID(i)]; !answered || a.Err != nil {
 			t.Errorf("push %d: %+v", i, a)
@@ -184,7 +188,7 @@ func TestAGroupOfThree(t *testing.T) {
 	}
 	other := g.others(leader)[0]
 	other.Push(g.now, 1, pushOf(g.now, "one", 9, 6, 2))
-	other.Write(2, requestEntry(t, g.now))
+	other.Write(g.now, 2, requestEntry(t, g.now))
 	g.pass(20_000)
 	for id := range ID(2) {
 		if a := other.answers[id+1]; !errors.Is(a.Err, replica.ErrNotLeader) {
@@ -207,7 +211,7 @@ func TestALeaderIsParted(t *testing.T) {
 	push := pushOf(g.now, "one", 9, 1, 3)
 	old.Push(g.now, 1, push)
 	old.Push(g.now, 2, pushOf(g.now, "one", 8, 1, 5)) // waits for the entry under way
-	old.Write(3, requestEntry(t, g.now))
+	old.Write(g.now, 3, requestEntry(t, g.now))
 	old.Barrier(4, "one")
 	g.pass(5000)
 	for id := range ID(3) {
@@ -240,7 +244,7 @@ func TestABarrierWaitsForStores(t *testing.T) {
 	leader := g.leader()
 	behind := g.others(leader)[0]
 	behind.hangs = true
-	leader.Write(1, requestEntry(t, g.now))
+	leader.Write(g.now, 1, requestEntry(t, g.now))
 	g.settle()
 	if a, answered := leader.answers[1]; !answered || a.Err != nil {
 		t.Fatalf("answered: %v, %v", answered, a.Err)
@@ -469,7 +473,7 @@ func TestDeltasOfAGroup(t *testing.T) {
 		before := maps.Clone(leader.stores.tiles)
 		for i := 2 * round; i < 2*round+2; i++ {
 			e := deltaOf(t, "c", remotewrite.CounterType, g.now-1000, 4)
-			leader.Write(i, &e)
+			leader.Write(g.now, i, &e)
 			g.settle()
 			if a := leader.answers[i]; a.Err != nil || a.Outcome == nil || a.Outcome.Written.Samples != 1 {
 				t.Errorf("request %d: %+v", i, a)

@@ -41,7 +41,6 @@ func (m *Member) addRequest(t *tenant, r *Request) {
 	t.requests = append(t.requests, r)
 	t.requestsBytes += int64(len(r.data))
 	m.requestsBytes += int64(len(r.data))
-	m.waitingRequests++
 }
 
 // parseRequest reads a request that was saved while it waited.

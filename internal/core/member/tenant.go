@@ -26,8 +26,8 @@ type tenant struct {
 	requests      []*Request
 	requestsBytes int64        // of their entries
 	requestsWork  *Work        // likewise
-	state         *write.State // of the store while requestsWork is under way; else after the last request that left the queue
-	written       uint64       // index of that request
+	state         *write.State // after the last request that left the queue, and perhaps after some of requestsWork
+	written       uint64       // index of the last request that left the queue
 	newest        int64        // State.Newest after that request
 	digest        Digest       // of the outcomes up to that request
 }

@@ -3,6 +3,7 @@ package member
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -37,7 +38,21 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 			}
 		}
 	}
+	m.forgetSenders(w.Clock)
 	return done, nil
+}
+
+// rememberSenders is how long a sender is remembered after its last windows, in milliseconds of the
+// leaders' clocks. A new leader needs the senders of the last 10 s: see Node.settled.
+const rememberSenders = 60_000
+
+// forgetSenders forgets the senders that have been silent for long, at most once in that time.
+func (m *Member) forgetSenders(now int64) {
+	if now >= m.swept && now-m.swept < rememberSenders {
+		return
+	}
+	m.swept = now
+	maps.DeleteFunc(m.senders, func(_ uint64, last int64) bool { return last <= now-rememberSenders })
 }
 
 // fold folds a batch into its shard, unless the shard was restored with it.

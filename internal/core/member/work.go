@@ -82,7 +82,6 @@ func (m *Member) Done(w *Work) {
 			t.requestsBytes -= int64(len(r.data))
 			m.requestsBytes -= int64(len(r.data))
 		}
-		m.waitingRequests -= len(w.Requests)
 		t.written = w.Requests[len(w.Requests)-1].Index
 		t.state.Recent.Keep()
 		t.newest = t.state.Newest

@@ -27,6 +27,8 @@ type push struct {
 
 // call is another question for the member.
 type call struct {
+	ctx      context.Context // of the caller
+	timed    bool            // it waits until the clock is believed
 	ask      func(member.ID)
 	requests string // tenant whose raw store must take requests before the answer comes; empty for none
 	tiles    string // tenant whose stores must take tiles before the answer comes; empty for none
@@ -155,14 +157,14 @@ func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, er
 	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
 		return nil, fmt.Errorf("propose an entry of kind %d: only requests and deltas are stored", e.Kind)
 	}
-	c := &call{ask: func(id member.ID) { g.node.Write(id, e) }}
+	c := &call{ctx: ctx, timed: true, ask: func(id member.ID) { g.node.Write(g.now, id, e) }}
 	waits := stage.Journal
 	if e.Kind == entry.KindRequest {
 		c.requests, waits = e.Request.Tenant, stage.Queue
 	}
 	trip := stage.FromContext(ctx)
 	trip.Pass(stage.Distribute, waits, g.Now())
-	a, err := g.ask(ctx, c)
+	a, err := g.ask(c)
 	if err == nil {
 		c.seen(trip, waits, g.Now())
 	}
@@ -189,30 +191,36 @@ func (c *call) seen(trip *stage.Trip, waits stage.Stage, now time.Time) {
 // Barrier waits until the open tiles and the stores of a tenant have everything that was acknowledged
 // before the call.
 func (g *Group) Barrier(ctx context.Context, tenant string) error {
-	_, err := g.ask(ctx, &call{ask: func(id member.ID) { g.node.Barrier(id, tenant) }, requests: tenant, tiles: tenant})
+	_, err := g.ask(&call{
+		ctx: ctx, ask: func(id member.ID) { g.node.Barrier(id, tenant) }, requests: tenant, tiles: tenant,
+	})
 	return err
 }
 
-func (g *Group) ask(ctx context.Context, c *call) (member.Answer, error) {
+func (g *Group) ask(c *call) (member.Answer, error) {
 	c.answer = make(chan member.Answer, 1)
 	select {
 	case g.calls <- c:
 	case <-g.ended:
 		return member.Answer{}, ErrEnded
-	case <-ctx.Done():
-		return member.Answer{}, context.Cause(ctx)
+	case <-c.ctx.Done():
+		return member.Answer{}, context.Cause(c.ctx)
 	}
 	select {
 	case a := <-c.answer:
 		return a, a.Err
 	case <-g.ended:
 		return member.Answer{}, ErrEnded
-	case <-ctx.Done():
-		return member.Answer{}, context.Cause(ctx)
+	case <-c.ctx.Done():
+		return member.Answer{}, context.Cause(c.ctx)
 	}
 }
 
 func (g *Group) call(c *call) {
+	if c.timed && !g.look() {
+		g.early = append(g.early, c)
+		return
+	}
 	if err := cmp.Or(g.sick, g.stuck(c)); err != nil {
 		c.answer <- member.Answer{Err: err}
 		return
@@ -220,6 +228,17 @@ func (g *Group) call(c *call) {
 	g.id++
 	g.waiting[g.id] = waiting{answer: c.answer, call: c}
 	c.ask(g.id)
+}
+
+// callAgain takes up the calls that waited until the clock is believed, unless their callers have gone.
+func (g *Group) callAgain() {
+	early := g.early
+	g.early = nil
+	for _, c := range early {
+		if c.ctx.Err() == nil {
+			g.call(c)
+		}
+	}
 }
 
 // begins returns the start of a push's window, in Unix milliseconds.

@@ -66,6 +66,7 @@ type Group struct {
 	pushes   chan *push
 	held     *push // the first waiting push, or nil
 	calls    chan *call
+	early    []*call // that wait until the clock is believed
 	received chan Message
 	written  chan *job // writes that came back from the stores
 	halts    chan struct{}
@@ -106,20 +107,24 @@ type Options struct {
 	Voters     []uint64
 	Config     settings.Aggregator
 	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
-	MaxQueued  int   // requests that may wait for the stores of all tenants
 	FS         segment.FS
-	Mark       uint32 // as in journal.Options
-	Seed       uint64 // of the timeouts of elections
-	Segment    int64  // bytes of a segment of the log; 0 means 64 MiB
-	Writer     Writer
-	Network    Network // to the other members; nil if there are none
-	Ledger     tiling.Ledger
-	Told       Told         // of metadata, new series and elections; may be nil
-	Watch      *stage.Watch // may be nil
-	Boot       string       // names the present boot of the machine; if empty, nothing is noted as stored
-	Now        func() time.Time
-	Registry   prometheus.Registerer
-	Logger     *slog.Logger
+
+	// MaxQueued and MaxQueuedSum bound the bytes of requests that wait for the stores of a tenant and of all
+	// tenants: see member.Settings.
+	MaxQueued, MaxQueuedSum int64
+
+	Mark     uint32 // as in journal.Options
+	Seed     uint64 // of the timeouts of elections
+	Segment  int64  // bytes of a segment of the log; 0 means 64 MiB
+	Writer   Writer
+	Network  Network // to the other members; nil if there are none
+	Ledger   tiling.Ledger
+	Told     Told         // of metadata, new series and elections; may be nil
+	Watch    *stage.Watch // may be nil
+	Boot     string       // names the present boot of the machine; if empty, nothing is noted as stored
+	Now      func() time.Time
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
 }
 
 // Writer stores what the log brings. It is always in the same process.
@@ -204,6 +209,7 @@ func (g *Group) Run(ctx context.Context) error {
 		case <-ticker.C:
 			g.look()
 			g.node.Tick(g.now)
+			g.callAgain()
 			g.retry()
 			g.saveSome()
 		case <-g.halts:

@@ -283,7 +283,8 @@ var discard = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 func optionsOf(fs *memfs.FS, w Writer) Options {
 	o := Options{
-		Number: 3, Member: 1, Voters: []uint64{1}, Config: settings.DefaultAggregator(), MaxPending: 1 << 20, MaxQueued: 100,
+		Number: 3, Member: 1, Voters: []uint64{1}, Config: settings.DefaultAggregator(), MaxPending: 1 << 20,
+		MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20,
 		FS: fs, Mark: 7, Seed: 1, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: time.Now, Boot: "boot",
 		Segment:  2000,
 		Registry: prometheus.NewRegistry(), Logger: discard,
@@ -1275,7 +1276,8 @@ func TestADowntime(t *testing.T) {
 	})
 }
 
-// While the clock is an hour ahead, windows wait. Nothing of the future is stored.
+// While the clock is an hour ahead, windows and requests wait: a request would have a wrong arrival in the
+// log. Nothing of the future is stored. A request whose caller has gone is not proposed.
 func TestAClockThatLeaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1285,19 +1287,38 @@ func TestAClockThatLeaps(t *testing.T) {
 		})
 		p.mustCount("a", "c", 1)
 		leap.Store(int64(time.Hour))
-		done := make(chan error, 1)
+		done := make(chan error, 2)
 		go func() { done <- p.count("a", "c", 1) }()
-		time.Sleep(15 * time.Second)
-		select {
-		case err := <-done:
-			t.Errorf("the window counts: %v", err)
-		default:
-		}
-		leap.Store(0)
-		if err := <-done; err != nil {
+		go func() {
+			_, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1))
+			done <- err
+		}()
+		brief, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Write(brief, request(t, "a", "r", time.Now().Add(time.Second), 1)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
+		time.Sleep(15 * time.Second)
+		if synctest.Wait(); len(done) > 0 {
+			t.Error("the window or the request is answered")
+		}
+		leap.Store(0)
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
 		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		requests := 0
+		for key, samples := range s.have {
+			if strings.HasPrefix(key, "a raw") {
+				requests += len(samples)
+			}
+		}
+		if requests != 1 {
+			t.Errorf("%d requests are stored", requests)
+		}
 		times, _ := s.values("a", "c")
 		if last := times[len(times)-1]; last > time.Now().UnixMilli() {
 			t.Errorf("a sample of %v is stored at %v", time.UnixMilli(last), time.Now())

@@ -92,7 +92,7 @@ func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) 
 // ended.
 func entryOf(kind entry.Kind, r *write.Request, body *rewrite.Body) *entry.Entry {
 	e := &entry.Entry{Kind: kind, Request: entry.Request{
-		Tenant: r.Tenant, Arrival: r.Arrival, Window: r.Window.Milliseconds(), MaxSeries: r.MaxSeries,
+		Tenant: r.Tenant, Window: r.Window.Milliseconds(), MaxSeries: r.MaxSeries,
 		Sender: r.Sender.Clone(), Form: body.Form, Body: bytes.Clone(body.Bytes),
 	}}
 	if p := &r.Pair; len(p.Cluster)+len(p.Replica) <= maxPair && *p != (write.Pair{}) {

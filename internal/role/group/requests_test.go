@@ -46,7 +46,7 @@ func (l *log) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, er
 			return nil, err
 		}
 	}
-	e.Shape = 1
+	e.Shape, e.Request.Arrival = 1, arrival // as the leader sets them
 	l.entries++
 	done, failure := l.member.Apply(l.member.Index()+1, e.Append(nil))
 	if failure != nil {
@@ -100,9 +100,12 @@ func (t *told) Elected(tenant, cluster, replica string) {
 	*t = append(*t, fmt.Sprintf("%s elected %s %s", tenant, cluster, replica))
 }
 
+// arrival is when all requests come, in Unix milliseconds.
+const arrival = 1_795_228_020_000
+
 // incoming returns a request with samples of each named series, 1 s apart.
 func incoming(samples int, names ...string) *write.Request {
-	r := &write.Request{Request: new(remotewrite.Request), Tenant: "a", Arrival: 1_795_228_020_000, Window: time.Minute,
+	r := &write.Request{Request: new(remotewrite.Request), Tenant: "a", Arrival: arrival, Window: time.Minute,
 		Sender: sender.Sender{Agent: "curl"}, Terms: &write.Terms{Rules: labelrules.Rules{}}, Hash: 7}
 	var b remotewrite.Builder
 	b.Begin(r.Request, nil)

@@ -144,7 +144,8 @@ func (g *Group) open(state *member.Member, first bool) error {
 	g.restored.Entries = int(log.Last() - config.Applied)
 	g.log = log
 	g.node = member.NewNode(r, state, member.Settings{
-		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending, MaxQueued: g.MaxQueued,
+		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending,
+		MaxQueued: g.MaxQueued, MaxQueuedSum: g.MaxQueuedSum,
 	})
 	return nil
 }

@@ -1,0 +1,223 @@
+package member
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+)
+
+// The clock of the node where a request came in may be wrong. If its time decided, a request from an
+// hour ahead would elect a server of an HA pair for an hour, and forget deltas that may come again. A
+// request from an hour ago would make the present too far ahead.
+func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
+	const hour = 3_600_000
+	g := newThree(t, 3)
+	leader := g.leader()
+	leader.clock = 1900 // not far enough off to be wrong
+	g.pass(1000)
+	id := ID(0)
+	var came []int64
+	write := func(e *entry.Entry, off int64, replica string) Answer {
+		t.Helper()
+		id++
+		came = append(came, g.now)
+		e.Request.Arrival = g.now + off
+		if replica != "" {
+			e.Request.Pair = entry.Pair{Cluster: "c", Replica: replica, Timeout: 5000}
+		}
+		leader.Write(g.now+leader.clock, id, e)
+		g.settle()
+		a, answered := leader.answers[id]
+		if !answered || a.Err != nil {
+			t.Fatalf("write %d: answered: %v, %v", id, answered, a.Err)
+		}
+		return a
+	}
+	write(requestEntry(t, g.now), hour, "a")
+	g.pass(10_000)
+	if a := write(requestEntry(t, g.now), 0, "b"); a.Outcome.Dropped.Samples > 0 {
+		t.Error("a server that is gone for 10 s stays elected, since its last request came from an hour ahead")
+	}
+	deltas := func(hash uint64, off int64) {
+		g.pass(1000) // a total takes increments of one time for repeats
+		e := deltaOf(t, "d", remotewrite.CounterType, g.now-1000, hash)
+		write(&e, off, "")
+	}
+	deltas(1, 0)
+	deltas(2, hour)
+	deltas(1, -hour)
+	g.pass(20_000)
+	if total := leader.total("one"); total != 4 {
+		t.Errorf("the deltas add up to %v, not to 4", total)
+	}
+	all, err := leader.log.Entries(2, leader.log.Last()+1, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range all {
+		var e entry.Entry
+		if err := e.Parse(x.GetData()); err != nil || e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
+			continue
+		}
+		if off := e.Request.Arrival - came[0]; off < 0 || off > maxAhead {
+			t.Errorf("entry %d arrived %d ms after its time", x.GetIndex(), off)
+		}
+		came = came[1:]
+	}
+	if len(came) > 0 {
+		t.Errorf("the log lacks %d requests", len(came))
+	}
+}
+
+// The store of one tenant hangs. Its requests are refused once too many bytes of them wait, and the
+// refusal names the tenant and the limit. The requests of another tenant are stored, until the bytes of
+// all tenants reach their limit.
+func TestRequestsThatWaitAreBounded(t *testing.T) {
+	g := newThree(t, 1)
+	n := g.leader()
+	n.settings.MaxQueued, n.settings.MaxQueuedSum = 1000, 1500
+	n.sick = map[string]bool{"one": true}
+	id := ID(0)
+	write := func(tenant string) error {
+		id++
+		e := requestEntry(t, g.now)
+		e.Request.Tenant = tenant
+		n.Write(g.now, id, e)
+		g.pass(100)
+		return n.answers[id].Err
+	}
+	fill := func(tenant string) error {
+		for range 1000 {
+			if err := write(tenant); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := fill("one"); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), `tenant "one"`) ||
+		!strings.Contains(err.Error(), "1000 are allowed") {
+		t.Errorf("at the limit of the tenant: %v", err)
+	}
+	if w := n.State().Waiting("one"); w.RequestsBytes < 1000 || w.RequestsBytes > 1500 {
+		t.Errorf("%+v waits", w)
+	}
+	for range 20 {
+		if err := write("two"); err != nil || n.answers[id].Outcome == nil {
+			t.Fatalf("the other tenant: %v", err)
+		}
+	}
+	n.sick["two"] = true
+	if err := fill("two"); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "all tenants") {
+		t.Errorf("at the limit of all: %v", err)
+	}
+	n.sick = nil
+	g.pass(1000)
+	for _, tenant := range []string{"one", "two"} {
+		if err := write(tenant); err != nil || n.State().Waiting(tenant).RequestsBytes != 0 {
+			t.Errorf("tenant %s is well again: %v, %+v", tenant, err, n.State().Waiting(tenant))
+		}
+	}
+}
+
+// A push that finds too many others before it is refused, while the log hangs. Its sender sends it again.
+func TestPushesThatWaitAreBounded(t *testing.T) {
+	g := newThree(t, 1)
+	n := g.leader()
+	n.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1)) // is under way until g.settle
+	push := pushOf(g.now, "one", 9, 2, 1)
+	var batches entry.List
+	for len(batches) < 1<<20 { // all but the first are repeats
+		p, err := entry.ParsePush(pushOf(g.now, "one", 8, 1, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, p.Batches...)
+	}
+	big := entry.AppendPush(nil, &entry.Push{Producer: 8, Incarnation: 1, Sequence: 1, Shape: 1, Batches: batches})
+	const fit = maxPushes / (1 << 20)
+	for i := range ID(fit) {
+		n.Push(g.now, 10+i, big)
+	}
+	n.Push(g.now, 2, push)
+	g.settle()
+	for id, full := range map[ID]bool{1: false, 10: false, 10 + fit - 2: false, 10 + fit - 1: true, 2: false} {
+		if a, answered := n.answers[id]; !answered || errors.Is(a.Err, ErrFull) != full {
+			t.Errorf("push %d: answered: %v, %v", id, answered, a.Err)
+		}
+	}
+	if n.leader.queued != 0 {
+		t.Errorf("%d bytes wait, and all pushes are answered", n.leader.queued)
+	}
+	n.Push(g.now, 3, big)
+	g.settle()
+	if a, answered := n.answers[3]; !answered || a.Err != nil {
+		t.Errorf("a push after that: answered: %v, %v", answered, a.Err)
+	}
+}
+
+// Readers whose callers have gone leave nothing behind, whether they wait for a leader or for a store. There
+// is a bound for the others.
+func TestReadersThatWaitAreBounded(t *testing.T) {
+	g := newThree(t, 3)
+	n := g.leader()
+	n.hangs = true
+	n.Write(g.now, 1, requestEntry(t, g.now))
+	g.settle()
+	for id := range ID(maxReads) {
+		n.Barrier(10+id, "one")
+		if id == maxReads/2 {
+			g.settle() // up to here they wait for the store, and those that follow for the leader
+		}
+	}
+	n.Barrier(2, "two")
+	n.Cancel(10)
+	n.Cancel(10 + maxReads - 1)
+	n.Barrier(3, "two")
+	n.Barrier(4, "one")
+	n.Barrier(5, "one")
+	g.settle()
+	for id, answer := range map[ID]error{2: ErrFull, 3: nil, 5: ErrFull} {
+		if a, answered := n.answers[id]; !answered || !errors.Is(a.Err, answer) {
+			t.Errorf("barrier %d: answered: %v, %v", id, answered, a.Err)
+		}
+	}
+	for id := range ID(maxReads) {
+		n.Cancel(10 + id)
+	}
+	n.Cancel(2) // it is answered
+	if len(n.reads) != 1 || len(n.asked) != 0 || len(n.unstored["one"]) != 1 {
+		t.Errorf("%d barriers wait, %d of them for a leader, %d for the store", len(n.reads), len(n.asked), len(n.unstored["one"]))
+	}
+	n.hangs = false
+	g.pass(100)
+	if a, answered := n.answers[4]; !answered || a.Err != nil || len(n.reads)+len(n.unstored) > 0 {
+		t.Errorf("the last barrier: answered: %v, %v", answered, a.Err)
+	}
+	for id := range ID(maxReads) {
+		if a, answered := n.answers[10+id]; answered {
+			t.Fatalf("barrier %d was cancelled, and is answered %v", id, a)
+		}
+	}
+}
+
+// Leaders look back at the senders of 10 s. The members do not remember all collectors that there ever were.
+func TestOldSendersAreForgotten(t *testing.T) {
+	m := New(group, &config)
+	for i := range uint64(1000) {
+		now := base + int64(i)*1000
+		push := pushOf(now, "one", i, 1, 1)
+		apply(t, m, entry.Entry{Kind: entry.KindWindows,
+			Windows: entry.Windows{Clock: now, Pushes: entry.List{}.Append(push)}})
+		if most := 2*rememberSenders/1000 + 1; len(m.senders) > most {
+			t.Fatalf("%d senders are remembered, %d are the most", len(m.senders), most)
+		}
+		for back := range min(i+1, recently/1000+1) {
+			if _, known := m.senders[i-back]; !known {
+				t.Fatalf("the sender of %d s ago is forgotten", back)
+			}
+		}
+	}
+}
