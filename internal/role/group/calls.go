@@ -241,6 +241,17 @@ func (g *Group) callAgain() {
 	}
 }
 
+// forgetBarriers forgets the barriers whose callers have given up. Behind a store that hangs, they would
+// be kept for as long as it hangs.
+func (g *Group) forgetBarriers() {
+	for id, asked := range g.waiting {
+		if c := asked.call; c != nil && !c.timed && c.ctx.Err() != nil {
+			g.node.Cancel(id)
+			delete(g.waiting, id)
+		}
+	}
+}
+
 // begins returns the start of a push's window, in Unix milliseconds.
 func (p *push) begins(tenant string) int64 {
 	parsed, err := entry.ParsePush(p.bytes)

@@ -210,6 +210,7 @@ func (g *Group) Run(ctx context.Context) error {
 			g.look()
 			g.node.Tick(g.now)
 			g.callAgain()
+			g.forgetBarriers()
 			g.retry()
 			g.saveSome()
 		case <-g.halts:

@@ -986,6 +986,32 @@ func requestsWait(t *testing.T, sick error) {
 	p.terminate()
 }
 
+// A store hangs, and readers of its tenant come and give up. The member forgets them.
+func TestBarriersThatAreGivenUpAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s)
+		s.make("b", true, nil)
+		e := request(t, "b", "r", time.Now(), 1)
+		go func() { _, _ = p.Write(t.Context(), e) }()
+		time.Sleep(time.Second)
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := p.Barrier(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the barrier ended with %v, want the end of its time", err)
+			}
+			cancel()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(p.waiting); n != 1 {
+			t.Errorf("%d callers are kept, want the request alone", n)
+		}
+		s.make("b", false, nil)
+		p.terminate()
+	})
+}
+
 // While the stores cannot be synced, each checkpoint fails. It is begun again after a pause that grows, and
 // the log says so. The first sync that succeeds ends the pauses.
 func TestAFailedCheckpointBeginsAgainAfterAPause(t *testing.T) {
