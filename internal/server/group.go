@@ -112,3 +112,8 @@ func (w groupWriter) WriteRequests(
 ) error {
 	return w.stores.WriteRequests(ctx, tenant, state, requests)
 }
+
+// CutBack implements group.Writer.
+func (w groupWriter) CutBack(boot string, requests map[string]uint64) {
+	w.stores.CutBack(boot, requests)
+}

@@ -151,26 +151,46 @@ func examineCheckpoint(dir string) error {
 	return nil
 }
 
+// segments are what a log consists of.
+type segments struct {
+	numbers    []int // ascending
+	checkpoint int   // number of the newest checkpoint; -1 for none
+}
+
+// segmentsOf lists a log. A log that does not exist has no segments.
+func segmentsOf(log string) (all segments, err error) {
+	all.checkpoint = -1
+	entries, err := os.ReadDir(log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	for _, e := range entries {
+		if n, ok := segment(e.Name()); ok {
+			all.numbers = append(all.numbers, n)
+		} else if text, ok := strings.CutPrefix(e.Name(), checkpointPrefix); ok {
+			if n, ok := segment(text); ok {
+				all.checkpoint = max(all.checkpoint, n)
+			}
+		}
+	}
+	slices.Sort(all.numbers)
+	return all, err
+}
+
+// segmentPath returns the path of a segment of a log.
+func segmentPath(log string, number int) string {
+	return filepath.Join(log, fmt.Sprintf("%08d", number))
+}
+
 // missingSegments returns the paths of at most maxMissing missing segments, and the total number of
 // missing segments. A segment is missing inside a log, or between its newest checkpoint and its
 // first segment.
 func missingSegments(log string) (paths []string, all int) {
-	entries, err := os.ReadDir(log)
+	found, err := segmentsOf(log)
 	if err != nil {
 		return nil, 0
 	}
-	var numbers []int
-	checkpoint := -1
-	for _, e := range entries {
-		if n, ok := segment(e.Name()); ok {
-			numbers = append(numbers, n)
-		} else if text, ok := strings.CutPrefix(e.Name(), checkpointPrefix); ok {
-			if n, ok := segment(text); ok {
-				checkpoint = max(checkpoint, n)
-			}
-		}
-	}
-	slices.Sort(numbers)
+	numbers, checkpoint := found.numbers, found.checkpoint
 	next := checkpoint + 1
 	if checkpoint < 0 && len(numbers) == 0 {
 		return nil, 0
@@ -184,7 +204,7 @@ func missingSegments(log string) (paths []string, all int) {
 	for _, n := range numbers {
 		for ; next < n; next++ {
 			if all++; all <= maxMissing {
-				paths = append(paths, filepath.Join(log, fmt.Sprintf("%08d", next)))
+				paths = append(paths, segmentPath(log, next))
 			}
 		}
 		next = n + 1

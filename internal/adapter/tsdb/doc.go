@@ -23,8 +23,10 @@
 //	rawbounds.go    the times that samples may have
 //	tenants.go      the stores of each tenant
 //	opening.go      opens stores, and notes broken ones
+//	cutback.go      cuts the stores of a group back to their last sync
 //	store.go        one database, its users and its commits
 //	renumber.go     late samples of a series that has several numbers
+//	ends.go         where the logs of a store ended at its last sync
 //	damage.go       what can be wrong with a store's files
 //	numbers.go      keeps a series' number from being given again
 //	database.go     an open TSDB

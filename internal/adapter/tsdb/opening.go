@@ -102,7 +102,11 @@ func (s *store) open() {
 	if byHand {
 		with.MaxBlockChunkSegmentSize = 1 << 20
 	}
+	if s.ends.kept {
+		with.NewCompactorFunc = s.newCompactor
+	}
 	begun := s.now()
+	s.ends.opening.Lock()
 	db, used, cut, err := s.openFiles(with)
 	if again := err == nil && givesAgain(s.dir, db.Head(), used); again || err == nil && cut > 0 {
 		// After a repair of its log, tsdb has not read the log of out-of-order samples. A power loss that
@@ -115,6 +119,7 @@ func (s *store) open() {
 			db, _, _, err = s.openFiles(with)
 		}
 	}
+	s.ends.opening.Unlock()
 	if err == nil && byHand {
 		db.DisableCompactions()
 	}
@@ -151,7 +156,7 @@ func (s *store) open() {
 // openFiles opens the database. It returns the highest number of a series that its files used before,
 // and how many bytes tsdb's repair removed from its logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
-	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir)); err != nil {
+	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
 	}
 	if err := renumber(s.dir, with.WALCompression); err != nil {

@@ -86,7 +86,9 @@ func (s *Stores) writeRequests(
 	if err := st.commit(w.commit.app); err != nil {
 		return err // the database opens again, with an empty cache
 	}
+	state.Requests += uint64(len(requests))
 	state.Newest = w.bounds.newest
+	st.ends.has(state.Requests)
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
 }

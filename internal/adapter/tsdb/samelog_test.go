@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -137,17 +139,26 @@ type life struct {
 	states   []map[string][]byte // states[i] is the saved state after i entries; nil inside a commit
 	full     bool                // the tenant with a limit had no room for a series, and has had none since
 	did      map[string]int
+
+	// Of a member of a group, which survives power losses.
+	group  bool
+	torn   *rand.Rand
+	boot   int
+	synced map[string]int64 // sizes of the files of stores that tsdb does not sync, after our last sync
+	sure   int              // how many entries were applied then
 }
 
 // live applies the whole log. Seed 0 commits each entry alone, and does nothing between commits.
-// Other seeds include replays, which begin in a state that `reference` went through.
+// Other seeds include replays, which begin in a state that `reference` went through. Odd seeds include
+// power losses.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{}, fails: seed != 0,
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string][]byte, len(log)+1),
-		state: map[string]*write.State{}}
+		state: map[string]*write.State{}, group: seed%2 == 1, torn: rand.New(rand.NewPCG(seed, 3)),
+		synced: map[string]int64{}}
 	l.close()
 	l.cfg.OutOfOrder = window
-	l.open()
+	l.start()
 	l.states[0] = map[string][]byte{}
 	for done := 0; done < len(log); {
 		if seed == 0 {
@@ -163,7 +174,7 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 		case 0:
 			l.did["reopened"]++
 			l.close()
-			l.open()
+			l.start()
 		case 1:
 			l.did["closed while idle"]++
 			l.now = l.now.Add(2 * time.Hour)
@@ -173,10 +184,16 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 		case 2:
 			l.compact()
 		case 3:
-			l.die()
-			back := l.rnd.IntN(min(done, 40) + 1)
-			l.did["entries replayed"] += back
-			done -= back
+			last := done
+			if l.group && l.torn.IntN(2) == 0 {
+				last = l.sure
+				l.losePower()
+			} else {
+				l.die()
+			}
+			first := last - l.rnd.IntN(min(last, 40)+1)
+			l.did["entries replayed"] += done - first
+			done = first
 			l.state = map[string]*write.State{}
 			l.full = false
 			for tenant, saved := range reference.states[done] {
@@ -186,6 +203,9 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 				}
 				l.state[tenant] = state
 			}
+			l.start()
+		case 4:
+			l.sync(done)
 		}
 	}
 	return l
@@ -265,6 +285,10 @@ func (l *life) compact() {
 	for _, tenant := range slices.Sorted(maps.Keys(l.state)) {
 		db := l.database(tenant)
 		before := len(db.Blocks())
+		ends, _, err := readEnds(db.Dir())
+		if err != nil {
+			l.t.Fatal(err)
+		}
 		if err := db.Compact(l.t.Context()); err != nil {
 			l.t.Fatal(err)
 		}
@@ -275,6 +299,9 @@ func (l *life) compact() {
 		}
 		if len(db.Blocks()) > before {
 			l.did["blocks written"] += len(db.Blocks()) - before
+		}
+		if now, _, err := readEnds(db.Dir()); err != nil || now != ends {
+			l.noteSynced(db.Dir())
 		}
 	}
 }
@@ -288,7 +315,79 @@ func (l *life) die() {
 	}
 	l.close()
 	l.dir = dir
+}
+
+// start starts a process in the present state.
+func (l *life) start() {
 	l.open()
+	if l.group {
+		requests := map[string]uint64{}
+		for tenant, state := range l.state {
+			requests[tenant] = state.Requests
+		}
+		l.stores.CutBack(fmt.Sprint("boot", l.boot), requests)
+	}
+}
+
+// sync syncs the stores after so many entries.
+func (l *life) sync(done int) {
+	if !l.group {
+		return
+	}
+	if err := l.stores.Sync(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+	l.synced, l.sure = map[string]int64{}, done
+	l.noteSynced(l.dir)
+}
+
+// noteSynced notes that the files below a directory are synced.
+func (l *life) noteSynced(dir string) {
+	l.eachUnsynced(dir, func(path string, size int64) { l.synced[strings.TrimPrefix(path, l.dir)] = size })
+}
+
+// eachUnsynced calls fn with the files of logs and chunks below a directory.
+func (l *life) eachUnsynced(dir string, fn func(path string, size int64)) {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !slices.Contains(unsyncedDirs, filepath.Base(filepath.Dir(path))) {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fn(path, info.Size())
+		}
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// losePower continues on another boot with what a power loss leaves of the files: all synced bytes, and any
+// part of the others, perhaps with a hole.
+func (l *life) losePower() {
+	l.die()
+	l.did["power losses"]++
+	l.boot++
+	lost := map[string]bool{} // directories that lack their newest files
+	l.eachUnsynced(l.dir, func(path string, size int64) {
+		synced, known := l.synced[strings.TrimPrefix(path, l.dir)]
+		var err error
+		if lost[filepath.Dir(path)] || !known && l.torn.IntN(3) == 0 {
+			lost[filepath.Dir(path)] = true
+			err = os.Remove(path)
+		} else if tail := size - synced; tail > 0 {
+			kept, hole := l.torn.Int64N(tail+1), l.torn.Int64N(tail)
+			err = os.Truncate(path, synced+kept)
+			if err == nil && hole < kept && l.torn.IntN(3) == 0 {
+				err = os.Truncate(path, synced+hole)
+				err = cmp.Or(err, os.Truncate(path, synced+kept)) // with zeros
+			}
+		}
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	})
 }
 
 // all returns everything that queries see, by tenant and series, with the bits of each value.
@@ -377,7 +476,7 @@ func TestTheSameLogGivesTheSameStores(t *testing.T) {
 	})
 	t.Logf("%d seeds: %v, refused %v", len(seeds), did, reasons)
 	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed",
-		"room again", "failed"} {
+		"room again", "failed", "power losses"} {
 		if did[what] < len(seeds)/2 {
 			t.Errorf("%d times %s: too rarely to show anything", did[what], what)
 		}

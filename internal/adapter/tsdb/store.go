@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +34,9 @@ type store struct {
 	now    func() time.Time
 	growth *growth.Tracker
 	note   func(name string) // called when the store was opened
+
+	fsync func(path string) error
+	ends  keptEnds
 
 	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it succeeded
 	ill    atomic.Pointer[BrokenError] // what broke after the opening, as of the last look
@@ -225,4 +230,29 @@ func probe(dir string) error {
 	defer os.Remove(f.Name())
 	_, err = f.Write(make([]byte, 256<<10))
 	return errors.Join(err, f.Close())
+}
+
+// unsyncedDirs have the files of a store that tsdb does not sync when it writes them. These are the
+// logs, in which tsdb syncs a segment only when the next one begins, and the chunk files into which
+// it moves out-of-order samples.
+var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
+
+// syncFiles syncs the store's files. If tsdb removes files meanwhile, their samples
+// are in blocks, which tsdb syncs itself. Syncing a file again that has not changed costs nothing.
+func (s *store) syncFiles() error {
+	for _, name := range unsyncedDirs {
+		err := filepath.WalkDir(filepath.Join(s.dir, name), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				err = s.fsync(path)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,19 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 )
-
-// unsyncedDirs have the files of a store that tsdb does not sync when it writes them. These are the
-// logs, in which tsdb syncs a segment only when the next one begins, and the chunk files into which
-// it moves out-of-order samples.
-var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
 // syncsAtOnce bounds how many stores are synced at a time.
 const syncsAtOnce = 8
@@ -78,7 +71,7 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	done := make(chan error, 1)
 	go func() {
 		defer st.syncing.Store(false)
-		done <- s.syncFiles(st.dir)
+		done <- st.syncEnds()
 	}()
 	select {
 	case err := <-done:
@@ -88,26 +81,6 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// syncFiles syncs the files in a store's directory. If tsdb removes files meanwhile, their samples
-// are in blocks, which tsdb syncs itself. Syncing a file again that has not changed costs nothing.
-func (s *Stores) syncFiles(dir string) error {
-	for _, name := range unsyncedDirs {
-		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				err = s.fsync(path)
-			}
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // fsync syncs a file or directory.

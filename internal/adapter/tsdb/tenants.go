@@ -27,7 +27,11 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			growth:  s.growth,
 			note:    s.note,
 			byHand:  s.byHand,
+			fsync:   func(path string) error { return s.fsync(path) },
 		}
+	}
+	if s.inGroup {
+		stores[Raw].keepEnds(s.boot, s.requests[name])
 	}
 	return stores
 }

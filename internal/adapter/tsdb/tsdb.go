@@ -39,6 +39,11 @@ type Stores struct {
 	mu      sync.Mutex
 	closed  bool
 	tenants map[string]map[string]*store // by tenant and store; all stores of a tenant are made together
+
+	// For a group: see CutBack.
+	inGroup  bool
+	boot     string
+	requests map[string]uint64
 }
 
 // Open makes the directory tsdb in `dataDir` and finds the tenants that have stores there. It opens

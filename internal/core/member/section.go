@@ -62,7 +62,7 @@ func (m *Member) AppendTenant(dst []byte, name string, base uint64) []byte {
 		dst = binary.AppendUvarint(dst, r.Index)
 		dst = appendBytes(dst, r.data)
 	}
-	return t.state.AppendKept(dst, t.newest)
+	return t.state.AppendKept(dst, t.folded, t.newest)
 }
 
 // Restore begins a restoration with the group's section. The caller then restores the other sections,
@@ -127,7 +127,7 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 	if err != nil {
 		return fmt.Errorf("tenant %.80q: %w", name, err)
 	}
-	t.state, t.newest = state, state.Newest
+	t.state, t.folded, t.newest = state, state.Requests, state.Newest
 	return nil
 }
 
@@ -153,6 +153,16 @@ func (m *Member) Restored(stored map[string]uint64) {
 	for _, x := range all {
 		m.tenant(x.Tenant).addTile(x)
 	}
+}
+
+// Requests returns, by tenant, how many requests have left the queue. After a restoration, the stores of
+// the tenant must have these, since only later ones are written again.
+func (m *Member) Requests() map[string]uint64 {
+	all := map[string]uint64{}
+	for name, t := range m.tenants {
+		all[name] = t.state.Requests
+	}
+	return all
 }
 
 // decoder takes fields from the front of b. After a malformed field, bad is set and all further

@@ -28,6 +28,7 @@ type tenant struct {
 	requestsWork  *Work        // likewise
 	state         *write.State // after the last request that left the queue, and perhaps after some of requestsWork
 	written       uint64       // index of the last request that left the queue
+	folded        uint64       // State.Requests after that request
 	newest        int64        // State.Newest after that request
 	digest        Digest       // of the outcomes up to that request
 }

@@ -84,7 +84,7 @@ func (m *Member) Done(w *Work) {
 		}
 		t.written = w.Requests[len(w.Requests)-1].Index
 		t.state.Recent.Keep()
-		t.newest = t.state.Newest
+		t.folded, t.newest = t.state.Requests, t.state.Newest
 		t.requests = append([]*Request(nil), t.requests[len(w.Requests):]...)
 	default:
 		panic(fmt.Sprintf("BUG: work of tenant %s is done that is not under way", t.name))

@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write testdata/state")
 
 func golden() *State {
-	s := &State{Newest: 1_795_228_020_000}
+	s := &State{Requests: 300, Newest: 1_795_228_020_000}
 	s.Recent.Advance(s.Newest)
 	s.Recent.Note(2 << 32)
 	s.Recent.Advance(s.Newest + recentseries.Epoch)
@@ -38,7 +38,7 @@ func TestGoldenState(t *testing.T) {
 		t.Errorf("%v: saved as\n%swant\n%s", err, hex.Dump(saved), want)
 	}
 	s, err := ParseState(saved)
-	if err != nil || s.Newest != 1_795_228_020_000 || !s.Recent.Has(2<<32) || s.Recent.Len() != 2 {
+	if err != nil || s.Requests != 300 || s.Newest != 1_795_228_020_000 || !s.Recent.Has(2<<32) || s.Recent.Len() != 2 {
 		t.Error(err)
 	}
 	for n := range len(saved) - 16 { // without hashes it is malformed, too

@@ -31,7 +31,8 @@ func (nowhere) WriteTiles(context.Context, string, tile.Width, []tile.Sample) (w
 func (nowhere) WriteRequests(context.Context, string, *write.State, []*write.Request) error {
 	return nil
 }
-func (nowhere) Sync(context.Context) error { return nil }
+func (nowhere) Sync(context.Context) error        { return nil }
+func (nowhere) CutBack(string, map[string]uint64) {}
 
 // BenchmarkWindow measures what a window of 2,000 series costs in a group of one. For comparison it
 // measures a machine without a group that syncs its journal before each acknowledgement, and one that

@@ -136,6 +136,9 @@ type Writer interface {
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
 	// Sync makes everything that is stored survive a power loss.
 	Sync(ctx context.Context) error
+	// CutBack cuts the stores of requests back after a power loss, before the first write: see
+	// tsdb.Stores.
+	CutBack(boot string, requests map[string]uint64)
 }
 
 // Network carries messages to the other members. It may lose, delay and repeat them.

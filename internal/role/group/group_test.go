@@ -173,6 +173,9 @@ func (s *stores) synced() int {
 	return s.syncs
 }
 
+// CutBack does nothing, since losePower leaves nothing to be cut.
+func (s *stores) CutBack(string, map[string]uint64) {}
+
 // losePower leaves only the synced samples.
 func (s *stores) losePower() {
 	s.mu.Lock()

@@ -98,6 +98,7 @@ func (g *Group) restore() (*member.Member, error) {
 		}
 	}
 	state.Restored(g.stored.All())
+	g.Writer.CutBack(g.Boot, state.Requests())
 	if err := g.open(state, file == nil && len(damage) == 0); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,206 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/tombstones"
+)
+
+// A raw store has two logs: `wal`, and `wbl` for samples out of order. A power loss leaves any part of
+// what was written to each since its last sync, so the two may end at different requests. A store with
+// some samples of a request and without others of an earlier one is a store that no sequence of requests
+// makes. If requests are then written again, their fates may differ from those on other members.
+//
+// So a group's stores are cut back after a power loss. Each sync saves where the logs ended. A start on
+// another boot of the machine removes everything behind these ends, and the group's log brings the
+// requests again. Blocks have samples of the logs, too: before a block is put into place, the logs are
+// synced, and their ends saved.
+
+// CutBack cuts the raw stores of a group back to their last sync, unless `boot` is the boot of the last
+// sync, and from now on saves the ends of their logs. `boot` names the present boot of the machine; empty
+// means that it is unknown, and thus another. `requests` has, by tenant, how many requests the restored
+// state has. All later requests must be written again. Call CutBack before the first use of a store.
+//
+// It leaves a store as it is if that lacks requests of the restored state when cut back, as after a
+// sync that failed: nobody would write them again.
+//
+// One machine alone does not call it: its requests are in no other log.
+func (s *Stores) CutBack(boot string, requests map[string]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boot, s.requests = boot, requests
+	s.inGroup = true
+	for name, stores := range s.tenants {
+		st := stores[Raw]
+		st.keepEnds(boot, requests[name])
+		if err := st.cutBack(boot); err != nil {
+			st.logger.Error("a store is not cut back to its last sync: after a power loss, this member may decide "+
+				"differently from others", "err", err)
+		}
+	}
+}
+
+// keepEnds makes the store save the ends of its logs.
+func (s *store) keepEnds(boot string, requests uint64) {
+	s.ends.kept, s.ends.boot = true, boot
+	s.ends.requests.Store(requests)
+}
+
+// cutBack cuts the store back to its last sync, unless that was in this boot.
+func (s *store) cutBack(boot string) error {
+	if info, err := os.Stat(s.dir); err != nil || !info.IsDir() {
+		return nil // the opening reports an error
+	}
+	last, found, err := readEnds(s.dir)
+	if err != nil || !found { // the store was not in a group before
+		return errors.Join(err, s.saveEnds())
+	}
+	restored := s.ends.requests.Load()
+	s.ends.has(last.requests)
+	if boot != "" && last.boot == boot {
+		return nil
+	}
+	wal, wbl := filepath.Join(s.dir, "wal"), filepath.Join(s.dir, "wbl")
+	walFits, errWAL := last.wal.fits(wal)
+	wblFits, errWBL := last.wbl.fits(wbl)
+	walBytes, errWALBytes := last.wal.behind(wal)
+	wblBytes, errWBLBytes := last.wbl.behind(wbl)
+	switch err := errors.Join(errWAL, errWBL, errWALBytes, errWBLBytes); {
+	case err != nil:
+		return err
+	case walBytes+wblBytes == 0:
+		return nil
+	case !walFits || !wblFits:
+		return errors.New("its logs were repaired or replaced since")
+	case last.requests < restored:
+		return fmt.Errorf("the last sync has %d requests, and the checkpoint %d", last.requests, restored)
+	}
+	// The chunk files may have samples from behind the ends. The logs have all samples that are in no
+	// block. The chunk files go first: while they are there, a start after a crash finds the logs uncut.
+	if err := os.RemoveAll(filepath.Join(s.dir, "chunks_head")); err != nil {
+		return err
+	}
+	if err := s.fsync(s.dir); err != nil {
+		return err
+	}
+	if err := errors.Join(last.wal.cut(wal, s.fsync), last.wbl.cut(wbl, s.fsync)); err != nil {
+		return err
+	}
+	s.logger.Info("after a power loss, a store was cut back to its last sync; the log of the group has the requests since",
+		"log_bytes", walBytes+wblBytes)
+	return nil
+}
+
+// beginEnds prepares the ends before the store opens. A store that is new in a group has ends from the
+// beginning. Outside of a group, nothing brings the requests behind the ends again, so the ends go.
+func (s *store) beginEnds() error {
+	_, err := os.Stat(s.dir)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case s.kind != Raw || err != nil && !isNew:
+		return nil // the opening reports an error
+	case s.ends.kept && isNew:
+		if err := os.MkdirAll(s.dir, 0o777); err != nil {
+			return err
+		}
+		return s.saveEnds()
+	case s.ends.kept || isNew:
+		return nil
+	}
+	if err := os.Remove(filepath.Join(s.dir, endsFile)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return s.fsync(s.dir)
+}
+
+// saveEnds syncs the logs, and saves where they ended before.
+func (s *store) saveEnds() error {
+	s.ends.saving.Lock() // a save must not replace the ends of a later one
+	defer s.ends.saving.Unlock()
+	s.committing.Lock() // tsdb writes a commit to both logs, one after the other
+	now, err := endsNow(s.dir)
+	now.boot, now.requests = s.ends.boot, s.ends.requests.Load()
+	s.committing.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := s.syncFiles(); err != nil {
+		return err
+	}
+	return now.write(s.dir, s.fsync)
+}
+
+// syncEnds syncs the store's files. It also saves the ends of the logs, unless an opening is under way:
+// the ends that were saved before then still count.
+func (s *store) syncEnds() error {
+	if !s.ends.kept || !s.ends.opening.TryLock() {
+		return s.syncFiles()
+	}
+	defer s.ends.opening.Unlock()
+	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return s.saveEnds()
+}
+
+// newCompactor returns tsdb's compactor, which saves the ends of the logs before it puts a block into
+// place.
+func (s *store) newCompactor(ctx context.Context, reg prometheus.Registerer, logger *slog.Logger, ranges []int64,
+	pool chunkenc.Pool, o *tsdb.Options) (tsdb.Compactor, error) {
+	inner, err := tsdb.NewLeveledCompactorWithOptions(ctx, reg, logger, ranges, pool, tsdb.LeveledCompactorOptions{
+		MaxBlockChunkSegmentSize:    o.MaxBlockChunkSegmentSize,
+		EnableOverlappingCompaction: o.EnableOverlappingCompaction,
+		PD:                          o.PostingsDecoderFactory,
+		UseUncachedIO:               o.UseUncachedIO,
+		BlockExcludeFilter:          o.BlockCompactionExcludeFunc,
+		FloatChunkEncoding:          func() chunkenc.Encoding { return o.FloatChunkEncoding },
+	})
+	return compactor{inner, s}, err
+}
+
+type compactor struct {
+	tsdb.Compactor
+	store *store
+}
+
+// Write writes a block of samples of the head.
+func (c compactor) Write(
+	dest string, head tsdb.BlockReader, mint, maxt int64, base *tsdb.BlockMeta,
+) ([]ulid.ULID, error) {
+	if dest == c.store.dir { // and not a snapshot
+		head = savesEnds{head, c.store}
+	}
+	return c.Compactor.Write(dest, head, mint, maxt, base)
+}
+
+// savesEnds reads the samples of a block. The compactor closes its readers when it has read all samples,
+// and before it puts the block into place.
+type savesEnds struct {
+	tsdb.BlockReader
+	store *store
+}
+
+func (b savesEnds) Tombstones() (tombstones.Reader, error) {
+	t, err := b.BlockReader.Tombstones()
+	return closing{t, b.store}, err
+}
+
+type closing struct {
+	tombstones.Reader
+	store *store
+}
+
+func (c closing) Close() error { return errors.Join(c.Reader.Close(), c.store.saveEnds()) }

@@ -1,0 +1,286 @@
+package tsdb
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// ends says where the logs of a raw store ended at its last sync: see CutBack. They are in a file of the
+// store's directory. Layout: docs/format/databases.md.
+type ends struct {
+	boot     string // of the machine at the sync; empty if unknown
+	requests uint64 // of the tenant: the logs have all of the first so many
+	wal, wbl logEnd
+}
+
+// logEnd is the end of a log: the last byte that any of its segments has.
+type logEnd struct {
+	checkpoint int    // number of the log's newest checkpoint; -1 for none
+	segment    int    // number of the segment with the last byte; -1 if no segment has a byte
+	size       int64  // of this segment
+	tail       uint32 // checksum of its last bytes: a segment that was written anew has others
+}
+
+// keptEnds is what a raw store of a group needs to save the ends of its logs.
+type keptEnds struct {
+	kept     bool // false outside of a group
+	boot     string
+	requests atomic.Uint64 // of the tenant: the logs have all of the first so many
+	saving   sync.Mutex    // held while the ends are saved
+	opening  sync.Mutex    // held while an opening may replace files of the logs
+}
+
+// has notes that the store has the first `requests` requests of its tenant. A replay begins with fewer.
+func (k *keptEnds) has(requests uint64) {
+	if requests > k.requests.Load() {
+		k.requests.Store(requests)
+	}
+}
+
+const (
+	endsFile    = "ends"
+	endsMagic   = "FRSHENDS"
+	endsVersion = 1
+
+	maxBoot = 255 // bytes; a boot's name has 36
+
+	tailBytes = 4 << 10 // of a segment, in the checksum of its tail
+)
+
+var (
+	errEnds    = errors.New("it is malformed")
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// append appends the form of the file.
+func (e *ends) append(b []byte) []byte {
+	from := len(b)
+	b = append(append(b, endsMagic...), endsVersion)
+	b = append(binary.AppendUvarint(b, uint64(len(e.boot))), e.boot...)
+	b = binary.AppendUvarint(b, e.requests)
+	for _, l := range []logEnd{e.wal, e.wbl} {
+		b = binary.AppendUvarint(b, uint64(l.checkpoint+1))
+		b = binary.AppendUvarint(b, uint64(l.segment+1))
+		b = binary.AppendUvarint(b, uint64(l.size))
+		b = binary.LittleEndian.AppendUint32(b, l.tail)
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
+}
+
+// parse reads the form of the file. There is one form for each value.
+func (e *ends) parse(b []byte) error {
+	body := len(b) - 4
+	if body < 0 || binary.LittleEndian.Uint32(b[body:]) != crc32.Checksum(b[:body], castagnoli) {
+		return errEnds
+	}
+	b, ok := bytes.CutPrefix(b[:body], []byte(endsMagic))
+	if !ok || len(b) == 0 {
+		return errEnds
+	}
+	if b[0] != endsVersion {
+		return fmt.Errorf("it has version %d, and this program reads %d", b[0], endsVersion)
+	}
+	d := endsDecoder{b: b[1:]}
+	boot := d.bytes(int(d.number(maxBoot)))
+	got := ends{boot: string(boot), requests: d.number(math.MaxUint64), wal: d.logEnd(), wbl: d.logEnd()}
+	if d.bad || len(d.b) > 0 {
+		return errEnds
+	}
+	*e = got
+	return nil
+}
+
+// endsDecoder takes fields from the front of b. After a malformed field, bad is set and all further
+// fields are zero.
+type endsDecoder struct {
+	b   []byte
+	bad bool
+}
+
+// number takes a uvarint in its shortest form.
+func (d *endsDecoder) number(most uint64) uint64 {
+	x, n := binary.Uvarint(d.b)
+	if n <= 0 || n > 1 && d.b[n-1] == 0 || x > most {
+		*d = endsDecoder{bad: true}
+		return 0
+	}
+	d.b = d.b[n:]
+	return x
+}
+
+func (d *endsDecoder) bytes(n int) []byte {
+	if len(d.b) < n {
+		*d = endsDecoder{bad: true}
+		return make([]byte, n)
+	}
+	b := d.b[:n]
+	d.b = d.b[n:]
+	return b
+}
+
+func (d *endsDecoder) logEnd() logEnd {
+	return logEnd{
+		checkpoint: int(d.number(math.MaxInt32)) - 1, segment: int(d.number(math.MaxInt32)) - 1,
+		size: int64(d.number(math.MaxInt64)), tail: binary.LittleEndian.Uint32(d.bytes(4)),
+	}
+}
+
+// readEnds reads the file of a store. found is false if there is none.
+func readEnds(dir string) (e ends, found bool, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, endsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return e, false, nil
+	}
+	if err == nil {
+		err = e.parse(b)
+	}
+	if err != nil {
+		return e, false, fmt.Errorf("read %s: %w", filepath.Join(dir, endsFile), err)
+	}
+	return e, true, nil
+}
+
+// write puts the file into place, so that it survives a power loss.
+func (e *ends) write(dir string, fsync func(path string) error) error {
+	path := filepath.Join(dir, endsFile)
+	temp := path + ".tmp"
+	if err := os.WriteFile(temp, e.append(nil), 0o640); err != nil {
+		return err
+	}
+	if err := fsync(temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return fsync(dir)
+}
+
+// endsNow returns where the logs of a store end. Nothing may write to them meanwhile.
+func endsNow(dir string) (e ends, err error) {
+	if e.wal, err = endOf(filepath.Join(dir, "wal")); err != nil {
+		return e, err
+	}
+	e.wbl, err = endOf(filepath.Join(dir, "wbl"))
+	return e, err
+}
+
+// endOf returns where a log ends.
+func endOf(log string) (logEnd, error) {
+	all, err := segmentsOf(log)
+	e := logEnd{checkpoint: all.checkpoint, segment: -1}
+	for _, n := range slices.Backward(all.numbers) {
+		info, failed := os.Stat(segmentPath(log, n))
+		if failed != nil {
+			return e, failed
+		}
+		if info.Size() > 0 {
+			e.segment, e.size = n, info.Size()
+			e.tail, err = tailOf(log, n, e.size)
+			break
+		}
+	}
+	return e, err
+}
+
+// tailOf returns the checksum of the last bytes of a segment before an offset.
+func tailOf(log string, segment int, offset int64) (uint32, error) {
+	f, err := os.Open(segmentPath(log, segment))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	b := make([]byte, min(offset, tailBytes))
+	if _, err := f.ReadAt(b, offset-int64(len(b))); err != nil {
+		return 0, err
+	}
+	return crc32.Checksum(b, castagnoli), nil
+}
+
+// fits reports whether a log still has the end, or has been truncated behind it. A log that was repaired
+// or replaced does not: nothing is known of what lies behind its end.
+func (e logEnd) fits(log string) (bool, error) {
+	all, err := segmentsOf(log)
+	switch {
+	case err != nil:
+		return false, err
+	case all.checkpoint != e.checkpoint && all.checkpoint >= e.segment:
+		return false, nil // the checkpoint has records from behind the end
+	case e.segment < 0, len(all.numbers) == 0, all.numbers[0] > e.segment:
+		return true, nil
+	}
+	tail, err := tailOf(log, e.segment, e.size)
+	if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return tail == e.tail, err
+}
+
+// behind returns how many bytes a log has behind the end, without the zeros that pad its last page.
+func (e logEnd) behind(log string) (n int64, err error) {
+	all, err := segmentsOf(log)
+	for _, number := range all.numbers {
+		path := segmentPath(log, number)
+		info, failed := os.Stat(path)
+		switch {
+		case failed != nil:
+			err = errors.Join(err, failed)
+		case number > e.segment:
+			n += info.Size()
+		case number == e.segment:
+			n += max(0, written(path, info.Size())-e.size)
+		}
+	}
+	return n, err
+}
+
+// cut removes everything behind the end. The first segment of a log stays, if only empty: tsdb does not
+// open a log whose segments do not begin behind its checkpoint.
+func (e logEnd) cut(log string, fsync func(path string) error) error {
+	all, err := segmentsOf(log)
+	if err != nil {
+		return err
+	}
+	for i, number := range slices.Backward(all.numbers) { // so that a crash leaves no gap
+		path := segmentPath(log, number)
+		switch {
+		case number < e.segment:
+		case number > e.segment && i > 0:
+			err = os.Remove(path)
+		case number > e.segment:
+			err = shorten(path, 0, fsync)
+		default:
+			err = shorten(path, e.size, fsync)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := fsync(log); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// shorten cuts a file to at most `size` bytes.
+func shorten(path string, size int64, fsync func(path string) error) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() <= size {
+		return err
+	}
+	if err := os.Truncate(path, size); err != nil {
+		return err
+	}
+	return fsync(path)
+}

@@ -1,0 +1,175 @@
+package tsdb
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write testdata/ends")
+
+func goldenEnds() ends {
+	return ends{boot: "e1b0a29c", requests: 300,
+		wal: logEnd{checkpoint: 4, segment: 7, size: 70_000, tail: 0x01020304},
+		wbl: logEnd{checkpoint: -1, segment: -1}}
+}
+
+// Every later program reads the file in testdata.
+func TestGoldenEnds(t *testing.T) {
+	const file = "testdata/ends"
+	want := goldenEnds()
+	saved := want.append(nil)
+	if *update {
+		if err := os.WriteFile(file, []byte(hex.Dump(saved)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || hex.Dump(saved) != string(text) {
+		t.Errorf("%v: saved as\n%swant\n%s", err, hex.Dump(saved), text)
+	}
+	var got ends
+	if err := got.parse(saved); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for i := range saved {
+		if err := got.parse(saved[:i]); err == nil {
+			t.Errorf("%d of %d bytes are read", i, len(saved))
+		}
+		changed := slices.Clone(saved)
+		changed[i] ^= 1
+		if err := got.parse(changed); err == nil {
+			t.Errorf("byte %d is changed, and nobody sees it", i)
+		}
+	}
+}
+
+// FuzzEnds: all ends have one form.
+func FuzzEnds(f *testing.F) {
+	golden := goldenEnds()
+	f.Add(golden.append(nil))
+	f.Add((&ends{}).append(nil))
+	f.Add([]byte(endsMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var e ends
+		if err := e.parse(b); err == nil && !bytes.Equal(e.append(nil), b) {
+			t.Fatalf("%x is saved as %x", b, e.append(nil))
+		}
+	})
+}
+
+// logWith makes a log. Its files are "segment:content" and "checkpoint.N".
+func logWith(t *testing.T, files string) (log string) {
+	t.Helper()
+	log = t.TempDir()
+	for _, word := range strings.Fields(files) {
+		name, content, isSegment := strings.Cut(word, ":")
+		if !isSegment {
+			if err := os.Mkdir(filepath.Join(log, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(log, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return log
+}
+
+// textOf is the reverse of logWith.
+func textOf(t *testing.T, log string) string {
+	t.Helper()
+	entries, err := os.ReadDir(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, e := range entries {
+		word := e.Name()
+		if !e.IsDir() {
+			b, err := os.ReadFile(filepath.Join(log, word))
+			if err != nil {
+				t.Fatal(err)
+			}
+			word = fmt.Sprintf("%s:%s", word, b)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestCutALog(t *testing.T) {
+	for _, c := range []struct {
+		name, synced, later string
+		want                string // empty if the end does not fit the log any more
+	}{
+		{"nothing was written since", "00000000:ab", "00000000:ab", "00000000:ab"},
+		{"the last segment grew", "00000000:ab", "00000000:abcd", "00000000:ab"},
+		{"other segments came", "00000000:ab", "00000000:ab 00000001:c 00000002:", "00000000:ab"},
+		{"an empty segment has no end", "00000000:ab 00000001:", "00000000:ab 00000001:c", "00000000:ab"},
+		{"the log was empty", "00000000:", "00000000:ab 00000001:c", "00000000:"},
+		{"there was no log", "", "00000000:ab 00000001:c", "00000000:"},
+		{"there is no log", "", "", ""},
+		{"a checkpoint replaced older segments", "00000000:a 00000001:b 00000002:c",
+			"checkpoint.00000001 00000002:cd 00000003:e", "00000002:c checkpoint.00000001"},
+		{"an older checkpoint stays", "checkpoint.00000001 00000002:", "checkpoint.00000001 00000002:a 00000003:b",
+			"00000002: checkpoint.00000001"},
+		{"older segments were dropped, all of them", "00000000:ab", "00000003:c 00000004:d", "00000003:"},
+		{"a checkpoint has what is behind the end", "00000000:a 00000001:b", "checkpoint.00000001 00000002:c", "no"},
+		{"a repair shortened the segment", "00000000:abc", "00000000:ab", "no"},
+		{"the segment was written anew", "00000000:abc", "00000000:xyz 00000001:d", "no"},
+		{"the segment is gone", "00000000:a 00000001:b", "00000000:a", "no"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e, err := endOf(logWith(t, c.synced))
+			if err != nil {
+				t.Fatal(err)
+			}
+			log := logWith(t, c.later)
+			fits, err := e.fits(log)
+			if err != nil || fits != (c.want != "no") {
+				t.Fatalf("fits: %v, %v", fits, err)
+			}
+			if !fits {
+				return
+			}
+			synced := map[string]bool{}
+			noted := func(path string) error { synced[filepath.Base(path)] = true; return nil }
+			for range 2 { // the second time, as after a crash, nothing is left to do
+				if err := e.cut(log, noted); err != nil {
+					t.Fatal(err)
+				}
+				if got := textOf(t, log); got != c.want {
+					t.Errorf("left: %s, want %s", got, c.want)
+				}
+			}
+			if n, err := e.behind(log); n != 0 || err != nil {
+				t.Errorf("%d bytes are behind the end, %v", n, err)
+			}
+			if c.later != c.want && !synced[filepath.Base(log)] {
+				t.Errorf("only %v are synced", slices.Sorted(maps.Keys(synced)))
+			}
+		})
+	}
+}
+
+// TSDB pads the last page of a log with zeros when it closes it. That is nothing to be cut.
+func TestPaddingIsNotBehindTheEnd(t *testing.T) {
+	e, err := endOf(logWith(t, "00000000:abc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for later, want := range map[string]int64{"abc\x00\x00\x00": 0, "abc\x00\x00d": 3} {
+		if n, err := e.behind(logWith(t, "00000000:"+later)); n != want || err != nil {
+			t.Errorf("%q: %d bytes, %v", later, n, err)
+		}
+	}
+}
