@@ -22,7 +22,7 @@ func TestExampleOfAnEntry(t *testing.T) {
 		drawn = append(drawn, strings.Fields(digits)...)
 	}
 	e := entry.Entry{Kind: entry.KindRequest, Shape: 1, Request: entry.Request{
-		Tenant: "default", Arrival: 1_795_228_020_154, Window: 1_800_000, MaxSeries: 100_000,
+		Tenant: "default", Arrival: 1_795_228_020_154, Window: 1_800_000, MaxSeries: 100_000, MaxTenants: 100,
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.1:0"), Agent: "curl/8"},
 		Form:   entry.RemoteWrite2, Body: snappy.Encode(nil, []byte{4<<3 | 2, 0}),
 	}}

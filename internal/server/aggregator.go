@@ -39,7 +39,7 @@ func (s *server) openJournal() error {
 		report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0)
 	a, err := aggregator.New(aggregator.Options{
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
-		Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
+		Log: log, Writer: s.distributor, Tenants: s.tenants, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {

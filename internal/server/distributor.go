@@ -59,12 +59,13 @@ func (s *server) openDistributor() error {
 	}
 	s.metadata = metadata.New()
 	var requests distributor.Group
+	gate := s.tenants
 	if os.Getenv(groupVariable) != "" {
-		requests = laterGroup{&s.requests}
+		requests, gate = laterGroup{&s.requests}, nil
 	}
 	s.distributor = distributor.New(distributor.Options{
 		Config: s.config.Distributor, Ingester: s.ingester,
-		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Group: requests,
+		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Group: requests, Tenants: gate,
 		Producer: producer, Backends: s.backends(),
 		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
 		OutOfOrder: s.config.Store.OutOfOrder,

@@ -53,7 +53,7 @@ func (s *server) openGroup() error {
 	g, err := group.New(group.Options{
 		Number: 0, Member: 1, Voters: []uint64{1},
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
-		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum,
+		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxTenants: s.config.Store.MaxTenants,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
 		Writer: groupWriter{s.distributor, s.stores}, Told: told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),

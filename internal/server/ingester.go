@@ -6,6 +6,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/role/ingester"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -15,6 +16,8 @@ func (s *server) openIngester() (err error) {
 	if s.stores, err = tsdb.Open(s.config.Store, s.config.DataDir, time.Now, s.registry, s.logger); err != nil {
 		return err
 	}
+	s.tenants = tenants.NewGate(s.config.Store.MaxTenants)
+	s.tenants.Restore(s.stores.Tenants()...)
 	if s.events, err = eventlog.Open(s.config.Events, s.path("events.db"), time.Now, s.registry, s.logger); err != nil {
 		return err
 	}

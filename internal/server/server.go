@@ -31,6 +31,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
@@ -64,6 +65,7 @@ type server struct {
 	mapper      atomic.Pointer[mapping.Mapper] // of the collector
 	ingester    *ingester.Ingester
 	stores      *tsdb.Stores
+	tenants     *tenants.Gate // unused in a group
 	events      *eventlog.Log
 	forwarders  []*forwarder.Forwarder // in the order of the configuration
 	distributor *distributor.Distributor

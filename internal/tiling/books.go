@@ -8,12 +8,17 @@ import (
 // The reasons in the ledger why samples are not stored; the store adds its own.
 // docs/ledger.md explains them.
 const (
-	reasonLateGauge = "late_gauge"     // its tile was already closed, so the value is of no use
-	reasonTile      = "tile_refused"   // the sum would overflow, or the value does not fit the series
-	reasonPolicy    = "policy_changed" // lost from open tiles when the buckets of their timer changed
-	reasonRepeated  = "repeated"       // a sender's delta for a time that is already counted
-	reasonDuplicate = "duplicate"      // stamped by its sender with a time that already has another value
+	reasonLateGauge = "late_gauge"       // its tile was already closed, so the value is of no use
+	reasonTile      = "tile_refused"     // the sum would overflow, or the value does not fit the series
+	reasonPolicy    = "policy_changed"   // lost from open tiles when the buckets of their timer changed
+	reasonRepeated  = "repeated"         // a sender's delta for a time that is already counted
+	reasonTenant    = "too_many_tenants" // the tenant is not admitted
+	reasonDuplicate = "duplicate"        // stamped by its sender with a time that already has another value
 )
+
+// NotAdmitted is what the log says when samples of a tenant are refused for reasonTenant.
+const NotAdmitted = "samples of a tenant are refused, since as many tenants have stores as store.max_tenants allows; " +
+	"raise the setting, or find what makes tenants"
 
 // Ledger keeps the books of samples.
 type Ledger interface {
@@ -37,6 +42,7 @@ func (b Books) Folded(folded map[string]*tile.Folded) {
 			ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: reasonLateGauge, Samples: f.LateGauge},
 			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonTile, Samples: f.Refused},
 			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonRepeated, Samples: f.Repeated},
+			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonTenant, Samples: f.NoTenant},
 			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonPolicy, Samples: f.Unfit})
 		b.Ledger.Note(tenant, ledger.LateKept, f.Late)
 		b.Ledger.Note(tenant, ledger.Ahead, f.Ahead)

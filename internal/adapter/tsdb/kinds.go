@@ -12,12 +12,6 @@ const Raw = "raw"
 // kinds are the stores of a tenant.
 var kinds = []string{Raw, tile.Width10s.String(), tile.Width1m.String()}
 
-var (
-	// ErrClosed means that the store takes no reads or writes: for a moment after a failed write, and
-	// for good after Close. Nothing was written.
-	ErrClosed = errors.New("store is closed")
-
-	// ErrTooManyTenants means that a write would need stores for one more tenant than the
-	// configuration allows. Nothing was written.
-	ErrTooManyTenants = errors.New("too many tenants; raise store.max_tenants or remove a tenant's directory")
-)
+// ErrClosed means that the store takes no reads or writes: for a moment after a failed write, and
+// for good after Close. Nothing was written.
+var ErrClosed = errors.New("store is closed")

@@ -82,8 +82,7 @@ func (m *metrics) countRaw(stored, repeated int) {
 	m.repeated.WithLabelValues(Raw).Add(float64(repeated))
 }
 
-// count counts a write to a store of tiles. A write for a tenant without a store counts as
-// failed.
+// count counts a write to a store of tiles.
 func (m *metrics) count(store string, w *tile.Written) {
 	m.stored.WithLabelValues(store).Add(float64(w.Stored.Samples))
 	m.repeated.WithLabelValues(store).Add(float64(w.Repeated.Samples))

@@ -49,12 +49,6 @@ func (s *Stores) writeRequests(
 	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
 ) error {
 	st, err := s.forWrite(tenant, Raw)
-	if errors.Is(err, ErrTooManyTenants) {
-		for _, r := range requests {
-			r.RefuseAll(outcome.TooManyTenants, err)
-		}
-		return nil // repeating the write would give the same result
-	}
 	if err != nil {
 		return err
 	}

@@ -27,24 +27,12 @@ func (s *Stores) WriteTiles(
 ) (tile.Written, error) {
 	kind := width.String()
 	written, err := s.writeTiles(ctx, tenant, width, samples)
-	if errors.Is(err, ErrTooManyTenants) { // repeating the write would give the same result
-		s.metrics.failed.WithLabelValues(kind).Inc()
-		return refuseAll(samples), nil
-	}
 	if err != nil {
 		s.metrics.failed.WithLabelValues(kind).Inc()
 		return tile.Written{}, fmt.Errorf("write %d samples to store %s of tenant %.80q: %w", len(samples), kind, tenant, err)
 	}
 	s.metrics.count(kind, &written)
 	return written, nil
-}
-
-// refuseAll counts all samples as refused, because they have no store.
-func refuseAll(samples []tile.Sample) (w tile.Written) {
-	for i := range samples {
-		w.Refused[tile.TooManyTenants].Add(&samples[i])
-	}
-	return w
 }
 
 func (s *Stores) writeTiles(

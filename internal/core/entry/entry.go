@@ -72,8 +72,9 @@ type Entry struct {
 // Windows are the pushes that came while the previous entry was written. Pushes are the last field
 // in the entry's bytes, so List.Append can add more to them.
 type Windows struct {
-	Clock  int64 // the leader's time, in Unix milliseconds
-	Pushes List  // each item is written by AppendPush
+	Clock      int64 // the leader's time, in Unix milliseconds
+	MaxTenants int   // as in Request
+	Pushes     List  // each item is written by AppendPush
 }
 
 // Push is one push of a collector. A repeat is recognized by Sequence, which grows for each
@@ -88,15 +89,16 @@ type Push struct {
 
 // Request is a request of remote write or OTLP, with the decisions made about it.
 type Request struct {
-	Tenant    string
-	Arrival   int64         // Unix milliseconds, by the clock of the leader that proposed the entry
-	Window    int64         // milliseconds; samples older than the tenant's newest by more than this are refused
-	MaxSeries int           // limit of the tenant's recent series; 0 means no limit
-	Sender    sender.Sender // only the address and the agent are kept
-	Pair      Pair
-	Hash      uint64 // set for KindDeltas, to recognize a request that is sent again
-	Form      Form
-	Body      []byte // compressed with snappy; all rules have been applied
+	Tenant     string
+	Arrival    int64         // Unix milliseconds, by the clock of the leader that proposed the entry
+	Window     int64         // milliseconds; samples older than the tenant's newest by more than this are refused
+	MaxSeries  int           // limit of the tenant's recent series; 0 means no limit
+	MaxTenants int           // limit of the group's tenants, for a tenant that is new; 0 means no limit
+	Sender     sender.Sender // only the address and the agent are kept
+	Pair       Pair
+	Hash       uint64 // set for KindDeltas, to recognize a request that is sent again
+	Form       Form
+	Body       []byte // compressed with snappy; all rules have been applied
 }
 
 // Pair is the place of a request's sender in an HA pair. It is zero if the sender is in no pair.
@@ -161,6 +163,7 @@ func (e *Entry) Append(b []byte) []byte {
 	switch e.Kind {
 	case KindWindows:
 		b = appendTime(b, e.Windows.Clock)
+		b = appendLimit(b, e.Windows.MaxTenants)
 		b = append(b, e.Windows.Pushes...)
 	case KindRequest, KindDeltas:
 		b = e.Request.append(b, e.Kind)
@@ -185,8 +188,8 @@ func (e *Entry) Append(b []byte) []byte {
 const flagPair = 1
 
 func (w *Request) append(b []byte, kind Kind) []byte {
-	if w.Form < RemoteWrite1 || w.Form > RemoteWrite2 || len(w.Body) == 0 || w.MaxSeries < 0 {
-		panic(fmt.Sprintf("BUG: a request has form %d, a body of %d bytes, a limit of %d", w.Form, len(w.Body), w.MaxSeries))
+	if w.Form < RemoteWrite1 || w.Form > RemoteWrite2 || len(w.Body) == 0 {
+		panic(fmt.Sprintf("BUG: a request has form %d, a body of %d bytes", w.Form, len(w.Body)))
 	}
 	flags := byte(0)
 	if w.Pair != (Pair{}) {
@@ -196,7 +199,8 @@ func (w *Request) append(b []byte, kind Kind) []byte {
 	b = appendName(b, w.Tenant)
 	b = appendTime(b, w.Arrival)
 	b = appendTime(b, w.Window)
-	b = binary.AppendUvarint(b, uint64(w.MaxSeries))
+	b = appendLimit(b, w.MaxSeries)
+	b = appendLimit(b, w.MaxTenants)
 	switch at := w.Sender.Addr.Addr(); {
 	case !at.IsValid():
 		b = append(b, 0)
@@ -284,6 +288,7 @@ func (e *Entry) parse(b []byte) error {
 	switch e.Kind {
 	case KindWindows:
 		e.Windows.Clock = r.time()
+		e.Windows.MaxTenants = r.limit()
 		e.Windows.Pushes = r.list()
 		for p := range e.Windows.Pushes.All() {
 			if _, err := ParsePush(p); err != nil {
@@ -318,7 +323,7 @@ func (w *Request) parse(r *reader, kind Kind) error {
 	}
 	w.Tenant = r.name()
 	w.Arrival, w.Window = r.time(), r.time()
-	w.MaxSeries = int(r.number(math.MaxInt))
+	w.MaxSeries, w.MaxTenants = r.limit(), r.limit()
 	var at netip.Addr
 	switch n := r.byte(); n {
 	case 0:
@@ -383,6 +388,13 @@ func appendTime(b []byte, ms int64) []byte {
 		panic(fmt.Sprintf("BUG: %d ms in an entry", ms))
 	}
 	return binary.AppendUvarint(b, uint64(ms))
+}
+
+func appendLimit(b []byte, n int) []byte {
+	if n < 0 {
+		panic(fmt.Sprintf("BUG: a limit of %d in an entry", n))
+	}
+	return binary.AppendUvarint(b, uint64(n))
 }
 
 func appendName(b []byte, s string) []byte {
@@ -452,6 +464,8 @@ func (r *reader) number(most uint64) uint64 {
 func (r *reader) number32() uint32 { return uint32(r.number(math.MaxUint32)) }
 
 func (r *reader) time() int64 { return int64(r.number(maxTime)) }
+
+func (r *reader) limit() int { return int(r.number(math.MaxInt)) }
 
 func (r *reader) text(most uint64) string {
 	b := r.cut(int(r.number(most)))

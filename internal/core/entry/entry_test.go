@@ -30,7 +30,7 @@ func examples() map[string]Entry {
 		shards.Add(shard)
 	}
 	request := Request{
-		Tenant: "default", Arrival: clock, Window: 1_800_000, MaxSeries: 100_000,
+		Tenant: "default", Arrival: clock, Window: 1_800_000, MaxSeries: 100_000, MaxTenants: 100,
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.1:0"), Agent: "Prometheus/3.5.0"},
 		Form:   RemoteWrite2, Body: []byte("a body"),
 	}
@@ -44,7 +44,7 @@ func examples() map[string]Entry {
 		"windows": {
 			Kind:    KindWindows,
 			Shape:   1,
-			Windows: Windows{Clock: clock, Pushes: List{}.Append(first).Append(again)},
+			Windows: Windows{Clock: clock, MaxTenants: 1000, Pushes: List{}.Append(first).Append(again)},
 		},
 		"windows_none":  {Kind: KindWindows, Shape: 1, Group: 1 << 63, Windows: Windows{Clock: clock}},
 		"write":         {Kind: KindRequest, Shape: 1, Request: request},
@@ -187,6 +187,7 @@ func TestAppendRefuses(t *testing.T) {
 		"an unknown form":          func(e *Entry) { e.Request.Form = 3 },
 		"no body":                  func(e *Entry) { e.Request.Body = nil },
 		"a negative limit":         func(e *Entry) { e.Request.MaxSeries = -1 },
+		"a negative number":        func(e *Entry) { e.Request.MaxTenants = -1 },
 		"a time before 1970":       func(e *Entry) { e.Request.Arrival = -1 },
 		"a time above the largest": func(e *Entry) { e.Request.Window = maxTime + 1 },
 		"a long agent":             func(e *Entry) { e.Request.Sender.Agent = strings.Repeat("a", maxAgent+1) },
@@ -211,7 +212,7 @@ func TestAppendRefuses(t *testing.T) {
 // A leader adds pushes to an entry that it has begun.
 func TestPushesAreAdded(t *testing.T) {
 	want := examples()["windows"]
-	begun := Entry{Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock}}
+	begun := Entry{Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock, MaxTenants: 1000}}
 	b := List(begun.Append(nil))
 	for p := range want.Windows.Pushes.All() {
 		b = b.Append(p)

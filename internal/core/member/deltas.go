@@ -45,14 +45,25 @@ type decision struct {
 // applyDeltas adds the increments of a request to their tiles. A request that comes again counts
 // once; its outcome is that all of it is written.
 func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) error {
-	d := &m.deltas
-	d.seen.Advance(e.Arrival)
+	m.deltas.seen.Advance(e.Arrival)
+	if !m.has.Admit(e.Tenant, e.MaxTenants) {
+		done.Outcome = m.refuse(index, e)
+		return nil
+	}
 	r := Request{Index: index, entry: *e}
 	if err := r.Decode(); err != nil {
 		return err
 	}
 	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.body.Families}
 	done.Outcome = &r.Write.Outcome
+	err := m.takeDeltas(index, e, &r, done)
+	m.note(e.Tenant, index, done.Outcome)
+	return err
+}
+
+// takeDeltas is applyDeltas for an admitted tenant.
+func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Applied) error {
+	d := &m.deltas
 	if !m.takes(e, done) {
 		r.Write.Outcome.Dropped = r.body.Counts()
 		return nil
@@ -64,7 +75,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 		return nil
 	}
 	counted := delta.Resolve(&r.Write)
-	if err := m.count(index, &r, counted); err != nil {
+	if err := m.count(index, r, counted); err != nil {
 		return err
 	}
 	done.Deltas.New = counted.New
@@ -117,7 +128,7 @@ func (m *Member) addIncrements(index uint64, e *entry.Request, all []delta.Incre
 	}
 	done.Windows.Folded = map[string]*tile.Folded{}
 	for _, b := range w.End() {
-		if err := m.fold(index, b.Bytes, &done.Windows); err != nil {
+		if err := m.fold(index, b.Bytes, e.MaxTenants, &done.Windows); err != nil {
 			return err
 		}
 	}

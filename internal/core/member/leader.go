@@ -112,6 +112,7 @@ func (n *Node) proposeWindows() {
 	}
 	e := entry.Entry{Kind: entry.KindWindows, Group: n.state.group, Shape: shape}
 	e.Windows.Clock = max(0, n.leader.clocks.right())
+	e.Windows.MaxTenants = n.settings.MaxTenants
 	e.Windows.Pushes = make(entry.List, 0, size)
 	var begin entry.Shards
 	for i := range l.queue {

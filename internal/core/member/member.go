@@ -55,6 +55,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/hapair"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
@@ -80,6 +81,7 @@ type Member struct {
 	version entry.Version
 	shards  *tile.Shards
 	tenants map[string]*tenant
+	has     tenants.Set // the admitted tenants
 	pairs   hapair.Pairs
 	deltas  deltas
 	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
@@ -171,9 +173,7 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 	case entry.KindRequest:
 		m.applyRequest(index, data, &e.Request, done)
 	case entry.KindDeltas:
-		if err = m.applyDeltas(index, &e.Request, done); err == nil {
-			m.note(e.Request.Tenant, index, done.Outcome)
-		}
+		err = m.applyDeltas(index, &e.Request, done)
 	case entry.KindEvents, entry.KindNames:
 		done.Notes = e.Notes
 	case entry.KindVersion:

@@ -47,6 +47,10 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 		now += rnd.Int64N(2500)
 		e := entry.Entry{Group: group, Shape: 1}
 		tenant := []string{"one", "two"}[rnd.IntN(2)]
+		if rnd.IntN(10) == 0 { // some of them find no place
+			tenant = fmt.Sprint("more", rnd.IntN(6))
+		}
+		places := 2 + rnd.IntN(4)
 		switch n := rnd.IntN(24); {
 		case n >= 20:
 			e.Kind, e.Request = entry.KindDeltas, deltasOf(t, rnd, tenant, now)
@@ -106,6 +110,7 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 			}
 			last = e.Windows.Pushes
 		}
+		e.Windows.MaxTenants, e.Request.MaxTenants = places, places
 		all = append(all, e.Append(nil))
 	}
 	return all
@@ -458,8 +463,9 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 		}
 	}
 	if restarts < 40 || requeued < 40 || fates.Written.Samples < 500 || fates.Dropped.Samples < 50 ||
-		fates.Refused[outcome.TooManySeries].Samples < 50 || fates.Refused[outcome.Mixed].Samples < 20 ||
-		fates.Refused[outcome.TooOld].Samples < 50 || fates.Refused[outcome.Duplicate].Samples < 5 {
+		fates.Refused[outcome.TooManySeries].Samples < 50 || fates.Refused[outcome.TooManyTenants].Samples < 100 ||
+		fates.Refused[outcome.Mixed].Samples < 20 || fates.Refused[outcome.TooOld].Samples < 50 ||
+		fates.Refused[outcome.Duplicate].Samples < 5 {
 		t.Errorf("too little was tried: %d restarts, %d entries that waited at one, %+v", restarts, requeued, fates)
 	}
 }

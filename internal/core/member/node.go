@@ -33,6 +33,7 @@ type Settings struct {
 	Lateness   time.Duration // how long a tile stays open after its end
 	Tiles      tile.Config   // times to live, and the window of stamped gauges
 	MaxPending int64         // bytes of tiles that may wait for a tenant's stores
+	MaxTenants int           // that may have stores; 0 for no limit
 
 	// MaxQueued and MaxQueuedSum bound the bytes of the requests that wait for the stores of a tenant
 	// and of all tenants. Those that are not applied yet, at most 32 MiB, do not count.
@@ -182,6 +183,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	}
 	e.Group, e.Shape = n.state.group, shape
 	e.Request.Arrival = max(0, n.leader.clocks.bounded())
+	e.Request.MaxTenants = n.settings.MaxTenants
 	index, err := n.replica.Propose(e.Append(nil))
 	if err != nil {
 		n.answer(id, refused(err))

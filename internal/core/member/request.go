@@ -21,9 +21,13 @@ type Request struct {
 	body  remotewrite.Request
 }
 
-// applyRequest puts a request into its tenant's queue, unless its sender is the copy of an HA pair
-// that is not taken.
+// applyRequest puts a request into its tenant's queue, unless the tenant is not admitted, or the
+// sender of the request is the copy of an HA pair that is not taken.
 func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done *Applied) {
+	if !m.has.Admit(e.Tenant, e.MaxTenants) {
+		done.Outcome = m.refuse(index, e)
+		return
+	}
 	if !m.takes(e, done) {
 		done.Outcome = m.notTaken(e)
 		m.note(e.Tenant, index, done.Outcome)
@@ -54,6 +58,21 @@ func (m *Member) parseRequest(index uint64, data []byte) (*Request, error) {
 	}
 	return &Request{Index: index, data: data, entry: e.Request}, nil
 }
+
+// refuse returns the outcome of a request of a tenant that is not admitted: all of it is refused.
+func (m *Member) refuse(index uint64, e *entry.Request) *outcome.Outcome {
+	r := Request{Index: index, entry: *e}
+	if err := r.Decode(); err != nil {
+		panic(err.Error())
+	}
+	r.Write.RefuseAll(outcome.TooManyTenants, m.has.Refusal(e.Tenant, e.MaxTenants))
+	m.note(refusedTenants, index, &r.Write.Outcome)
+	return &r.Write.Outcome
+}
+
+// refusedTenants takes the place of a name in the digests: all tenants that are not admitted share one
+// digest, so that senders who invent names cannot make the state grow.
+const refusedTenants = ""
 
 // takes reports whether a request is taken: its sender is in no HA pair, or is the elected copy of its
 // pair.

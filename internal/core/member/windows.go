@@ -33,7 +33,7 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 		m.senders[p.Producer] = w.Clock
 		m.since = cmp.Or(m.since, w.Clock)
 		for b := range p.Batches.All() {
-			if err := m.fold(index, b, &done); err != nil {
+			if err := m.fold(index, b, w.MaxTenants, &done); err != nil {
 				return done, err
 			}
 		}
@@ -55,14 +55,21 @@ func (m *Member) forgetSenders(now int64) {
 	maps.DeleteFunc(m.senders, func(_ uint64, last int64) bool { return last <= now-rememberSenders })
 }
 
-// fold folds a batch into its shard, unless the shard was restored with it.
-func (m *Member) fold(index uint64, b []byte, done *Windows) error {
+// fold folds a batch into its shard, unless the shard was restored with it. The samples of a tenant
+// that is not admitted are refused.
+func (m *Member) fold(index uint64, b []byte, maxTenants int, done *Windows) error {
 	h, err := batch.ParseHeader(b)
+	admitted := err != nil || m.has.Admit(string(h.Tenant), maxTenants)
 	if err == nil && index <= m.restored[h.Shard] {
 		return nil
 	}
 	done.Batches++
-	_, folded, err := m.shards.Fold(h.Shard, b)
+	var folded tile.Folded
+	if admitted {
+		_, folded, err = m.shards.Fold(h.Shard, b)
+	} else {
+		_, folded, err = m.shards.Refuse(h.Shard, b)
+	}
 	switch {
 	case errors.Is(err, batch.ErrNewer):
 		return err

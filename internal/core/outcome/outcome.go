@@ -25,7 +25,7 @@ const (
 	TooManySeries
 	TooManyLabels
 	TooLongLabel
-	TooManyTenants // the tenant has no store, and gets none
+	TooManyTenants // the tenant is not admitted: see core/tenants
 	NumReasons
 )
 
@@ -115,7 +115,7 @@ func (o *Outcome) Tell(series string, cause error) {
 // AnyRefused reports whether a part of the request was refused.
 func (o *Outcome) AnyRefused() bool { return o.First != (Example{}) }
 
-// NoTenant reports whether the whole request was refused because its tenant has no store.
+// NoTenant reports whether the whole request was refused because its tenant is not admitted.
 func (o *Outcome) NoTenant() bool { return o.Refused[TooManyTenants] != (Counts{}) }
 
 // AllRefused returns the counts of everything refused.

@@ -44,6 +44,17 @@ func (s *Shards) Begin(number uint16, shard *Shard) {
 // damaged. The readable part of a damaged batch is still added, if its header is readable or the shard
 // has begun.
 func (s *Shards) Fold(number uint16, b []byte) (h batch.Header, f Folded, err error) {
+	return s.take(number, b, (*Shard).Fold)
+}
+
+// Refuse is Fold for a batch whose tenant is not admitted: see Shard.Refuse.
+func (s *Shards) Refuse(number uint16, b []byte) (h batch.Header, f Folded, err error) {
+	return s.take(number, b, (*Shard).Refuse)
+}
+
+func (s *Shards) take(
+	number uint16, b []byte, do func(*Shard, []byte) (Folded, error),
+) (h batch.Header, f Folded, err error) {
 	h, err = batch.ParseHeader(b)
 	if errors.Is(err, batch.ErrNewer) {
 		return h, f, fmt.Errorf("a batch: %w; start that version", err)
@@ -59,7 +70,7 @@ func (s *Shards) Fold(number uint16, b []byte) (h batch.Header, f Folded, err er
 		t := h.Second * 1000
 		g.Shard = New(s.config, t-t%finest.Millis())
 	}
-	f, err = g.Shard.Fold(b)
+	f, err = do(g.Shard, b)
 	return h, f, err
 }
 

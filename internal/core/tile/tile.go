@@ -99,6 +99,7 @@ type Folded struct {
 	Ahead     uint64 // part of Samples: their window was too far ahead, and the last open tile took them
 	Unfit     uint64 // refused: values of earlier batches in open tiles, whose series now has other buckets
 	Repeated  uint64 // refused: a sender's own delta, whose interval ends no later than one already counted
+	NoTenant  uint64 // refused: their tenant is not admitted, see Refuse
 	Again     uint64 // batches, not samples: already folded, by their producer's sequence
 }
 
@@ -111,6 +112,7 @@ func (f *Folded) Add(g Folded) {
 	f.Ahead += g.Ahead
 	f.Unfit += g.Unfit
 	f.Repeated += g.Repeated
+	f.NoTenant += g.NoTenant
 	f.Again += g.Again
 }
 
@@ -123,17 +125,10 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 		return f, err
 	}
 	h := &r.Header
-	from := producer{h.Producer, h.Incarnation}
-	last := s.producers[from]
-	switch {
-	case last == nil:
-		last = new(received)
-		s.producers[from] = last
-	case h.Sequence <= last.sequence: // already folded
+	if s.again(h) {
 		f.Again++
 		return f, nil
 	}
-	*last = received{h.Sequence, s.closed}
 	t := s.tenants[string(h.Tenant)]
 	if t == nil {
 		t = s.tenant(string(h.Tenant))
@@ -156,6 +151,38 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 		s.fold(e, inc, &f)
 	}
 	return f, r.Err()
+}
+
+// Refuse takes a batch whose tenant is not admitted. Its samples join no tile, and are counted in
+// NoTenant. The batch is known from then on: if it comes again, it is a repeat.
+func (s *Shard) Refuse(b []byte) (f Folded, err error) {
+	r := &s.reader
+	if err := r.Reset(b); err != nil {
+		return f, err
+	}
+	if s.again(&r.Header) {
+		f.Again++
+		return f, nil
+	}
+	for inc := r.Next(); inc != nil; inc = r.Next() {
+		f.NoTenant += uint64(inc.Samples)
+	}
+	return f, r.Err()
+}
+
+// again reports whether the batch with this header came before, and notes that it came.
+func (s *Shard) again(h *batch.Header) bool {
+	from := producer{h.Producer, h.Incarnation}
+	last := s.producers[from]
+	switch {
+	case last == nil:
+		last = new(received)
+		s.producers[from] = last
+	case h.Sequence <= last.sequence:
+		return true
+	}
+	*last = received{h.Sequence, s.closed}
+	return false
 }
 
 func (s *Shard) tenant(name string) *tenant {

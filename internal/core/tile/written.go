@@ -4,15 +4,14 @@ package tile
 type Reason uint8
 
 const (
-	TooOld         Reason = iota // before the out-of-order window
-	Invalid                      // not a sample: no labels, or a contradictory histogram
-	Duplicate                    // the sender chose a time at which another value is stored
-	Conflict                     // the tile is already stored with another value, which stays: a bug of ours
-	TooManyTenants               // the tenant has no store, and gets none
+	TooOld    Reason = iota // before the out-of-order window
+	Invalid                 // not a sample: no labels, or a contradictory histogram
+	Duplicate               // the sender chose a time at which another value is stored
+	Conflict                // the tile is already stored with another value, which stays: a bug of ours
 	NumReasons
 )
 
-var reasonNames = [NumReasons]string{"too_old", "invalid", "duplicate", "conflict", "too_many_tenants"}
+var reasonNames = [NumReasons]string{"too_old", "invalid", "duplicate", "conflict"}
 
 // String returns the reason's name in metrics, the ledger and documentation.
 func (r Reason) String() string { return reasonNames[r] }
@@ -39,6 +38,3 @@ type Written struct {
 	Exemplars        int // of stored or repeated samples: new, or already there
 	ExemplarsNotKept int // of such samples: store.exemplars is 0, or the time is ahead of the clock or too old
 }
-
-// NoTenant reports whether all samples were refused because their tenant has no store.
-func (w *Written) NoTenant() bool { return w.Refused[TooManyTenants].Samples > 0 }

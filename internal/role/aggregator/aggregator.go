@@ -13,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/wallclock"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -41,6 +42,8 @@ type Aggregator struct {
 	written chan *write // writes that came back from the stores
 	halts   chan struct{}
 	ended   chan struct{} // closed when Run returns
+	tenants *tenants.Gate
+	saidAt  time.Time // when the log last said that a tenant is not admitted
 	stored  *notes.Stored
 	last    journal.Position // of the newest frame
 	writes  context.Context  // the context of all writes, until Run returns
@@ -56,12 +59,13 @@ type Aggregator struct {
 	lastSaved  time.Time       // when the last checkpoint began
 }
 
-// Options are the parts of an aggregator. All fields but Watch and Boot are required.
+// Options are the parts of an aggregator. All fields but Tenants, Watch and Boot are required.
 type Options struct {
 	Config     settings.Aggregator
 	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
 	Log        Journal
 	Writer     Writer
+	Tenants    *tenants.Gate // may be nil
 	Ledger     tiling.Ledger
 	Watch      *stage.Watch // may be nil
 	Boot       string       // names the present boot of the machine; if empty, nothing is noted as stored
@@ -89,6 +93,7 @@ func New(o Options) (*Aggregator, error) {
 		halts:   make(chan struct{}),
 		ended:   make(chan struct{}),
 
+		tenants:    o.Tenants,
 		maxPending: o.MaxPending,
 		backlogs:   map[string]*backlog{},
 	}

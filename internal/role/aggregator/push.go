@@ -10,7 +10,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/settings"
+	"github.com/freshet-io/freshet/internal/tiling"
 )
 
 // push is a window on its way to Run.
@@ -179,6 +181,9 @@ func (a *Aggregator) answer(pushes []*push) {
 		}
 	}
 	for _, p := range pushes {
+		if unsynced == nil { // else the push comes again, and is refused again
+			a.books.Folded(p.refusal.noTenant)
+		}
 		p.done <- cmp.Or(unsynced, p.refusal.err())
 	}
 }
@@ -196,35 +201,67 @@ func readable(batches []batch.Batch) error {
 
 // refusal counts the samples that admit kept out, and says why.
 type refusal struct {
-	samples map[string]uint64 // by tenant
-	cause   error
+	samples  map[string]uint64 // of full tenants, by tenant
+	cause    error
+	noTenant map[string]*tile.Folded // of tenants that are not admitted
 }
 
-// admit returns the batches without the new batches of tenants whose backlog is full. Repeats are
-// let in, since they are already counted.
+// admit returns the batches without those of tenants that are not admitted, and without the new batches
+// of tenants whose backlog is full. What is journalled is admitted, whatever the limits are at a replay.
 func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r refusal) {
-	if a.full == 0 {
-		return batches, r
-	}
+	admitted = make([]batch.Batch, 0, len(batches))
 	for _, x := range batches {
 		h, err := batch.ParseHeader(x.Bytes)
-		b := a.backlogs[string(h.Tenant)]
-		if err != nil || b == nil || !b.full || a.shards.Of(x.Shard).Knows(&h) {
-			admitted = append(admitted, x)
+		if err == nil && (a.refuseTenant(&x, &h, &r) || a.refuseFull(&x, &h, &r)) {
 			continue
 		}
-		if !b.refused {
-			b.refused, b.refusedFrom = true, h.Second*1000
-		}
-		b.refusedFrom = min(b.refusedFrom, h.Second*1000)
-		if r.samples == nil {
-			r.samples = map[string]uint64{}
-		}
-		r.samples[b.tenant] += x.Samples
-		r.cause = cmp.Or(r.cause, b.reason())
-		a.publish(b)
+		admitted = append(admitted, x)
 	}
 	return admitted, r
+}
+
+// refuseTenant refuses a batch of a tenant that is not admitted.
+func (a *Aggregator) refuseTenant(x *batch.Batch, h *batch.Header, r *refusal) (refused bool) {
+	if a.tenants.Admit(string(h.Tenant)) == nil {
+		return false
+	}
+	if r.noTenant == nil {
+		r.noTenant = map[string]*tile.Folded{}
+	}
+	f := r.noTenant[string(h.Tenant)]
+	if f == nil {
+		f = new(tile.Folded)
+		r.noTenant[string(h.Tenant)] = f
+	}
+	f.NoTenant += x.Samples
+	if time.Since(a.saidAt) >= complaint {
+		a.saidAt = time.Now()
+		a.logger.Error(tiling.NotAdmitted, "tenant", string(h.Tenant), "samples", x.Samples)
+	}
+	return true
+}
+
+// refuseFull refuses a new batch of a tenant whose backlog is full. Repeats are let in, since they are
+// already counted.
+func (a *Aggregator) refuseFull(x *batch.Batch, h *batch.Header, r *refusal) (refused bool) {
+	if a.full == 0 {
+		return false
+	}
+	b := a.backlogs[string(h.Tenant)]
+	if b == nil || !b.full || a.shards.Of(x.Shard).Knows(h) {
+		return false
+	}
+	if !b.refused {
+		b.refused, b.refusedFrom = true, h.Second*1000
+	}
+	b.refusedFrom = min(b.refusedFrom, h.Second*1000)
+	if r.samples == nil {
+		r.samples = map[string]uint64{}
+	}
+	r.samples[b.tenant] += x.Samples
+	r.cause = cmp.Or(r.cause, b.reason())
+	a.publish(b)
+	return true
 }
 
 // err returns the error for the caller, or nil if everything was let in.

@@ -3,6 +3,8 @@ package aggregator
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
+	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -41,6 +43,8 @@ func (a *Aggregator) restore() error {
 			a.Raise(min(max(s.Closed(), s.LastSeen()), now.UnixMilli()))
 		}
 	}
+	// Their samples were acknowledged, so they keep their places under a lower limit, too.
+	a.tenants.Restore(slices.Collect(maps.Keys(a.shards.Unstored()))...)
 	a.books.Restored(a.shards)
 	return nil
 }

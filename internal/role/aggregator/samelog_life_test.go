@@ -31,6 +31,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/wallclock"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -256,8 +257,10 @@ func (l *life) start() {
 	watched := &watchedJournal{Log: log}
 	l.gate = &moody{life: l, moods: map[string]mood{}, released: make(chan struct{})}
 	l.books = books{}
+	gate := tenants.NewGate(len(logTenants) + l.rnd.IntN(3))
+	gate.Restore(l.stores.Tenants()...)
 	l.Aggregator, err = New(Options{
-		Config: l.config, MaxPending: l.pending, Log: watched, Writer: l.gate, Ledger: l.books,
+		Config: l.config, MaxPending: l.pending, Log: watched, Writer: l.gate, Tenants: gate, Ledger: l.books,
 		Boot: fmt.Sprint("boot", l.boot), Now: func() time.Time { return time.UnixMilli(l.now.Load()) },
 		Registry: prometheus.NewRegistry(), Logger: slog.New(l.faults),
 	})
@@ -359,6 +362,7 @@ func (l *life) compareStart(e *effect) {
 func (l *life) openStores() {
 	c := tsdb.DefaultConfig()
 	c.Exemplars = 0
+	c.MaxTenants = 1 // means nothing to the stores
 	stores, err := tsdb.Open(c, l.dir, func() time.Time { return time.UnixMilli(l.storeAt.Load()) },
 		prometheus.NewRegistry(), slog.New(l.faults))
 	if err != nil {
@@ -661,7 +665,7 @@ func (l *life) stateOf(shard uint16) uint64 {
 // samples returns everything that queries of the tiles see, by tenant, store and series.
 func (l *life) samples() map[string]string {
 	all := map[string]string{}
-	for _, tenant := range logTenants {
+	for _, tenant := range slices.Concat(logTenants, strangers) {
 		for _, w := range []tile.Width{tile.Width10s, tile.Width1m} {
 			q, err := l.stores.Querier(tenant, w.String(), math.MinInt64, math.MaxInt64)
 			if err != nil {

@@ -60,6 +60,9 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
+	if err := d.Tenants.Admit(tenant); err != nil {
+		return d.notAdmitted(tenant, r, err), nil
+	}
 	pair := t.pairOf(r)
 	if d.Group != nil {
 		return d.pushToGroup(ctx, t, tenant, r, pair)

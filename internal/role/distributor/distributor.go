@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -86,15 +87,16 @@ const (
 	complaint = 10 * time.Second
 )
 
-// Options are the parts of a distributor. All fields but Group are required.
+// Options are the parts of a distributor. All fields but Group and Tenants are required.
 type Options struct {
 	Config     settings.Distributor
 	Ingester   Ingester // for series that are stored as they come; unused if there is a group
 	Tiles      Tiles
-	Aggregator Aggregator // for deltas; unused if there is a group
-	Group      Group      // nil on one machine
-	Producer   uint64     // identifies this process to the aggregator, across restarts
-	Backends   []Backend  // may be empty
+	Aggregator Aggregator    // for deltas; unused if there is a group
+	Group      Group         // nil on one machine
+	Tenants    *tenants.Gate // of one machine; nil in a group, whose log admits tenants
+	Producer   uint64        // identifies this process to the aggregator, across restarts
+	Backends   []Backend     // may be empty
 	Metadata   *metadata.Store
 	Ledger     *ledger.Ledger
 	Lookback   time.Duration // of queries
@@ -210,6 +212,9 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
+	if err := d.Tenants.Admit(tenant); err != nil {
+		return d.notAdmitted(tenant, r, err), nil
+	}
 	pair := t.pairOf(r)
 	if pair != (write.Pair{}) && d.Group == nil && !d.elected(tenant, pair) {
 		return d.notElected(tenant, parts), nil
@@ -230,6 +235,14 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	}
 	d.count(tenant, parts, copies, &o)
 	return o, nil
+}
+
+// notAdmitted refuses a whole request.
+func (d *Distributor) notAdmitted(tenant string, r *write.Incoming, cause error) outcome.Outcome {
+	w := write.Request{Request: &r.Request, Tenant: tenant}
+	w.RefuseAll(outcome.TooManyTenants, cause)
+	d.count(tenant, r.Counts(), outcome.Counts{}, &w.Outcome)
+	return w.Outcome
 }
 
 // notPushed counts unwritten parts of a request in the books, and returns the sender's RetryError.

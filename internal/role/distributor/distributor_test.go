@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -208,14 +210,7 @@ func TestLabelsInAnyOrder(t *testing.T) {
 // it for ever.
 func TestTooManyTenants(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
-	config := tsdb.DefaultConfig()
-	config.MaxTenants = 2
-	stores, err := tsdb.Open(config, t.TempDir(), func() time.Time { return w.now }, prometheus.NewRegistry(), w.Logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = stores.Close(context.Background()) })
-	w.stores = stores
+	w.Tenants = tenants.NewGate(2)
 	w.mustPush("first", "up")
 	w.mustPush("second", "up")
 	r := w.request("up", "down{a=b}")
@@ -236,6 +231,16 @@ func TestTooManyTenants(t *testing.T) {
 	w.Metadata.All("one-more", func(string, prom.Metadata) bool { kept = true; return false })
 	if kept {
 		t.Error("the metadata of the tenant's metrics is kept")
+	}
+	// Deltas used to be acknowledged, and their tiles were refused later.
+	if o, err = w.PushDeltas(t.Context(), "one-more", w.request("up")); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := o.RemoteWrite(); status != 429 || !strings.Contains(text, "store.max_tenants (2)") {
+		t.Errorf("%d %s", status, text)
+	}
+	if got := w.stores.Tenants(); !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("the stores have the tenants %v", got)
 	}
 	w.mustPush("second", "up", "down")
 }

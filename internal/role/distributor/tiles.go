@@ -39,10 +39,6 @@ func (d *Distributor) WriteTiles(
 	if err != nil {
 		return written, err
 	}
-	if written.NoTenant() {
-		d.Logger.Error("a tenant's samples are refused: store.max_tenants is reached", "tenant", of, "samples", len(samples))
-		return written, nil
-	}
 	trip.Leave(stage.Append, d.Now())
 	if of == tenant.Own {
 		samples = withoutProbes(samples)

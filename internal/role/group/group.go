@@ -92,6 +92,7 @@ type Group struct {
 	broke     error           // an entry has a request that cannot be read
 	restarted []*member.Work  // work that the start found
 
+	saidAt    time.Time     // when the log last said that a tenant is not admitted
 	saving    *saving       // the checkpoint being written, or nil
 	base      uint64        // of the last checkpoint
 	lastSaved time.Time     // when the last checkpoint began
@@ -107,6 +108,7 @@ type Options struct {
 	Voters     []uint64
 	Config     settings.Aggregator
 	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
+	MaxTenants int   // that may have stores; 0 for no limit
 	FS         segment.FS
 
 	// MaxQueued and MaxQueuedSum bound the bytes of requests that wait for the stores of a tenant and of all

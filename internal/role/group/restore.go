@@ -146,7 +146,7 @@ func (g *Group) open(state *member.Member, first bool) error {
 	g.log = log
 	g.node = member.NewNode(r, state, member.Settings{
 		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending,
-		MaxQueued: g.MaxQueued, MaxQueuedSum: g.MaxQueuedSum,
+		MaxQueued: g.MaxQueued, MaxQueuedSum: g.MaxQueuedSum, MaxTenants: g.MaxTenants,
 	})
 	return nil
 }

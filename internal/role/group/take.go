@@ -8,6 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/tiling"
 )
 
 // take hands on what the member wants done.
@@ -52,8 +54,19 @@ func (g *Group) post(done *member.Applied) {
 	g.metrics.Tiled.Add(float64(done.Closed.Samples))
 	g.books.Duplicates(done.Closed.Duplicates)
 	g.damaged(done.Windows.Damaged)
+	g.sayRefused(done.Windows.Folded)
 	if g.Told != nil {
 		tellApplied(g.Told, done)
+	}
+}
+
+// sayRefused logs that windows bring a tenant that is not admitted, at most once in `complaint`.
+func (g *Group) sayRefused(folded map[string]*tile.Folded) {
+	for tenant, f := range folded {
+		if f.NoTenant > 0 && time.Since(g.saidAt) >= complaint {
+			g.saidAt = time.Now()
+			g.Logger.Error(tiling.NotAdmitted, "tenant", tenant, "samples", f.NoTenant)
+		}
 	}
 }
 

@@ -1,0 +1,94 @@
+// Package tenants decides which tenants may have stores. A name that senders invent must not make
+// three databases, so store.max_tenants bounds their number. A tenant is admitted by the first entry
+// or batch that brings a sample of it, and stays admitted until it is deleted. The decision depends on
+// the earlier ones, and on nothing that a store does: members of a group that apply the same entries
+// admit the same tenants.
+package tenants
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Set has the admitted tenants. The zero value has none, and is ready. One goroutine at a time uses it.
+type Set struct{ names map[string]struct{} }
+
+// Admit reports whether a tenant is admitted, and admits it if fewer than `limit` tenants are; a limit
+// of 0 means none. A lower limit than before takes nobody's place away.
+func (s *Set) Admit(name string, limit int) bool {
+	if s.Has(name) {
+		return true
+	}
+	if limit > 0 && s.Len() >= limit {
+		return false
+	}
+	if s.names == nil {
+		s.names = map[string]struct{}{}
+	}
+	s.names[strings.Clone(name)] = struct{}{}
+	return true
+}
+
+// Has reports whether a tenant is admitted.
+func (s *Set) Has(name string) bool {
+	_, has := s.names[name]
+	return has
+}
+
+// Remove gives the place of a tenant back.
+func (s *Set) Remove(name string) { delete(s.names, name) }
+
+// Len returns the number of tenants.
+func (s *Set) Len() int { return len(s.names) }
+
+// Refusal tells a sender why a tenant is not admitted, and the way out.
+func (s *Set) Refusal(name string, limit int) error {
+	return fmt.Errorf("tenant %.80q would be one more than store.max_tenants (%d) allows, since %d tenants have stores; "+
+		"raise the setting, or find what makes tenants", name, limit, s.Len())
+}
+
+// version is the version of the saved form. Layout: docs/format/entry.md.
+const version = 1
+
+// maxName bounds a name in bytes, as in entries.
+const maxName = 255
+
+var errMalformed = errors.New("the admitted tenants are malformed")
+
+// Append appends the saved form. It is equal on all members that have applied the same entries.
+func (s *Set) Append(b []byte) []byte {
+	b = append(b, version)
+	for _, name := range slices.Sorted(maps.Keys(s.names)) {
+		b = append(binary.AppendUvarint(b, uint64(len(name))), name...)
+	}
+	return b
+}
+
+// Parse replaces the tenants by those of a saved form. After an error nothing is replaced.
+func (s *Set) Parse(b []byte) error {
+	if len(b) == 0 {
+		return errMalformed
+	}
+	if b[0] != version {
+		return fmt.Errorf("the admitted tenants have version %d, but this program reads version %d", b[0], version)
+	}
+	var parsed Set
+	for rest := b[1:]; len(rest) > 0; {
+		size, n := binary.Uvarint(rest)
+		if n <= 0 || size == 0 || size > maxName || size > uint64(len(rest)-n) {
+			return errMalformed
+		}
+		parsed.Admit(string(rest[n:][:size]), 0)
+		rest = rest[n:][size:]
+	}
+	if !bytes.Equal(parsed.Append(nil), b) { // names are out of order or repeated
+		return errMalformed
+	}
+	*s = parsed
+	return nil
+}
