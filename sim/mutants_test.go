@@ -27,7 +27,6 @@ func TestMistakesAreFound(t *testing.T) {
 		{name: "replay past commit", set: &mutant.PastCommit, seed: 12, want: "has the effect"},
 		{name: "pipelined collector", mistakes: mistakes{pipelined: true}, seed: 1, want: "was acknowledged before"},
 		{name: "boundary right after an election", set: &mutant.Hasty, seed: 1, want: "and tiles are closed"},
-		{name: "decisions beside proposals in flight", set: &mutant.BesideFlight, seed: 33, want: "and tiles are closed"},
 		{name: "proposal of an old term", set: &mutant.OldTerm, seed: 9, want: "has no outcome"},
 		{name: "replay drops what is unstored", set: &mutant.UnstoredLost, seed: 16, want: "\nand node"},
 		{name: "a leader's clock an hour ahead", set: &mutant.WrongClock, seed: 13, want: "early"},

@@ -133,7 +133,8 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 			if err != nil {
 				s.Fail("entry %d: %v", a.Index, err)
 			}
-			o.heard[p.Producer] = heard{s.Now, term}
+			// Without a quorum, an entry waits for long. Members know only when it was proposed.
+			o.heard[p.Producer] = heard{min(s.Now, e.Windows.Clock-base), term}
 		}
 	case entry.KindBoundary:
 		o.closes(s, n, term, &e.Boundary, a.Closed.Samples)
@@ -151,6 +152,9 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples uint64) {
 	if early := b.End + lateness.Milliseconds() - (base + s.Now); early > 1200 {
 		s.Fail("node %d: tiles up to %d are closed %d ms early", n.n, b.End-base, early)
+	}
+	if b.Begins && samples > 0 {
+		s.Fail("node %d: a boundary that only begins shards closes tiles with %d samples", n.n, samples)
 	}
 	if samples == 0 || s.Now-o.elected[term] > 4700 {
 		return

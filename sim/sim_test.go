@@ -35,6 +35,8 @@ type sim struct {
 	nodes   []*node
 	changed int64 // when the last change of the members began
 
+	clocksRight int64 // when the last wrong clock is right again
+
 	collectors []*collector
 	writers    []*writer
 	readers    []*reader

@@ -125,6 +125,7 @@ type Boundary struct {
 	CheckTTL   int64
 	UpDownTTL  int64
 	Timed      int64 // how far a gauge with its own time may lie before the last boundary
+	Begins     bool  // only shards that hold no series move, so that nothing closes
 	Shards     Shards
 	Full       List // tenants whose tiles repeat no series, because store.pending is full
 }
@@ -223,10 +224,18 @@ func (w *Request) append(b []byte, kind Kind) []byte {
 	return append(b, w.Body...)
 }
 
+// flagBegins says that a Boundary Begins.
+const flagBegins = 1
+
 func (t *Boundary) append(b []byte) []byte {
 	if t.End%tileMillis != 0 || t.Shards == (Shards{}) {
 		panic(fmt.Sprintf("BUG: a boundary at %d of the shards %x", t.End, t.Shards))
 	}
+	flags := byte(0)
+	if t.Begins {
+		flags = flagBegins
+	}
+	b = append(b, flags)
 	for _, n := range [...]int64{t.End, t.CounterTTL, t.GaugeTTL, t.CheckTTL, t.UpDownTTL, t.Timed} {
 		b = appendTime(b, n)
 	}
@@ -298,7 +307,7 @@ func (e *Entry) parse(b []byte) error {
 	case KindRequest, KindDeltas:
 		err = e.Request.parse(&r, e.Kind)
 	case KindBoundary:
-		e.Boundary.parse(&r)
+		err = e.Boundary.parse(&r)
 	case KindEvents, KindNames:
 		e.Notes.Tenant = r.name()
 		e.Notes.Parts = r.list()
@@ -353,7 +362,12 @@ func (w *Request) parse(r *reader, kind Kind) error {
 	return nil
 }
 
-func (t *Boundary) parse(r *reader) {
+func (t *Boundary) parse(r *reader) error {
+	flags := r.byte()
+	if unknown := flags &^ flagBegins; unknown != 0 {
+		return fmt.Errorf("its boundary has the unknown flag %#02x: %w", unknown, ErrNewer)
+	}
+	t.Begins = flags&flagBegins != 0
 	for _, n := range [...]*int64{&t.End, &t.CounterTTL, &t.GaugeTTL, &t.CheckTTL, &t.UpDownTTL, &t.Timed} {
 		*n = r.time()
 	}
@@ -365,6 +379,7 @@ func (t *Boundary) parse(r *reader) {
 		r.bad = r.bad || len(tenant) == 0 || len(tenant) > maxTenant
 	}
 	r.bad = r.bad || t.End%tileMillis != 0 || t.Shards == Shards{}
+	return nil
 }
 
 // ParsePush reads what AppendPush wrote. The batches point into b and are not checked.

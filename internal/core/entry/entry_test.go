@@ -56,6 +56,7 @@ func examples() map[string]Entry {
 			Shards: shards, Full: List{}.AppendText("a").AppendText("b"),
 		}},
 		"boundary_simple": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: 10_000, Shards: Shards{1}}},
+		"boundary_begins": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: 10_000, Begins: true, Shards: Shards{1}}},
 		"events": {
 			Kind:  KindEvents,
 			Shape: 1,
@@ -163,8 +164,9 @@ func TestRefused(t *testing.T) {
 		{"an unknown flag of a push", append(bytesOf("windows_none"), List{}.Append(unknownPush)...), true},
 		{"a push without a shape", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{}))...), false},
 		{"a push that is cut", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{})[:10])...), false},
-		{"a boundary inside a tile", set("boundary_simple", header, 0x11), false},
-		{"a boundary of no shard", set("boundary_simple", header+7, 0), false},
+		{"an unknown flag of a boundary", set("boundary_simple", header, 2), true},
+		{"a boundary inside a tile", set("boundary_simple", header+1, 0x11), false},
+		{"a boundary of no shard", set("boundary_simple", header+8, 0), false},
 		{"a full tenant without a name", append(bytesOf("boundary_simple"), 0), false},
 		{"too large", make([]byte, MaxSize+1), false},
 	} {

@@ -215,7 +215,9 @@ func (n *Node) note(bytes []byte, begin *entry.Shards) {
 }
 
 // beginShards moves shards without series to the present, since shards get no boundaries while they
-// have no series. It also begins new shards: the first entry of a shard is a boundary.
+// have no series. It also begins new shards: the first entry of a shard is a boundary. An entry under way
+// may bring series. Then the boundary leaves that shard alone, since a new leader must not close its
+// tiles before it has heard the senders.
 func (n *Node) beginShards(begin *entry.Shards) {
 	byEnd := map[int64]*entry.Shards{}
 	for number := range uint16(series.Shards) {
@@ -227,7 +229,7 @@ func (n *Node) beginShards(begin *entry.Shards) {
 			add(byEnd, end, number)
 		}
 	}
-	n.propose(byEnd, nil)
+	n.propose(byEnd, nil, true)
 }
 
 // beginEmpty moves all shards without series to the present, since it is not known which shards a
@@ -282,7 +284,7 @@ func (n *Node) proposeBoundaries() {
 			add(byEnd, next, number)
 		}
 	}
-	n.propose(byEnd, n.state.full(n.settings.MaxPending))
+	n.propose(byEnd, n.state.full(n.settings.MaxPending), false)
 }
 
 // settled reports whether tiles may be closed after an election: all recent senders were heard, or
@@ -325,7 +327,7 @@ func (n *Node) leaps() bool {
 }
 
 // propose proposes boundaries, the earliest first.
-func (n *Node) propose(byEnd map[int64]*entry.Shards, full []string) {
+func (n *Node) propose(byEnd map[int64]*entry.Shards, full []string, begins bool) {
 	ends := make([]int64, 0, len(byEnd))
 	for end := range byEnd {
 		ends = append(ends, end)
@@ -334,6 +336,7 @@ func (n *Node) propose(byEnd map[int64]*entry.Shards, full []string) {
 	for _, end := range ends {
 		e := entry.Entry{Kind: entry.KindBoundary, Group: n.state.group, Shape: shape}
 		e.Boundary = boundaryOf(end, *byEnd[end], &n.settings.Tiles, full)
+		e.Boundary.Begins = begins
 		index, err := n.replica.Propose(e.Append(nil))
 		if err != nil {
 			return // the next tick tries again

@@ -464,6 +464,31 @@ func TestAWindowUnderWayIsNotRefused(t *testing.T) {
 	}
 }
 
+// A leader that gets deltas moves the shards that hold no series. A window under way brings series to one of
+// them. If the boundary closed that shard's tile, a new leader would not have waited for the other senders.
+func TestDeltasCloseNoTile(t *testing.T) {
+	g := newThree(t, 1)
+	n := g.leader()
+	n.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+	g.now += 20_000 // the tile of the window is due
+	n.Push(g.now, 2, pushOf(g.now, "two", 8, 1, 1))
+	e := deltaOf(t, "d", remotewrite.CounterType, g.now-1000, 4)
+	n.Write(g.now, 3, &e)
+	g.settle()
+	for id := ID(1); id <= 3; id++ {
+		if a, answered := n.answers[id]; !answered || a.Err != nil {
+			t.Errorf("call %d: answered: %v, %v", id, answered, a.Err)
+		}
+	}
+	if len(n.stores.tiles) > 0 {
+		t.Errorf("a tile is closed: %v", n.stores.tiles)
+	}
+	g.pass(100)
+	if len(n.stores.tiles) == 0 {
+		t.Error("the tile was not due")
+	}
+}
+
 // Deltas are counted once by all members, in the tiles of their time even if their shard has held no
 // series for long.
 func TestDeltasOfAGroup(t *testing.T) {

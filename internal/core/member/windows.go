@@ -109,6 +109,9 @@ func (m *Member) applyBoundary(index uint64, b *entry.Boundary) (done Closed) {
 		if !b.Shards.Has(number) || index <= m.restored[number] {
 			continue
 		}
+		if s := m.shards.Of(number); b.Begins && s != nil && s.Len() > 0 {
+			continue // an entry that was under way when the leader proposed this one brought the series
+		}
 		for _, closed := range m.shards.CloseUpTo(number, index, b.End, &config) {
 			done.Samples += closed.Samples
 			for tenant, n := range closed.Duplicates {
