@@ -189,7 +189,8 @@ func TestReadersThatWaitAreBounded(t *testing.T) {
 	}
 	n.Cancel(2) // it is answered
 	if len(n.reads) != 1 || len(n.asked) != 0 || len(n.unstored["one"]) != 1 {
-		t.Errorf("%d barriers wait, %d of them for a leader, %d for the store", len(n.reads), len(n.asked), len(n.unstored["one"]))
+		t.Errorf("%d barriers wait, %d of them for a leader, %d for the store",
+			len(n.reads), len(n.asked), len(n.unstored["one"]))
 	}
 	n.hangs = false
 	g.pass(100)

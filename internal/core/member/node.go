@@ -157,7 +157,8 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 		return
 	}
 	if n.leader.queued+int64(len(bytes)) > maxPushes {
-		n.answer(id, fmt.Errorf("%w: %d bytes of pushes wait for the log, and %d are allowed", ErrFull, n.leader.queued, maxPushes))
+		n.answer(id, fmt.Errorf("%w: %d bytes of pushes wait for the log, and %d are allowed",
+			ErrFull, n.leader.queued, maxPushes))
 		return
 	}
 	n.leader.queued += int64(len(bytes))

@@ -22,7 +22,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20, MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20}
+var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20,
+	MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20}
 
 // three are the nodes of a group. A message arrives at once, and a Write is stored at once,
 // unless the node is parted or slow.
