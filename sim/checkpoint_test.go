@@ -80,8 +80,8 @@ func (s *sim) goOnSaving(n *node) {
 	}
 	some := min(len(c.shards), int(s.Between(1, 400)))
 	for _, number := range c.shards[:some] {
-		if b, has := m.AppendShard(nil, number); has {
-			s.addSection(n, checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: m.Index(), Payload: b})
+		if b, index, has := m.AppendShard(nil, number); has {
+			s.addSection(n, checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: index, Payload: b})
 		}
 	}
 	c.shards = c.shards[some:]

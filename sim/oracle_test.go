@@ -363,8 +363,8 @@ func (s *sim) sameState(a, b *node) {
 		s.Fail("nodes %d and %d end with other sections of the group", a.n, b.n)
 	}
 	for number := range uint16(series.Shards) {
-		m, _ := x.AppendShard(nil, number)
-		n, _ := y.AppendShard(nil, number)
+		m, _, _ := x.AppendShard(nil, number)
+		n, _, _ := y.AppendShard(nil, number)
 		if string(m) != string(n) {
 			s.Fail("nodes %d and %d end with other sections of shard %d", a.n, b.n, number)
 		}

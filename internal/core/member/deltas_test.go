@@ -80,8 +80,8 @@ func TestDecisionsAreMissing(t *testing.T) {
 	restore := func(decisions []byte) error {
 		restored, err := Restore(7, &config, group)
 		for number := range uint16(1024) {
-			if b, has := m.AppendShard(nil, number); err == nil && has {
-				err = restored.RestoreShard(number, m.Index(), b)
+			if b, index, has := m.AppendShard(nil, number); err == nil && has {
+				err = restored.RestoreShard(number, index, b)
 			}
 		}
 		if err == nil && decisions != nil {

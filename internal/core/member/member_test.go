@@ -300,7 +300,7 @@ func (r *run) drain(t testing.TB) {
 func (r *run) state() string {
 	b := r.member.AppendGroup(nil)
 	for number := range uint16(series.Shards) {
-		b, _ = r.member.AppendShard(b, number)
+		b, _, _ = r.member.AppendShard(b, number)
 	}
 	for _, name := range r.member.Tenants() {
 		if r.member.tenants[name].written > 0 {
@@ -393,8 +393,8 @@ func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeu
 func (r *run) save(rnd *rand.Rand, c *checkpoint) bool {
 	for number := range uint16(series.Shards) {
 		if c.shards[number].index == 0 && rnd.IntN(3) == 0 {
-			b, _ := r.member.AppendShard(nil, number)
-			c.shards[number] = section{r.member.Index(), b}
+			b, index, _ := r.member.AppendShard(nil, number)
+			c.shards[number] = section{max(index, r.member.Index()), b}
 		}
 	}
 	whole := len(c.shards) == series.Shards
@@ -583,10 +583,29 @@ func TestASectionWithoutIndexes(t *testing.T) {
 	}{{2, true}, {0, false}} {
 		closing := withGauge(t)
 		closing.shards.CloseUpTo(number, c.index, base+10_000, &config)
-		section, _ := closing.AppendShard(nil, number)
+		section, _, _ := closing.AppendShard(nil, number)
 		if err := New(group, &config).RestoreShard(number, 2, section); (err == nil) != c.good {
 			t.Errorf("closed by entry %d: %v", c.index, err)
 		}
+	}
+}
+
+// After a restart, until the entries up to a shard's section have come again, the next section of the shard
+// is as of the same index.
+func TestASectionDuringAReplay(t *testing.T) {
+	m := withGauge(t)
+	number := uint16(0)
+	for m.shards.Of(number) == nil {
+		number++
+	}
+	shard, index, _ := m.AppendShard(nil, number)
+	restored := New(group, &config)
+	if err := restored.RestoreShard(number, index, shard); err != nil {
+		t.Fatal(err)
+	}
+	again, at, _ := restored.AppendShard(nil, number)
+	if restored.Index() >= index || at != index || string(again) != string(shard) {
+		t.Errorf("restored at %d, the section of entry %d is told to be of entry %d", restored.Index(), index, at)
 	}
 }
 

@@ -34,13 +34,14 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	return m.appendDigests(dst)
 }
 
-// AppendShard appends the section of a shard, as of the present index. A shard without tiles has
-// no section.
-func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, has bool) {
+// AppendShard appends the section of a shard, and returns the index of the last entry in it. That is the
+// present index, unless a restart restored the shard as of a later one that has not come again yet. A
+// shard without tiles has no section.
+func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, index uint64, has bool) {
 	if m.shards.Of(number) == nil {
-		return dst, false
+		return dst, 0, false
 	}
-	return m.shards.AppendState(number, dst), true
+	return m.shards.AppendState(number, dst), max(m.applied, m.restored[number]), true
 }
 
 // Tenants returns the names of the tenants that have a section, sorted.

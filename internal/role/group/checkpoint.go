@@ -112,9 +112,10 @@ func (g *Group) saveShard() {
 	c, state := g.saving, g.node.State()
 	number := c.shards[0]
 	c.shards = c.shards[1:]
+	var index uint64
 	var has bool
-	if c.buf, has = state.AppendShard(c.buf[:0], number); has {
-		g.add(checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: max(state.Index(), c.Base()), Payload: c.buf})
+	if c.buf, index, has = state.AppendShard(c.buf[:0], number); has {
+		g.add(checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: index, Payload: c.buf})
 	}
 }
 
