@@ -111,7 +111,8 @@ func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	return due, any
 }
 
-// noPlace fills a slot after the last period, for ever.
+// noPlace takes every slot when the last period ends, and stays there. So find returns nil from then
+// on, and every record passes without being counted.
 var noPlace = func() *tally {
 	t := new(tally)
 	t.n.Store(sealed)

@@ -127,8 +127,9 @@ func (l *Listener) ReceiveBuffer() (wanted, granted int) {
 	return l.wanted, l.granted
 }
 
-// SetReceiveBuffer changes the receive buffer of a socket in use, and its warnings. Queued
-// datagrams stay. Unix sockets have no receive buffer.
+// SetReceiveBuffer changes the size of the receive buffer while the socket is in use. Afterwards
+// Warnings has the warning about the new size, if there is one. Queued datagrams stay. A Unix socket
+// has no receive buffer, so for one it does nothing.
 func (l *Listener) SetReceiveBuffer(bytes int) error {
 	if l.addr.Network() != "udp" {
 		return nil

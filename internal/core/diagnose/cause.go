@@ -1,6 +1,7 @@
 package diagnose
 
-// The names of the causes, which programs use.
+// The names of the causes: the values of "name" in the JSON answers, by which programs tell the
+// causes apart.
 const (
 	Cardinality   = "cardinality"
 	CPUThrottling = "cpu_throttling"

@@ -20,7 +20,7 @@ type Kind uint8
 const (
 	Counter Kind = iota + 1 // increments add up
 	Gauge                   // the last value holds
-	Timer                   // values are distributed: DogStatsD ms, h and d
+	Timer                   // values form a distribution, kept as a histogram: DogStatsD's types ms, h and d
 	Set                     // the number of distinct values
 	Check                   // a service check's last status, 0 to 3
 	UpDown                  // increments of either sign add up: a gauge in queries

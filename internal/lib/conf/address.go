@@ -6,8 +6,8 @@ import (
 )
 
 // AddressProblem says what is wrong with the address of a socket, "" if nothing is. The example is
-// a valid address. Whether the host is this machine's and the port is free shows only when the
-// address is used.
+// a valid address. AddressProblem does not check that the host belongs to this machine, nor that the
+// port is free: only using the address shows that.
 func AddressProblem(address, example string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -414,8 +414,8 @@ func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	})
 }
 
-// In the journal of an older program, a mark that samples are stored names no tenant. It holds for
-// the samples of all tenants.
+// The oldest programs wrote frameStored without a tenant's name. Such a frame says that the stores of
+// all tenants have the samples of all closed tiles of the shard.
 func TestJournalsOfOlderProgramsAreReplayed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		t.Run(fmt.Sprint("stored=", stored), func(t *testing.T) {
