@@ -50,7 +50,8 @@ func cardinality(m *moment) finding {
 	// series are in both counts, so the larger count is used.
 	begun := max(m.grownBy("freshet_limit_series"), m.grownBy("prometheus_tsdb_head_series_created_total")) / m.seconds
 
-	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit",
+	f := finding{fine: fmt.Sprintf("series: %s new ones a second (up to %s is usual); "+
+		"%s samples a second are over a limit",
 		count(begun), count(newUsual), count(over))}
 	f.Name = Cardinality
 	f.Score = max(ramp(over, overUsual, overBad), newMost*ramp(begun, newUsual, newBad))

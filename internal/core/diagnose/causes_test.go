@@ -76,9 +76,9 @@ func TestThrottlingSaysWho(t *testing.T) {
 		m.CPUQuotas[1].Cgroup = "/sys/fs/cgroup"
 	})
 	f := cpuThrottling(m)
-	const want = "cgroup /sys/fs/cgroup/unit has 0.2 processors (/sys/fs/cgroup/unit/cpu.max): " +
-		"throttled in 156 of 159 periods, 98 %, " +
-		"and 90 % of the time in which it had work, 18s on all processors together; the process used 0.40 processors"
+	const want = "cgroup /sys/fs/cgroup/unit may use 0.2 processors (/sys/fs/cgroup/unit/cpu.max): " +
+		"it was throttled in 156 of 159 periods (98 %), " +
+		"and in 90 % of the time in which it had work, 18s on all processors together; the process used 0.40 processors"
 	if len(f.Evidence) != 1 || f.Evidence[0].What != want {
 		t.Errorf("evidence: %+v", f.Evidence)
 	}
@@ -168,7 +168,7 @@ func TestCauses(t *testing.T) {
 		{"a lock that five wait for", lock, changed(func(m *moment) {
 			m.block = profiled{times(250, 100*time.Millisecond, held...)}
 			m.trace.holders = profiled{times(1, time.Second, "sync.(*Mutex).Unlock", "main.slow")}
-		}), clearly, "held by main.slow"},
+		}), clearly, "; main.slow causes the most waiting"},
 		{"a lock that is never released: no wait ends",
 			lock, changed(func(m *moment) { m.goroutines = append(m.goroutines, sampled{stack: held, count: 40, value: 40}) }),
 			clearly, ""},
@@ -204,11 +204,11 @@ func TestCauses(t *testing.T) {
 			m.cpu = append(m.cpu, cpu(7, "main.busy"))
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
-		}), clearly, "all 2 are busy; 78 % of its time goes into main.busy"},
+		}), clearly, "all 2 processors are busy; the process spends 78 % of its processor time in main.busy"},
 		{"another process has the processors", starvation, changed(func(m *moment) {
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
-		}), clearly, "gets 0.40 of 2; other processes"},
+		}), clearly, "gets 0.40 of 2 processors; other processes"},
 		{"the machine stood still for a moment", starvation, changed(func(m *moment) {
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .3}
 			m.trace.runnable = 4
@@ -232,7 +232,7 @@ func TestCauses(t *testing.T) {
 
 		{"a slow disk", disk,
 			changed(func(m *moment) { m.trace.syscalls = profiled{times(8, 400*time.Millisecond, fsync...)} }), clearly,
-			"400ms a call"},
+			"a call takes 400ms"},
 		{"a busy disk that keeps up", disk,
 			changed(func(m *moment) { m.trace.syscalls = profiled{times(2e4, 100*time.Microsecond, fsync...)} }), fine, ""},
 		{"a slow place beside a quick one", disk, changed(func(m *moment) {
@@ -240,7 +240,7 @@ func TestCauses(t *testing.T) {
 				times(8, 300*time.Millisecond, fsync...),
 				times(1e5, time.Microsecond, "syscall.write", "os.(*File).Write", storeModule+"tsdb/wlog.(*WL).flushPage"),
 			}
-		}), clearly, "300ms a call"},
+		}), clearly, "a call takes 300ms"},
 		{"a system call that waits for the network", disk, changed(func(m *moment) {
 			m.trace.syscalls = profiled{times(8, 400*time.Millisecond, "internal/runtime/syscall.EpollWait", "net.(*conn).Read")}
 		}), fine, ""},
@@ -384,8 +384,8 @@ freshet_dogstatsd_setting_too_small{listener="unixgram:///run/s",setting="net.un
 `, drops, granted, wanted)
 }
 
-// Evidence and advice name the limit of the socket that drops, with its size and its setting, and
-// not the limit of another socket.
+// Evidence and advice are about the socket whose datagrams were dropped: the size of its receive
+// buffer or the length of its queue, and the setting to change. They name no limit of other sockets.
 func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
 	for _, c := range []struct {
 		name, end string
@@ -403,7 +403,7 @@ func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
 			"sysctl -w net.core.rmem_max=4194304",
 		}, []string{"max_dgram_qlen", "unixgram"}},
 		{"a buffer of usual size", udp(5000, 4<<20, 4<<20),
-			[]string{"has 4MiB", "If they come in bursts, raise dogstatsd.receive_buffer", "add dogstatsd.readers"},
+			[]string{"has 4MiB", "If datagrams come in bursts, raise dogstatsd.receive_buffer", "add dogstatsd.readers"},
 			[]string{"max_dgram_qlen", "unixgram"}},
 		{"a short queue", unixgram(5000, 1), []string{
 			"5,000 datagrams dropped by clients, as their telemetry says (packets_dropped_writer); " +
@@ -411,7 +411,7 @@ func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
 		}, []string{"rmem_max", "dogstatsd.receive_buffer"}},
 		{"a long queue", unixgram(5000, 0), []string{"The queue is long enough"}, []string{"rmem_max", "max_dgram_qlen"}},
 		{"an older record", "freshet_dogstatsd_kernel_dropped_packets_total{listener=\"udp://:8125\"} 5000\n",
-			[]string{"If they come in bursts, raise dogstatsd.receive_buffer"}, []string{" 0B", "room for"}},
+			[]string{"If datagrams come in bursts, raise dogstatsd.receive_buffer"}, []string{" 0B", "room for"}},
 	} {
 		f := kernelDrops(changed(func(m *moment) { m.end = text(t, c.end) }))
 		shown, err := json.Marshal(f.Cause)

@@ -24,7 +24,7 @@ const (
 )
 
 func cpuThrottling(m *moment) finding {
-	f := finding{fine: "CPU quotas: no cgroup visible to the process has one"}
+	f := finding{fine: "CPU quotas: no cgroup visible to the process has a quota"}
 	f.Name, f.Title, f.Because, f.Next = CPUThrottling, "No CPU quota was used up", "no cgroup was throttled",
 		"Nothing to do."
 	worst := -1.0
@@ -67,8 +67,8 @@ func (m *moment) throttled(q *record.CPUQuota) string {
 	if stood > 0 {
 		share = stood / (stood + m.cores()*m.seconds)
 	}
-	return fmt.Sprintf("cgroup %s has %s (%s): throttled in %s of %s periods, %s, and %s of the time in which it had "+
-		"work, %s on all processors together; the process used %.2f processors",
+	return fmt.Sprintf("cgroup %s may use %s (%s): it was throttled in %s of %s periods (%s), and in %s of the time in "+
+		"which it had work, %s on all processors together; the process used %.2f processors",
 		clip(q.Cgroup), processors(q.Cores), clip(q.File), count(q.Throttled.Grown()), count(q.Periods.Grown()),
 		percent(throttledShare(q)), percent(share), seconds(stood), m.cores())
 }

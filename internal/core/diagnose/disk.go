@@ -65,26 +65,27 @@ func disk(m *moment) finding {
 	standing := m.goroutines.sum(isFile)
 	stages := m.slowStages()
 
-	f := finding{fine: fmt.Sprintf("the disk: %.2g goroutines are in system calls on files at any time, "+
-		"up to %.2g is usual, with %s a call in the slowest place", busy, fileUsual, seconds(perCall))}
+	f := finding{fine: fmt.Sprintf("the disk: on average %.2g goroutines are in system calls on files "+
+		"(up to %.2g is usual); in the slowest code path a call takes %s on average", busy, fileUsual, seconds(perCall))}
 	if len(stages) > 0 {
 		f.fine += "; " + strings.Join(stages, ", ")
 	}
 	f.Name = Disk
 	f.Score = ramp(busy, fileUsual, fileBad) * ramp(perCall, callUsual, callBad)
-	f.Title = fmt.Sprintf("A slow disk: %.2g goroutines wait for it at any time, %s a call", busy, seconds(perCall))
-	f.Because = fmt.Sprintf("%.2g goroutines in system calls on files at any time (score 0 up to %.2g, 1 from %.2g), "+
-		"and %s a call (%s to %s)",
+	f.Title = fmt.Sprintf("A slow disk: on average %.2g goroutines wait for it, and a call takes %s",
+		busy, seconds(perCall))
+	f.Because = fmt.Sprintf("on average %.2g goroutines are in system calls on files (score 0 up to %.2g, 1 from "+
+		"%.2g), and a call takes %s in the slowest code path (%s to %s)",
 		busy, fileUsual, fileBad, seconds(perCall), seconds(callUsual), seconds(callBad))
 	if !m.has(record.Trace) { // goroutine.pprof is a single snapshot
 		f.Score = min(0.6, ramp(standing, 0, 3))
 		f.Title = fmt.Sprintf("A slow disk: %.0f goroutines were in system calls on files", standing)
-		f.Because = fmt.Sprintf("%.0f goroutines in system calls on files when the record began; "+
+		f.Because = fmt.Sprintf("%.0f goroutines were in system calls on files when the record began; "+
 			"without trace.out it is unknown for how long", standing)
 	}
 	for _, g := range largest(places, 3, calls.total()) {
 		f.Evidence = append(f.Evidence, Evidence{
-			What: fmt.Sprintf("%s: %.0f system calls took %s each, together %.2g s of each second",
+			What: fmt.Sprintf("%s: %.0f system calls took %s each on average, and together %.2g s of each second",
 				short(g.name), g.count, seconds(g.value/1e9/g.count), g.value/1e9/max(m.trace.seconds, 1e-3)),
 			Stack: g.stack.shown(),
 		})
@@ -99,7 +100,8 @@ func disk(m *moment) finding {
 func (m *moment) slowStages() (texts []string) {
 	for _, l := range m.grown("freshet_stage_seconds") {
 		if stage := l.labels["stage"]; l.count > 0 && (stage == "journal" || stage == "append") {
-			texts = append(texts, fmt.Sprintf("stage %s of %s: %s a batch", stage, l.labels["input"], seconds(l.value/l.count)))
+			texts = append(texts, fmt.Sprintf("stage %s of %s: %s per batch on average",
+				stage, l.labels["input"], seconds(l.value/l.count)))
 		}
 	}
 	slices.Sort(texts)

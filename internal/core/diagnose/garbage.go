@@ -26,9 +26,9 @@ func garbage(m *moment) finding {
 	rate := m.perSecond("/gc/heap/allocs:bytes") // exact; the profile lags until the next collection
 	cycles := m.perSecond("/gc/cycles/total:gc-cycles")
 
-	f := finding{fine: fmt.Sprintf("garbage: collection takes %s of the processor time and allocation %s, "+
-		"for %s a second; up to %s together is usual%s",
-		percent(gc), percent(malloc), bytesText(rate), percent(garbageUsual), m.idleNote())}
+	f := finding{fine: fmt.Sprintf("garbage: collection takes %s of the processor time, and allocation %s "+
+		"(up to %s together is usual); %s a second are allocated%s",
+		percent(gc), percent(malloc), percent(garbageUsual), bytesText(rate), m.idleNote())}
 	f.Name = Garbage
 	f.Score = ramp(gc+malloc, garbageUsual, garbageBad) * m.active()
 	f.Title = fmt.Sprintf("Garbage: %s a second are allocated; allocating and collecting that takes %s of the "+
@@ -55,6 +55,6 @@ func garbage(m *moment) finding {
 		})
 	}
 	f.Next = "If the load is wanted, GOGC=200 halves the number of collections for twice the heap, " +
-		"and GOMEMLIMIT bounds it. If one function allocates most of it, report that with this record."
+		"and GOMEMLIMIT bounds the heap. If one function allocates most, report that function with this record."
 	return f
 }

@@ -32,18 +32,19 @@ func goroutines(m *moment) finding {
 	}
 	begun := m.perSecond("/sched/goroutines-created:goroutines")
 
-	f := finding{fine: fmt.Sprintf("goroutines: %s; %s of them do not wait for a lock, file or connection; "+
-		"up to %s is usual. %s begin a second; up to %s is usual",
+	f := finding{fine: fmt.Sprintf("goroutines: %s, of which %s do not wait for a lock, file or connection "+
+		"(up to %s is usual); %s begin a second (up to %s is usual)",
 		count(total), count(counted), count(manyUsual), count(begun), count(beginUsual))}
 	f.Name = Goroutines
 	f.Score = max(ramp(counted, manyUsual, manyBad), ramp(begun, beginUsual, beginBad))
-	f.Title = fmt.Sprintf("A goroutine storm: there are %s, and %s begin each second", count(total), count(begun))
+	f.Title = fmt.Sprintf("A goroutine storm: there are %s goroutines, and %s begin each second",
+		count(total), count(begun))
 	f.Because = fmt.Sprintf("%s goroutines do not wait for a lock, file or connection (score 0 up to %s, 1 from %s), "+
 		"or %s begin a second (%s to %s); the larger score counts",
 		count(counted), count(manyUsual), count(manyBad), count(begun), count(beginUsual), count(beginBad))
 	for _, g := range m.whichGoroutines() {
 		f.Evidence = append(f.Evidence,
-			Evidence{What: fmt.Sprintf("%s of them are in %s", count(g.value), short(g.name)), Stack: g.stack.shown()})
+			Evidence{What: fmt.Sprintf("%s goroutines are in %s", count(g.value), short(g.name)), Stack: g.stack.shown()})
 	}
 	for _, g := range largest(m.trace.created.groups(stack.own), 2, m.trace.created.total()) {
 		f.Evidence = append(f.Evidence,
@@ -53,10 +54,10 @@ func goroutines(m *moment) finding {
 			})
 	}
 	f.Evidence = append(f.Evidence,
-		Evidence{What: fmt.Sprintf("%s at the start of the record, %s at its end; their stacks take %s",
+		Evidence{What: fmt.Sprintf("%s goroutines at the start of the record, %s at its end; their stacks take %s",
 			count(now.Begin), count(now.End),
 			bytesText(m.Runtime["/memory/classes/heap/stacks:bytes"].End))})
-	f.Next = "The code that starts them needs a bound, such as internal/lib/pool: report it with this record. " +
+	f.Next = "The code that starts the goroutines needs a bound, such as internal/lib/pool: report it with this record. " +
 		"A restart frees the memory."
 	return f
 }

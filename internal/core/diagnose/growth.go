@@ -241,8 +241,8 @@ func growing(m *moment) finding {
 		after := g.rate * headSeconds
 		part := after / math.Max(1, narrowest.series)
 		score := ramp(part, roomUsual, roomFull)
-		f.fine = fmt.Sprintf("growth: in three hours %s new series a second of tenant %s will take %s of the room "+
-			"that is left", count(g.rate), clip(g.Tenant.Tenant), percent(part))
+		f.fine = fmt.Sprintf("growth: tenant %s gets %s new series a second, which in three hours take %s of the room "+
+			"that is left", clip(g.Tenant.Tenant), count(g.rate), percent(part))
 		if score < f.Score || score == 0 {
 			continue
 		}
@@ -254,7 +254,7 @@ func growing(m *moment) finding {
 			seconds(g.seconds()), count(after), percent(part), percent(roomUsual), percent(roomFull))
 		f.Evidence = m.growthEvidence(&g.GrowingTenant.Tenant, g.steps)
 		for _, r := range all {
-			f.Evidence = append(f.Evidence, Evidence{What: "it leads to this: " + leadsTo(r, g.rate)})
+			f.Evidence = append(f.Evidence, Evidence{What: "if the growth goes on: " + leadsTo(r, g.rate)})
 		}
 	}
 	return f

@@ -164,8 +164,8 @@ func (d *dropping) wayOut() string {
 		return fmt.Sprintf("Raise dogstatsd.receive_buffer, which is %s, to %s, the default, or leave it out. %s",
 			sizeText(d.granted), sizeText(usualBuffer), readers)
 	}
-	return fmt.Sprintf("If they come in bursts, raise dogstatsd.receive_buffer (and %s if it is lower). %s",
-		bufferSetting, readers)
+	return fmt.Sprintf("If datagrams come in bursts, raise dogstatsd.receive_buffer, and also %s if that is lower "+
+		"than the new size. %s", bufferSetting, readers)
 }
 
 // sizeText formats a size as in the configuration.
@@ -182,7 +182,8 @@ func (m *moment) socketReader() (all []Evidence) {
 		if stage := l.labels["stage"]; l.count > 0 && l.labels["input"] == "dogstatsd" &&
 			(stage == "read" || stage == "parse") {
 			all = append(all,
-				Evidence{What: fmt.Sprintf("its reader: stage %s took %s a batch of datagrams", stage, seconds(l.value/l.count))})
+				Evidence{What: fmt.Sprintf("the DogStatsD readers: stage %s took %s per batch of datagrams on average",
+					stage, seconds(l.value/l.count))})
 		}
 	}
 	reader := m.goroutines.groups(func(s stack) string {

@@ -38,7 +38,7 @@ func lock(m *moment) finding {
 	}
 	spinning := m.shareOf(func(s stack) bool { return s.has("runtime.lock2") })
 
-	f := finding{fine: fmt.Sprintf("locks: %.2g goroutines wait for one at any time, up to %.2g is usual; "+
+	f := finding{fine: fmt.Sprintf("locks: on average %.2g goroutines wait for a lock (up to %.2g is usual); "+
 		"locks inside Go's runtime take %s of the processor time", waiting, waitUsual, percent(spinning))}
 	f.Name = Lock
 	f.Score = ramp(waiting, waitUsual, waitBad)
@@ -51,13 +51,13 @@ func lock(m *moment) finding {
 			percent(spinning), percent(runtimeUsual), percent(runtimeBad))
 		f.Evidence = m.runtimeLocks()
 	} else {
-		f.Because = fmt.Sprintf("%.2g goroutines wait for locks at any time (%.2g in block.pprof, %.2g in trace.out, "+
+		f.Because = fmt.Sprintf("on average %.2g goroutines wait for a lock (%.2g in block.pprof, %.2g in trace.out, "+
 			"%.0f in goroutine.pprof at the start): score 0 up to %.2g, 1 from %.2g",
 			waiting, waited, before, standing, waitUsual, float64(waitBad))
 		f.Evidence = m.lockEvidence()
-		f.Title = fmt.Sprintf("A contended lock: %.2g goroutines wait for one at any time", waiting)
+		f.Title = fmt.Sprintf("A contended lock: on average %.2g goroutines wait for a lock", waiting)
 		if holder := m.holder(); holder != "" {
-			f.Title += ", mostly held by " + holder
+			f.Title += "; " + holder + " causes the most waiting"
 		}
 	}
 	f.Next = "The holder must do less under the lock, or the lock must be split: report it with this record. " +
@@ -93,13 +93,14 @@ func (m *moment) lockEvidence() (all []Evidence) {
 			waiters = append(waiters, s)
 		}
 	}
-	add(record.Trace, "holder: %s released it at the end of %s of the waiting, %.2g s in each second (%s)",
+	add(record.Trace, "holder: %s released the lock at the end of %s of the waiting, %.2g s in each second (%s)",
 		m.trace.holders, m.trace.seconds)
-	add(record.Mutex, "holder: %s held it during %s of the waiting, %.2g s in each second (%s)", m.mutex, m.seconds)
+	add(record.Mutex, "holder: %s held the lock during %s of the waiting, %.2g s in each second (%s)",
+		m.mutex, m.seconds)
 	if len(waiters) > 0 {
-		add(record.Block, "waiter: %s waited %s of the time, %.2g s in each second (%s)", waiters, m.seconds)
+		add(record.Block, "waiter: %s has %s of the waiting, %.2g s in each second (%s)", waiters, m.seconds)
 	} else {
-		add(record.Trace, "waiter: %s waited %s of the time, %.2g s in each second (%s)", m.trace.waits, m.trace.seconds)
+		add(record.Trace, "waiter: %s has %s of the waiting, %.2g s in each second (%s)", m.trace.waits, m.trace.seconds)
 	}
 	return all
 }

@@ -54,7 +54,7 @@ func malformed(m *moment) finding {
 		f.Evidence = append(f.Evidence, all[i].evidence())
 	}
 	f.Next = "Fix the client: freshet explain says what is wrong with a line, and freshet tail shows what the client " +
-		"sends. docs/dogstatsd.md lists the reasons. Well-formed lines beside them count."
+		"sends. docs/dogstatsd.md lists the reasons. Well-formed lines of the same client are stored."
 	return f
 }
 

@@ -52,7 +52,7 @@ func queries(m *moment) finding {
 	waiting, tenants := m.waitingQueries()
 	felt := max(ramp(m.full(), fullUsual, fullBad), ramp(waiting, waitingUsual, waitingBad), starvation(m).Score)
 
-	f := finding{fine: fmt.Sprintf("queries: they take %.2g of %d processors, and %.2g wait for their turn at any time",
+	f := finding{fine: fmt.Sprintf("queries take %.2g of %d processors, and on average %.2g queries wait for their turn",
 		cores, m.GOMAXPROCS, waiting)}
 	f.Name = Queries
 	own := ramp(cores/max(m.cores(), 1e-9), queriesOfOwn, queriesOfOwnBad) * m.active()
@@ -60,13 +60,13 @@ func queries(m *moment) finding {
 		ramp(waiting, waitingUsual, waitingBad))
 	f.Because = fmt.Sprintf("queries take %s of the processors (score 0 up to %s, 1 from %s), or, "+
 		"if goroutines wait for a processor, %s of those that the process gets (%s to %s), "+
-		"less if processors are free and no query waits; or %.2g queries wait for their turn at any time (%d to %d); "+
+		"less if processors are free and no query waits; or on average %.2g queries wait for their turn (%d to %d); "+
 		"the larger score counts",
 		percent(share), percent(queriesUsual), percent(queriesBad), percent(min(1, cores/max(m.cores(), 1e-9))),
 		percent(queriesOfOwn), percent(queriesOfOwnBad), waiting, waitingUsual, waitingBad)
 	f.Title = fmt.Sprintf("Queries take %.2g of %d processors", cores, m.GOMAXPROCS)
 	if ramp(share, queriesUsual, queriesBad) == 0 {
-		f.Title = fmt.Sprintf("Queries wait for their turn: %.2g at any time", waiting)
+		f.Title = fmt.Sprintf("Queries wait for their turn: %.2g on average", waiting)
 	}
 	if len(all) > 0 && (all[0].cores > 0 || all[0].Running > 0) {
 		f.Title += ": " + all[0].title()
@@ -80,10 +80,11 @@ func queries(m *moment) finding {
 		return cmp.Or(cmp.Compare(tenants[b], tenants[a]), cmp.Compare(a, b))
 	})[:min(queriesListed, len(tenants))] {
 		f.Evidence = append(f.Evidence,
-			Evidence{What: fmt.Sprintf("tenant %s: %.2g of its queries wait for their turn", clip(name), tenants[name])})
+			Evidence{What: fmt.Sprintf("tenant %s: on average %.2g of its queries wait for their turn",
+				clip(name), tenants[name])})
 	}
 	f.Next = "Make the panel ask for less: fewer series, a shorter range, a longer step, a slower refresh. " +
-		"Tenants take turns, so other tenants wait for it no longer than a turn (docs/limits.md); " +
+		"Tenants take turns, so other tenants wait for the panel no longer than a turn (docs/limits.md); " +
 		"query.max_concurrency bounds the processors of long queries. If all queries are wanted, the machine is too small."
 	return f
 }
@@ -154,8 +155,8 @@ func (q *askedQuery) evidence(cores float64) Evidence {
 	if q.Queries > 0 {
 		n := float64(q.Queries)
 		e.Figures = append(e.Figures,
-			fmt.Sprintf("in the last minute %s queries, each of %s after %s of waiting, over %s series and %s samples; "+
-				"%s failed, %d are under way",
+			fmt.Sprintf("in the last minute %s queries; on average each took %s after %s of waiting, "+
+				"and read %s series and %s samples; %s failed, and %d are under way",
 				count(n), seconds(q.Running/n), seconds(q.Waited/n), count(float64(q.Series)/n), count(float64(q.Samples)/n),
 				count(float64(q.Failed)), q.Active))
 	} else if q.Active > 0 {

@@ -51,10 +51,11 @@ func TestQueries(t *testing.T) {
 			"Queries take 1.3 of 2 processors: tenant shop asks sum by (pod) (rate(requests_total{job=?}[?])), " +
 				"from 10.0.0.9 (Grafana/12.1), dashboard ab12, panel 3, which takes 1.2 of a core", []string{
 				"1.2 of a core, 92 % of what queries take",
-				"in the last minute 120 queries, each of 450ms after 2s of waiting, over 20,000 series and 10,000,000 samples; " +
-					"0 failed, 3 are under way",
+				"in the last minute 120 queries; on average each took 450ms after 2s of waiting, " +
+					"and read 20,000 series and 10,000,000 samples; 0 failed, and 3 are under way",
 				`such as sum by (pod) (rate(requests_total{job="x"}[5m])), over 6h0m0s in steps of 15s, which took 900ms`,
-				"asked by 10.0.0.8 (Grafana/12.1), dashboard ab12, panel 4", "tenant shop: 12 of its queries wait", "tenant b: up",
+				"asked by 10.0.0.8 (Grafana/12.1), dashboard ab12, panel 4",
+				"tenant shop: on average 12 of its queries wait", "tenant b: up",
 			}, nil},
 		{"full processors and no waiting query: writes suffer", changed(func(m *moment) {
 			m.queries, m.cpu = asked(t), append(m.cpu, ofQuery("q7", 7.5))
@@ -78,8 +79,8 @@ func TestQueries(t *testing.T) {
 		{"more queries than have turns, which wait for the disk", changed(func(m *moment) {
 			m.queries = asked(t)
 			m.begin, m.end = text(t, waiting(10, 1)), text(t, waiting(14, 1))
-		}), clearly, "Queries wait for their turn: 13 at any time: tenant shop asks",
-			[]string{"tenant shop: 12 of its queries wait", "tenant b: 1 of its"}, nil},
+		}), clearly, "Queries wait for their turn: 13 on average: tenant shop asks",
+			[]string{"tenant shop: on average 12 of its queries wait", "tenant b: on average 1 of its"}, nil},
 		{"waits that have ended", changed(func(m *moment) {
 			m.begin, m.end = text(t,
 				"# TYPE freshet_query_wait_seconds histogram\nfreshet_query_wait_seconds_bucket{lane=\"short\",le=\"+Inf\"} "+
@@ -87,7 +88,7 @@ func TestQueries(t *testing.T) {
 				text(t,
 					"# TYPE freshet_query_wait_seconds histogram\nfreshet_query_wait_seconds_bucket{lane=\"short\",le=\"+Inf\"} "+
 						"90\nfreshet_query_wait_seconds_sum{lane=\"short\"} 50\nfreshet_query_wait_seconds_count{lane=\"short\"} 90\n")
-		}), clearly, "Queries wait for their turn: 8 at any time", nil, nil},
+		}), clearly, "Queries wait for their turn: 8 on average", nil, nil},
 		{"opening a dashboard", changed(func(m *moment) {
 			m.queries = asked(t)
 			m.end = text(t, waiting(4, 0))

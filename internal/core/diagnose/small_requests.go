@@ -61,7 +61,7 @@ func smallRequests(m *moment) finding {
 	cost := m.requestCost() / math.Max(1, all) // core seconds per request
 	saved := cost * requests
 
-	f := finding{fine: fmt.Sprintf("requests: %s a second of remote write and OTLP, each costs about %s plus its "+
+	f := finding{fine: fmt.Sprintf("requests of remote write and OTLP: %s a second; each costs about %s plus its "+
 		"samples; larger ones would save %.2g of %d processors", count(all), seconds(cost), saved, m.GOMAXPROCS)}
 	f.Name, f.Title = SmallRequests, "No sender sends many small requests"
 	own := saved / max(m.cores(), 1e-9)
@@ -87,7 +87,7 @@ func smallRequests(m *moment) finding {
 			What: fmt.Sprintf("tenant %s, %s, from %s: %s requests a second of %s samples",
 				clip(s.Tenant), clip(s.Input), s.from(), count(s.Requests), count(s.Samples/s.Requests)),
 			Figures: []string{
-				fmt.Sprintf("they cost about %.2g of a core plus their samples, %s each, by cpu.pprof",
+				fmt.Sprintf("the requests cost about %.2g of a core plus their samples, %s each, by cpu.pprof",
 					cost*s.Requests, seconds(cost)),
 				fmt.Sprintf("%s would make them %s a second and save about %.2g of a core",
 					setting, count(s.larger), cost*s.saved()),

@@ -62,7 +62,7 @@ func TestSmallRequests(t *testing.T) {
 		{"100 connections of ten samples a request, beside a Prometheus", ofRequests(5, large, tiny), clearly,
 			"Requests are tiny: 4,000 a second of 10 samples each, of tenant shop, from 10.0.0.7 (shop/1); " +
 				"remote_write.queue_config.max_samples_per_send: 2000 would make them 20 a second and save about 0.99 of a core",
-			[]string{"they cost about 0.99 of a core plus their samples, 248.14µs each"}},
+			[]string{"the requests cost about 0.99 of a core plus their samples, 248.14µs each"}},
 		{"for OTLP, the collector's batches", ofRequests(5, otel), clearly,
 			"the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
 		{"a fleet of small senders: a request a second is enough for each",

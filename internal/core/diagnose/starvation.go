@@ -36,33 +36,34 @@ func starvation(m *moment) finding {
 	queue = math.Max(queue, math.Min(standing.Begin, standing.End)) / float64(max(1, m.GOMAXPROCS))
 	used := m.full()
 
-	f := finding{fine: fmt.Sprintf("the scheduler: 99 of 100 goroutines ran within %s, up to %s is usual; "+
-		"%.2g queued per processor; %s of %d processors was used",
+	f := finding{fine: fmt.Sprintf("the scheduler: 99 of 100 goroutines waited at most %s for a processor "+
+		"(up to %s is usual); %.2g goroutines were queued per processor; the process used %s of its %d processors",
 		seconds(latency.P99), seconds(latencyUsual), queue, percent(used), m.GOMAXPROCS)}
 	f.Name = Starvation
 	// Starvation needs both: long waits of a few goroutines mean that the machine paused for a
 	// moment, and a long queue with short waits is a load that the machine can bear.
 	f.Score = math.Sqrt(ramp(latency.P99, latencyUsual, latencyBad) * ramp(queue, queueUsual, queueBad))
-	f.Because = fmt.Sprintf("one goroutine in 100 waited %s for a processor (score 0 up to %s, 1 from %s), "+
-		"and %.2g queued per processor (%.2g to %.2g); both are needed",
+	f.Because = fmt.Sprintf("one goroutine in 100 waited %s or longer for a processor (score 0 up to %s, 1 from %s), "+
+		"and %.2g goroutines were queued per processor (%.2g to %.2g); both are needed",
 		seconds(latency.P99), seconds(latencyUsual), seconds(latencyBad), queue, float64(queueUsual), float64(queueBad))
 	f.Evidence = []Evidence{{What: fmt.Sprintf("the process used %.2f of %d processors; "+
 		"in trace.out goroutines waited up to %s", m.cores(), m.GOMAXPROCS, seconds(m.trace.longest))}}
 	busiest, with := m.cpu.groups(stack.own), ""
 	if len(busiest) > 0 && m.cpu.total() > 0 {
-		with = fmt.Sprintf("; %s of its time goes into %s", percent(busiest[0].value/m.cpu.total()), short(busiest[0].name))
+		with = fmt.Sprintf("; the process spends %s of its processor time in %s",
+			percent(busiest[0].value/m.cpu.total()), short(busiest[0].name))
 	}
 	if used < ownPart && m.cpu.total() > 0 {
 		f.Score = min(f.Score, othersMost)
-		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one, and the process gets %.2f of %d; "+
-			"other processes have the rest", seconds(latency.P99), m.cores(), m.GOMAXPROCS) + with
-		f.Next = "If the busiest function is not explained by the load, report it with this record. " +
-			"Then look at what else runs on the machine (top). Set GOMAXPROCS to what the process really gets."
+		f.Title = fmt.Sprintf("No free processor: one goroutine in 100 waits %s or longer, and the process gets "+
+			"%.2f of %d processors; other processes have the rest", seconds(latency.P99), m.cores(), m.GOMAXPROCS) + with
+		f.Next = "Look at what else runs on the machine (top), and set GOMAXPROCS to what the process really gets. " +
+			"If the load does not explain the busiest function, report that function with this record."
 	} else {
-		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one; all %d are busy",
+		f.Title = fmt.Sprintf("No free processor: one goroutine in 100 waits %s or longer; all %d processors are busy",
 			seconds(latency.P99), m.GOMAXPROCS) + with
 		f.Next = "If the load explains the busiest function, use a larger machine or split the load over two. If not, " +
-			"report it with this record."
+			"report that function with this record."
 	}
 	for _, g := range largest(busiest, 4, m.cpu.total()) {
 		f.Evidence = append(f.Evidence,

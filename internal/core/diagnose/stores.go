@@ -26,7 +26,7 @@ const (
 
 func stores(m *moment) finding {
 	f := finding{fine: "the stores: all that were tried can be opened, and no repair lost data"}
-	f.Name, f.Title, f.Because, f.Next = Stores, "Stores are in order", "none is broken, and no data was lost",
+	f.Name, f.Title, f.Because, f.Next = Stores, "Stores are in order", "no store is broken, and no data was lost",
 		"Nothing to do."
 	broken, cut, missing := above(m.end, brokenMetric), above(m.end, cutMetric), above(m.end, missingMetric)
 	for _, b := range m.broken[:min(len(m.broken), storesListed)] {
