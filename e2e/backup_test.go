@@ -96,7 +96,7 @@ func TestBackupRefuses(t *testing.T) {
 	mustFail(t, "exists already", "backup", parent, "--server", server)
 	mustFail(t, "create it first", "backup", filepath.Join(parent, "none", "x"), "--server", server)
 	mustFail(t, "is `freshet serve` running", "backup", "--server", "http://127.0.0.1:1")
-	mustFail(t, "is no snapshot", "restore", parent, "--data-dir", filepath.Join(parent, "new"))
+	mustFail(t, "this is not a snapshot", "restore", parent, "--data-dir", filepath.Join(parent, "new"))
 	mustFail(t, "is in use by process", "restore", whole, "--data-dir", p.dataDir)
 	mustFail(t, "is not empty", "restore", whole, "--data-dir", parent)
 	mustFail(t, "--data-dir", "restore", whole)

@@ -136,7 +136,8 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 // disk. The target is either complete or missing.
 func moveTree(from, to string) error {
 	if _, err := os.Stat(from); err != nil {
-		return fmt.Errorf("it is not visible from here; the server may run on another machine or in a container: %w",
+		return fmt.Errorf("the snapshot is not visible from here; the server may run on another machine or in a "+
+			"container: %w",
 			cause(err))
 	}
 	err := os.Rename(from, to)

@@ -146,7 +146,7 @@ func signalHint(err error) string {
 	case errors.Is(err, os.ErrProcessDone):
 		return "; the server ended without an error; start it again"
 	case errors.Is(err, syscall.EPERM):
-		return "; be the server's user, or root"
+		return "; run this command as the server's user, or as root"
 	}
 	return ""
 }

@@ -141,14 +141,14 @@ const unfinished = "restore-unfinished"
 func readManifest(dir string) (m answer.Manifest, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, answer.ManifestName))
 	if err != nil {
-		return m, fmt.Errorf("it is no snapshot: %w", err)
+		return m, fmt.Errorf("this is not a snapshot: %w", err)
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, fmt.Errorf("read %s: %w", answer.ManifestName, err)
 	}
 	if m.Format != answer.SnapshotFormat {
 		return m,
-			fmt.Errorf("it has format %d, and this version of freshet reads %d; restore it with version %s",
+			fmt.Errorf("the snapshot has format %d, and this version of freshet reads %d; restore it with version %s",
 				m.Format, answer.SnapshotFormat, m.Freshet)
 	}
 	return m, nil
@@ -184,13 +184,13 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 		source, target := filepath.Join(from, name), filepath.Join(to, name)
 		info, err := os.Lstat(source)
 		if err != nil {
-			return fmt.Errorf("it is not whole: %w", err)
+			return fmt.Errorf("the snapshot is not whole: %w", err)
 		}
 		if !info.Mode().IsRegular() { // a link may lead outside the snapshot, and a pipe has no end
-			return fmt.Errorf("it is not whole: %s is not a regular file", source)
+			return fmt.Errorf("the snapshot is not whole: %s is not a regular file", source)
 		}
 		if info.Size() != want {
-			return fmt.Errorf("it is not whole: %s has %d bytes, not %d", source, info.Size(), want)
+			return fmt.Errorf("the snapshot is not whole: %s has %d bytes, not %d", source, info.Size(), want)
 		}
 		if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 			return err

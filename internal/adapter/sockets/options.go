@@ -52,8 +52,8 @@ func queueWarning(path, setting string) []string {
 	if err != nil || n >= queueSmall {
 		return nil
 	}
-	return []string{fmt.Sprintf("unixgram %s: the kernel queues only %d datagrams, further ones fail on "+
-		"the sender's side; "+
+	return []string{fmt.Sprintf("unixgram %s: the kernel queues only %d datagrams, and further ones fail "+
+		"on the sender's side; "+
 		"run `sysctl -w net.unix.max_dgram_qlen=%d`, then stop and start Freshet: a restart in place keeps the "+
 		"socket and its queue", path, n, queueWanted)}
 }

@@ -157,7 +157,7 @@ func TestUnixgramQueueWarning(t *testing.T) {
 	if w := queueWarning("/run/s", ""); w != nil {
 		t.Errorf("warnings %q for a setting that cannot be read", w)
 	}
-	want := "unixgram /run/s: the kernel queues only 10 datagrams, further ones fail on the sender's side; " +
+	want := "unixgram /run/s: the kernel queues only 10 datagrams, and further ones fail on the sender's side; " +
 		"run `sysctl -w net.unix.max_dgram_qlen=512`, then stop and start Freshet: a restart in place keeps the " +
 		"socket and its queue"
 	if w := queueWarning("/run/s", "10\n"); len(w) != 1 || w[0] != want {

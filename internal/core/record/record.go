@@ -162,7 +162,7 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 		err = json.Unmarshal(text, &f.Record)
 	}
 	if err == nil && f.Format != Format {
-		err = fmt.Errorf("it has format %d, and this program reads format %d", f.Format, Format)
+		err = fmt.Errorf("the record has format %d, and this program reads format %d", f.Format, Format)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read record: %s: %w", Summary, err)
