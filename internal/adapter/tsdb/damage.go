@@ -227,7 +227,7 @@ func wayOut(dir string, cause error) string {
 	}
 	for _, log := range logDirs {
 		if missing, all := missingSegments(filepath.Join(dir, log)); all > 0 {
-			return fmt.Sprintf("restore %s from a copy (%d missing), or create empty files with these names. Then the "+
+			return fmt.Sprintf("restore %s from a copy (%d missing). Or create empty files with these names: then the "+
 				"samples of these files that are in no block are lost, and later samples of series that began in them",
 				strings.Join(missing, ", "), all)
 		}
@@ -241,17 +241,17 @@ func wayOut(dir string, cause error) string {
 	case errors.Is(cause, syscall.EMFILE), errors.Is(cause, syscall.ENFILE):
 		return "raise the limit of open files (LimitNOFILE, ulimit -n): nothing is lost"
 	case strings.Contains(cause.Error(), checkpointPrefix), strings.Contains(cause.Error(), "backfill checkpoint"):
-		return fmt.Sprintf("restore the checkpoint from a copy, or move %s away. Then its samples that are in no block "+
-			"are lost, three hours at most", filepath.Join(dir, "wal"))
+		return fmt.Sprintf("restore the checkpoint from a copy. Or move %s away: then all samples in this directory that "+
+			"are in no block are lost, at most those of three hours", filepath.Join(dir, "wal"))
 	}
 	if entries, err := os.ReadDir(dir); err == nil {
 		for _, e := range entries {
 			if e.IsDir() && len(e.Name()) == blockName && strings.Contains(cause.Error(), e.Name()) {
-				return fmt.Sprintf("restore the block %s from a snapshot, or move it away. Then its samples are lost",
+				return fmt.Sprintf("restore the block %s from a snapshot. Or move it away: then its samples are lost",
 					filepath.Join(dir, e.Name()))
 			}
 		}
 	}
-	return fmt.Sprintf("move the file that the cause names out of %s. Or move all of %s away: then samples that are "+
-		"in no block are lost, three hours at most", dir, filepath.Join(dir, "wal"))
+	return fmt.Sprintf("move the file that the cause names out of %s. Or move all of %s away: then all samples in that "+
+		"directory that are in no block are lost, at most those of three hours", dir, filepath.Join(dir, "wal"))
 }

@@ -36,7 +36,7 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	w.open()
 	err := w.writeTo(t.Context(), "b", "a@40=4")
 	if err == nil || !strings.Contains(err.Error(), "corruption in segment "+checkpoint) ||
-		!strings.Contains(err.Error(), "; restore the checkpoint from a copy, or move "+wal+" away") {
+		!strings.Contains(err.Error(), "; restore the checkpoint from a copy. Or move "+wal+" away") {
 		t.Errorf("a write: %v, want an error that names the checkpoint", err)
 	}
 	if cut := before.cutOff(listLogs(w.store10s("b"))); cut != 0 {

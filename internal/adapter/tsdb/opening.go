@@ -202,8 +202,8 @@ func (s *store) tellCut(bytes int64) {
 		return
 	}
 	s.cut.Add(float64(bytes))
-	s.logger.Error("a log of the store was damaged, and the repair removed everything behind the damage: its samples "+
-		"are lost unless a block has them",
+	s.logger.Error("a log of the store was damaged, and the repair removed everything behind the damage: the removed "+
+		"samples are lost, unless a block has them",
 		"log_bytes_cut_off", bytes, "dir", s.dir, "way_out", "check the disk, and restore a backup if the samples matter")
 }
 

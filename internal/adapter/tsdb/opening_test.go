@@ -63,7 +63,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 				return os.Rename(filepath.Join(w.dir, "away"), filepath.Join(w.store10s("b"), "wal", "00000001"))
 			},
 			[]string{"segments are not sequential",
-				"restore STORE/wal/00000001 from a copy (1 missing), or create empty files with these names. Then the " +
+				"restore STORE/wal/00000001 from a copy (1 missing). Or create empty files with these names: then the " +
 					"samples of these files that are in no block are lost"},
 			"a@10=1 a@20=2 a@30=3", "",
 		},
