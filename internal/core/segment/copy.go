@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 )
 
 // copyAttempts bounds how often Copy starts over because a log has removed files that Copy was about
@@ -38,7 +39,7 @@ func copyOnce(from, to FS, choose func(names []string) []File) (sizeBytes int64,
 		return 0, err
 	}
 	for _, f := range choose(names) {
-		n, err := copyFile(from, to, f.Name)
+		n, err := copyFile(from, f.Name, to, f.Name, math.MaxInt64)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", f.Name, err)
 		}
@@ -57,17 +58,41 @@ func empty(dir FS) error {
 	return err
 }
 
-func copyFile(from, to FS, name string) (n int64, err error) {
+// rewriteTemp is the name of the new file until Rewrite has finished it.
+const rewriteTemp = "segment.tmp"
+
+// Rewrite replaces a file by a new one with its first sizeBytes bytes, which survive a power loss. To
+// sync the file itself is not enough if an earlier process wrote it: the kernel reports a failed sync
+// only once, and later syncs of the file succeed without saving the bytes. After an error, or if the
+// process dies, the file is as before or is the new one.
+func Rewrite(fs FS, name string, sizeBytes int64) error {
+	n, err := copyFile(fs, name, fs, rewriteTemp, sizeBytes)
+	if err == nil && n < sizeBytes {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		err = fs.Rename(rewriteTemp, name)
+	}
+	if err != nil {
+		_ = fs.Remove(rewriteTemp) // to free the space; the next Rewrite replaces the file
+		return err
+	}
+	return fs.SyncDir()
+}
+
+// copyFile copies at most maxBytes of a file, and syncs the copy. The bytes pass through this process:
+// a copy in the kernel could share blocks that a failed sync did not save.
+func copyFile(from FS, name string, to FS, newName string, maxBytes int64) (n int64, err error) {
 	r, size, err := from.Open(name)
 	if err != nil {
 		return 0, err
 	}
 	defer r.Close()
-	w, err := to.Create(name)
+	w, err := to.Create(newName)
 	if err != nil {
 		return 0, err
 	}
-	n, err = io.Copy(w, io.NewSectionReader(r, 0, size))
+	n, err = io.Copy(w, io.NewSectionReader(r, 0, min(size, maxBytes)))
 	if err == nil {
 		err = w.Sync()
 	}

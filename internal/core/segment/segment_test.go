@@ -337,3 +337,31 @@ func TestCopyStartsOver(t *testing.T) {
 		t.Error("the copy would not survive a power loss")
 	}
 }
+
+// A rewritten file has the first bytes of the old one, and survives a power loss even if an earlier sync
+// of it failed. If that does not work, the old file stays.
+func TestRewrite(t *testing.T) {
+	fs := memfs.New()
+	w, err := fs.Create("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("kept, torn")); err != nil {
+		t.Fatal(err)
+	}
+	fs.Fail = func(string, string) error { return memfs.ErrInjected }
+	if err := w.Sync(); err == nil {
+		t.Fatal("the sync did not fail")
+	}
+	fs.Fail = nil
+	if err := segment.Rewrite(fs, "1", 11); !errors.Is(err, io.ErrUnexpectedEOF) || len(fs.Files) != 1 ||
+		string(fs.Files["1"].Data) != "kept, torn" {
+		t.Errorf("a file that is too short: %v; %v", err, fs.Files)
+	}
+	if err := segment.Rewrite(fs, "1", 4); err != nil {
+		t.Fatal(err)
+	}
+	if f := fs.Durable["1"]; len(fs.Durable) != 1 || string(f.Data) != "kept" || f.Synced != 4 {
+		t.Errorf("after Rewrite: %+v", f)
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -377,6 +379,114 @@ func TestOpenSyncs(t *testing.T) {
 	const want = "term 1 vote 0 commit 1, [1 2 3]: 2/1 3/1"
 	check(t, mustOpen(t, killed), want)
 	check(t, mustOpen(t, powerLoss(killed)), want)
+}
+
+// The kernel reports a failed sync once, and later syncs of the file succeed without saving the bytes.
+// If the process is killed after such a failure, the next one finds the bytes and treats them as stored.
+// So Open writes them anew.
+func TestOpenAfterFailedSync(t *testing.T) {
+	for _, cutBack := range []bool{true, false} { // without it, the failed write stays as well
+		for _, from := range []uint64{4, 3} { // after all entries, and in place of the last one
+			fs := memfs.New()
+			l := mustCreate(t, fs)
+			mustAppend(t, l, entries(1, 2, 3), &State{1, 2, 1})
+			mustAppend(t, l, nil, &State{1, 2, 2}) // not synced
+			fs.Fail = failing("sync", "truncate")
+			if cutBack {
+				fs.Fail = failing("sync")
+			}
+			if err := l.Append(&Write{Entries: entries(2, from, 5)}); !errors.Is(err, memfs.ErrInjected) {
+				t.Fatal(err)
+			}
+			killed := fs.Crash()
+			l = mustOpen(t, killed)
+			if last := l.Last(); !cutBack && from == 4 && last != 5 {
+				t.Errorf("after the kill, the log ends with entry %d", last)
+			}
+			check(t, mustOpen(t, powerLoss(killed)), story(t, l))
+			mustAppend(t, l, entries(3, l.Last()+1, l.Last()+1), &State{3, 1, l.Last()})
+			check(t, mustOpen(t, powerLoss(killed)), story(t, l))
+		}
+	}
+}
+
+func failing(ops ...string) func(op, name string) error {
+	return func(op, _ string) error {
+		if slices.Contains(ops, op) {
+			return memfs.ErrInjected
+		}
+		return nil
+	}
+}
+
+// A kill, or a kill and then a power loss, before any step of Open loses no synced entry. The next Open
+// succeeds, and says once more what is torn.
+func TestOpenKilled(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 3})
+	want := story(t, l)
+	fs.Fail = failing("sync", "truncate")
+	if err := l.Append(&Write{Entries: entries(1, 5, 5)}); err == nil {
+		t.Fatal("the write did not fail")
+	}
+	f := fs.Files[format.Name(1)]
+	f.Data = append(f.Data, "torn"...)
+	for step, opened := 0, false; !opened; step++ {
+		image := fs.Crash()
+		steps, at := 0, ""
+		image.Fail = func(op, name string) error {
+			if steps++; steps > step {
+				at = op + " " + name
+				panic("killed")
+			}
+			return nil
+		}
+		func() {
+			defer func() { recover() }()
+			_, err := Open(image, testOptions)
+			opened = err == nil
+		}()
+		image.Fail = nil
+		again := mustOpen(t, image.Crash())
+		if got := story(t, again); !strings.HasPrefix(got, want) {
+			t.Errorf("killed at %s: %s", at, got)
+		}
+		if torn := again.Torn(); torn.Bytes != 4 && !opened && !strings.HasPrefix(at, "syncdir") {
+			t.Errorf("killed at %s: %d bytes were torn", at, torn.Bytes)
+		}
+		for seed := range uint64(20) {
+			lost := image.Crash().PowerLoss(rand.New(rand.NewPCG(seed, 0)))
+			if got := story(t, mustOpen(t, lost)); !strings.HasPrefix(got, want) {
+				t.Errorf("killed at %s, power loss: %s", at, got)
+			}
+		}
+		if opened && step < 6 {
+			t.Errorf("Open took %d steps", step)
+		}
+	}
+}
+
+// If the last segment cannot be written anew, Open fails, leaves the log as it was, and keeps no space.
+func TestOpenCannotSync(t *testing.T) {
+	for _, op := range []string{"create", "write", "sync", "rename", "syncdir"} {
+		fs := memfs.New()
+		l := mustCreate(t, fs)
+		mustAppend(t, l, entries(1, 2, 4), nil)
+		want := story(t, l)
+		fs = fs.Crash()
+		fs.Fail = failing(op)
+		if _, err := Open(fs, testOptions); !errors.Is(err, memfs.ErrInjected) ||
+			!strings.Contains(err.Error(), format.Name(1)) {
+			t.Errorf("%s fails: %v", op, err)
+		}
+		if len(fs.Files) != 1 || fs.Handles != 0 {
+			t.Errorf("%s fails: %d files, %d of them open", op, len(fs.Files), fs.Handles)
+		}
+		fs.Fail = nil
+		check(t, mustOpen(t, powerLoss(fs)), want)
+		check(t, mustOpen(t, fs), want)
+	}
 }
 
 // memberChange returns an entry that changes the members.

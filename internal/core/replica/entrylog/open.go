@@ -39,8 +39,8 @@ func newLog(fs segment.FS, opts Options) *Log {
 }
 
 // Open reads the log of a member, and cuts off the torn rest of its last write. It reads everything
-// once. It also syncs the last segment, since its entries will be acknowledged and a killed process
-// may not have synced them. ErrDamaged means that the member must be filled again.
+// once. It also writes the last segment anew, since its entries will be acknowledged and a killed
+// process may have failed to sync them. ErrDamaged means that the member must be filled again.
 func Open(fs segment.FS, opts Options) (*Log, error) {
 	l := newLog(fs, opts)
 	names, err := fs.List()
@@ -73,8 +73,9 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 	if l.state.Commit > l.last {
 		return nil, fmt.Errorf("%w: it ends with entry %d, but entry %d is committed", ErrDamaged, l.last, l.state.Commit)
 	}
-	if err := l.syncFound(files[len(files)-1].Name); err != nil {
-		return nil, err
+	last := l.segments[len(l.segments)-1]
+	if err := segment.Rewrite(fs, format.Name(last.first), last.size); err != nil {
+		return nil, fmt.Errorf("replace %s by a synced copy: %w", format.Name(last.first), err)
 	}
 	l.synced = l.tail.Last
 	return l, nil
@@ -144,10 +145,7 @@ func (l *Log) read(f *segment.File) error {
 	case f.Limit != segment.NoLimit && l.tail.Last != f.Limit-1:
 		return damaged(end, fmt.Errorf("frames %d to %d are lost", l.tail.Last+1, f.Limit-1))
 	case f.Limit == segment.NoLimit && tail > 0:
-		if err := l.fs.Truncate(f.Name, end); err != nil {
-			return fmt.Errorf("cut off the torn end of %s: %w", f.Name, err)
-		}
-		l.torn = Torn{f.Name, tail}
+		l.torn = Torn{f.Name, tail} // Open cuts it off
 	}
 	p := l.segments[len(l.segments)-1]
 	p.end, p.size = end, end
@@ -205,21 +203,6 @@ func (l *Log) takeHead(f *segment.Frame) error {
 	h.state.Commit = max(h.state.Commit, l.state.Commit)
 	l.begin(f.Pos, &h)
 	l.state = h.state
-	return nil
-}
-
-// syncFound syncs the last segment, which an earlier process wrote, and the names of the files.
-func (l *Log) syncFound(name string) error {
-	f, _, err := l.fs.Open(name)
-	if err == nil {
-		err = errors.Join(f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = l.fs.SyncDir()
-	}
-	if err != nil {
-		return fmt.Errorf("sync %s, which an earlier process wrote: %w", name, err)
-	}
 	return nil
 }
 

@@ -61,16 +61,21 @@ func From(dir iofs.FS) (*FS, error) {
 	return m, err
 }
 
-// Crash returns the directory after the death of the process. It has all bytes that were written.
+// Crash returns the directory after the death of the process. It has all bytes that were written. A file
+// that was renamed or removed since the last SyncDir still has its durable name.
 func (m *FS) Crash() *FS {
-	c := New()
-	for name, f := range m.Files {
-		copied := *f
-		copied.Data = slices.Clone(f.Data)
-		c.Files[name] = &copied
-		if m.Durable[name] == f {
-			c.Durable[name] = &copied
+	c, copies := New(), map[*File]*File{}
+	copied := func(f *File) *File {
+		if copies[f] == nil {
+			copies[f] = &File{Data: slices.Clone(f.Data), Synced: f.Synced, lost: f.lost}
 		}
+		return copies[f]
+	}
+	for name, f := range m.Files {
+		c.Files[name] = copied(f)
+	}
+	for name, f := range m.Durable {
+		c.Durable[name] = copied(f)
 	}
 	return c
 }
