@@ -296,7 +296,8 @@ func isMember(object types.Object) bool {
 	return false
 }
 
-// receiversOf are the identifiers of the receivers of a file's methods, and of their types.
+// receiversOf returns all identifiers in the receivers of a file's methods: the receivers' names, and
+// the names in their types.
 func receiversOf(file *ast.File) map[*ast.Ident]bool {
 	found := map[*ast.Ident]bool{}
 	for _, d := range file.Decls {

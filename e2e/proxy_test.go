@@ -37,7 +37,8 @@ func atSocket(name, path string) *door {
 	}}}
 }
 
-// ask sends a request with headers, which are separated by "; ". Host sets the request's host.
+// ask sends a request with the given headers, which are separated by "; ". The header Host sets the
+// request's field Host.
 func (d *door) ask(method, path, headers string) (status int, body string, err error) {
 	r, err := http.NewRequest(method, "http://"+d.host+path, nil)
 	if err != nil {

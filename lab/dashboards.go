@@ -114,7 +114,8 @@ func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs
 	return steps
 }
 
-// besideDashboards is a database with its history.
+// besideDashboards is the state of one database in the measurement of writes beside dashboards. The
+// directory `dir` holds the samples that fill writes and that the runs continue.
 type besideDashboards struct {
 	*lab
 	plan     dashboardPlan

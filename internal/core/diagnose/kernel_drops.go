@@ -47,8 +47,12 @@ const (
 type dropping struct {
 	listener        string
 	kernel, clients float64 // datagrams that the kernel dropped, and that clients report as dropped
-	granted, wanted float64 // receive buffer in bytes; 0 if there is none, or if the record is older than the metric
-	shortQueue      bool
+
+	// granted and wanted are sizes of the receive buffer in bytes. They are 0 if the record has no
+	// such metric: the listener has no buffer, or an older program wrote the record.
+	granted, wanted float64
+
+	shortQueue bool
 }
 
 func kernelDrops(m *moment) finding {

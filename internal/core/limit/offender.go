@@ -239,11 +239,10 @@ type Offender struct {
 	Steady bool
 }
 
-// LabelValues is how many values a label had among series without a place, as a sketch estimates
-// it.
+// LabelValues is a label of series that have no place.
 type LabelValues struct {
 	Name   string
-	Values uint64
+	Values uint64 // distinct values of the label in these series, estimated by a distinct.Sketch
 }
 
 // SenderSamples is how many samples over a limit came from a sender. The count of a sender that

@@ -4,7 +4,7 @@
 // but one with the tag sim, so the compiler removes them.
 package mutant
 
-// The mistakes. sim.go says what each does.
+// Each constant stands for one mistake, which sim.go describes.
 const (
 	BesideFlight = false
 	CommitGroups = false

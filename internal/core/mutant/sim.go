@@ -3,7 +3,7 @@
 // Package mutant has the mistakes that the simulation must find.
 package mutant
 
-// The mistakes. A test sets one, before anything runs.
+// Each variable switches on one mistake. A test sets one of them before anything runs.
 var (
 	BesideFlight bool // a leader decides about windows while earlier ones are under way
 	CommitGroups bool // a late sample is looked for in the store while others wait for the same commit

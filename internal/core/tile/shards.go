@@ -20,7 +20,8 @@ type Shards struct {
 	all    [series.Shards]guarded
 }
 
-// guarded is a shard with its lock, which every change takes, and every read by other goroutines.
+// guarded is a shard with its lock. The goroutine that changes the shards takes the lock for each
+// change, and other goroutines take it for each read.
 type guarded struct {
 	mu sync.Mutex
 	*Shard

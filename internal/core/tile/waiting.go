@@ -12,8 +12,12 @@ import (
 // Waiting has the samples of one closed tile of a tenant in a shard, until the tenant's stores
 // have them. It is immutable.
 type Waiting struct {
-	Tenant   string
-	Index    uint64              // in the log, of the boundary that closed the tile; 0 if an older program saved it
+	Tenant string
+
+	// Index is the index in the log of the boundary that closed the tile. It is 0 if an older program
+	// saved the tile.
+	Index uint64
+
 	Boundary int64               // end of the tile, Unix ms
 	Samples  [NumWidths][]Sample // in order of time for each series
 	Raw      uint64              // values on the wire that the samples stand for

@@ -195,7 +195,7 @@ func TestRunWithoutWaiting(t *testing.T) {
 	}
 }
 
-// A part's own mistake must stay visible to errors.Is.
+// errors.Is must find the error that a part returned in the error that Run returns.
 func TestRunWrapsErrors(t *testing.T) {
 	own := errors.New("own")
 	err := Run(t.Context(), time.Second, Part{Name: "a", Run: func(context.Context) error { return own }})

@@ -120,8 +120,8 @@ func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	}
 }
 
-// A sender is blamed only for its own metrics, even if datagrams of another sender lie between
-// them.
+// A sender is blamed only for its own metrics, even if datagrams of another sender arrive
+// between its datagrams.
 func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)

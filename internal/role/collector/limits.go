@@ -208,8 +208,9 @@ func (l *limits) untold(tenant string, o *limit.Offender) uint64 {
 	return samplesOver(o)
 }
 
-// forget forgets old reports. This bounds the map: each minute, at most 3 metrics of a tenant are
-// named, and at most 16 others are counted.
+// forget deletes old reports from l.told, and tenants that are gone from l.others. This bounds
+// l.told: for each tenant, a minute adds at most 3 metrics that the log names, and at most 16 that
+// the log only counts.
 func (l *limits) forget(now int64, tenants map[string]*limit.Tenant) {
 	maps.DeleteFunc(l.told, func(_ offence, t *telling) bool { return now-t.at > int64(forgetTold) })
 	maps.DeleteFunc(l.others, func(tenant string, _ int64) bool { return tenants[tenant] == nil })
