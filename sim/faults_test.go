@@ -296,8 +296,11 @@ func (s *sim) crashInWrite(n *node, tries int, lasts int64, power bool) {
 // bytes that it never writes, and today's log trusts them if only the process starts again.
 func (s *sim) crashNow(n *node, lasts int64, power bool) {
 	power, n.badSync = power || n.badSync, false
-	s.stop(n)
 	stored := n.entries.Last()
+	if n.writing && len(n.toWrite[0].Entries) > 0 { // the write may have removed the entries that it replaces
+		stored = min(stored, n.toWrite[0].Entries[0].Index-1)
+	}
+	s.stop(n)
 	if power {
 		n.disk = s.PowerLoss(n.disk)
 		n.boots++
