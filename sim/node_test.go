@@ -95,6 +95,7 @@ func (s *sim) start(n *node, fresh *entrylog.Base) {
 		s.Fail("node %d does not start: %v", n.n, err)
 		return
 	}
+	n.cutBack(state)
 	applied := max(state.Index(), 1)
 	n.mark = s.Rand.Uint32()
 	r, l, err := replica.Open(n.disk, replica.Config{ID: n.id, Applied: applied, New: fresh,
@@ -144,8 +145,18 @@ func (s *sim) tick(n *node, after, period int64) {
 	})
 }
 
+// tendLater tends the stores each few seconds. Sometimes tsdb compacts before, and the power may fail
+// between the two.
 func (s *sim) tendLater(n *node) {
-	s.At(s.Between(4*second, 12*second), &n.Process, func() {
+	after := s.Between(4*second, 12*second)
+	if s.Chance(50) {
+		s.At(after-s.Between(0, 4*second), &n.Process, func() {
+			if !s.ending {
+				n.compact()
+			}
+		})
+	}
+	s.At(after, &n.Process, func() {
 		if !s.ending {
 			n.tend()
 			s.tendLater(n)

@@ -49,6 +49,7 @@ type sim struct {
 type mistakes struct {
 	pipelined bool // a collector has several pushes in flight
 	noSync    bool // a checkpoint does not wait until the stores are synced
+	noCut     bool // after a power loss, stores are not cut back to their last sync
 }
 
 func (s *sim) anyNode() *node { return s.nodes[s.Rand.IntN(len(s.nodes))] }

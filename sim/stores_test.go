@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -26,8 +27,11 @@ import (
 // stores are the databases of a node.
 type stores struct {
 	*tsdb.Stores
-	dir    string
-	synced map[string]int64 // sizes of the files whose bytes tsdb does not sync, after our last sync
+	dir string
+
+	// synced has the sizes, at our last sync, of the files that tsdb does not sync. It is nil after a power
+	// loss.
+	synced map[string]int64
 }
 
 func (n *node) openStores() {
@@ -52,14 +56,27 @@ func (n *node) closeStores() {
 	}
 }
 
+// cutBack cuts the databases back to their last sync if the power failed since, as role/group does.
+func (n *node) cutBack(state *member.Member) {
+	boot := n.boots
+	if n.sim.mistakes.noCut {
+		boot = 0
+	}
+	n.stores.CutBack(fmt.Sprint("boot", boot), state.Requests())
+	if n.stores.synced == nil { // the power failed: what is left has survived
+		n.stores.synced = map[string]int64{}
+		n.noteSynced(n.stores.dir)
+	}
+}
+
 // crashStores leaves of the databases what a crash leaves. A kill leaves all files as they are. After a
-// power loss, files end anywhere behind their synced bytes. The files of raw stores are cut back to
-// exactly these bytes, as a start after a power loss must do: tsdb has two logs, and if they end at
-// different requests, a replay finds samples of the future in one of them, and decides otherwise.
+// power loss, a file has its synced bytes and any part of the bytes written since, perhaps with a hole. The
+// newest files of a directory may be missing.
 func (n *node) crashStores(power bool) {
 	n.sim.dirs++
 	left := filepath.Join(n.sim.dir, fmt.Sprint(n.sim.dirs))
 	before := n.stores.dir
+	lost := map[string]bool{} // directories that lack their newest files
 	err := filepath.WalkDir(before, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -75,15 +92,10 @@ func (n *node) crashStores(power bool) {
 		if err != nil {
 			return err
 		}
-		synced, known := n.stores.synced[name]
-		switch {
-		case !power || !unsynced(name):
-		case !strings.Contains(name, "/"+tsdb.Raw+"/"):
-			b = b[:n.sim.Between(synced, int64(len(b))+1)]
-		case known:
-			b = b[:synced]
-		default:
-			return nil
+		if power && unsynced(name) {
+			if b = n.torn(name, b, lost); b == nil {
+				return nil
+			}
 		}
 		return os.WriteFile(filepath.Join(left, name), b, 0o666)
 	})
@@ -95,6 +107,25 @@ func (n *node) crashStores(power bool) {
 		n.sim.Fail("node %d: %v", n.n, err)
 	}
 	n.stores.dir = left
+	if power {
+		n.stores.synced = nil
+	}
+}
+
+// torn returns what a power loss leaves of a file, or nil if it leaves nothing. Call it with the files of a
+// directory from the oldest to the newest.
+func (n *node) torn(name string, b []byte, lost map[string]bool) []byte {
+	synced, known := n.stores.synced[name]
+	if dir := filepath.Dir(name); lost[dir] || !known && n.sim.Chance(30) {
+		lost[dir] = true
+		return nil
+	}
+	synced = min(synced, int64(len(b)))
+	b = b[:n.sim.Between(synced, int64(len(b))+1)]
+	if tail := b[synced:]; len(tail) > 0 && n.sim.Chance(30) {
+		clear(tail[n.sim.Rand.IntN(len(tail)):])
+	}
+	return b
 }
 
 // unsynced reports whether only our own sync makes the bytes of a file survive a power loss. tsdb
@@ -111,7 +142,12 @@ func (n *node) syncStores() {
 		return
 	}
 	n.stores.synced = map[string]int64{}
-	err := filepath.WalkDir(n.stores.dir, func(path string, d fs.DirEntry, err error) error {
+	n.noteSynced(n.stores.dir)
+}
+
+// noteSynced notes that the files below a directory are synced.
+func (n *node) noteSynced(dir string) {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -165,15 +201,40 @@ func (n *node) writeRequests(w *member.Work) {
 	}
 }
 
-// tend does what the process does each minute, and what tsdb does each minute.
-func (n *node) tend() {
-	if n.sim.Chance(50) {
-		before := n.blocks()
-		if err := n.stores.Compact(context.Background(), n.sim.Chance(30)); err != nil {
-			n.sim.Fail("node %d: %v", n.n, err)
-		}
-		n.sim.covered.truncations += max(0, n.blocks()-before)
+// compact does what tsdb does each minute. A raw store is synced before it puts a block into place.
+func (n *node) compact() {
+	ends := map[string]string{}
+	for _, tenant := range tenants {
+		ends[tenant] = n.ends(tenant)
 	}
+	before := n.blocks()
+	if err := n.stores.Compact(context.Background(), n.sim.Chance(30)); err != nil {
+		n.sim.Fail("node %d: %v", n.n, err)
+	}
+	n.sim.covered.truncations += max(0, n.blocks()-before)
+	for _, tenant := range tenants {
+		if n.ends(tenant) != ends[tenant] {
+			n.noteSynced(n.rawDir(tenant))
+		}
+	}
+}
+
+// rawDir returns the directory of a tenant's raw store.
+func (n *node) rawDir(tenant string) string {
+	return filepath.Join(n.stores.dir, "tsdb", tenant, tsdb.Raw)
+}
+
+// ends returns the saved ends of the logs of a tenant's raw store.
+func (n *node) ends(tenant string) string {
+	b, err := os.ReadFile(filepath.Join(n.rawDir(tenant), "ends"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.sim.Fail("node %d: %v", n.n, err)
+	}
+	return string(b)
+}
+
+// tend does what the process does each minute.
+func (n *node) tend() {
 	if err := n.stores.Tend(context.Background()); err != nil {
 		n.sim.Fail("node %d: %v", n.n, err)
 	}
