@@ -24,10 +24,10 @@ func newCaptureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [FILE]",
 		Short: "Write arriving datagrams to a file, byte for byte",
-		Long: `Writes the datagrams that arrive at a server on this machine to a file, with their
-times and senders, until it is interrupted. freshet replay sends them again. Without a
-name, the file is named after the time; - is standard output. The file contains
-whatever applications put into names and tags.`,
+		Long: `Captures the datagrams that arrive at a server on this machine. It writes them to a
+file, with their times and senders, until you interrupt it. freshet replay sends the
+datagrams again. Without a name, the file is named after the time; - is standard output.
+The file contains whatever applications put into names and tags.`,
 		Example: `  freshet capture                                   until Ctrl-C
   freshet capture bug.capture --duration 30s
   freshet capture - --datagrams 1000 | zstd > bug.capture.zst

@@ -227,8 +227,9 @@ func wayOut(dir string, cause error) string {
 	}
 	for _, log := range logDirs {
 		if missing, all := missingSegments(filepath.Join(dir, log)); all > 0 {
-			return fmt.Sprintf("restore %s from a copy (%d missing). Or create empty files with these names: then the "+
-				"samples of these files that are in no block are lost, and later samples of series that began in them",
+			return fmt.Sprintf("restore %s from a copy (%d missing). If there is no copy, create empty "+
+				"files with these names: this loses the samples of the missing files that are in no block, and later "+
+				"samples of series that began in these files",
 				strings.Join(missing, ", "), all)
 		}
 	}

@@ -41,8 +41,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 				"freshet diagnose show the cause and the way out. The store opens by itself once the cause is mended."},
 			[]string{"tenant", "store"}),
 		cut: vec("wal_cut_bytes_total",
-			"Bytes that repairs of a damaged log removed when a store was opened: their samples are lost unless a block has "+
-				"them. Above 0: check the disk, because a written log never changes.", "tenant", "store"),
+			"Bytes that repairs of a damaged log removed when a store was opened. The removed samples are lost unless a "+
+				"block has them. Above 0: check the disk, because a written log never changes.", "tenant", "store"),
 		stored: vec("samples_stored_total",
 			"Samples that were written for the first time.", "store"),
 		repeated: vec("samples_repeated_total",

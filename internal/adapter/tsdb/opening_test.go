@@ -63,8 +63,8 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 				return os.Rename(filepath.Join(w.dir, "away"), filepath.Join(w.store10s("b"), "wal", "00000001"))
 			},
 			[]string{"segments are not sequential",
-				"restore STORE/wal/00000001 from a copy (1 missing). Or create empty files with these names: then the " +
-					"samples of these files that are in no block are lost"},
+				"restore STORE/wal/00000001 from a copy (1 missing). If there is no copy, create empty " +
+					"files with these names: this loses the samples of the missing files that are in no block"},
 			"a@10=1 a@20=2 a@30=3", "",
 		},
 		{

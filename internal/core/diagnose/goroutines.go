@@ -33,14 +33,14 @@ func goroutines(m *moment) finding {
 	begun := m.perSecond("/sched/goroutines-created:goroutines")
 
 	f := finding{fine: fmt.Sprintf("goroutines: %s, of which %s do not wait for a lock, file or connection "+
-		"(up to %s is usual); %s begin a second (up to %s is usual)",
+		"(up to %s is usual); %s goroutines begin per second (up to %s is usual)",
 		count(total), count(counted), count(manyUsual), count(begun), count(beginUsual))}
 	f.Name = Goroutines
 	f.Score = max(ramp(counted, manyUsual, manyBad), ramp(begun, beginUsual, beginBad))
 	f.Title = fmt.Sprintf("A goroutine storm: there are %s goroutines, and %s begin each second",
 		count(total), count(begun))
 	f.Because = fmt.Sprintf("%s goroutines do not wait for a lock, file or connection (score 0 up to %s, 1 from %s), "+
-		"or %s begin a second (%s to %s); the larger score counts",
+		"and %s goroutines begin per second (%s to %s); the larger score counts",
 		count(counted), count(manyUsual), count(manyBad), count(begun), count(beginUsual), count(beginBad))
 	for _, g := range m.whichGoroutines() {
 		f.Evidence = append(f.Evidence,
@@ -49,7 +49,7 @@ func goroutines(m *moment) finding {
 	for _, g := range largest(m.trace.created.groups(stack.own), 2, m.trace.created.total()) {
 		f.Evidence = append(f.Evidence,
 			Evidence{
-				What:  fmt.Sprintf("%s began %s a second", short(g.name), count(g.value/max(m.trace.seconds, 1e-3))),
+				What:  fmt.Sprintf("%s began %s goroutines per second", short(g.name), count(g.value/max(m.trace.seconds, 1e-3))),
 				Stack: g.stack.shown(),
 			})
 	}

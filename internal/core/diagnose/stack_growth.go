@@ -39,7 +39,7 @@ func stackGrowth(m *moment) finding {
 			Stack: grower(g.stack).shown(),
 		})
 	}
-	f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%.0f goroutines began a second; stacks take %s now",
+	f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%.0f goroutines began per second; stacks take %s now",
 		m.perSecond("/sched/goroutines-created:goroutines"), bytesText(m.Runtime["/memory/classes/heap/stacks:bytes"].End))})
 	f.Next = "Run such deep calls on long-lived goroutines, as internal/lib/pool does, or make them less deep. " +
 		"If it is not your own code, report it with this record."

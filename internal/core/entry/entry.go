@@ -180,7 +180,7 @@ func (e *Entry) Append(b []byte) []byte {
 		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
 	}
 	if size := len(b) - from; size > MaxSize {
-		panic(fmt.Sprintf("BUG: an entry of kind %d has %d bytes, and %d are the most", e.Kind, size, MaxSize))
+		panic(fmt.Sprintf("BUG: an entry of kind %d has %d bytes, and at most %d bytes are allowed", e.Kind, size, MaxSize))
 	}
 	return b
 }
@@ -421,7 +421,7 @@ func appendName(b []byte, s string) []byte {
 
 func appendText(b []byte, s string, most int) []byte {
 	if len(s) > most {
-		panic(fmt.Sprintf("BUG: %.80q… of %d bytes in an entry, %d are the most", s, len(s), most))
+		panic(fmt.Sprintf("BUG: the text %.80q… in an entry has %d bytes, and at most %d bytes are allowed", s, len(s), most))
 	}
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

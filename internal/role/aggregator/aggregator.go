@@ -104,8 +104,8 @@ func New(o Options) (*Aggregator, error) {
 	a.Register(o.Registry, a.now, a.log.Size)
 	var err error
 	if a.stored, err = notes.ReadStored(o.Log, o.Boot); err != nil {
-		o.Logger.Warn("the notes of stored tiles cannot be read: samples that are already in the stores are written again",
-			"error", err)
+		o.Logger.Warn("the file of notes, which says what the stores already have, cannot be read: this start may write "+
+			"samples to the stores again", "error", err)
 	}
 	if err := a.restore(); err != nil {
 		return nil, fmt.Errorf("restore from the journal: %w", err)

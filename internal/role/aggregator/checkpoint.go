@@ -117,6 +117,7 @@ func (a *Aggregator) rewriteNotes(base journal.Position) {
 	waits := func(tenant string) bool { return a.backlogs[tenant] != nil }
 	if err := a.stored.Rewrite(uint64(base), waits); err != nil {
 		a.metrics.JournalErrors.Inc()
-		a.logger.Warn("the notes of stored tiles could not be written; a restart writes their samples again", "error", err)
+		a.logger.Warn("the file of notes, which says what the stores already have, could not be written; "+
+			"a restart before the next checkpoint may write samples to the stores again", "error", err)
 	}
 }

@@ -114,7 +114,8 @@ func pushOf(batches []batch.Batch) ([]byte, error) {
 	}
 	bytes := []byte(list)
 	if len(bytes) > entry.MaxSize/2 {
-		return nil, fmt.Errorf("%w: a push of %d bytes; %d are the most", batch.ErrRefused, len(bytes), entry.MaxSize/2)
+		return nil, fmt.Errorf("%w: the push has %d bytes, and at most %d bytes are allowed",
+			batch.ErrRefused, len(bytes), entry.MaxSize/2)
 	}
 	return bytes, member.CheckPush(bytes)
 }

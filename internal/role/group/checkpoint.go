@@ -166,6 +166,7 @@ func (g *Group) rewriteNotes(base uint64) {
 	waits := func(tenant string) bool { return g.node.State().Waiting(tenant).Tiles > 0 }
 	if err := g.stored.Rewrite(base, waits); err != nil {
 		g.metrics.JournalErrors.Inc()
-		g.Logger.Warn("the notes of stored tiles could not be written; a restart writes their samples again", "error", err)
+		g.Logger.Warn("the file of notes, which says what the stores already have, could not be written; "+
+			"a restart before the next checkpoint may write samples to the stores again", "error", err)
 	}
 }

@@ -49,8 +49,8 @@ func New(o Options) (*Group, error) {
 	g.notes = &file
 	var err error
 	if g.stored, err = notes.ReadStored(g.notes, o.Boot); err != nil {
-		o.Logger.Warn("the notes of stored tiles cannot be read: samples that are already in the stores are written again",
-			"error", err)
+		o.Logger.Warn("the file of notes, which says what the stores already have, cannot be read: this start may write "+
+			"samples to the stores again", "error", err)
 	}
 	state, err := g.restore()
 	if err != nil {
