@@ -52,7 +52,7 @@ func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Durati
 
 // measurement is the result of one run of a receiver under a load.
 type measurement struct {
-	micros   float64     // of CPU time for each received metric
+	micros   float64     // microseconds of CPU time for each received metric
 	rate     float64     // metrics a second, as sent
 	sent     load.Totals // sent in the whole run
 	received uint64      // metrics of the whole run, counted by the receiver

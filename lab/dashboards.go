@@ -136,7 +136,7 @@ func (b *besideDashboards) tolerate(ctx context.Context, err error) error {
 	return nil
 }
 
-// with starts a database on its files, and stops it afterwards.
+// with starts a database on its files, calls `do`, and stops the database.
 func (b *besideDashboards) with(ctx context.Context, d database, do func(*runningDatabase) error) error {
 	p, err := d.start(ctx, b.dir)
 	if err != nil {
@@ -337,8 +337,8 @@ func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time
 	return err
 }
 
-// settle waits until the process has finished the work that its start, or writing its history, left
-// to do.
+// settle waits until the process has finished the work that remains from its start, or from
+// writing its history.
 func (p *runningDatabase) settle(ctx context.Context, atMost time.Duration) error {
 	const (
 		look  = 500 * time.Millisecond

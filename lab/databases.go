@@ -76,7 +76,7 @@ type database struct {
 // runningDatabase is a running database.
 type runningDatabase struct {
 	pid   int
-	url   string                      // of its API
+	url   string                      // address of its API
 	flush func(context.Context) error // returns once queries find all acknowledged samples
 	stop  func() error
 

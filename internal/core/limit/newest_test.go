@@ -134,7 +134,7 @@ func TestAHolderWaitsForNobody(t *testing.T) {
 }
 
 // Bound: 15 ms for 100,000 series. The lock is held for about 50 µs at a time, so a new context
-// waits no longer.
+// waits at most that long.
 func BenchmarkKeys(b *testing.B) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	for i := range 100_000 {

@@ -245,8 +245,8 @@ type LabelValues struct {
 	Values uint64 // distinct values of the label in these series, estimated by a distinct.Sketch
 }
 
-// SenderSamples is how many samples over a limit came from a sender. The count of a sender that
-// displaced others includes their samples.
+// SenderSamples is a sender, and the number of samples over a limit that it sent. If the sender
+// displaced others, the number includes their samples.
 type SenderSamples struct {
 	Sender    sender.Sender
 	Container string // container id in the sender's lines

@@ -13,13 +13,13 @@ import (
 // view is a query's view of the open tiles of a shard.
 type view struct {
 	width   Width
-	stamp   int64 // of the last sample, Unix ms
+	stamp   int64 // time of the last sample, Unix ms
 	past    bool  // increments of windows after `stamp` are folded already
 	closed  int64 // boundary of the shard
 	config  *Config
 	seconds *seconds
 	reader  *batch.Reader
-	copy    entry // of the current series
+	copy    entry // copy of the current series
 }
 
 // append adds the samples that a query sees of a series. It changes only a copy of the series. In

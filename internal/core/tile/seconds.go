@@ -22,7 +22,7 @@ type seconds struct {
 
 // trail has the increments of one open tile of the shard.
 type trail struct {
-	end int64 // of the tile, Unix ms
+	end int64 // end of the tile, Unix ms
 	b   []byte
 }
 

@@ -21,7 +21,7 @@ type Waiting struct {
 	Boundary int64               // end of the tile, Unix ms
 	Samples  [NumWidths][]Sample // in order of time for each series
 	Raw      uint64              // values on the wire that the samples stand for
-	Bytes    int64               // of memory, estimated
+	Bytes    int64               // estimated size in memory
 }
 
 func (w *Waiting) len() (n int) {

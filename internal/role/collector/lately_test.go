@@ -9,7 +9,7 @@ import (
 )
 
 // A client that flushes every 10 s may send all of its malformed lines before anybody looks, and
-// none after. Its listener remembers them for 15 s, and no longer.
+// none after. The listener remembers the malformed lines for 15 s.
 func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

@@ -53,11 +53,11 @@ type limits struct {
 	watch      func(on bool) // senders
 	listensFor func(tenant string) bool
 	watching   bool
-	told       map[offence]*telling // reported in the last forgetTold
+	told       map[offence]*telling // metrics reported in the last forgetTold
 	others     map[string]int64     // when the unnamed metrics were reported, by tenant; Unix nanoseconds
 
 	mu      sync.Mutex
-	reports []LimitReport // of the last look
+	reports []LimitReport // result of the last look
 }
 
 // offence identifies a metric of a tenant that is over a limit.
@@ -130,8 +130,8 @@ func (l *limits) look(now int64) {
 	l.mu.Unlock()
 }
 
-// tell logs which metrics of a tenant are over a limit, and when they no longer are. At most
-// maxTold metrics are named in a minute: the metrics with the most unreported samples.
+// tell logs which metrics of a tenant are over a limit, and when they are within limits again.
+// At most maxTold metrics are named in a minute: the metrics with the most unreported samples.
 func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 	named := 0
 	for key, t := range l.told {

@@ -35,10 +35,10 @@ type listener struct {
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
 	held          int                               // how many of lines wait to be counted
-	from          sender.Sender                     // of the packet being parsed, and of all held lines
+	from          sender.Sender                     // sender of the packet being parsed, and of all held lines
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet being counted was read
-	left          window.Stats // of earlier tables
+	left          window.Stats // statistics of earlier tables
 	started       bool
 	received      uint64 // values on the wire of well-formed lines, whatever their fate
 	events        []event.Event

@@ -19,7 +19,7 @@ type resolver struct {
 	*terms
 	reports *reports
 	limits  *limit.Tenant
-	sender  func() sender.Sender // of the packet being read
+	sender  func() sender.Sender // returns the sender of the packet being read
 	now     func() int64         // Unix nanoseconds when that packet was read: reading a clock costs too much
 
 	// Results of the last resolution, kept so that a flood leaves no garbage behind.

@@ -66,7 +66,7 @@ type Tap struct {
 	addresses map[net.Addr]string
 }
 
-// tapBuffer is some datagrams, one after the other in data.
+// tapBuffer has datagrams, one after the other in `data`.
 type tapBuffer struct {
 	data    []byte
 	packets []tapped
@@ -77,7 +77,7 @@ type tapped struct {
 	address net.Addr
 	time    int64
 	sender  sender.Sender
-	end     int // in data
+	end     int // end of the datagram in tapBuffer.data
 }
 
 // begin opens a tap. `watch` turns the senders of datagrams on and off.
