@@ -14,7 +14,11 @@ import (
 func TestMistakesAreFound(t *testing.T) {
 	for _, m := range []struct {
 		name string
-		set  *bool // in production code, only in this build; nil if the simulation makes the mistake
+
+		// set switches the mistake on in production code. These switches exist only in builds with the tag
+		// sim. It is nil if the mistake is one of the simulated world's: see mistakes.
+		set *bool
+
 		mistakes
 		seed uint64
 		want string // a part of the error
