@@ -134,7 +134,7 @@ func (s *sim) endSaving(n *node) {
 // restore returns the state of the last checkpoint, and the index up to which some sections have had the
 // entries.
 func (n *node) restore(config *tile.Config) (state *member.Member, last uint64, err error) {
-	file := notes.In(n.disk)
+	file := notes.In(n.disk, notes.OfTiles)
 	n.notes = &file
 	if n.stored, err = notes.ReadStored(n.notes, fmt.Sprint("boot ", n.boots)); err != nil {
 		return nil, 0, err

@@ -53,7 +53,7 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 		opts.SectionBytes = MaxSection
 	}
 	l := &Log{
-		fs: fs, opts: opts, File: notes.In(fs),
+		fs: fs, opts: opts, File: notes.In(fs, notes.OfTiles),
 		tail: segment.Appender{FS: fs, Format: &segmentFormat, Mark: opts.Mark, MaxBytes: opts.SegmentBytes},
 	}
 	var report Report

@@ -225,7 +225,8 @@ func (m *Member) applyVersion(v entry.Version) error {
 func (m *Member) tenant(name string) *tenant {
 	t := m.tenants[name]
 	if t == nil {
-		t = &tenant{name: strings.Clone(name), state: new(write.State)} // not in the memory of an entry
+		t = &tenant{name: strings.Clone(name)} // not in the memory of an entry
+		t.setState(new(write.State))
 		m.tenants[t.name] = t
 	}
 	return t

@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/rewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -205,6 +207,7 @@ func (s *stores) take(t testing.TB, w *Work) {
 		if err := r.Decode(); err != nil {
 			t.Fatal(err)
 		}
+		w.State.Recent.Advance(r.Write.Arrival)
 		o := &r.Write.Outcome
 		for i := range r.Write.Series {
 			one := &r.Write.Series[i]
@@ -219,11 +222,15 @@ func (s *stores) take(t testing.TB, w *Work) {
 					o.Refuse(outcome.TooOld, part)
 				default:
 					s.requests[key] = x.Value
+					w.State.Recent.Note(recentseries.Hash(1<<63 | xxhash.Sum64String(key)))
 					w.State.Newest = max(w.State.Newest, x.Time)
 					o.Written.Add(part)
 				}
 			}
 		}
+	}
+	if w.State != nil {
+		w.State.Requests += uint64(len(w.Requests))
 	}
 }
 
@@ -234,12 +241,15 @@ type run struct {
 	applied  map[uint64]string // by index
 	outcomes map[uint64]outcome.Outcome
 	noted    map[string]uint64 // by tenant: up to which entry its stores have all closed tiles
+	stored   map[string]uint64 // by tenant: up to which entry the notes say that its store has all requests
+	notes    [][]byte          // of requests
 	taken    map[*Work]bool    // by the stores; Done does not have it yet
 }
 
 func newRun() *run {
-	return &run{New(group, &config), newStores(), map[uint64]string{}, map[uint64]outcome.Outcome{}, map[string]uint64{},
-		map[*Work]bool{}}
+	return &run{member: New(group, &config), stores: newStores(), applied: map[uint64]string{},
+		outcomes: map[uint64]outcome.Outcome{}, noted: map[string]uint64{}, stored: map[string]uint64{},
+		taken: map[*Work]bool{}}
 }
 
 // apply applies an entry, and gives all work to the stores.
@@ -278,12 +288,18 @@ func (r *run) done(t testing.TB, w *Work) {
 	}
 	delete(r.taken, w)
 	for _, x := range w.Requests {
+		if x.Index <= r.stored[w.Tenant] {
+			t.Errorf("request %d of tenant %s is looked up, though it is noted", x.Index, w.Tenant)
+		}
 		if before, known := r.outcomes[x.Index]; known && !reflect.DeepEqual(before, x.Write.Outcome) {
 			t.Errorf("entry %d: its outcome is %+v, and was %+v before a restart", x.Index, x.Write.Outcome, before)
 		}
 		r.outcomes[x.Index] = x.Write.Outcome
 	}
-	r.member.Done(w)
+	if note := r.member.Done(w); w.Requests != nil {
+		r.notes = append(r.notes, note)
+		r.stored[w.Tenant] = w.Requests[len(w.Requests)-1].Index
+	}
 	r.noted[w.Tenant] = max(r.noted[w.Tenant], r.member.VisibleTiles(w.Tenant))
 }
 
@@ -292,6 +308,11 @@ func (r *run) drain(t testing.TB) {
 	for all := r.member.Work(); len(all) > 0; all = r.member.Work() {
 		for _, w := range all {
 			r.done(t, w)
+		}
+	}
+	for _, name := range r.member.Tenants() {
+		if w := r.member.Waiting(name); w.Bytes != 0 || w.RequestsBytes != 0 || r.member.requestsBytes != 0 {
+			t.Fatalf("nothing waits, but %+v of tenant %s, and %d bytes of all", w, name, r.member.requestsBytes)
 		}
 	}
 }
@@ -305,6 +326,7 @@ func (r *run) state() string {
 	for _, name := range r.member.Tenants() {
 		if r.member.tenants[name].written > 0 {
 			b = r.member.AppendTenant(append(b, name...), name, r.member.Index())
+			b = r.member.tenants[name].state.Append(b) // which has changes that nobody made final
 		}
 	}
 	return string(b)
@@ -336,7 +358,7 @@ func plainly(t testing.TB, log [][]byte) *run {
 
 // faultily applies a log with faults from a seed: the stores take work late and in any order of tenants, sections are
 // saved over many entries, and the member is restored from them.
-func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeued int) {
+func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeued, notes int) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	r = newRun()
 	var under []*Work
@@ -374,7 +396,8 @@ func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeu
 				continue
 			}
 			restarts++
-			requeued += r.restore(t, saved)
+			again, counted := r.restore(t, rnd, saved)
+			requeued, notes = requeued+again, notes+counted
 			under, saving = nil, nil
 			index = r.member.Index() + 1
 		default:
@@ -386,7 +409,7 @@ func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeu
 		r.done(t, w)
 	}
 	r.drain(t)
-	return r, restarts, requeued
+	return r, restarts, requeued, notes
 }
 
 // save saves some more sections, and reports whether the checkpoint is whole.
@@ -411,7 +434,7 @@ func (r *run) save(rnd *rand.Rand, c *checkpoint) bool {
 	return whole
 }
 
-func (r *run) restore(t testing.TB, c *checkpoint) (requeued int) {
+func (r *run) restore(t testing.TB, rnd *rand.Rand, c *checkpoint) (requeued, notes int) {
 	m, err := Restore(group, &config, c.group)
 	for number, s := range c.shards {
 		if err == nil && len(s.bytes) > 0 {
@@ -429,23 +452,37 @@ func (r *run) restore(t testing.TB, c *checkpoint) (requeued int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if rnd.IntN(3) == 0 { // another boot, in which notes do not count
+		r.notes = nil
+		clear(r.stored)
+		clear(r.noted)
+	}
+	for _, n := range r.notes {
+		counts, err := m.RestoreNote(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if counts {
+			notes++
+		}
+	}
 	m.Restored(maps.Clone(r.noted))
 	for name := range c.tenants {
 		requeued += m.Waiting(name).Requests
 	}
 	r.member = m
-	return requeued
+	return requeued, notes
 }
 
 // Whatever stores, checkpoints and restarts do, a member has the same state, the same samples and the
 // same outcomes as one to which nothing happened.
 func TestTheSameLogGivesTheSameMember(t *testing.T) {
-	restarts, requeued, fates := 0, 0, outcome.Outcome{}
-	for seed := range uint64(12) {
+	restarts, requeued, notes, fates := 0, 0, 0, outcome.Outcome{}
+	for seed := range uint64(16) {
 		log := logOf(t, seed, 400)
 		want := plainly(t, log)
-		got, n, m := faultily(t, log, seed)
-		restarts, requeued = restarts+n, requeued+m
+		got, n, m, k := faultily(t, log, seed)
+		restarts, requeued, notes = restarts+n, requeued+m, notes+k
 		if want.state() != got.state() {
 			t.Errorf("seed %d: the states differ", seed)
 		}
@@ -462,11 +499,12 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 			fates.Add(&o)
 		}
 	}
-	if restarts < 40 || requeued < 40 || fates.Written.Samples < 500 || fates.Dropped.Samples < 50 ||
+	if restarts < 40 || requeued < 30 || notes < 100 || fates.Written.Samples < 500 || fates.Dropped.Samples < 50 ||
 		fates.Refused[outcome.TooManySeries].Samples < 50 || fates.Refused[outcome.TooManyTenants].Samples < 100 ||
 		fates.Refused[outcome.Mixed].Samples < 20 || fates.Refused[outcome.TooOld].Samples < 50 ||
 		fates.Refused[outcome.Duplicate].Samples < 5 {
-		t.Errorf("too little was tried: %d restarts, %d entries that waited at one, %+v", restarts, requeued, fates)
+		t.Errorf("too little was tried: %d restarts, %d entries that waited at one, %d notes, %+v",
+			restarts, requeued, notes, fates)
 	}
 }
 
@@ -727,4 +765,30 @@ func TestASectionWhileAStoreHangs(t *testing.T) {
 			t.Errorf("%d of %d bytes are taken", n, len(before))
 		}
 	}
+}
+
+// FuzzRestoreNote checks that a malformed note changes nothing, and that any other leaves a tenant that can
+// be saved.
+func FuzzRestoreNote(f *testing.F) {
+	r := plainly(f, logOf(f, 1, 60))
+	for _, n := range r.notes {
+		f.Add(n)
+		f.Add(n[:len(n)-1])
+	}
+	f.Fuzz(func(t *testing.T, note []byte) {
+		m := New(group, &config)
+		counts, err := m.RestoreNote(note)
+		if err != nil && counts {
+			t.Fatal("a malformed note counts")
+		}
+		for _, name := range m.Tenants() {
+			section := m.AppendTenant(nil, name, 1)
+			if err := New(group, &config).RestoreTenant(name, section); err != nil {
+				t.Fatalf("%x cannot be read: %v", section, err)
+			}
+		}
+		if counts, _ := m.RestoreNote(note); counts {
+			t.Fatal("a note counts twice")
+		}
+	})
 }

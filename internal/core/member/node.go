@@ -267,9 +267,9 @@ func (n *Node) Members(voters, learners []uint64) error { return n.replica.Membe
 // Stored says that a Write is stored, and so are all Writes before it.
 func (n *Node) Stored(number uint64) { n.replica.Stored(number) }
 
-// Done takes back work that the stores have.
-func (n *Node) Done(w *Work) {
-	n.state.Done(w)
+// Done takes back work that the stores have: see Member.Done.
+func (n *Node) Done(w *Work) (note []byte) {
+	note = n.state.Done(w)
 	for _, r := range w.Requests {
 		if id, asked := n.requests[r.Index]; asked {
 			delete(n.requests, r.Index)
@@ -277,6 +277,7 @@ func (n *Node) Done(w *Work) {
 		}
 	}
 	n.releaseReads(w.Tenant)
+	return note
 }
 
 // Take returns what has come up since the last Take. The error is permanent: replica.ErrDamaged, or

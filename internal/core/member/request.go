@@ -47,6 +47,15 @@ func (m *Member) addRequest(t *tenant, r *Request) {
 	m.requestsBytes += int64(len(r.data))
 }
 
+// dropRequests removes the first n requests of a queue, which the store has.
+func (m *Member) dropRequests(t *tenant, n int) {
+	for _, r := range t.requests[:n] {
+		t.requestsBytes -= int64(len(r.data))
+		m.requestsBytes -= int64(len(r.data))
+	}
+	t.requests = append([]*Request(nil), t.requests[n:]...) // a copy, which frees those
+}
+
 // parseRequest reads a request that was saved while it waited.
 func (m *Member) parseRequest(index uint64, data []byte) (*Request, error) {
 	var e entry.Entry

@@ -17,8 +17,8 @@ import (
 // errSection means that a section was damaged, or is not one of ours.
 var errSection = errors.New("the section is damaged")
 
-// sectionVersion is the first byte of the sections of the group and of tenants. Shards have the
-// version of their tiles.
+// sectionVersion is the first byte of the sections of the group and of tenants, and of notes. Shards have
+// the version of their tiles.
 const sectionVersion = 1
 
 // AppendGroup appends the section of the group: it begins a checkpoint, whose base is the present
@@ -67,8 +67,8 @@ func (m *Member) AppendTenant(dst []byte, name string, base uint64) []byte {
 	return t.state.AppendKept(dst, t.folded, t.newest)
 }
 
-// Restore begins a restoration with the group's section. The caller then restores the other sections,
-// calls Restored, and applies all entries after Index.
+// Restore begins a restoration with the group's section. The caller then restores the other sections and
+// the notes, calls Restored, and applies all entries after Index.
 func Restore(group uint64, config *tile.Config, section []byte) (*Member, error) {
 	m := New(group, config)
 	d := decoder{b: section}
@@ -129,8 +129,39 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 	if err != nil {
 		return fmt.Errorf("tenant %.80q: %w", name, err)
 	}
-	t.state, t.folded, t.newest = state, state.Requests, state.Newest
+	t.setState(state)
 	return nil
+}
+
+// RestoreNote restores what a note says that Done returned: the tenant's store has the requests up to an
+// entry, so they are not looked up there again. It must be certain that the store still has them. A
+// note counts only if the tenant's state is that before the requests of the note. `counts` reports
+// whether it does.
+func (m *Member) RestoreNote(note []byte) (counts bool, err error) {
+	d := decoder{b: note}
+	version := d.byte()
+	name := string(d.bytes())
+	from := d.uvarint()
+	digest := d.digest()
+	if d.bad || version != sectionVersion || digest.Index <= from {
+		return false, fmt.Errorf("a note of requests: %w", errSection)
+	}
+	t := m.tenants[name]
+	if t == nil && from != 0 || t != nil && t.written != from {
+		return false, nil
+	}
+	t = m.tenant(name)
+	if err := t.state.Repeat(d.b); err != nil {
+		return false, fmt.Errorf("a note of requests of tenant %.80q: %w", name, err)
+	}
+	t.folded, t.newest = t.state.Requests, t.state.Newest
+	t.written, t.digest = digest.Index, digest
+	n := 0
+	for n < len(t.requests) && t.requests[n].Index <= t.written {
+		n++
+	}
+	m.dropRequests(t, n)
+	return true, nil
 }
 
 // Restored ends a restoration, once all sections are there. stored has for each tenant the index up to

@@ -39,6 +39,22 @@ type Tile struct {
 	*tile.Waiting
 }
 
+// setState sets the state after the last request that left the queue. The state then records its changes
+// for notes.
+func (t *tenant) setState(s *write.State) {
+	t.state, t.folded, t.newest = s, s.Requests, s.Newest
+	s.Recent.Record()
+}
+
+// note returns a note of the requests after the entry `from` that have left the queue: see
+// Member.RestoreNote. It has the state's changes since the last note.
+func (t *tenant) note(from uint64) []byte {
+	b := appendBytes([]byte{sectionVersion}, []byte(t.name))
+	b = binary.AppendUvarint(b, from)
+	b = t.digest.append(b)
+	return t.state.AppendRecorded(b)
+}
+
 // firstTile returns the lowest index of the tiles that wait.
 func (t *tenant) firstTile() uint64 {
 	first := never

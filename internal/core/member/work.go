@@ -63,8 +63,8 @@ func (t *tenant) takeRequests() *Work {
 }
 
 // Done takes back work that the tenant's stores have. Each width of its tiles is stored, or each of
-// its requests has its outcome.
-func (m *Member) Done(w *Work) {
+// its requests has its outcome. It returns a note of requests, for RestoreNote.
+func (m *Member) Done(w *Work) (note []byte) {
 	t := w.tenant
 	switch w {
 	case t.tilesWork:
@@ -79,16 +79,17 @@ func (m *Member) Done(w *Work) {
 		t.requestsWork = nil
 		for _, r := range w.Requests {
 			t.digest.add(r.Index, &r.Write.Outcome)
-			t.requestsBytes -= int64(len(r.data))
-			m.requestsBytes -= int64(len(r.data))
 		}
+		from := t.written
 		t.written = w.Requests[len(w.Requests)-1].Index
 		t.state.Recent.Keep()
 		t.folded, t.newest = t.state.Requests, t.state.Newest
-		t.requests = append([]*Request(nil), t.requests[len(w.Requests):]...)
+		note = t.note(from)
+		m.dropRequests(t, len(w.Requests))
 	default:
 		panic(fmt.Sprintf("BUG: work of tenant %s is done that is not under way", t.name))
 	}
+	return note
 }
 
 // Samples returns the samples of one width.

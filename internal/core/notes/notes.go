@@ -1,4 +1,4 @@
-// Package notes keeps small facts about a log, which its owner can do without. They are in a file
+// Package notes keeps small facts about a log, which its owner can do without. They are in files
 // beside the segments of the log. Layout: docs/format/journal.md.
 package notes
 
@@ -13,37 +13,43 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
+// Names of files.
 const (
-	fileName = "notes"
-	tempName = "notes.temp"
-
-	// maxBytes bounds the bytes of notes that a start reads. BeginNotes replaces the notes long
-	// before they reach this size.
-	maxBytes = 64 << 20
+	OfTiles    = "notes"          // see Stored
+	OfRequests = "notes.requests" // see Since
 )
+
+// maxBytes bounds a file, and so what a start reads. BeginNotes usually replaces the notes long before
+// they reach this size.
+const maxBytes = 64 << 20
 
 var (
 	order      = binary.LittleEndian
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// File is the file of the notes. It survives the death of the process. It is not synced, so after a
-// power loss it may be missing or out of date.
+// File is a file of notes. It survives the death of the process. It is not synced, so after a power loss
+// it may be missing or out of date.
 type File struct {
 	fs   segment.FS
+	name string
 	file segment.Writer // nil before BeginNotes, and after a write that failed
+	size int            // of the file, in bytes
 	buf  []byte         // scratch
 }
 
-// In returns the notes in the directory of a log.
-func In(fs segment.FS) File { return File{fs: fs} }
+// In returns a file of notes in the directory of a log.
+func In(fs segment.FS, name string) File { return File{fs: fs, name: name} }
 
-var errNone = errors.New("an earlier write of the notes failed; the next checkpoint rewrites them")
+var (
+	errNone = errors.New("an earlier write of the notes failed; the next checkpoint rewrites them")
+	errFull = fmt.Errorf("the notes have reached %d MiB; the next checkpoint rewrites them", maxBytes>>20)
+)
 
 // Notes returns the notes of an earlier process, in order, up to the first that is not whole. Call
 // it before BeginNotes.
 func (n *File) Notes() (all [][]byte, err error) {
-	r, size, err := n.fs.Open(fileName)
+	r, size, err := n.fs.Open(n.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -74,7 +80,8 @@ func (n *File) BeginNotes(all [][]byte) error {
 
 func (n *File) begin(all [][]byte) error {
 	n.Close()
-	f, err := n.fs.Create(tempName)
+	temp := n.name + ".temp"
+	f, err := n.fs.Create(temp)
 	if err != nil {
 		return err
 	}
@@ -85,10 +92,10 @@ func (n *File) begin(all [][]byte) error {
 	if _, err := f.Write(n.buf); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := n.fs.Rename(tempName, fileName); err != nil {
+	if err := n.fs.Rename(temp, n.name); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	n.file = f
+	n.file, n.size = f, len(n.buf)
 	return nil
 }
 
@@ -98,6 +105,10 @@ func (n *File) Note(note []byte) error {
 		return errNone
 	}
 	n.buf = appendNote(n.buf[:0], note)
+	if n.size += len(n.buf); n.size > maxBytes {
+		n.Close()
+		return errFull
+	}
 	if _, err := n.file.Write(n.buf); err != nil {
 		n.Close() // part of the note may be in the file, and no note behind that part would be read
 		return fmt.Errorf("write the notes: %w", err)

@@ -10,7 +10,7 @@ import (
 )
 
 func opened(fs *memfs.FS) *File {
-	f := In(fs)
+	f := In(fs, OfTiles)
 	return &f
 }
 
@@ -68,15 +68,15 @@ func TestNotesSurviveTheProcess(t *testing.T) {
 func TestDamagedNotes(t *testing.T) {
 	whole := memfs.New()
 	begin(t, opened(whole), "one two")
-	for i := range whole.Files[fileName].Data {
+	for i := range whole.Files[OfTiles].Data {
 		for _, how := range []string{"cut", "changed"} {
 			fs := whole.Crash()
 			if how == "cut" {
-				if err := fs.Truncate(fileName, int64(i)); err != nil {
+				if err := fs.Truncate(OfTiles, int64(i)); err != nil {
 					t.Fatal(err)
 				}
 			} else {
-				fs.Files[fileName].Data[i] ^= 1
+				fs.Files[OfTiles].Data[i] ^= 1
 			}
 			want := ""
 			if i >= 8 {
@@ -119,7 +119,7 @@ func FuzzNotes(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fs := memfs.New()
-		fs.Files[fileName] = &memfs.File{Data: b}
+		fs.Files[OfTiles] = &memfs.File{Data: b}
 		l := opened(fs)
 		all, err := l.Notes()
 		if err != nil {

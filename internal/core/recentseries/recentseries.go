@@ -56,6 +56,9 @@ type Set struct {
 
 	changes []change   // since the last Keep, for Undo
 	dropped []*dropped // the earlier epochs that these changes dropped
+
+	records  bool     // see Record
+	recorded []uint64 // final changes: hashes that were noted, and smaller numbers, the epochs that began
 }
 
 // series are the series that count.
@@ -70,7 +73,7 @@ type series struct {
 // change is one step of a Set.
 type change struct {
 	what changed
-	hash Hash
+	of   uint64 // the Hash of a series, or the number of the epoch that began
 }
 
 type changed uint8
@@ -99,13 +102,13 @@ func (s *Set) Advance(arrival int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.epoch == 0 { // series that were restored from a store count as written to just now
-		s.changes = append(s.changes, change{what: begun})
+		s.changes = append(s.changes, change{begun, uint64(epoch)})
 		s.epoch = epoch
 		return
 	}
 	steps := min(epoch-s.epoch, 2)
 	for range steps {
-		s.changes = append(s.changes, change{what: aged})
+		s.changes = append(s.changes, change{aged, uint64(epoch)})
 		s.dropped = append(s.dropped, &dropped{s.epoch, s.before, s.older})
 		s.before, s.older = s.present, s.size-s.older
 		s.present, s.size = index.Index{}, s.older
@@ -143,7 +146,7 @@ func (s *Set) Note(h Hash) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := change{added, h}
+	c := change{added, uint64(h)}
 	switch {
 	case has(&s.before, h):
 		c.what = moved
@@ -166,10 +169,16 @@ const keepChanges = 1 << 14
 func (s *Set) Keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keep()
+	if s.records {
+		for _, c := range s.changes {
+			s.recorded = append(s.recorded, c.of)
+		}
+	}
+	s.settled()
 }
 
-func (s *Set) keep() {
+// settled forgets what Undo would need.
+func (s *Set) settled() {
 	if s.changes = s.changes[:0]; cap(s.changes) > keepChanges {
 		s.changes = nil
 	}
@@ -185,11 +194,11 @@ func (s *Set) Undo() {
 		c := s.changes[i]
 		switch c.what {
 		case added:
-			s.present.Remove(uint64(c.hash), c.hash.number())
+			s.present.Remove(c.of, Hash(c.of).number())
 			s.size--
 		case moved:
-			s.present.Remove(uint64(c.hash), c.hash.number())
-			s.before.Insert(uint64(c.hash), c.hash.number())
+			s.present.Remove(c.of, Hash(c.of).number())
+			s.before.Insert(c.of, Hash(c.of).number())
 			s.older++
 		case aged: // later additions to s.present are taken back already
 			last := s.dropped[len(s.dropped)-1]
@@ -200,5 +209,5 @@ func (s *Set) Undo() {
 			s.epoch = 0
 		}
 	}
-	s.keep()
+	s.settled()
 }

@@ -44,13 +44,15 @@ func (n *naive) size() (size int) {
 }
 
 // Two members apply the same requests in commits. Some commits fail, and are applied again; one
-// member restarts at times from what it saved. Both agree with a plain map, and save the same bytes.
+// member restarts at times from what it saved. A third repeats what that one records. All agree with a
+// plain map, and save the same bytes.
 func TestMembersAgree(t *testing.T) {
 	undone, longer, jumps := 0, 0, 0
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		list := naive{last: map[Hash]int64{}}
-		var steady, restless Set
+		var steady, restless, repeats Set
+		restless.Record()
 		now := int64(base)
 		hashes := make([]Hash, 60)
 		for i := range hashes {
@@ -108,16 +110,20 @@ func TestMembersAgree(t *testing.T) {
 			steady.Keep()
 			apply(commit, &restless, &again)
 			restless.Keep()
+			if err := repeats.Repeat(restless.AppendRecorded(nil)); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
 			now = max(now, list.epoch*Epoch)
 			saved := restless.Append(nil)
-			if want := steady.Append(nil); !bytes.Equal(saved, want) {
-				t.Fatalf("seed %d: the members have\n%x and\n%x", seed, saved, want)
+			if want := steady.Append(nil); !bytes.Equal(saved, want) || !bytes.Equal(repeats.Append(nil), want) {
+				t.Fatalf("seed %d: the members have\n%x and\n%x, want\n%x", seed, saved, repeats.Append(nil), want)
 			}
 			if r.IntN(4) == 0 {
 				restless = Set{}
 				if err := restless.Parse(saved); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
+				restless.Record()
 			}
 		}
 	}
@@ -297,6 +303,35 @@ func FuzzParse(f *testing.F) {
 		s.Undo()
 		if got := s.Append(nil); !bytes.Equal(got, b) {
 			t.Fatalf("%x is %x after an undo", b, got)
+		}
+	})
+}
+
+// FuzzRepeat checks that malformed changes change nothing, and that others leave a set that can be saved.
+func FuzzRepeat(f *testing.F) {
+	s := golden()
+	s.Record()
+	s.Advance(base + 3*Epoch)
+	s.Note(3 << 32)
+	s.Keep()
+	whole := s.AppendRecorded(nil)
+	f.Add(whole)
+	f.Add(whole[:len(whole)-1])
+	f.Add(whole[8:])
+	f.Add(bytes.Repeat(whole[len(whole)-8:], 2))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, before := golden(), golden().Append(nil)
+		err := s.Repeat(b)
+		saved := s.Append(nil)
+		if err != nil && !bytes.Equal(saved, before) {
+			t.Fatalf("malformed, and changed to %x", saved)
+		}
+		if err := new(Set).Parse(saved); err != nil {
+			t.Fatalf("%x cannot be read: %v", saved, err)
+		}
+		s.Undo()
+		if got := s.Append(nil); !bytes.Equal(got, saved) {
+			t.Fatalf("an undo takes back repeated changes: %x, want %x", got, saved)
 		}
 	})
 }

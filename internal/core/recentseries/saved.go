@@ -38,10 +38,10 @@ func (s *Set) kept() (epoch int64, present, before []uint64) {
 		c := s.changes[i]
 		switch c.what {
 		case added:
-			now.remove(c.hash)
+			now.remove(Hash(c.of))
 		case moved:
-			now.remove(c.hash)
-			last.add(c.hash)
+			now.remove(Hash(c.of))
+			last.add(Hash(c.of))
 		case aged:
 			step := dropped[len(dropped)-1]
 			dropped = dropped[:len(dropped)-1]
@@ -153,4 +153,47 @@ func cutNumber(b []byte, most uint64) (v uint64, rest []byte, ok bool) {
 		return 0, nil, false
 	}
 	return v, b[n:], true
+}
+
+// Record makes the set record its final changes, for AppendRecorded.
+func (s *Set) Record() { s.records = true }
+
+// AppendRecorded appends the changes that Keep has made final since the last call. Layout:
+// docs/format/entry.md.
+func (s *Set) AppendRecorded(b []byte) []byte {
+	for _, x := range s.recorded {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	if s.recorded = s.recorded[:0]; cap(s.recorded) > keepChanges {
+		s.recorded = nil
+	}
+	return b
+}
+
+// Repeat repeats recorded changes, in a set that is as the recording one was before them. After an
+// error nothing is changed. There must be no provisional changes.
+func (s *Set) Repeat(b []byte) error {
+	if len(b)%8 != 0 {
+		return errMalformed
+	}
+	epoch := uint64(s.epoch)
+	for at := 0; at < len(b); at += 8 {
+		x := binary.LittleEndian.Uint64(b[at:])
+		if x > math.MaxUint32 {
+			continue
+		}
+		if x < epoch || x > maxTime/Epoch {
+			return errMalformed
+		}
+		epoch = x
+	}
+	for ; len(b) > 0; b = b[8:] {
+		if x := binary.LittleEndian.Uint64(b); x > math.MaxUint32 {
+			s.Note(Hash(x))
+		} else {
+			s.Advance(int64(x) * Epoch)
+		}
+	}
+	s.settled()
+	return nil
 }

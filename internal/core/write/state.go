@@ -25,19 +25,33 @@ var errMalformed = errors.New("state of requests: malformed")
 
 // Append appends the saved form. It is equal on all members that have applied the same entries.
 func (s *State) Append(b []byte) []byte {
-	b = append(b, stateVersion)
-	b = binary.AppendUvarint(b, s.Requests)
-	b = binary.AppendUvarint(b, uint64(s.Newest))
-	return s.Recent.Append(b)
+	return s.Recent.Append(appendNumbers(append(b, stateVersion), s.Requests, s.Newest))
 }
 
 // AppendKept is Append for the state at the last Recent.Keep, when Requests and Newest were `requests`
 // and `newest`. It may run while another goroutine writes requests with the state.
 func (s *State) AppendKept(b []byte, requests uint64, newest int64) []byte {
-	b = append(b, stateVersion)
-	b = binary.AppendUvarint(b, requests)
-	b = binary.AppendUvarint(b, uint64(newest))
-	return s.Recent.AppendKept(b)
+	return s.Recent.AppendKept(appendNumbers(append(b, stateVersion), requests, newest))
+}
+
+// AppendRecorded appends what has changed since the last call, if the state records it: see
+// recentseries.Set.Record.
+func (s *State) AppendRecorded(b []byte) []byte {
+	return s.Recent.AppendRecorded(appendNumbers(b, s.Requests, s.Newest))
+}
+
+// Repeat repeats recorded changes, in a state that is as the recording one was before them. After an
+// error nothing is changed.
+func (s *State) Repeat(b []byte) error {
+	requests, newest, b, ok := cutNumbers(b)
+	if !ok || requests < s.Requests || newest < s.Newest {
+		return errMalformed
+	}
+	if err := s.Recent.Repeat(b); err != nil {
+		return err
+	}
+	s.Requests, s.Newest = requests, newest
+	return nil
 }
 
 // ParseState returns a state from its saved form.
@@ -48,16 +62,26 @@ func ParseState(b []byte) (*State, error) {
 	if b[0] != stateVersion {
 		return nil, fmt.Errorf("state of requests: has version %d, and this program reads %d", b[0], stateVersion)
 	}
-	requests, b, ok := cutNumber(b[1:])
-	newest, b, okToo := cutNumber(b)
-	if !ok || !okToo || newest > math.MaxInt64 {
+	requests, newest, b, ok := cutNumbers(b[1:])
+	if !ok {
 		return nil, errMalformed
 	}
-	s := &State{Requests: requests, Newest: int64(newest)}
+	s := &State{Requests: requests, Newest: newest}
 	if err := s.Recent.Parse(b); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+func appendNumbers(b []byte, requests uint64, newest int64) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, requests), uint64(newest))
+}
+
+// cutNumbers takes what appendNumbers appended from the front of b.
+func cutNumbers(b []byte) (requests uint64, newest int64, rest []byte, ok bool) {
+	requests, b, ok = cutNumber(b)
+	v, b, okToo := cutNumber(b)
+	return requests, int64(v), b, ok && okToo && v <= math.MaxInt64
 }
 
 // cutNumber takes a uvarint in its shortest form from the front of b.

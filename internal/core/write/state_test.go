@@ -62,3 +62,48 @@ func FuzzParseState(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRepeat: malformed changes change nothing, and others leave a state that can be saved.
+func FuzzRepeat(f *testing.F) {
+	s := golden()
+	s.Recent.Record()
+	s.Newest++
+	s.Recent.Note(2 << 32)
+	s.Recent.Keep()
+	whole := s.AppendRecorded(nil)
+	f.Add(whole)
+	f.Add(whole[:3])
+	f.Add(append([]byte{1}, whole[2:]...))          // fewer requests
+	f.Add(append([]byte{0xac, 2, 1}, whole[8:]...)) // the newest sample becomes older
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, before := golden(), golden().Append(nil)
+		err := s.Repeat(b)
+		saved := s.Append(nil)
+		if err != nil && !bytes.Equal(saved, before) {
+			t.Fatalf("malformed, and changed to %x", saved)
+		}
+		if got, err := ParseState(saved); err != nil || got.Newest < golden().Newest || got.Requests < golden().Requests {
+			t.Fatalf("%x: %v", saved, err)
+		}
+	})
+}
+
+// A state that repeats what another one recorded is equal to it.
+func TestRepeat(t *testing.T) {
+	s, other := golden(), golden()
+	s.Recent.Record()
+	s.Requests, s.Newest = s.Requests+2, s.Newest+5
+	s.Recent.Note(7 << 32)
+	s.Recent.Keep()
+	if err := other.Repeat(s.AppendRecorded(nil)); err != nil || !bytes.Equal(s.Append(nil), other.Append(nil)) {
+		t.Errorf("%x, %v; want %x", other.Append(nil), err, s.Append(nil))
+	}
+	for _, earlier := range []*State{
+		{Requests: s.Requests, Newest: s.Newest - 1},
+		{Requests: s.Requests - 1, Newest: s.Newest},
+	} {
+		if err := other.Repeat(earlier.AppendRecorded(nil)); err == nil {
+			t.Errorf("changes to %d requests and %d are taken", earlier.Requests, earlier.Newest)
+		}
+	}
+}

@@ -57,6 +57,7 @@ func (g *Group) beginSaving(now time.Time) {
 		g.savingFailed(err)
 		return
 	}
+	g.noted.Begin()
 	g.saving = &saving{Writer: w, tenants: state.Tenants(), grown: g.grown.Load(), begun: now}
 	for i := range uint16(series.Shards) {
 		g.saving.shards = append(g.saving.shards, i)
@@ -145,6 +146,7 @@ func (g *Group) endSaving(err error) {
 	c := g.saving
 	g.saving = nil
 	if err != nil {
+		g.noted.Abort()
 		g.savingFailed(err)
 		return
 	}
@@ -153,6 +155,11 @@ func (g *Group) endSaving(err error) {
 	g.metrics.Checkpoints.Inc()
 	g.grown.Add(-c.grown)
 	g.rewriteNotes(c.Base())
+	if err := g.noted.Commit(); err != nil {
+		g.metrics.JournalErrors.Inc()
+		g.Logger.Warn("the notes of stored requests could not be written; a restart looks for their samples in the stores",
+			"error", err)
+	}
 	job := &logJob{compact: g.base}
 	if !g.alone {
 		job.keep = keepBytes

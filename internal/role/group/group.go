@@ -55,8 +55,9 @@ type Group struct {
 	wall    *wallclock.Clock
 	metrics *tiling.Metrics
 	books   tiling.Books
-	stored  *notes.Stored
-	notes   *notes.File
+	stored  *notes.Stored // of tiles
+	noted   *notes.Since  // of requests
+	files   []*notes.File // of both
 
 	restored Restored
 	alone    bool // the only voter
@@ -157,6 +158,7 @@ type Restored struct {
 	New        bool // the directory was empty
 	Checkpoint *checkpoint.File
 	Entries    int // that were read from the log
+	Notes      int // of requests that the stores have
 }
 
 // Restored returns what the start found.
@@ -173,7 +175,9 @@ func (g *Group) Run(ctx context.Context) error {
 	defer func() {
 		close(g.ended)
 		wg.Wait()
-		g.notes.Close()
+		for _, f := range g.files {
+			f.Close()
+		}
 		_ = g.log.Close() // all that counts is synced
 	}()
 	wg.Go(g.runLog)

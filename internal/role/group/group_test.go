@@ -51,6 +51,7 @@ type stores struct {
 	again int                          // samples of tiles that were written again with the same value
 	syncs int                          // calls of Sync
 	fault error                        // of Sync
+	known int                          // samples of requests that the store had
 	sick  map[string]error             // by tenant: why its stores take nothing; nil means that they hang
 	cure  chan struct{}                // closed when hanging stores go on
 	takes int                          // writes to sick stores that succeed
@@ -124,13 +125,18 @@ func (s *stores) WriteRequests(ctx context.Context, tenant string, state *write.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	state.Requests += uint64(len(all))
 	for _, r := range all {
 		r.Outcome = outcome.Outcome{}
 		for i := range r.Series {
 			one := &r.Series[i]
 			for _, x := range r.Samples(one) {
 				part := outcome.Counts{Samples: 1}
-				switch before, has := s.put(fmt.Sprintf("%s raw %x", tenant, r.Key(one)), x.Time, x.Value); {
+				before, has := s.put(fmt.Sprintf("%s raw %x", tenant, r.Key(one)), x.Time, x.Value)
+				if has {
+					s.known++
+				}
+				switch {
 				case has && before != x.Value:
 					r.Outcome.Refuse(outcome.Duplicate, part)
 				default:
@@ -643,6 +649,9 @@ func restarts(t *testing.T, end string, seed uint64) {
 	if !maps.Equal(found, wrote) {
 		t.Errorf("%d samples of requests are stored, %d were acknowledged", len(found), len(wrote))
 	}
+	if s.known > 0 && end != "power" {
+		t.Errorf("%d samples of requests were looked up that the store had", s.known)
+	}
 	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 1 {
 		t.Error("no checkpoint was written")
 	}
@@ -650,7 +659,7 @@ func restarts(t *testing.T, end string, seed uint64) {
 	if size := p.log.Bytes(); size > 20_000 {
 		t.Errorf("the log has %d bytes", size)
 	}
-	if names, _ := p.fs.List(); len(names) > 12 {
+	if names, _ := p.fs.List(); len(names) > 13 {
 		t.Errorf("the files are %v", names)
 	}
 	p.terminate()
@@ -765,6 +774,59 @@ func TestRequestsPassStages(t *testing.T) {
 		}
 		p.terminate()
 	})
+}
+
+// Requests that a store has do not come to it again after a kill, and yet the member goes on with the same
+// state. If the machine was restarted, the store may have lost some, so those since the checkpoint come
+// again.
+func TestStoredRequestsAreNotLookedUp(t *testing.T) {
+	for boot, some := range map[string]bool{"boot": false, "another": true, "": true} {
+		t.Run(fmt.Sprintf("%q", boot), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStores(t)
+				p := start(t, memfs.New(), s, func(o *Options) { o.Config.Checkpoint = 3000 })
+				for i := range 100 {
+					for _, tenant := range []string{"a", "b"} {
+						if _, err := p.Write(t.Context(), request(t, tenant, fmt.Sprint("r", i%7), time.Now(), 1)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+				synctest.Wait()
+				if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
+					t.Errorf("%g checkpoints were written", n)
+				}
+				before := p.sections()
+				p = start(t, p.kill(crash), s, func(o *Options) { o.Boot = boot })
+				for _, tenant := range []string{"a", "b"} {
+					if err := p.Barrier(t.Context(), tenant); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				if s.known > 0 != some || p.Restored().Notes > 0 == some {
+					t.Errorf("%d samples were looked up that the store had, and %d notes count", s.known, p.Restored().Notes)
+				}
+				if after := p.sections(); after != before {
+					t.Errorf("the tenants' states are\n%x and were\n%x", after, before)
+				}
+				p.terminate()
+			})
+		})
+	}
+}
+
+// sections returns the sections of all tenants, none of which may have requests under way.
+func (p *process) sections() (all string) {
+	for _, tenant := range p.node.State().Tenants() {
+		if n := p.node.State().Waiting(tenant).Requests; n > 0 {
+			p.t.Errorf("%d requests of tenant %s wait", n, tenant)
+		}
+		section := p.node.State().AppendTenant(nil, tenant, 0)
+		all += fmt.Sprintf("%s: %s\n", tenant, section)
+	}
+	return all
 }
 
 // Nothing is acknowledged that is stored nowhere.

@@ -45,14 +45,8 @@ func New(o Options) (*Group, error) {
 		requested: map[string]*job{},
 		replays:   map[string]int{},
 	}
-	file := notes.In(o.FS)
-	g.notes = &file
-	var err error
-	if g.stored, err = notes.ReadStored(g.notes, o.Boot); err != nil {
-		o.Logger.Warn("the file of notes, which says what the stores already have, cannot be read: this start may write "+
-			"samples to the stores again", "error", err)
-	}
-	state, err := g.restore()
+	noted := g.readNotes()
+	state, err := g.restore(noted)
 	if err != nil {
 		return nil, fmt.Errorf("restore member %d of group %d: %w", o.Member, o.Number, err)
 	}
@@ -81,8 +75,25 @@ func New(o Options) (*Group, error) {
 	return g, nil
 }
 
-// restore restores the state from the last checkpoint, and opens the log.
-func (g *Group) restore() (*member.Member, error) {
+// readNotes reads the notes of the last process, and returns those of requests. Without them, samples
+// that the stores have are written again.
+func (g *Group) readNotes() (ofRequests [][]byte) {
+	tiles, requests := notes.In(g.FS, notes.OfTiles), notes.In(g.FS, notes.OfRequests)
+	g.files = []*notes.File{&tiles, &requests}
+	var err error
+	if g.stored, err = notes.ReadStored(&tiles, g.Boot); err != nil {
+		g.Logger.Warn("the file of notes, which says what the stores already have, cannot be read: this start may write "+
+			"samples to the stores again", "error", err)
+	}
+	if g.noted, ofRequests, err = notes.ReadSince(&requests, g.Boot); err != nil {
+		g.Logger.Warn("the notes of stored requests cannot be read or written: a restart looks for their samples in the "+
+			"stores", "error", err)
+	}
+	return ofRequests
+}
+
+// restore restores the state from the last checkpoint and the notes of requests, and opens the log.
+func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 	file, damage, err := checkpoint.Newest(g.FS)
 	if err != nil {
 		return nil, err
@@ -97,6 +108,7 @@ func (g *Group) restore() (*member.Member, error) {
 			return nil, err
 		}
 	}
+	g.restoreNotes(state, noted)
 	state.Restored(g.stored.All())
 	g.Writer.CutBack(g.Boot, state.Requests())
 	if err := g.open(state, file == nil && len(damage) == 0); err != nil {
@@ -104,6 +116,20 @@ func (g *Group) restore() (*member.Member, error) {
 	}
 	g.base = state.Index()
 	return state, nil
+}
+
+// restoreNotes adds to the state what the notes of requests say.
+func (g *Group) restoreNotes(state *member.Member, noted [][]byte) {
+	for _, n := range noted {
+		counts, err := state.RestoreNote(n)
+		if err != nil {
+			g.Logger.Error("BUG: a note of stored requests cannot be read; their samples are looked for in the stores",
+				"error", err)
+		}
+		if counts {
+			g.restored.Notes++
+		}
+	}
 }
 
 // load returns the state of a checkpoint.
@@ -192,7 +218,8 @@ func (g *Group) replaySome() error {
 }
 
 // replayed counts what an entry of an earlier process did. That process has posted it. Metadata of metrics
-// are in memory only, so this process learns them again; metadata of requests come with their work.
+// are in memory only, so this process learns them again; metadata of requests come with their work, and
+// for requests that the stores are noted to have, when their senders repeat them.
 func (g *Group) replayed(done *member.Applied) {
 	for _, f := range done.Windows.Folded {
 		g.metrics.Count(f)

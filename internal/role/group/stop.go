@@ -36,6 +36,7 @@ func (g *Group) abandonSaving() {
 		g.endSaving(<-c.commit)
 	default:
 		c.Abort()
+		g.noted.Abort()
 		g.saving = nil
 	}
 }

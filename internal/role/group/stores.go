@@ -193,9 +193,10 @@ func (g *Group) settle(j *job) {
 	if !j.saidAt.IsZero() {
 		g.Logger.Info("the store takes samples again", "tenant", j.Tenant)
 	}
-	g.node.Done(j.Work)
+	note := g.node.Done(j.Work)
 	if j.Requests != nil {
 		g.tried = j.begun
+		g.noteRequests(note)
 		delete(g.requested, j.Tenant)
 		g.replayedSome(j)
 		if g.Told != nil {
@@ -271,6 +272,16 @@ func (g *Group) replayedSome(j *job) {
 	}
 	delete(g.replays, j.Tenant)
 	g.EndReplay(j.Tenant)
+}
+
+// noteRequests notes that a tenant's store has requests. If the note fails, nothing is lost: a restart
+// looks for their samples in the store.
+func (g *Group) noteRequests(note []byte) {
+	if err := g.noted.Note(note); err != nil {
+		g.metrics.JournalErrors.Inc()
+		g.Logger.Warn("stored requests cannot be noted until the next checkpoint; a restart looks for their samples in "+
+			"the stores", "error", err)
+	}
 }
 
 // noteStored notes up to which entry a tenant's stores have all tiles. If the note fails, nothing is
