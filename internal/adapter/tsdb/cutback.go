@@ -79,6 +79,7 @@ func (s *store) cutBack(boot string) error {
 	case err != nil:
 		return err
 	case walBytes+wblBytes == 0:
+		s.ends.old = boot != "" && last.requests >= restored
 		return nil
 	case !walFits || !wblFits:
 		return errors.New("its logs were repaired or replaced since")
@@ -96,13 +97,16 @@ func (s *store) cutBack(boot string) error {
 	if err := errors.Join(last.wal.cut(wal, s.fsync), last.wbl.cut(wbl, s.fsync)); err != nil {
 		return err
 	}
+	s.ends.old = boot != ""
 	s.logger.Info("after a power loss, a store was cut back to its last sync; the log of the group has the requests since",
 		"log_bytes", walBytes+wblBytes)
 	return nil
 }
 
 // beginEnds prepares the ends before the store opens. A store that is new in a group has ends from the
-// beginning. Outside of a group, nothing brings the requests behind the ends again, so the ends go.
+// beginning. A store that was cut back gets ends of the present boot, so that no later start in this boot
+// cuts it again: the group notes what the store takes, and does not write that again. Outside of a group,
+// nothing brings the requests behind the ends again, so the ends go.
 func (s *store) beginEnds() error {
 	_, err := os.Stat(s.dir)
 	isNew := errors.Is(err, fs.ErrNotExist)
@@ -114,6 +118,12 @@ func (s *store) beginEnds() error {
 			return err
 		}
 		return s.saveEnds()
+	case s.ends.kept && s.ends.old:
+		if err := s.saveEnds(); err != nil {
+			return err
+		}
+		s.ends.old = false
+		return nil
 	case s.ends.kept || isNew:
 		return nil
 	}

@@ -60,6 +60,30 @@ func TestAStoreIsCutBackToItsLastSync(t *testing.T) {
 	}
 }
 
+// A store is cut back once in a boot of the machine. What it takes then, notes of the group may count as
+// stored.
+func TestAStoreIsCutBackOnce(t *testing.T) {
+	for name, lost := range map[string]string{"something is lost": "a@2000=2", "nothing is lost": ""} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.startInGroup("first", 0)
+			w.writeRaw(&plain, "a@1000=1")
+			w.sync()
+			if lost != "" {
+				w.writeRaw(&plain, lost)
+			}
+			w.startInGroup("second", 1)
+			w.writeRaw(&plain, "a@3000=3")
+			for _, requests := range []uint64{1, 2} {
+				w.startInGroup("second", requests)
+				if got := w.raw()["a"]; got != "1000=1 3000=3" {
+					t.Errorf("stored, if the notes have %d requests: %s", requests, got)
+				}
+			}
+		})
+	}
+}
+
 // Nothing is certain of a store before its first sync.
 func TestAStoreWithoutASyncIsCutBackToNothing(t *testing.T) {
 	w := newWorld(t)

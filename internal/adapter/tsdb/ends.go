@@ -35,6 +35,7 @@ type logEnd struct {
 // keptEnds is what a raw store of a group needs to save the ends of its logs.
 type keptEnds struct {
 	kept     bool // false outside of a group
+	old      bool // the saved ends are of another boot, and the store has nothing behind them
 	boot     string
 	requests atomic.Uint64 // of the tenant: the logs have all of the first so many
 	saving   sync.Mutex    // held while the ends are saved
