@@ -32,6 +32,8 @@ func TestMistakesAreFound(t *testing.T) {
 		{name: "replay past commit", set: &mutant.PastCommit, seed: 12, want: "has the effect"},
 		{name: "pipelined collector", mistakes: mistakes{pipelined: true}, seed: 1, want: "was acknowledged before"},
 		{name: "boundary right after an election", set: &mutant.Hasty, seed: 1, want: "and tiles are closed"},
+		{name: "decisions beside proposals in flight", set: &mutant.BesideFlight, mistakes: mistakes{impatient: true},
+			seed: 3, want: "its collectors sent"},
 		{name: "proposal of an old term", set: &mutant.OldTerm, seed: 7, want: "has no outcome"},
 		{name: "replay drops what is unstored", set: &mutant.UnstoredLost, seed: 3, want: "\nand node"},
 		{name: "a leader's clock an hour ahead", set: &mutant.WrongClock, seed: 13, want: "early"},

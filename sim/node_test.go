@@ -75,8 +75,11 @@ func (n *node) clock() int64 { return base + n.sim.Now + n.off }
 
 // settings differ between nodes, as they do while an operator changes them.
 func (n *node) settings() member.Settings {
-	more := int64(n.n + 1)
-	return member.Settings{Lateness: lateness, MaxPending: maxPending * more, MaxQueued: 4000 * more,
+	more, pending := int64(n.n+1), int64(maxPending)
+	if n.sim.mistakes.impatient {
+		pending = 1
+	}
+	return member.Settings{Lateness: lateness, MaxPending: pending * more, MaxQueued: 4000 * more,
 		MaxQueuedSum: 6000 * more, Tiles: tile.Config{
 			CounterTTL: time.Hour, GaugeTTL: time.Duration(20+10*n.n) * time.Second, CheckTTL: time.Hour, UpDownTTL: time.Hour,
 			OutOfOrder: n.window()}}
@@ -276,8 +279,11 @@ func (s *sim) nextWrite(n *node) {
 	}
 	n.writing = true
 	takes := s.Between(1, 5)
-	if n.slowDisk {
+	switch {
+	case n.slowDisk:
 		takes = s.Between(50, 800)
+	case s.mistakes.impatient:
+		takes = s.Between(20, 100)
 	}
 	s.At(takes, &n.Process, func() { s.writeLog(n) })
 }

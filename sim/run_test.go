@@ -119,6 +119,15 @@ func keep(t *testing.T, seed uint64) {
 	}
 }
 
+// The group also bears impatient collectors: see mistakes.
+func TestImpatientCollectors(t *testing.T) {
+	for seed := range uint64(4) {
+		if s := simulate(t, seed+1, ciSeconds, mistakes{impatient: true}); s.Failed != nil {
+			t.Errorf("seed %d: %v", seed+1, s.Failed)
+		}
+	}
+}
+
 // A seed gives the same story again, to the last byte, so a failure can be repeated.
 func TestSameSeedSameStory(t *testing.T) {
 	one, other := simulate(t, 3, ciSeconds, mistakes{}), simulate(t, 3, ciSeconds, mistakes{})

@@ -178,9 +178,14 @@ func (s *sim) pushTo(c *collector, p *pushed) {
 	try, n := p.try, c.target
 	p.Again = try > 1
 	bytes := entry.AppendPush(nil, &p.Push)
-	s.At(s.patience(), nil, func() {
+	patience := s.patience()
+	var to *node // any
+	if s.mistakes.impatient && try < 2 {
+		patience, to = s.Between(20, 200), n
+	}
+	s.At(patience, nil, func() {
 		if !p.done && p.try == try {
-			s.pushAgain(c, p, nil)
+			s.pushAgain(c, p, to)
 		}
 	})
 	s.ask(n, func() {
