@@ -29,7 +29,8 @@ forward:
 `, address), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, dir, "--config", config)
+	// Its own metrics would be forwarded, too, and hide whether the tile waits.
+	p := start(t, dir, "--config", config, "--self-metrics=false")
 	base := time.Now().Add(-time.Minute).UnixMilli()
 	var sent []string
 	send := func(n int) {
@@ -56,7 +57,7 @@ forward:
 		return err
 	})
 	p.kill(t)
-	p = start(t, dir, "--config", config)
+	p = start(t, dir, "--config", config, "--self-metrics=false")
 	send(5)
 	other = start(t, other.dataDir, "--http-listen", address)
 	send(5)
