@@ -192,7 +192,6 @@ func (s *sim) sickDisk(n *node, lasts int64) {
 	s.Tell("node %d: %v %% of the calls of %s of its log fail for %d ms", n.n, percent, op, lasts)
 	d.Fail = func(called, _ string) error {
 		if called == op && s.Chance(percent) {
-			n.badSync = n.badSync || op == "sync"
 			return memfs.ErrInjected
 		}
 		return nil
@@ -311,10 +310,8 @@ func (s *sim) crashInWrite(n *node, tries int, lasts int64, power bool) {
 	}
 }
 
-// crashNow crashes a process. If a sync of its log has failed, the machine loses power: the kernel may hold
-// bytes that it never writes, and today's log trusts them if only the process starts again.
+// crashNow crashes a process.
 func (s *sim) crashNow(n *node, lasts int64, power bool) {
-	power, n.badSync = power || n.badSync, false
 	stored := n.entries.Last()
 	if n.writing && len(n.toWrite[0].Entries) > 0 { // the write may have removed the entries that it replaces
 		stored = min(stored, n.toWrite[0].Entries[0].Index-1)

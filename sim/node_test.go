@@ -43,7 +43,6 @@ type node struct {
 	slowStores bool
 	hangs      map[string]bool // queues whose stores do not answer, as in queueOf
 	fails      map[string]bool // queues whose stores answer with an error
-	badSync    bool            // a sync of the node's log has failed in this life
 	noSync     bool            // the node's stores cannot be synced
 	off        int64           // how far the node's clock is ahead, in ms
 
