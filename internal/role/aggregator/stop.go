@@ -39,7 +39,8 @@ func (a *Aggregator) abandonCheckpoint() {
 	}
 }
 
-// finishWrites waits for the writes under way, but not for hanging ones.
+// finishWrites waits until the stores have all tiles, but not for hanging stores. An older program
+// cannot read shards that have tiles for the stores.
 func (a *Aggregator) finishWrites() {
 	deadline := time.After(stopTime)
 	check := time.NewTicker(tick)
@@ -55,6 +56,7 @@ func (a *Aggregator) finishWrites() {
 		select {
 		case w := <-a.written:
 			a.settle(w)
+			a.writeDue()
 		case <-check.C:
 		case <-deadline:
 			return
