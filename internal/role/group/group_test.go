@@ -1077,6 +1077,37 @@ func TestBarriersThatAreGivenUpAreForgotten(t *testing.T) {
 	})
 }
 
+// lateBug is a store that panics after it has stored requests.
+type lateBug struct{ *stores }
+
+func (l lateBug) WriteRequests(ctx context.Context, tenant string, state *write.State, all []*write.Request) error {
+	if err := l.stores.WriteRequests(ctx, tenant, state, all); err != nil {
+		return err
+	}
+	panic("an index out of range")
+}
+
+// As many readers of a tenant as may wait get an error when its store panics. Then others can wait.
+func TestBarriersThatAPanicEndsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		s.make("b", true, nil)
+		p := start(t, memfs.New(), s, func(o *Options) { o.Writer = lateBug{s} })
+		go func() { _, _ = p.Write(t.Context(), request(t, "b", "r", time.Now(), 1)) }()
+		time.Sleep(time.Second)
+		for range 1 << 14 {
+			go func() { _ = p.Barrier(t.Context(), "b") }()
+		}
+		synctest.Wait()
+		s.make("b", false, nil)
+		time.Sleep(time.Minute)
+		if err := p.Barrier(t.Context(), "a"); err != nil {
+			t.Errorf("a barrier of another tenant: %v", err)
+		}
+		p.terminate()
+	})
+}
+
 // While the stores cannot be synced, each checkpoint fails. It is begun again after a pause that grows, and
 // the log says so. The first sync that succeeds ends the pauses.
 func TestAFailedCheckpointBeginsAgainAfterAPause(t *testing.T) {

@@ -240,6 +240,7 @@ func (g *Group) breaks(j *job, panicked *panicError) {
 	for id, asked := range g.waiting {
 		if err := g.stuck(asked.call); err != nil && !asked.answered {
 			asked.answer <- member.Answer{ID: id, Err: err}
+			g.node.Cancel(id) // otherwise a barrier would wait for ever
 			delete(g.waiting, id)
 		}
 	}
