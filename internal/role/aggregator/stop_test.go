@@ -33,7 +33,7 @@ func TestAStopStoresAllTiles(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-			time.Sleep(p.now().Truncate(10*time.Second).Add(10*time.Second + after).Sub(p.now()))
+			time.Sleep(p.now().Truncate(10 * time.Second).Add(10*time.Second + after).Sub(p.now()))
 			p.terminate()
 			fs, err := files.Open(dir)
 			if err != nil {
