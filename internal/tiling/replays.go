@@ -42,6 +42,16 @@ func (r *replays) FailReplay(tenant string, err error) {
 	}
 }
 
+// ResumeReplay notes that the store takes requests, also if it did not take some before. Queries wait for
+// the rest.
+func (r *replays) ResumeReplay(tenant string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one := r.tenants[tenant]; one != nil && one.err != nil {
+		r.tenants[tenant] = &replay{ended: make(chan struct{})}
+	}
+}
+
 // EndReplay notes that the store has the requests.
 func (r *replays) EndReplay(tenant string) {
 	r.mu.Lock()

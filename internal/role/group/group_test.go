@@ -1077,6 +1077,48 @@ func TestBarriersThatAreGivenUpAreForgotten(t *testing.T) {
 	})
 }
 
+// After a kill, the store fails at first, and then takes one write of a long replay. Queries wait for the
+// rest: an earlier failure is no reason to answer without it.
+func TestQueriesWaitForAReplayThatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s)
+		for i := range 200 { // more than one write
+			e := request(t, "b", "r", time.Now().Add(time.Duration(i)*time.Millisecond), 1)
+			if _, err := p.Write(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fs := p.kill(func(fs *memfs.FS) *memfs.FS {
+			s.losePower()
+			return fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
+		})
+		full := errors.New("no space left on device")
+		s.make("b", true, full)
+		p = start(t, fs, s)
+		if err := p.Replayed(t.Context(), "b"); !errors.Is(err, full) {
+			t.Errorf("while the store fails, a query waits or gets %v", err)
+		}
+		s.make("b", true, nil)
+		s.take(1)
+		time.Sleep(2 * time.Second)
+		answer := make(chan error, 1)
+		go func() { answer <- p.Replayed(t.Context(), "b") }()
+		synctest.Wait()
+		select {
+		case err := <-answer:
+			t.Errorf("a query does not wait for the rest of the replay: %v", err)
+			answer <- nil
+		default:
+		}
+		s.make("b", false, nil)
+		if err := <-answer; err != nil {
+			t.Errorf("the store has all requests, and a query gets %v", err)
+		}
+		p.terminate()
+	})
+}
+
 // lateBug is a store that panics after it has stored requests.
 type lateBug struct{ *stores }
 

@@ -269,6 +269,7 @@ func (g *Group) replayedSome(j *job) {
 	}
 	if left -= len(j.Requests); left > 0 {
 		g.replays[j.Tenant] = left
+		g.ResumeReplay(j.Tenant)
 		return
 	}
 	delete(g.replays, j.Tenant)
