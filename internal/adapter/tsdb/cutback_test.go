@@ -131,7 +131,7 @@ func TestABlockIsInFrontOfTheEnds(t *testing.T) {
 	}
 }
 
-// Nobody writes the requests again that one machine alone took since it left a group.
+// One machine alone takes requests that are in no other log, also after it has left a group.
 func TestAStoreThatWasInNoGroupIsNotCutBack(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@1000=1")
