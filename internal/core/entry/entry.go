@@ -42,8 +42,9 @@ const (
 	KindEvents                   // events for a tenant's event log
 	KindNames                    // names for a tenant's catalogue
 	KindVersion                  // the format and semantics that all members know
+	KindNode                     // the member of a node that is new to the group
 
-	lastKind = KindVersion
+	lastKind = KindNode
 )
 
 // maxTime is the largest time or duration, in milliseconds. Batches have the same bound, in seconds.
@@ -53,6 +54,7 @@ const maxTime = 9_000_000_000_000
 const (
 	maxTenant = 255
 	maxAgent  = 255
+	maxNode   = 255
 )
 
 // Entry is an entry of one kind; the fields of other kinds mean nothing. After Parse, strings and
@@ -67,6 +69,7 @@ type Entry struct {
 	Boundary Boundary
 	Notes    Notes // of KindEvents and KindNames
 	Version  Version
+	Node     Node
 }
 
 // Windows are the pushes that came while the previous entry was written. Pushes are the last field
@@ -146,6 +149,13 @@ type Version struct {
 	Semantics uint32 // the rules for applying entries: constants, sketches, encodings
 }
 
+// Node gives a node of the cluster its member in the group. The first entry of a name counts, and later
+// ones do nothing: a node that comes back with an empty directory has no member until it is replaced.
+type Node struct {
+	Name   string
+	Member uint64 // not 0
+}
+
 // ErrNewer means that a newer program wrote the entry. A member stops at such an entry: skipping it
 // would make its stores differ from all others.
 var ErrNewer = errors.New("written by a newer version")
@@ -176,6 +186,8 @@ func (e *Entry) Append(b []byte) []byte {
 	case KindVersion:
 		b = binary.AppendUvarint(b, uint64(e.Version.Format))
 		b = binary.AppendUvarint(b, uint64(e.Version.Semantics))
+	case KindNode:
+		b = e.Node.append(b)
 	default:
 		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
 	}
@@ -243,6 +255,13 @@ func (t *Boundary) append(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
 	return append(b, t.Full...)
+}
+
+func (n *Node) append(b []byte) []byte {
+	if n.Name == "" || n.Member == 0 {
+		panic(fmt.Sprintf("BUG: member %d of the node %q in an entry", n.Member, n.Name))
+	}
+	return binary.LittleEndian.AppendUint64(appendText(b, n.Name, maxNode), n.Member)
 }
 
 // flagAgain says that a Push was sent before.
@@ -313,6 +332,9 @@ func (e *Entry) parse(b []byte) error {
 		e.Notes.Parts = r.list()
 	case KindVersion:
 		e.Version.Format, e.Version.Semantics = r.number32(), r.number32()
+	case KindNode:
+		e.Node = Node{Name: r.text(maxNode), Member: r.uint64()}
+		r.bad = r.bad || e.Node.Name == "" || e.Node.Member == 0
 	default:
 		return errMalformed
 	}

@@ -64,6 +64,7 @@ func examples() map[string]Entry {
 		},
 		"names":   {Kind: KindNames, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("a name")}},
 		"version": {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
+		"node":    {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef}},
 	}
 }
 

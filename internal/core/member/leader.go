@@ -24,6 +24,8 @@ type leader struct {
 	flying uint64          // index of the windows under way, or 0
 	closes uint64          // index of the last boundary under way, or 0
 	begun  int64           // when beginEmpty last looked
+	joins  []join          // nodes that wait to become learners
+	names  uint64          // index of the last entry under way that names a node
 }
 
 // push is a push that waits to be proposed.
@@ -51,11 +53,11 @@ const (
 	leap = 5 * 60_000 // ms
 )
 
-// reset ends a term, and returns its queue.
-func (l *leader) reset() []push {
-	queue := l.queue
+// reset ends a term, and returns its queue and the nodes that wait to join.
+func (l *leader) reset() ([]push, []join) {
+	queue, joins := l.queue, l.joins
 	*l = leader{clocks: l.clocks, heard: map[uint64]bool{}}
-	return queue
+	return queue, joins
 }
 
 // applied notes that an entry is applied.
@@ -82,12 +84,13 @@ func (n *Node) lead() {
 	}
 	n.proposeWindows()
 	n.proposeBoundaries()
+	n.admitNodes()
 }
 
 // handOver asks another voter to lead: the one that was heard last.
 func (n *Node) handOver() {
 	to, last := uint64(0), int64(math.MinInt64)
-	for _, id := range n.voters {
+	for _, id := range n.members.Voters {
 		if x, heard := n.leader.clocks.others[id]; heard && x.last > last {
 			to, last = id, x.last
 		}

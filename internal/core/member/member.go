@@ -36,6 +36,7 @@
 //	leader.go    what a node proposes while it leads
 //	member.go    Member: applies entries
 //	section.go   saves and restores the state
+//	nodes.go     the nodes of the cluster, and how one joins
 //	deltas.go    a request of OTLP deltas in the log
 //	windows.go   what windows and boundaries do to the shards
 //	work.go      what the stores take next
@@ -84,6 +85,7 @@ type Member struct {
 	has     tenants.Set // the admitted tenants
 	pairs   hapair.Pairs
 	deltas  deltas
+	nodes   map[string]uint64  // the member of each node, by the node's name
 	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 	swept   int64              // the leader's clock when old senders were last forgotten
@@ -104,6 +106,7 @@ func New(group uint64, config *tile.Config) *Member {
 		config: config, group: group, shards: tile.NewShards(config),
 		version: entry.Version{Format: Format, Semantics: Semantics},
 		tenants: map[string]*tenant{}, senders: map[uint64]int64{}, digests: map[string]*Digest{},
+		nodes: map[string]uint64{},
 	}
 	return m
 }
@@ -178,6 +181,8 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 		done.Notes = e.Notes
 	case entry.KindVersion:
 		err = m.applyVersion(e.Version)
+	case entry.KindNode:
+		m.applyNode(e.Node)
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}

@@ -35,6 +35,8 @@ type Settings struct {
 	MaxPending int64         // bytes of tiles that may wait for a tenant's stores
 	MaxTenants int           // that may have stores; 0 for no limit
 
+	Self entry.Node // this node; its zero value for a group that no other node joins
+
 	// MaxQueued and MaxQueuedSum bound the bytes of the requests that wait for the stores of a tenant
 	// and of all tenants. Those that are not applied yet, at most 32 MiB, do not count.
 	MaxQueued, MaxQueuedSum int64
@@ -69,7 +71,7 @@ type Node struct {
 	now        int64  // as the last event with a time told it
 	term       uint64 // of the last entry in the state
 	leadership replica.Leadership
-	voters     []uint64
+	members    replica.Members
 	leader     leader
 
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
@@ -307,7 +309,7 @@ func (n *Node) step() (more bool) {
 		n.out.Writes = append(n.out.Writes, out.Write)
 	}
 	if out.Members != nil {
-		n.out.Members, n.voters = out.Members, out.Members.Voters
+		n.out.Members, n.members = out.Members, *out.Members
 	}
 	for _, c := range out.Apply {
 		if n.failed = n.apply(c); n.failed != nil {
@@ -397,8 +399,12 @@ func (n *Node) follow(l replica.Leadership) {
 	if l == n.leadership {
 		return
 	}
-	for _, p := range n.leader.reset() {
+	pushes, joins := n.leader.reset()
+	for _, p := range pushes {
 		n.answer(p.id, ErrLost)
+	}
+	for _, j := range joins {
+		n.answer(j.id, replica.ErrNotLeader)
 	}
 	n.leadership = l
 }

@@ -48,21 +48,29 @@ type testNode struct {
 
 func newThree(t *testing.T, n uint64) *three {
 	g := &three{t: t, now: base}
-	first := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{}}
+	var voters []uint64
 	for id := uint64(1); id <= n; id++ {
-		first.Members.Voters = append(first.Members.Voters, id)
+		voters = append(voters, id)
 	}
-	for id := uint64(1); id <= n; id++ {
-		r, l, err := replica.Open(memfs.New(), replica.Config{
-			ID: id, Applied: 1, New: first, Rand: rand.New(rand.NewPCG(id, 5)), Log: entrylog.Options{Mark: 7}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g.nodes = append(g.nodes, &testNode{Node: NewNode(r, New(group, &config), settings), log: l, stores: newStores(),
-			answers: map[ID]Answer{}})
+	for range voters {
+		g.add(voters, settings)
 	}
 	g.pass(5000)
 	return g
+}
+
+// add begins the next node of a group that was founded by these voters.
+func (g *three) add(founders []uint64, s Settings) *testNode {
+	id := uint64(len(g.nodes) + 1)
+	r, l, err := replica.Open(memfs.New(), replica.Config{
+		ID: id, Applied: 1, New: &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: founders}},
+		Rand: rand.New(rand.NewPCG(id, 5)), Log: entrylog.Options{Mark: 7}})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	n := &testNode{Node: NewNode(r, New(group, &config), s), log: l, stores: newStores(), answers: map[ID]Answer{}}
+	g.nodes = append(g.nodes, n)
+	return n
 }
 
 // settle lets all nodes do what they have to do.

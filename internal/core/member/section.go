@@ -31,6 +31,7 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = appendBytes(dst, m.pairs.Append(nil))
 	dst = appendBytes(dst, m.deltas.seen.Append(nil))
 	dst = appendBytes(dst, m.has.Append(nil))
+	dst = m.appendNodes(dst)
 	return m.appendDigests(dst)
 }
 
@@ -76,6 +77,7 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	m.applied = d.uvarint()
 	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
 	pairs, seen, has := d.bytes(), d.bytes(), d.bytes()
+	m.parseNodes(&d)
 	m.parseDigests(&d)
 	if d.bad || version != sectionVersion || len(d.b) > 0 {
 		return nil, fmt.Errorf("the group: %w", errSection)

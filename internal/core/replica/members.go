@@ -1,11 +1,14 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
@@ -101,4 +104,24 @@ func (r *Replica) changeMembers(data []byte) {
 	}
 	r.members.now = r.node.ApplyConfChange(change)
 	r.members.changed(&r.out)
+}
+
+// Progress says how far the log of a member is, as the leader knows it.
+type Progress struct {
+	Member uint64
+	Match  uint64 // index of the last entry that the member is known to have stored
+	Active bool   // the member was heard in the last election timeout
+}
+
+// Progress returns the progress of all members, ascending, if this member leads. The leader itself is
+// always active.
+func (r *Replica) Progress() (all []Progress) {
+	if r.damaged != nil || !r.leadership.Leads {
+		return nil
+	}
+	r.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		all = append(all, Progress{Member: id, Match: p.Match, Active: p.RecentActive || id == r.id})
+	})
+	slices.SortFunc(all, func(a, b Progress) int { return cmp.Compare(a.Member, b.Member) })
+	return all
 }
