@@ -36,7 +36,6 @@
 //	leader.go    what a node proposes while it leads
 //	member.go    Member: applies entries
 //	section.go   saves and restores the state
-//	nodes.go     the nodes of the cluster, and how one joins
 //	deltas.go    a request of OTLP deltas in the log
 //	windows.go   what windows and boundaries do to the shards
 //	work.go      what the stores take next
@@ -52,6 +51,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/hapair"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -85,7 +85,7 @@ type Member struct {
 	has     tenants.Set // the admitted tenants
 	pairs   hapair.Pairs
 	deltas  deltas
-	nodes   map[string]uint64  // the member of each node, by the node's name
+	nodes   cluster.Nodes
 	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 	swept   int64              // the leader's clock when old senders were last forgotten
@@ -106,7 +106,6 @@ func New(group uint64, config *tile.Config) *Member {
 		config: config, group: group, shards: tile.NewShards(config),
 		version: entry.Version{Format: Format, Semantics: Semantics},
 		tenants: map[string]*tenant{}, senders: map[uint64]int64{}, digests: map[string]*Digest{},
-		nodes: map[string]uint64{},
 	}
 	return m
 }
@@ -182,7 +181,7 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 	case entry.KindVersion:
 		err = m.applyVersion(e.Version)
 	case entry.KindNode:
-		m.applyNode(e.Node)
+		m.nodes.Name(e.Node.Name, e.Node.Member)
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}
@@ -213,6 +212,9 @@ func (m *Member) VisibleTiles(tenant string) uint64 {
 
 // Shards returns the tiles. Other goroutines may query them while the member changes them.
 func (m *Member) Shards() *tile.Shards { return m.shards }
+
+// Nodes returns the member of each node that ever joined, by the node's name.
+func (m *Member) Nodes() map[string]uint64 { return m.nodes.All() }
 
 // applyVersion raises the version. It never falls.
 func (m *Member) applyVersion(v entry.Version) error {

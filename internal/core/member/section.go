@@ -31,7 +31,7 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = appendBytes(dst, m.pairs.Append(nil))
 	dst = appendBytes(dst, m.deltas.seen.Append(nil))
 	dst = appendBytes(dst, m.has.Append(nil))
-	dst = m.appendNodes(dst)
+	dst = appendBytes(dst, m.nodes.Append(nil))
 	return m.appendDigests(dst)
 }
 
@@ -76,13 +76,13 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	version := d.byte()
 	m.applied = d.uvarint()
 	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
-	pairs, seen, has := d.bytes(), d.bytes(), d.bytes()
-	m.parseNodes(&d)
+	pairs, seen, has, nodes := d.bytes(), d.bytes(), d.bytes(), d.bytes()
 	m.parseDigests(&d)
 	if d.bad || version != sectionVersion || len(d.b) > 0 {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
-	if err := cmp.Or(m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has)); err != nil {
+	if err := cmp.Or(m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
+		m.nodes.Parse(nodes)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}
 	return m, nil

@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+)
+
+// A founded directory is a node of a new cluster, whose group has one member and an empty log.
+func TestFound(t *testing.T) {
+	dir, log := memfs.New(), memfs.New()
+	if _, err := Read(dir); !errors.Is(err, ErrNone) {
+		t.Fatalf("an empty directory: %v", err)
+	}
+	i, err := Found(dir, log, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(dir)
+	if err != nil || *read != *i || !read.Joined() || len(read.Cluster) != 32 {
+		t.Errorf("read %+v, %v; founded %+v", read, err, i)
+	}
+	l, err := entrylog.Open(log, entrylog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, members, _ := l.InitialState()
+	if v := members.GetVoters(); len(v) != 1 || v[0] != i.Member || l.Last() != BaseIndex {
+		t.Errorf("the log has the voters %v and ends with entry %d", v, l.Last())
+	}
+	if _, err := Found(dir, log, "b"); err == nil || !strings.Contains(err.Error(), "node a of cluster "+i.Cluster) {
+		t.Errorf("founded twice: %v", err)
+	}
+	other, err := Found(memfs.New(), memfs.New(), "a")
+	if err != nil || other.Cluster == i.Cluster || other.Member == i.Member {
+		t.Errorf("another cluster is %+v, %v; the first is %+v", other, err, i)
+	}
+}
+
+// A node that joins keeps the member that it first asked with, and begins with the founder's log.
+func TestJoin(t *testing.T) {
+	dir, log := memfs.New(), memfs.New()
+	i, err := Prepare(dir, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Read(dir)
+	if err != nil || again.Joined() || again.Member != i.Member {
+		t.Fatalf("prepared %+v, read %+v, %v", i, again, err)
+	}
+	to := Invitation{Cluster: strings.Repeat("ab", 16), Epoch: 3, Founder: 17}
+	if err := again.Join(dir, log, to); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(dir)
+	if err != nil || !read.Joined() || read.Epoch != 3 || read.Member != i.Member || *read != *again {
+		t.Errorf("joined %+v, read %+v, %v", again, read, err)
+	}
+	l, err := entrylog.Open(log, entrylog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, members, _ := l.InitialState(); members.GetVoters()[0] != 17 {
+		t.Errorf("the log begins with %v", members)
+	}
+}
+
+// A founding that a power loss broke off at any call may be repeated, and leaves no half identity.
+func TestBrokenOff(t *testing.T) {
+	for calls := 0; ; calls++ {
+		dir, log, broken := foundBrokenOff(calls)
+		i, err := Read(dir)
+		if errors.Is(err, ErrNone) {
+			i, err = Found(dir, log, "a")
+		}
+		if err != nil {
+			t.Fatalf("broken off at call %d: %v", calls, err)
+		}
+		l, err := entrylog.Open(log, entrylog.Options{})
+		if err != nil {
+			t.Fatalf("broken off at call %d: %v", calls, err)
+		}
+		if _, members, _ := l.InitialState(); members.GetVoters()[0] != i.Member {
+			t.Errorf("broken off at call %d: the log is of %v, and the node is member %d", calls, members, i.Member)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if !broken {
+			return
+		}
+	}
+}
+
+// foundBrokenOff founds a cluster in two directories until a power loss after some calls of the disk.
+func foundBrokenOff(calls int) (dir, log *memfs.FS, broken bool) {
+	dir, log = memfs.New(), memfs.New()
+	type loss struct{}
+	fail := func(string, string) error {
+		if calls--; calls < 0 {
+			panic(loss{})
+		}
+		return nil
+	}
+	dir.Fail, log.Fail = fail, fail
+	func() {
+		defer func() { broken = recover() != nil }()
+		_, _ = Found(dir, log, "a")
+	}()
+	rng := rand.New(rand.NewPCG(uint64(calls), 1))
+	return dir.PowerLoss(rng), log.PowerLoss(rng), broken
+}
+
+func TestNames(t *testing.T) {
+	for _, bad := range []string{"", "a b", "ä", "a/b", "a=b", strings.Repeat("a", 64)} {
+		if CheckName(bad) == nil {
+			t.Errorf("%q is taken", bad)
+		}
+		if _, err := Found(memfs.New(), memfs.New(), bad); err == nil {
+			t.Errorf("%q founds a cluster", bad)
+		}
+	}
+	for _, good := range []string{"a", "node-1.eu_west", strings.Repeat("a", 63)} {
+		if err := CheckName(good); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The first member of a name counts, and the state has one form.
+func TestNodes(t *testing.T) {
+	var x, y Nodes
+	x.Name("b", 2)
+	x.Name("a", 1)
+	x.Name("b", 9)
+	y.Name("a", 1)
+	y.Name("b", 2)
+	if string(x.Append(nil)) != string(y.Append(nil)) {
+		t.Error("equal nodes have other bytes")
+	}
+	var read Nodes
+	if err := read.Parse(x.Append(nil)); err != nil || !maps.Equal(read.All(), map[string]uint64{"a": 1, "b": 2}) {
+		t.Errorf("read %v, %v", read.All(), err)
+	}
+}
+
+func FuzzNodes(f *testing.F) {
+	var n Nodes
+	f.Add(n.Append(nil))
+	n.Name("b", 2)
+	n.Name("a", 1)
+	f.Add(n.Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var n Nodes
+		if n.Parse(b) == nil && string(n.Append(nil)) != string(b) {
+			t.Errorf("%x is read as %v", b, n.All())
+		}
+	})
+}

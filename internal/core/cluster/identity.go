@@ -1,0 +1,210 @@
+// Package cluster says which node of which cluster a data directory is, which nodes the group's members
+// are, and where nodes listen. A directory is a node for as long as it lives: its name, its cluster and
+// its member never change. The file cluster.json in the directory has them (docs/format/cluster.md).
+//
+// A cluster is founded once, by one directory. The other nodes join it: each draws the number of its
+// member and saves it before it asks to join, so that a number is never used by two directories.
+package cluster
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"strings"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment"
+)
+
+// File is the name of the identity's file in the data directory.
+const File = "cluster.json"
+
+// Identity says which node of which cluster a directory is.
+type Identity struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"` // 32 hexadecimal digits; empty while the node has not joined
+	Epoch   uint64 `json:"epoch"`   // of recoveries: nodes of an older epoch are refused
+	Node    string `json:"node"`
+	Member  uint64 `json:"member,string"`
+}
+
+const (
+	version    = 1
+	firstEpoch = 1
+
+	// BaseIndex and BaseTerm are of the entry before the first of a new group.
+	BaseIndex = 1
+	BaseTerm  = 1
+
+	// maxName bounds the name of a node, in bytes.
+	maxName = 63
+)
+
+// ErrNone means that a directory belongs to no cluster.
+var ErrNone = errors.New("the data directory belongs to no cluster")
+
+// Joined reports whether the node has joined its cluster.
+func (i *Identity) Joined() bool { return i.Cluster != "" }
+
+// CheckName returns what is wrong with the name of a node.
+func CheckName(name string) error {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	if name == "" || len(name) > maxName || strings.Trim(name, allowed) != "" {
+		return fmt.Errorf("%.80q is no name of a node: it needs 1 to %d letters, digits, dashes, underscores and dots",
+			name, maxName)
+	}
+	return nil
+}
+
+// Read returns the identity of a directory. The error is ErrNone if it has none.
+func Read(dir segment.FS) (*Identity, error) {
+	f, size, err := dir.Open(File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read which node the data directory is: %w", err)
+	}
+	defer f.Close()
+	i := new(Identity)
+	if err := json.NewDecoder(io.NewSectionReader(f, 0, size)).Decode(i); err != nil {
+		return nil, fmt.Errorf("read which node the data directory is: %s: %w; restore the file from a backup of this "+
+			"directory", File, err)
+	}
+	switch {
+	case i.Version > version:
+		return nil, fmt.Errorf("%s has version %d, and this program reads up to version %d: start a newer program",
+			File, i.Version, version)
+	case i.Version != version || CheckName(i.Node) != nil || i.Member == 0 || i.Epoch == 0:
+		return nil, fmt.Errorf("%s is damaged: restore the file from a backup of this directory", File)
+	}
+	return i, nil
+}
+
+// Found makes a directory the first node of a new cluster, and begins the log of its group, in `log`.
+// Nothing is founded after an error, and the call may be repeated.
+func Found(dir, log segment.FS, node string) (*Identity, error) {
+	if i, err := Read(dir); !errors.Is(err, ErrNone) {
+		if err == nil {
+			err = fmt.Errorf("the data directory is node %s of cluster %s already", i.Node, i.Cluster)
+		}
+		return nil, err
+	}
+	i, err := draw(node)
+	if err != nil {
+		return nil, err
+	}
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return nil, err
+	}
+	i.Cluster, i.Epoch = hex.EncodeToString(id[:]), firstEpoch
+	if err := begin(log, i.Member); err != nil {
+		return nil, err
+	}
+	return i, i.write(dir)
+}
+
+// Prepare returns the identity with which a directory asks to join a cluster. It is saved, so that each
+// try is by the same member.
+func Prepare(dir segment.FS, node string) (*Identity, error) {
+	i, err := draw(node)
+	if err != nil {
+		return nil, err
+	}
+	return i, i.write(dir)
+}
+
+// Invitation is what the leader answers to a node that may join.
+type Invitation struct {
+	Cluster string
+	Epoch   uint64
+	Founder uint64 // the only member before the group's first entry
+}
+
+// Join makes a prepared directory a node of the cluster, and begins its copy of the log. The call may be
+// repeated until the identity has joined.
+func (i *Identity) Join(dir, log segment.FS, to Invitation) error {
+	if err := begin(log, to.Founder); err != nil {
+		return err
+	}
+	joined := *i
+	joined.Cluster, joined.Epoch = to.Cluster, to.Epoch
+	if err := joined.write(dir); err != nil {
+		return err
+	}
+	*i = joined
+	return nil
+}
+
+// draw returns the identity of a new member that has no cluster yet.
+func draw(node string) (*Identity, error) {
+	if err := CheckName(node); err != nil {
+		return nil, err
+	}
+	i := &Identity{Version: version, Epoch: firstEpoch, Node: node}
+	for i.Member == 0 {
+		var random [8]byte
+		if _, err := rand.Read(random[:]); err != nil {
+			return nil, err
+		}
+		i.Member = binary.LittleEndian.Uint64(random[:]) >> 1 // Raft has numbers of its own at the upper end
+	}
+	return i, nil
+}
+
+// begin begins a log. What an earlier try left is removed: no member has used it, since the directory had
+// no identity.
+func begin(dir segment.FS, founder uint64) error {
+	names, err := dir.List()
+	if err != nil {
+		return fmt.Errorf("begin the log of the group: %w", err)
+	}
+	for _, f := range entrylog.Files(names) {
+		if err := dir.Remove(f.Name); err != nil {
+			return fmt.Errorf("begin the log of the group: %w", err)
+		}
+	}
+	var mark [4]byte
+	if _, err := rand.Read(mark[:]); err != nil {
+		return err
+	}
+	log, err := entrylog.Create(dir, entrylog.Options{Mark: binary.LittleEndian.Uint32(mark[:])}, entrylog.Base{
+		Index: BaseIndex, Term: BaseTerm, Members: &raftpb.ConfState{Voters: []uint64{founder}}})
+	if err != nil {
+		return fmt.Errorf("begin the log of the group: %w", err)
+	}
+	return log.Close()
+}
+
+// write writes the file, which is whole or absent even after a power loss.
+func (i *Identity) write(dir segment.FS) error {
+	text, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return err
+	}
+	const temp = File + ".tmp"
+	f, err := dir.Create(temp)
+	if err == nil {
+		_, err = f.Write(append(text, '\n'))
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = dir.Rename(temp, File)
+	}
+	if err == nil {
+		err = dir.SyncDir()
+	}
+	if err != nil {
+		return fmt.Errorf("write which node the data directory is: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Nodes has the member of each node that ever joined a group. It is folded from the entries of the
+// group's log, so that all members agree on it. The zero value has none, and is ready. One goroutine at a
+// time uses it.
+type Nodes struct{ members map[string]uint64 }
+
+// Name gives a node a member, unless it has one: a node whose directory was emptied must not get another
+// member until its old one has left the group.
+func (n *Nodes) Name(node string, member uint64) {
+	if _, known := n.members[node]; known {
+		return
+	}
+	if n.members == nil {
+		n.members = map[string]uint64{}
+	}
+	n.members[strings.Clone(node)] = member
+}
+
+// Member returns the member of a node.
+func (n *Nodes) Member(node string) (member uint64, known bool) {
+	member, known = n.members[node]
+	return member, known
+}
+
+// All returns a copy: the member of each node, by the node's name.
+func (n *Nodes) All() map[string]uint64 { return maps.Clone(n.members) }
+
+const nodesVersion = 1
+
+var errNodes = errors.New("the nodes of the group are damaged")
+
+// Append appends the state: a version, and for each node, ascending by name, its name behind the length of
+// the name, and 8 bytes of its member. Equal Nodes have equal bytes.
+func (n *Nodes) Append(b []byte) []byte {
+	b = append(b, nodesVersion)
+	for _, node := range slices.Sorted(maps.Keys(n.members)) {
+		b = binary.AppendUvarint(b, uint64(len(node)))
+		b = append(b, node...)
+		b = binary.LittleEndian.AppendUint64(b, n.members[node])
+	}
+	return b
+}
+
+// Parse is the inverse of Append.
+func (n *Nodes) Parse(b []byte) error {
+	if len(b) == 0 || b[0] != nodesVersion {
+		return errNodes
+	}
+	b = b[1:]
+	all, last := Nodes{}, ""
+	for len(b) > 0 {
+		length, size := binary.Uvarint(b)
+		if size <= 0 || length == 0 || length > math.MaxUint8 || uint64(len(b)) < uint64(size)+length+8 {
+			return errNodes
+		}
+		b = b[size:]
+		node := string(b[:length])
+		member := binary.LittleEndian.Uint64(b[length:])
+		if node <= last || member == 0 {
+			return errNodes
+		}
+		all.Name(node, member)
+		last, b = node, b[length+8:]
+	}
+	*n = all
+	return nil
+}
