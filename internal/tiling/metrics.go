@@ -58,7 +58,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Damaged: counter("damaged_batches_total",
 			"Batches that could not be read to the end. Above 0: a bug, or a damaged disk."),
 		JournalErrors: counter("journal_errors_total",
-			"Writes to the journal that failed. Rising: the disk is full or broken; collectors hold their windows."),
+			"Writes and syncs of the journal that failed. Rising: the disk is full or broken; collectors hold their "+
+				"windows. With aggregator.fsync: commit, nothing is acknowledged between a failed sync and the end of the "+
+				"checkpoint that follows it."),
 		Again: counter("repeated_batches_total",
 			"Batches that came again: their producer's sequence shows that they are already counted. "+
 				"Rising with freshet_aggregator_journal_errors_total: windows that could not be synced are pushed again. "+

@@ -215,6 +215,9 @@ func (l *Log) committed(c *checkpoint) (keep Position) {
 	_ = c.file.Close()
 	l.sinceBytes.Add(-c.sinceBytes)
 	keep, l.base = l.base, c.base
+	if l.doubtful != nil && l.doubtful.upTo <= c.base {
+		l.doubtful = nil
+	}
 
 	// The checkpoint is synced, so the segments before it need no sync.
 	l.found = nil

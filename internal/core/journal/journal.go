@@ -73,14 +73,21 @@ type Log struct {
 
 	mu         sync.Mutex
 	tail       segment.Appender
-	found      []segment.File // segments found by Open, which may not be synced
-	sealed     []sealed       // segments that ended since Open and are not synced
-	newNames   bool           // a segment may have been created since the last SyncDir
-	sinceBytes atomic.Int64   // bytes of frames since the last checkpoint; changed under mu
-	base       Position       // position of the newest whole checkpoint
+	found      []found      // segments found by Open, which may not be synced
+	sealed     []sealed     // segments that ended since Open and are not synced
+	newNames   bool         // a segment may have been created since the last SyncDir
+	sinceBytes atomic.Int64 // bytes of frames since the last checkpoint; changed under mu
+	base       Position     // position of the newest whole checkpoint
 	checkpoint *checkpoint
+	doubtful   *doubtful // what failed syncs may have lost; nil if no sync failed since the last checkpoint
 
 	notes.File // see Notes
+}
+
+// found is a segment of an earlier process.
+type found struct {
+	segment.File
+	size int64 // of what is left of it, in bytes
 }
 
 // sealed is a segment that is complete but not synced. Its descriptor stays open, since the kernel
@@ -88,6 +95,22 @@ type Log struct {
 type sealed struct {
 	segment.Writer
 	first Position
+}
+
+// doubtful says that a sync failed, and that frames up to a position may not survive a power loss,
+// whatever later syncs return. A checkpoint at that position or a later one replaces them: it is in a
+// new file.
+type doubtful struct {
+	upTo  Position
+	cause error // of the last failure
+}
+
+func (d *doubtful) err() error {
+	if d == nil {
+		return nil
+	}
+	return fmt.Errorf("frames up to %d of the journal may not survive a power loss until the next checkpoint is "+
+		"in place; it is begun at once, and tried again if it fails: %w", d.upTo, d.cause)
 }
 
 // Append writes frames after all earlier ones, in one write, and returns the position of the last.
@@ -141,13 +164,34 @@ func (l *Log) seal() {
 }
 
 // Sync makes all earlier frames survive a power loss, including those of an earlier process. The
-// kernel reports a lost page only once. So after an error the frames since the previous Sync may be
-// lost, whatever a later Sync returns, until a checkpoint replaces them. The journal continues in a
-// new segment.
+// kernel reports a failed sync only once, and later syncs succeed without saving the bytes. So after an
+// error Sync keeps failing until a checkpoint is committed that has all frames up to the failure: see
+// Doubtful. Meanwhile the journal continues in a new segment, which Sync does sync.
 func (l *Log) Sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
+	err := l.syncFiles()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.doubtful = &doubtful{l.tail.Last, err}
+	}
+	return l.doubtful.err()
+}
 
+// Doubtful reports whether a sync has failed, and the position up to which frames may not survive a
+// power loss. Each Sync then fails until a checkpoint with at least this base is committed.
+func (l *Log) Doubtful() (upTo Position, failed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.doubtful == nil {
+		return 0, false
+	}
+	return l.doubtful.upTo, true
+}
+
+// syncFiles syncs all files that need it, once each. It is called with syncing held.
+func (l *Log) syncFiles() error {
 	l.mu.Lock()
 	found, done, newNames := l.found, l.sealed, l.newNames
 	active, first := l.tail.Active()
@@ -162,7 +206,8 @@ func (l *Log) Sync() error {
 		return err == nil
 	}
 	for _, s := range found {
-		check(s.First, syncFound(l.fs, s.Name))
+		// To sync them is not enough: a sync by the process that wrote them may have failed.
+		check(s.First, segment.Rewrite(l.fs, s.Name, s.size))
 	}
 	for _, s := range done {
 		check(s.first, s.Sync())
@@ -180,14 +225,6 @@ func (l *Log) Sync() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func syncFound(fs segment.FS, name string) error {
-	f, _, err := fs.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // giveUp closes a segment whose Sync failed while it was active, so that no later Sync declares

@@ -221,35 +221,119 @@ func TestRemoveFails(t *testing.T) {
 	}
 }
 
-// A later Sync does not save the frames of a failed one, but it saves the frames after the failure.
+// The kernel reports a failed sync only once, and the next one succeeds without saving the bytes. So Sync
+// fails until a checkpoint has the frames. A checkpoint that was begun before the failure has not.
 func TestSyncFails(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
 		t.Run(op, func(t *testing.T) {
-			fs := memfs.New()
+			fs, s := memfs.New(), state{}
 			l, _ := mustOpen(t, fs, 0)
-			if _, err := l.Append([]Frame{{Shard: 1}}); err != nil {
+			add := func(id uint64) {
+				t.Helper()
+				if _, err := l.Append([]Frame{entry(id)}); err != nil {
+					t.Fatal(err)
+				}
+				s.fold(t, entry(id))
+			}
+			add(1)
+			early, err := l.BeginCheckpoint()
+			if err != nil {
 				t.Fatal(err)
 			}
+			add(2)
 			failing(op)(fs)
 			if err := l.Sync(); !errors.Is(err, memfs.ErrInjected) {
 				t.Fatalf("sync: %v", err)
 			}
 			fs.Fail = nil
-			if _, err := l.Append([]Frame{{Shard: 2}}); err != nil {
+			add(3)
+			for _, shard := range testShards {
+				if err := early.Section(shard, 1, state{entry(1).Shard: {1}}.section(shard)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := early.Commit(); err != nil {
 				t.Fatal(err)
 			}
+			for range 2 {
+				if err := l.Sync(); !errors.Is(err, memfs.ErrInjected) || !strings.Contains(err.Error(), "frames up to 2 ") {
+					t.Fatalf("sync: %v", err)
+				}
+			}
+			if upTo, failed := l.Doubtful(); upTo != 2 || !failed {
+				t.Fatalf("doubtful up to %d, %v", upTo, failed)
+			}
+			checkpointAll(t, l, s)
+			add(4)
 			if err := l.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			l, _ = mustOpen(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), 0)
-			var last uint16
-			if err := l.Replay(func(_ Position, r Frame) error { last = r.Shard; return nil }); err != nil {
-				t.Fatal(err)
+			if _, failed := l.Doubtful(); failed {
+				t.Fatal("a checkpoint has all frames, and some are doubtful")
 			}
-			if last != 2 {
-				t.Errorf("the last frame is of shard %d", last)
+			for seed := range uint64(20) {
+				l, _ := mustOpen(t, fs.PowerLoss(rand.New(rand.NewPCG(seed, 1))), 0)
+				if got := recovered(t, l); count(got) != 4 {
+					t.Fatalf("seed %d: a power loss left %v of %v", seed, got, s)
+				}
 			}
 		})
+	}
+}
+
+// A sync may fail and the process die, before a checkpoint. The next process cannot know that, and finds
+// all frames in the page cache. Its first Sync must save them even so.
+func TestTheLastProcessFailedToSync(t *testing.T) {
+	for seed := range uint64(50) {
+		fs := memfs.New()
+		l, _ := mustOpen(t, fs, 100)
+		for id := range uint64(9) {
+			if _, err := l.Append([]Frame{entry(id)}); err != nil {
+				t.Fatal(err)
+			}
+			if id%4 == 3 {
+				failing("sync")(fs)
+				if err := l.Sync(); err == nil {
+					t.Fatal("a failed sync is not reported")
+				}
+				fs.Fail = nil
+			}
+		}
+		fs = fs.Crash()
+		l, report := mustOpen(t, fs, 100)
+		if report.Frames != 9 {
+			t.Fatalf("%d frames", report.Frames)
+		}
+		if err := l.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		l, _ = mustOpen(t, fs.PowerLoss(rand.New(rand.NewPCG(seed, 1))), 100)
+		if got := recovered(t, l); count(got) != 9 {
+			t.Fatalf("seed %d: a power loss left %v", seed, got)
+		}
+	}
+}
+
+// The last process may leave a segment without a whole frame. The next frame gets its name, so the
+// segment must not be written anew over it.
+func TestAnEmptyLastSegmentIsLeft(t *testing.T) {
+	fs := memfs.New()
+	l, _ := mustOpen(t, fs, 0)
+	if _, err := l.Append([]Frame{entry(1)}); err != nil {
+		t.Fatal(err)
+	}
+	fs.Files[segmentFormat.Name(2)] = &memfs.File{Data: []byte("FRSH")}
+	l, _ = mustOpen(t, fs.Crash(), 0)
+	fs = l.fs.(*memfs.FS)
+	if _, err := l.Append([]Frame{entry(2)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = mustOpen(t, fs, 0)
+	if got := recovered(t, l); count(got) != 2 {
+		t.Errorf("recovered %v", got)
 	}
 }
 

@@ -126,7 +126,6 @@ type model struct {
 	maybe  []uint64        // frames of failed Appends since the last success: may come back after a crash
 	maybe2 []uint64        // frames of failed Appends since the last successful Sync: may come back after a power loss
 	safe   map[uint64]bool // frames that must survive a power loss
-	doubt  map[uint64]bool // frames that a failed Sync should have saved
 	lossy  bool            // there was a power loss, so the report may list gaps
 	nextID uint64
 }
@@ -137,7 +136,7 @@ func TestModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: memfs.New(), state: state{},
-				safe: map[uint64]bool{}, doubt: map[uint64]bool{}, nextID: 1}
+				safe: map[uint64]bool{}, nextID: 1}
 			m.open()
 			for range 150 {
 				m.step()
@@ -210,21 +209,15 @@ func (m *model) append() {
 	}
 }
 
+// sync syncs the journal. If that works, all frames are safe, whatever failed before.
 func (m *model) sync() {
-	promise := m.safe
 	if m.log.Sync() != nil {
-		promise = m.doubt
-		for _, id := range m.maybe2 { // they may come back after a crash, from a file whose Sync failed
-			m.doubt[id] = true
-		}
-	} else {
-		m.maybe2 = slices.Clone(m.maybe)
+		return
 	}
+	m.maybe2 = slices.Clone(m.maybe)
 	for _, ids := range m.state {
 		for _, id := range ids {
-			if !m.safe[id] && !m.doubt[id] {
-				promise[id] = true
-			}
+			m.safe[id] = true
 		}
 	}
 }

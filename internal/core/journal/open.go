@@ -61,6 +61,7 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 	if err != nil {
 		return nil, report, fmt.Errorf("list the journal: %w", err)
 	}
+	l.newNames = len(names) > 0 // the last process may not have synced them
 	known, err := l.findSections(checkpointFormat.Files(names), &report)
 	if err != nil {
 		return nil, report, err
@@ -167,13 +168,15 @@ func (l *Log) findFrames(files []segment.File, report *Report) error {
 			return err
 		}
 		l.plan.segments = append(l.plan.segments, segmentFile{f, frames})
-		l.found = append(l.found, f)
-		l.newNames = true
 		report.Segments++
 		report.Frames += uint64(frames)
 		l.sinceBytes.Add(max(0, r.End-segment.HeaderBytes))
+		size := r.Size
 		if f.Limit == segment.NoLimit {
-			l.tail.Last = l.endTail(f.Name, r, report)
+			l.tail.Last, size = l.endTail(f.Name, r, report)
+		}
+		if f.First <= l.tail.Last || f.Limit != segment.NoLimit { // else the next segment gets the name
+			l.found = append(l.found, found{f, size})
 		}
 	}
 	return nil
@@ -211,19 +214,19 @@ func readSegment(fs segment.FS, s segment.File, report *Report,
 }
 
 // endTail handles what follows the last good frame of the last segment, and returns the position
-// that counts as the last. A tail that can be read is torn, and is cut off. An unreadable tail is
-// left alone, and the positions that it may hold are not used again.
-func (l *Log) endTail(name string, r *segment.Scanner, report *Report) Position {
+// that counts as the last, and the size of what is left. A tail that can be read is torn, and is cut
+// off. An unreadable tail is left alone, and the positions that it may hold are not used again.
+func (l *Log) endTail(name string, r *segment.Scanner, report *Report) (last Position, sizeBytes int64) {
 	tail := r.Size - r.End
 	if tail == 0 {
-		return r.Last
+		return r.Last, r.Size
 	}
 	damage := segment.Damage{File: name, Offset: r.End, Bytes: tail}
 	if r.Err != nil && r.Size >= segment.HeaderBytes {
 		damage.Frames = uint64(tail / segment.FrameBytes)
 		damage.Reason = because("the last segment cannot be read to its end", r.Err)
 		report.add(damage)
-		return r.Last + Position(damage.Frames)
+		return r.Last + Position(damage.Frames), r.Size
 	}
 	damage.Reason = "torn tail, cut off; it was never acknowledged, unless power was lost"
 	if err := l.fs.Truncate(name, r.End); err != nil {
@@ -231,7 +234,7 @@ func (l *Log) endTail(name string, r *segment.Scanner, report *Report) Position 
 		damage.Reason = because("torn tail, passed over because it cannot be cut off", err)
 	}
 	report.add(damage)
-	return r.Last
+	return r.Last, r.End
 }
 
 func because(what string, cause error) string {

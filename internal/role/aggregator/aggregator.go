@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/retry"
 	"github.com/freshet-io/freshet/internal/lib/wallclock"
 	"github.com/freshet-io/freshet/internal/settings"
 	"github.com/freshet-io/freshet/internal/tiling"
@@ -57,6 +58,8 @@ type Aggregator struct {
 	boundaries []byte          // scratch, payloads of frames
 	checkpoint *checkpoint     // being written, or nil
 	lastSaved  time.Time       // when the last checkpoint began
+	saveAgain  time.Time       // no checkpoint begins earlier, after one that failed
+	savePause  retry.Backoff
 }
 
 // Options are the parts of an aggregator. All fields but Tenants, Watch and Boot are required.
@@ -95,6 +98,7 @@ func New(o Options) (*Aggregator, error) {
 
 		tenants:    o.Tenants,
 		maxPending: o.MaxPending,
+		savePause:  retry.Backoff{Min: savePause, Max: maxSavePause},
 		backlogs:   map[string]*backlog{},
 	}
 	a.shards = tile.NewShards(&a.tiles)

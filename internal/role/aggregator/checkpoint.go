@@ -18,10 +18,17 @@ type checkpoint struct {
 	commit chan error // nil until all shards are written
 }
 
-// A checkpoint is due when the journal has grown enough, or checkpointInterval after the last.
+// A checkpoint is due when the journal has grown enough, checkpointInterval after the last, or at once
+// if a sync of the journal failed: until then the journal acknowledges nothing that must survive a power
+// loss.
 const (
 	checkpointInterval = 5 * time.Minute
 	sectionsPerTick    = 80 // all 1,024 shards take 3.2 s
+
+	// A failed checkpoint is begun again after savePause, and the pause doubles up to maxSavePause with each
+	// further failure: a checkpoint that fails costs as much as one that succeeds.
+	savePause    = time.Second
+	maxSavePause = time.Minute
 
 	// syncTime bounds the wait for the stores' disks. A store that hangs must stop neither the
 	// checkpoint of other stores' samples nor the end of the process.
@@ -30,10 +37,11 @@ const (
 
 // saveSome continues the checkpoint, or begins one that is due.
 func (a *Aggregator) saveSome() {
-	now := a.now()
-	switch size := a.log.Size(); {
-	case a.checkpoint != nil:
-	case size > int64(a.config.Checkpoint), size > 0 && now.Sub(a.lastSaved) > checkpointInterval:
+	now, size := a.now(), a.log.Size()
+	_, doubtful := a.log.Doubtful()
+	switch {
+	case a.checkpoint != nil, time.Now().Before(a.saveAgain):
+	case doubtful, size > int64(a.config.Checkpoint), size > 0 && now.Sub(a.lastSaved) > checkpointInterval:
 		a.beginCheckpoint(now)
 	}
 	if a.checkpoint != nil {
@@ -55,8 +63,10 @@ func (a *Aggregator) beginCheckpoint(now time.Time) {
 }
 
 func (a *Aggregator) checkpointFailed(err error) {
+	pause := a.savePause.Next()
+	a.saveAgain = time.Now().Add(pause)
 	a.metrics.CheckpointErrors.Inc()
-	a.logger.Error("a checkpoint failed; the journal grows until one succeeds", "error", err)
+	a.logger.Error("a checkpoint failed; the journal grows until one succeeds", "error", err, "again_in", pause)
 }
 
 // continueCheckpoint writes up to n shards, with their tiles that wait for stores.
@@ -107,6 +117,7 @@ func (a *Aggregator) endCheckpoint(err error) {
 	} else {
 		a.metrics.CheckpointSeconds.Set(a.now().Sub(a.checkpoint.begun).Seconds())
 		a.metrics.Checkpoints.Inc()
+		a.savePause.Reset()
 		a.rewriteNotes(a.checkpoint.Base())
 	}
 	a.checkpoint = nil

@@ -16,6 +16,7 @@ type Journal interface {
 	Replay(fn func(pos journal.Position, f journal.Frame) error) error
 	Append(frames []journal.Frame) (journal.Position, error)
 	Sync() error
+	Doubtful() (upTo journal.Position, failed bool)
 	Size() int64
 	BeginCheckpoint() (journal.Checkpoint, error)
 	Notes() ([][]byte, error)
@@ -51,7 +52,7 @@ func (a *Aggregator) syncLoop(ctx context.Context) {
 		case <-ticker.C:
 			if err := a.log.Sync(); err != nil {
 				a.metrics.JournalErrors.Inc()
-				a.logger.Error("the journal cannot be synced: its last second would not survive a power loss", "error", err)
+				a.logger.Error("the journal is not synced: a power loss would cost more than a second", "error", err)
 			}
 		case <-ctx.Done():
 			return

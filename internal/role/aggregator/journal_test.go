@@ -59,6 +59,8 @@ func (m *memory) Append(frames []journal.Frame) (journal.Position, error) {
 func (m *memory) Sync() error  { return nil }
 func (m *memory) Close() error { return nil }
 
+func (m *memory) Doubtful() (journal.Position, bool) { return 0, false }
+
 func (m *memory) Notes() ([][]byte, error) { return m.notes, nil }
 
 func (m *memory) BeginNotes(all [][]byte) error {

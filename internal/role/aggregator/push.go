@@ -169,8 +169,8 @@ func (a *Aggregator) answer(pushes []*push) {
 	var unsynced error
 	if a.config.Fsync == settings.FsyncCommit {
 		if err := a.log.Sync(); err != nil {
-			// The windows are counted, but not acknowledged. If they are pushed again, they are
-			// repeats.
+			// The windows are counted, but not acknowledged. If they are pushed again, they are repeats,
+			// and are acknowledged once a checkpoint has them: see Journal.Doubtful.
 			a.metrics.JournalErrors.Inc()
 			unsynced = fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
 		} else {
