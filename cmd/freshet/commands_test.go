@@ -49,8 +49,8 @@ func commands(t *testing.T) (all []*cobra.Command) {
 	return all
 }
 
-// Each command has everything that a person may expect of it. The test tells the author of a new
-// command what is missing.
+// Each command has all that users may expect of a command. If a new command lacks something, the test
+// says what.
 func TestCommandsKeepTheRules(t *testing.T) {
 	for _, c := range commands(t) {
 		name := c.CommandPath()
@@ -119,7 +119,7 @@ func TestExamplesAreTaken(t *testing.T) {
 
 var (
 	shellWord = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
-	// The rest of the line, after the command: a remark, a pipe or a redirection.
+	// The rest of the line after the command: a remark, a pipe or a redirection.
 	behind = regexp.MustCompile(`( {3,}| \| | > | >> | && |;).*$`)
 	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
 )
@@ -137,7 +137,7 @@ func example(line string) (words []string, ok bool) {
 	return words, ok
 }
 
-// Colours and control sequences are for terminals: piped output has none.
+// Output to a pipe has no colours and no control sequences, since only terminals understand them.
 func TestNoColoursInPipes(t *testing.T) {
 	for _, c := range commands(t) {
 		_, stdout, stderr := freshet(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)

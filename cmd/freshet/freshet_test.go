@@ -10,10 +10,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/commands.md")
 
-// TestMain fixes the time zone in which the output shows times.
+// TestMain fixes the time zone of the output.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
-	// Otherwise each start of a server would lower the memory limit of this process by a tenth.
+	// Otherwise each started server would lower the memory limit of this process by a tenth.
 	if err := os.Setenv("GOMEMLIMIT", "off"); err != nil {
 		panic(err)
 	}

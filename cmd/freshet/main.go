@@ -1,6 +1,5 @@
-// Command freshet turns the measurements of applications into series that can be queried. It is
-// both the server (freshet serve) and the tools that query it; this package only puts them
-// together.
+// Command freshet turns the measurements of applications into series that can be queried. It has both
+// the server (freshet serve) and the commands that ask it. This package only joins them.
 package main
 
 import (
@@ -21,8 +20,8 @@ import (
 
 func main() {
 	build.Version = version
-	// Until a server handles these signals, they must not kill the process. Nobody reads the
-	// channel: a process that starts reads the newest configuration anyway.
+	// Until a server handles these signals, they must not kill the process. Nobody reads the channel:
+	// a server that starts reads the newest configuration anyway.
 	signal.Notify(make(chan os.Signal, 1), answer.ReloadSignal, answer.RestartSignal)
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -30,7 +29,7 @@ func main() {
 // version is set when a release is linked: -ldflags "-X main.version=v1.2.3".
 var version string
 
-// execute runs the command in args and returns the exit code.
+// execute runs the command that args name and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{server.CommandName} // with defaults, it does something useful at once
@@ -38,7 +37,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, newRootCommand(), args, stdout, stderr)
 }
 
-// newRootCommand is the command line.
+// newRootCommand returns the command freshet with all its subcommands.
 func newRootCommand() *cobra.Command {
 	root := cli.NewRoot(server.NewCommand(), bench.NewCommand())
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// Without a command Freshet starts a server with the defaults, which prints its addresses and
-// commands to try. --help lists the commands.
+// Without a command, Freshet starts a server with the defaults. The server prints its addresses and
+// some commands to try. --help lists the commands.
 func TestWithoutACommand(t *testing.T) {
 	t.Chdir(t.TempDir()) // the server writes to ./data
 	for _, key := range []string{"HTTP_LISTEN", "DOGSTATSD_UDP", "DISTRIBUTOR_OTLP_GRPC_LISTEN"} {
@@ -37,7 +37,7 @@ func TestWithoutACommand(t *testing.T) {
 	go func() { ended <- execute(ctx, nil, file, file) }()
 	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(printed(), "\nTry:\n"); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 30s: the server says what to try\n%s", printed())
+			t.Fatalf("within 30s the server did not print commands to try\n%s", printed())
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -33,8 +33,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// reference describes each command as its help does. The settings of serve are
-// left to docs/configuration.md, and flags that many commands have are described once.
+// reference describes each command as its help does. It leaves the settings of serve to
+// docs/configuration.md, and describes flags of many commands only once.
 func reference(root *cobra.Command) string {
 	p := page{settings: pflag.NewFlagSet("", pflag.PanicOnError), asking: pflag.NewFlagSet("", pflag.PanicOnError)}
 	apiclient.Flags(p.asking)

@@ -1,13 +1,13 @@
-// Package answer declares what a server tells the commands that ask it: the data of its JSON
-// answers, and the small files in its data directory. Server and commands both import the package,
-// so that each shape is declared once. It has only types and names.
+// Package answer declares what a server answers to commands: the data of its JSON answers, and the
+// small files in its data directory. Server and commands both import the package, so that each
+// shape is declared once. It has only types and names.
 //
 // The names of fields in JSON never change, because scripts read them.
 package answer
 
 import "syscall"
 
-// Programs find and watch a server by these files in its data directory.
+// Files in the data directory of a server, by which programs find and watch the server.
 const (
 	DefaultDataDir  = "./data"         // the default; the configuration may name another directory
 	ListeningFile   = "listening.json" // a Listening
@@ -23,8 +23,8 @@ const (
 	RestartSignal = syscall.SIGUSR2
 )
 
-// Listening tells programs where a started server listens, because the kernel may have chosen the
-// ports. Paths are absolute, for programs that run in another directory.
+// Listening lists the addresses at which a server listens, since the kernel may have chosen the
+// ports. Paths are absolute, so that programs in another directory can use them.
 type Listening struct {
 	PID               int    `json:"pid"`
 	Operator          string `json:"operator,omitempty"` // path of operator.sock

@@ -5,7 +5,7 @@ import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 // Explained says what a datagram would become: /api/v1/status/explain.
 type Explained struct {
 	Tenant   string          `json:"tenant"`
-	Arrives  []string        `json:"arrives"` // sockets of the tenant, for the datagram; empty without a server
+	Arrives  []string        `json:"arrives"` // sockets that could receive the datagram; empty without a server
 	Lines    []ExplainedLine `json:"lines"`
 	Warnings []string        `json:"warnings,omitempty"`
 }

@@ -1,7 +1,7 @@
 package answer
 
-// Process is the cost of a process: GET /api/v1/status/process. Its totals begin at the start of
-// the process. Totals from the operating system include the time before a restart in place.
+// Process is the resource use of a process: GET /api/v1/status/process. Its totals begin at the start
+// of the process. Totals from the operating system include the time before a restart in place.
 type Process struct {
 	PID           int       `json:"pid"`
 	UptimeSeconds float64   `json:"uptime_seconds"`

@@ -4,7 +4,7 @@ package answer
 // restart watches.
 type Restart struct {
 	PID   int    `json:"pid"`
-	At    int64  `json:"at_ms"` // Unix ms, when this was written
+	At    int64  `json:"at_ms"` // Unix ms, when the server wrote the file
 	State string `json:"state"`
 	Why   string `json:"why,omitempty"` // why the restart was refused
 

@@ -8,8 +8,8 @@ const (
 	ManifestName   = "snapshot.json"
 	SnapshotFormat = 1
 
-	// GroupPath is the directory with the log and the checkpoints of a member of a group. A server that is
-	// in no group has a journal instead.
+	// GroupPath is the directory with the log and the checkpoints of a member of a group. A server
+	// that is in no group has a journal instead.
 	GroupPath = "groups/0"
 )
 

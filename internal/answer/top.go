@@ -2,15 +2,15 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/core/top"
 
-// TopAll lists the busiest metrics and senders of a tenant: DogStatsD as counted by the collector,
-// then the requests of remote write and OTLP.
+// TopAll lists the busiest metrics and senders of a tenant: of DogStatsD as the collector counts
+// them, then of the requests of remote write and OTLP.
 type TopAll struct {
 	*top.View
 	Requests []TopRequester `json:"request_senders"`   // most samples first
 	Growing  []TopGrowing   `json:"request_newcomers"` // most new series first
 }
 
-// TopRequester is a sender of requests with one protocol. Rates cover the last top.Span seconds.
+// TopRequester is a sender of requests, by one protocol. Rates cover the last top.Span seconds.
 type TopRequester struct {
 	Input    string  `json:"input"` // remote_write or otlp
 	Address  string  `json:"address,omitempty"`
@@ -26,6 +26,6 @@ type TopGrowing struct {
 	New     uint64 `json:"new_series"`
 	Refused uint64 `json:"refused_series"`   // by distributor.max_series; each try of a series counts
 	Label   string `json:"label,omitempty"`  // likely cause: the label with most new values, if it has enough
-	Values  uint64 `json:"values,omitempty"` // about how many new values
+	Values  uint64 `json:"values,omitempty"` // the approximate number of new values
 	Sender  string `json:"sender,omitempty"` // the sender of most of the new series
 }

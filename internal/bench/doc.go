@@ -1,5 +1,5 @@
-// Package bench is the command bench: it sends a precisely known load to a server, asks the server
-// for its books and its cost, and reports them. core/load and core/remoteload make the loads, and
+// Package bench is the command bench: it sends a precisely known load to a server, asks the server for
+// its books and its cost, and reports them. core/load and core/remoteload make the loads, and
 // adapter/loadgen sends them.
 //
 // The files, from the top:

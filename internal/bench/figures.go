@@ -18,5 +18,5 @@ func decimals(n int) func(float64) string {
 // megabytes formats bytes as MB.
 func megabytes(v float64) string { return decimals(1)(v / 1e6) }
 
-// reachedShare is the share of the requested rate below which the sender was the limit.
+// reachedShare is a share of the requested rate. If a run reaches less, the sender was the limit.
 const reachedShare = 0.97

@@ -76,12 +76,12 @@ func newPacketRun(sent loadgen.Result) packetRun {
 // receiver is busy with the packets in its buffer.
 const (
 	settleInterval = 50 * time.Millisecond
-	settleLimit    = 10 * time.Second // how long to wait for the next change
+	settleLimit    = 10 * time.Second // how long to wait for the next change of the books
 	settleMost     = time.Minute      // how long to wait in all: if books still change then, another sender is active
 )
 
-// settle returns the books when they account for all sent packets or have stopped changing, and at
-// the latest after settleMost.
+// settle waits until the books account for all sent packets or no longer change, at most for
+// settleMost, and returns the books.
 func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r packetRun) (answer.Ledger, error) {
 	ticker := time.NewTicker(settleInterval)
 	defer ticker.Stop()
@@ -112,9 +112,9 @@ func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r 
 // errUnexplained means that packets are missing and the receiver has not counted them as lost.
 var errUnexplained = errors.New("packets are unexplained")
 
-// enter takes the outcome of a run from the books. The run's packets have `perPacket` metrics each;
-// the last ones may have fewer. enter returns an error if the books do not account for each packet
-// and each sample.
+// enter fills in the outcome of a run from the books. Each packet of the run has `perPacket` metrics;
+// the last packets may have fewer. enter returns an error if the books do not account for each
+// packet and each sample.
 func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	if before.Started != after.Started {
 		return errors.New("the receiver was restarted during the measurement: its books began at zero again")

@@ -31,12 +31,12 @@ func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.Sender
 
 const (
 	maxPrecision = 0.03 // share of the rate; smaller differences are noise on most machines
-	busyCore     = 80   // percent of a core; a receiver that uses less and still loses packets did not get the processor
+	busyCore     = 80   // percent of a core; a receiver that loses packets below this share did not get the processor
 )
 
-// findMax sends as fast as possible to find an upper bound, and then bisects between a rate without
-// loss and one with loss. Other processes can cause loss, too, so a rate counts as one with loss
-// only if packets are lost twice.
+// findMax sends as fast as possible to find an upper bound. Then it bisects between a rate without
+// loss and a rate with loss. Other processes can also cause loss, so a rate counts as lossy only if
+// packets are lost twice.
 func (m *packetMeasurement) findMax(ctx context.Context) (packetMax, error) {
 	var found packetMax
 	high, err := m.try(ctx, &found, 0)

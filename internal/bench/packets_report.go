@@ -135,7 +135,7 @@ func (b *packetBench) printRuns(r *receiver, runs []packetRun) error {
 	return err
 }
 
-// bookRows returns the rows of sent samples and their fates, for all runs together.
+// bookRows returns the rows of sent samples and what became of them, for all runs together.
 func bookRows(runs []packetRun) [][]string {
 	var sum packetRun
 	for _, r := range runs {

@@ -64,9 +64,9 @@ func (m *packetMeasurement) now(ctx context.Context) (moment, error) {
 // windows pass, and the receiver learns the rate.
 const warmUp = time.Second
 
-// A new context costs a receiver much more than a known one. A load with many contexts therefore
-// sends each of them first, at a moderate rate at which none is lost. So the measurement shows the
-// cost of known contexts.
+// A new context costs a receiver much more than a known context. If a load has many contexts, bench
+// first sends each of them once, at a moderate rate at which none is lost. So the measurement shows
+// the cost of known contexts.
 const (
 	fewContexts  = 10_000
 	introduction = 100_000 // metrics a second
@@ -89,7 +89,7 @@ func (m *packetMeasurement) introduce(ctx context.Context, p pace) error {
 	return err
 }
 
-// run sends the load, measures meanwhile, and checks the books afterwards.
+// run sends the load, measures it, and checks the books afterwards.
 func (m *packetMeasurement) run(ctx context.Context, p pace) (packetRun, error) {
 	var from, to moment
 	r, err := m.sendWhile(ctx, p.rate, func(ended chan sendingEnd) (err error) {
@@ -206,7 +206,7 @@ func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, do
 func (m *packetMeasurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
 
 // costBetween returns the receiver's cost between two moments, per received metric. `received` is
-// the share of the sent metrics that the receiver got.
+// the fraction of the sent metrics that the receiver got.
 func costBetween(a, b moment, received float64) packetCost {
 	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
 	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds

@@ -62,7 +62,7 @@ func TestBenchNeedsItsServer(t *testing.T) {
 	}
 }
 
-// The books account for all sent packets, or bench says why not.
+// Either the books account for all sent packets, or bench says why they do not.
 func TestBenchEntersTheBooks(t *testing.T) {
 	const perPacket = 14
 	sent := packetRun{SentPackets: 100, SentSamples: 1393} // the last packet was short
@@ -189,7 +189,7 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 	}
 }
 
-// Samples that the sender dropped are counted in packets and in samples.
+// The report counts what the sender dropped in packets and in samples.
 func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
 	rows := bookRows([]packetRun{{
 		SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243,
@@ -199,7 +199,7 @@ func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
 	}
 	waited := bookRows([]packetRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3}})
 	if len(waited) != len(rows)-1 {
-		t.Errorf("%q, though nothing was dropped", waited)
+		t.Errorf("the report has %q although nothing was dropped", waited)
 	}
 }
 

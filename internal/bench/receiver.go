@@ -188,7 +188,7 @@ func (r *receiver) awaitReady(ctx context.Context) error {
 			if r.cmd.ProcessState.ExitCode() == command.Usage {
 				return conf.Mistake(fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", "")))
 			}
-			return errors.New("start a receiver: the process has ended") // the method stop says how the receiver ended
+			return errors.New("start a receiver: the process has ended") // the method stop reports how the receiver ended
 		case <-ctx.Done():
 			return fmt.Errorf("start a receiver: %w", errors.Join(context.Cause(ctx), err))
 		}
@@ -238,9 +238,9 @@ func (r *receiver) ask(ctx context.Context, path string, data any) error {
 	return nil
 }
 
-// untilHangup returns a context that also ends when the terminal goes away. If the reader of the
-// output goes away, writes fail, but the signal no longer kills the process. In both cases bench
-// stops the receiver and removes its directory.
+// untilHangup returns a context that also ends at a hangup of the terminal, and when writing the output
+// fails because its reader has gone. The second case would otherwise kill the process by a signal. In
+// both cases bench stops the receiver and removes its directory.
 func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	closedPipe := make(chan os.Signal, 1)
 	signal.Notify(closedPipe, syscall.SIGPIPE)

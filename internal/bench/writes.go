@@ -103,8 +103,8 @@ func (b *writeBench) setRate(text string) error {
 }
 
 const (
-	// fastest is more samples a second than any server can take. It decides how far back the times of
-	// the samples begin.
+	// fastest is more samples a second than any server can store. The times of the samples begin
+	// early enough for this rate.
 	fastest = 5e6
 
 	// longestSpan is how old the first sample may be. Servers keep 40 days.

@@ -43,11 +43,11 @@ func (b *writeBench) interval() time.Duration {
 // writeRun is the result of a run: the sent samples, their fate and their cost. The names of the
 // fields in JSON never change, because other programs read them.
 type writeRun struct {
-	Rounds         int    `json:"rounds"` // begun
+	Rounds         int    `json:"rounds"` // rounds that were begun
 	SentRequests   uint64 `json:"sent_requests"`
 	SentSamples    uint64 `json:"sent_samples"`
 	SentSeries     uint64 `json:"sent_series"`
-	SentBytes      uint64 `json:"sent_bytes"` // compressed
+	SentBytes      uint64 `json:"sent_bytes"` // bytes of the compressed requests
 	SentRawBytes   uint64 `json:"sent_bytes_decompressed"`
 	WrittenSamples uint64 `json:"acknowledged_samples"`
 	Refused        string `json:"refused,omitempty"` // the receiver's answer for the first samples that it did not write
@@ -190,8 +190,8 @@ func (m *writeMeasurement) send(ctx context.Context, doing string,
 	}
 }
 
-// writeCostOf returns the receiver's cost between three moments: before the first round, after it,
-// and after the rest.
+// writeCostOf returns the receiver's cost from its figures at three moments: before the first round,
+// after the first round, and at the end.
 func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after answer.Process) writeCost {
 	cpu := func(a, b answer.Process) float64 {
 		return b.CPUUserSeconds - a.CPUUserSeconds + b.CPUSystemSeconds - a.CPUSystemSeconds
@@ -219,8 +219,8 @@ func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after ans
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// costOfNew returns the cost of a new series in seconds, without its sample: two parts of a load
-// with different shares of new series give two equations.
+// costOfNew returns the cost of a new series in seconds, without the cost of its sample. Two parts of
+// a load with different shares of new series give two equations.
 func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Totals, restCost float64) float64 {
 	of := func(t remoteload.Totals) (share, perSample float64) {
 		return float64(t.NewSeries) / float64(t.Samples), 1 / float64(t.Samples)
@@ -228,7 +228,7 @@ func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Total
 	share, one := of(first)
 	restShare, restOne := of(rest)
 	if share == restShare {
-		return 0 // with equal shares the two costs cannot be told apart
+		return 0 // with equal shares the two equations have no solution
 	}
 	return (firstCost*one - restCost*restOne) / (share - restShare)
 }
@@ -286,7 +286,7 @@ func (m *writeMeasurement) figures(ctx context.Context) (p answer.Process, err e
 	return p, m.ask(ctx, "/api/v1/status/process", nil, &p)
 }
 
-// ask sends a request in the name of the tenant that writes.
+// ask sends a request as the tenant to which the load is written.
 func (m *writeMeasurement) ask(ctx context.Context, path string, params url.Values, data any) error {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()

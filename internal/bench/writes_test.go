@@ -50,8 +50,8 @@ func TestBenchRemoteWriteNeedsItsServer(t *testing.T) {
 	}
 }
 
-// The times of the samples end about now, whatever decides their number, so that a server accepts
-// them. The times of samples that are sent live begin now.
+// The times of the samples end at about the present, however their number was set, so that a server
+// accepts them. With --live, the times begin at the present.
 func TestBenchRemoteWriteTimes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*writeBench)
@@ -74,7 +74,7 @@ func TestBenchRemoteWriteTimes(t *testing.T) {
 			}
 			back := time.Since(time.UnixMilli(b.load.Begin))
 			if b.rounds != c.rounds || back < c.back || back > c.back+time.Minute {
-				t.Errorf("%d rounds, the first %v ago", b.rounds, back)
+				t.Errorf("got %d rounds, with the first round %v ago", b.rounds, back)
 			}
 			if want := 100_000.0 / 15; b.live && math.Abs(b.rate-want) > 1 {
 				t.Errorf("%g samples a second, not %g", b.rate, want)
@@ -83,8 +83,8 @@ func TestBenchRemoteWriteTimes(t *testing.T) {
 	}
 }
 
-// The result is 5 us for a new series and 1 us for a sample, whatever share of the series is new in
-// later rounds.
+// costOfNew finds 5 us for a new series and 1 us for a sample, whatever share of the series is new
+// in later rounds.
 func TestCostOfNewSeries(t *testing.T) {
 	part := func(samples, news uint64) (remoteload.Totals, float64) {
 		return remoteload.Totals{Samples: samples, NewSeries: news}, float64(samples)*1e-6 + float64(news)*5e-6
@@ -93,12 +93,12 @@ func TestCostOfNewSeries(t *testing.T) {
 	for _, news := range []uint64{0, 100, 9000} {
 		rest, restCost := part(10_000, news)
 		if got := costOfNew(first, firstCost, rest, restCost); math.Abs(got-5e-6) > 1e-9 {
-			t.Errorf("with %d new series later: %g", news, got)
+			t.Errorf("with %d new series in later rounds: got %g", news, got)
 		}
 	}
 	rest, restCost := part(10_000, 10_000)
 	if got := costOfNew(first, firstCost, rest, restCost); got != 0 {
-		t.Errorf("a load of only new series cannot show the cost of one, and the cost is %g", got)
+		t.Errorf("with only new series the cost of a series is unknown, want 0, got %g", got)
 	}
 }
 

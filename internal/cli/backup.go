@@ -63,7 +63,7 @@ func (b *backup) run(ctx context.Context) error {
 	}
 	if b.to != "" {
 		if err := moveTree(whole.Path, b.to); err != nil {
-			return fmt.Errorf("move the snapshot to %s: %w; the snapshot is whole, and stays at %s on the "+
+			return fmt.Errorf("move the snapshot to %s: %w; the snapshot is complete, and stays at %s on the "+
 				"server", b.to, err, whole.Path)
 		}
 		whole.Path = b.to
@@ -110,7 +110,7 @@ func (b *backup) request(ctx context.Context) (whole answer.SnapshotStep, err er
 			return whole, err
 		}
 	}
-	return whole, fmt.Errorf("%s ended its answer before the snapshot was whole; see its log", b.server)
+	return whole, fmt.Errorf("%s ended its answer before the snapshot was complete; see its log", b.server)
 }
 
 // tell prints a step.
@@ -132,8 +132,8 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 	return err
 }
 
-// moveTree moves a directory to a path that does not exist yet, or copies it if that is on another
-// disk. The target is either complete or missing.
+// moveTree moves a directory to a path that does not exist yet. If the path is on another disk,
+// moveTree copies the directory. The target is either complete or missing.
 func moveTree(from, to string) error {
 	if _, err := os.Stat(from); err != nil {
 		return fmt.Errorf("the snapshot is not visible from here; the server may run on another machine or in a "+
@@ -158,7 +158,7 @@ func moveTree(from, to string) error {
 	return errors.Join(files.SyncDir(filepath.Dir(to)), os.RemoveAll(from))
 }
 
-// cause returns the kernel's error without paths, because the caller names them.
+// cause returns the kernel's error without paths, because callers add them.
 func cause(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno

@@ -90,11 +90,11 @@ func (c captured) String() string {
 	return text
 }
 
-// capturing copies a server's stream into a file, record by record, so that the file ends with a
-// whole record.
+// capturing copies a server's stream into a file, record by record, so that the last record in the
+// file is complete.
 type capturing struct {
 	captured
-	most  uint64 // most datagrams to capture; 0 for no limit
+	most  uint64 // the number of datagrams to capture; 0 for no limit
 	begun time.Time
 	notes io.Writer
 }

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// asCommand in the environment turns the test binary into the freshet command, for tests that need
-// the command as a file.
+// If this environment variable is set, the test binary acts as the freshet command. Tests need it
+// when the command must be a file.
 const asCommand = "FRESHET_TEST_AS_COMMAND"
 
 // TestMain fixes the time zone, because the output uses the zone of the machine.
@@ -74,13 +74,13 @@ func answering(t *testing.T, status int, body string) (server string, asked func
 		case u := <-requests:
 			return u
 		default:
-			t.Fatal("the server was not asked")
+			t.Fatal("the server got no request")
 			return nil
 		}
 	}
 }
 
-// recorded returns a recorded answer of Prometheus' own API.
+// recorded returns a recorded answer of the API of Prometheus itself.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "adapter", "terminal", "testdata", "answers", name+".json"))
@@ -95,7 +95,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, newRoot(), args, stdout, stderr)
 }
 
-// newRoot returns the root with all commands; the commands of other packages do nothing here.
+// newRoot returns the root with all commands. Here serve and bench do nothing.
 func newRoot() *cobra.Command {
 	return NewRoot(&cobra.Command{Use: "serve"}, &cobra.Command{Use: "bench"})
 }

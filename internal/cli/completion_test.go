@@ -35,7 +35,7 @@ func TestCompletionInBash(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The package bash-completion is not loaded. compopt works only at a prompt, so the test replaces
-	// it. At a prompt : and = separate words.
+	// it. At a prompt, bash also splits words at : and =.
 	const complete = `
 compopt() { :; }
 source <(freshet completion bash) || exit 1

@@ -71,7 +71,7 @@ cannot be read; then nothing is written.`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", where, n.Text)
 		}
 		if len(c.Notes) > 0 {
-			return fmt.Errorf("convert %s: the configuration is written, but not all of it is equivalent; see the "+
+			return fmt.Errorf("convert %s: the configuration is written, but parts of it are not equivalent; see the "+
 				"%d notes above",
 				file, len(c.Notes))
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// The output is a configuration of this program, and the exit code says whether everything is
-// equivalent.
+// The output is a configuration of Freshet, and the exit code tells whether all of it is equivalent.
 func TestConvert(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

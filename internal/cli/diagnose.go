@@ -91,7 +91,7 @@ type diagnosing struct {
 // maxRecord bounds how much is read of a record, in bytes. Usual records have 1 to 5 MB.
 const maxRecord = 512 << 20
 
-// record returns the requested record as a zip file.
+// record returns the zip file of the record that the command line names.
 func (d *diagnosing) record(ctx context.Context, args []string) (text []byte, err error) {
 	if len(args) == 1 {
 		file, err := os.Open(args[0])
@@ -148,7 +148,7 @@ func (d *diagnosing) note(r record.Listed) {
 	fmt.Fprintln(d.Notes, terminal.Printable(text))
 }
 
-// newest returns the ID of the newest record that the server has.
+// newest returns the ID of the server's newest record.
 func (d *diagnosing) newest(ctx context.Context) (string, error) {
 	_, a, err := d.server.Ask(ctx, "/api/v1/status/records", nil)
 	if err != nil {
@@ -203,7 +203,7 @@ func (d *diagnosing) make(ctx context.Context) (made record.Listed, err error) {
 	return made, nil
 }
 
-// show prints what the record says.
+// show prints the diagnosis of a record.
 func (d *diagnosing) show(text []byte) error {
 	found, err := diagnose.ReadRecord(bytes.NewReader(text), int64(len(text)))
 	if err != nil {
@@ -216,8 +216,8 @@ func (d *diagnosing) show(text []byte) error {
 	return err
 }
 
-// page lays out a diagnosis for people. A record may contain anything, which must not steer the
-// terminal.
+// page lays out a diagnosis for people. A record may contain any bytes, so control characters must not
+// reach the terminal.
 func (d *diagnosing) page(found *diagnose.Diagnosis) string {
 	var b strings.Builder
 	line := func(colour, indent, text string) {

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// recordFile writes a record, as from an untrusted sender.
+// recordFile writes a record as an untrusted person could send it.
 func recordFile(t *testing.T, files map[string]string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -41,7 +41,7 @@ func recordFile(t *testing.T, files map[string]string) string {
 const recordSummary = `{"format":1,"id":"20261121T235756.730-queue","reason":"stage queue \u001b[31mtook 2s",` +
 	`"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2}`
 
-// A record may come from anyone. Its text is shown, but must not steer the terminal.
+// A record may come from anyone. Its text is shown, but its control characters are not.
 func TestDiagnoseFile(t *testing.T) {
 	file := recordFile(t, map[string]string{
 		record.Summary:      recordSummary,
@@ -104,6 +104,6 @@ func TestDiagnoseSaysThatItRecords(t *testing.T) {
 	}
 	server, _ = answering(t, http.StatusForbidden, "not now")
 	if _, _, stderr := freshet(t, "diagnose", "--server", server, "--last"); strings.Contains(stderr, "recording") {
-		t.Errorf("the announcement came though nothing is recorded: %s", stderr)
+		t.Errorf("the command announced a recording although it makes none: %s", stderr)
 	}
 }

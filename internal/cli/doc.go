@@ -1,5 +1,5 @@
-// Package cli has all commands except serve and bench: commands that ask a server over HTTP, and
-// commands that need none. It knows a server only through its answers, and imports no role.
+// Package cli has all commands except serve and bench: commands that send HTTP requests to a server,
+// and commands that need no server. It knows a server only by its answers, and imports no role.
 //
 // The files, from the top; each uses only names of files below it:
 //

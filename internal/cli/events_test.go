@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 	golden(t, "events.txt", stdout)
 	got := asked().Query()
 	if start, end := got["start"], got["end"]; len(start) != 1 || len(end) != 1 {
-		t.Errorf("asked for the time from %q to %q", start, end)
+		t.Errorf("the command asked for events from %q to %q", start, end)
 	}
 	got.Del("start")
 	got.Del("end")
@@ -40,7 +40,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// The command and the server's own event log understand each other.
+// The command can read the answer of the server's own event log.
 func TestEventsOfTheLog(t *testing.T) {
 	log, err := eventlog.Open(eventlog.DefaultConfig(), filepath.Join(t.TempDir(), "events.db"), time.Now,
 		prometheus.NewRegistry(), slog.New(slog.DiscardHandler))

@@ -136,8 +136,8 @@ func malformed(e *answer.Explained) error {
 	return fmt.Errorf("%d of %d lines malformed", bad, len(e.Lines))
 }
 
-// printExplained prints an explanation for people. `packet` is the original input, because JSON
-// cannot hold a line's bytes if they are not UTF-8.
+// printExplained prints an explanation for people. `packet` is the original input, since JSON cannot
+// hold bytes that are not UTF-8.
 func printExplained(v terminal.View, e *answer.Explained, packet []byte) error {
 	var b strings.Builder
 	next := 0

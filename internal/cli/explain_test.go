@@ -138,7 +138,7 @@ func TestExplainShowsTheFault(t *testing.T) {
 	}
 }
 
-// Characters of East Asian scripts take two columns.
+// Characters of East Asian scripts are two columns wide, and the mark accounts for that.
 func TestExplainMarksTheColumn(t *testing.T) {
 	out, _, _ := shell(t, "explain", "日本:1,5|g", "--offline")
 	if want := "日本:1,5|g\n      ^\n"; !strings.HasPrefix(out, want) {
@@ -173,7 +173,7 @@ func TestExplainWithoutAServer(t *testing.T) {
 	}
 }
 
-// Input that is too long is an error. If it were cut off, its end would be reported as malformed.
+// Input that is too long is an error. If the command cut it off, the cut line would look malformed.
 func TestExplainOfTooMuch(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
@@ -191,7 +191,7 @@ func TestExplainOfTooMuch(t *testing.T) {
 	}
 }
 
-// A server receives the bytes unchanged, however many there are.
+// The command sends the bytes to the server unchanged, even when they are many.
 func TestExplainAsksAServer(t *testing.T) {
 	line := strings.Repeat("a", 60_000) + "\x80:1|c"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -61,8 +61,8 @@ type ledgerView struct {
 	seen   []answer.Ledger  // the latest answers, to compute rates
 }
 
-// rateWindow is the number of answers over which a rate is computed, because tiles are stored in
-// bursts, ten seconds apart.
+// rateWindow is the number of answers over which a rate is computed. Tiles are stored in bursts, ten
+// seconds apart, so a shorter window would show jumps.
 const rateWindow = 10
 
 func (l *ledgerView) watch(ctx context.Context) (err error) {
@@ -195,12 +195,12 @@ type ledgerTable struct {
 	colours []string
 	before  *answer.Ledger // for rates
 	seconds float64        // time since before; 0 if there are no rates
-	total   uint64         // the total that shares refer to
+	total   uint64         // the total of which percentages are shown
 }
 
 func (t *ledgerTable) add(colour string, cells ...string) {
 	if t.seconds == 0 {
-		cells = cells[:3] // without rates there is no column for them
+		cells = cells[:3] // without rates the table has no column for them
 	}
 	t.rows = append(t.rows, cells)
 	t.colours = append(t.colours, colour)
@@ -280,8 +280,8 @@ func (t *ledgerTable) datagrams(now, was *ledger.DatagramBook) {
 	}
 }
 
-// clients lists the clients' own counts by the names that clients use. Most clients report only few
-// of them.
+// clients lists the counts that clients report of themselves, by the names that clients use. Most
+// clients report only few of them.
 func (t *ledgerTable) clients(now, was map[string]float64) {
 	if len(now) == 0 {
 		return

@@ -85,8 +85,8 @@ func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	}
 }
 
-// On a terminal, losses and the verdict have colours, and each page replaces the previous one and
-// shows the changes since then.
+// On a terminal, losses and the verdict are coloured. Each page replaces the previous page, and shows
+// the changes since then.
 func TestLedgerOnATerminal(t *testing.T) {
 	books := ledger.New()
 	fill(books)
@@ -146,6 +146,6 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 	}
 	l.seen[0].Waiting.Error = "" // samples also wait for a working store, every 10 s
 	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
-		t.Errorf("a working store is reported as waiting\n%s", text)
+		t.Errorf("the page reports waiting samples for a store that works\n%s", text)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// The tests of internal/adapter/terminal show what each answer looks like. Each golden file holds
+// The tests of internal/adapter/terminal cover the form of each answer. Each golden file here holds
 // what users see: the output, then the notes.
 func TestQuery(t *testing.T) {
 	for _, tt := range []struct{ name, why string }{
@@ -68,7 +68,7 @@ func TestQueryAsks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server, asked := answering(t, http.StatusOK, recorded(t, "range-none"))
-			t.Setenv("FRESHET_SERVER", strings.TrimPrefix(server, "http://")+"/") // a query as people write it
+			t.Setenv("FRESHET_SERVER", strings.TrimPrefix(server, "http://")+"/") // the address as people may write it
 			code, _, stderr := freshet(t, append([]string{"query", "a + b"}, tt.args...)...)
 			if code != command.OK {
 				t.Fatal(stderr)
@@ -100,11 +100,11 @@ func TestQueryErrors(t *testing.T) {
 		`unclosed left parenthesis"}`
 	for _, tt := range []struct {
 		name   string
-		status int // 0 means that there is no server
+		status int // 0: there is no server
 		body   string
 		args   []string
 		code   int
-		want   string // SERVER stands for the server's address
+		want   string // the test replaces SERVER by the server's address
 	}{
 		{
 			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, command.Usage,
@@ -178,7 +178,7 @@ func TestQueryErrors(t *testing.T) {
 	}
 }
 
-// A refusal is printed in full although it is long, because it says what to do.
+// A refusal is printed in full although it is long, because it tells the user what to do.
 func TestRefusalsAreToldWhole(t *testing.T) {
 	const wayOut = "ask by operator.sock in the data directory, as freshet does on the server's machine, " +
 		"or with the token of an operator (http.operators_file)"

@@ -176,7 +176,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer,
 			continue
 		}
 		if r.until > 0 && after >= r.until {
-			return nil // later datagrams may be slightly earlier, if they came to another socket; that does not matter
+			return nil // a later datagram of another socket may have a slightly earlier time; it is left out, too
 		}
 		if err := each(&d, after-r.from); err != nil {
 			return err
@@ -243,7 +243,7 @@ func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after 
 // connection has ended.
 func (r *replay) sendOne(ctx context.Context, t *loadgen.Target, data []byte) error {
 	err := t.Send(data)
-	if t.Refused(err) { // the previous datagram was refused, and this one not yet sent
+	if t.Refused(err) { // the previous datagram was refused, and this datagram is not sent yet
 		r.refused(err)
 		err = t.Send(data)
 	}

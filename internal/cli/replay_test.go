@@ -40,7 +40,7 @@ func aCapture(t *testing.T) (file string, whole []byte) {
 	return file, b.Bytes()
 }
 
-// receiver returns a socket to replay to, and its next datagram.
+// receiver returns the address of a socket, and a function that returns the next datagram it receives.
 func receiver(t *testing.T) (to string, next func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -68,7 +68,7 @@ func TestReplay(t *testing.T) {
 		name string
 		args []string
 		want string        // datagrams
-		took time.Duration // at least
+		took time.Duration // the least time that the replay may take
 	}{
 		{"at ten times the speed", []string{"--speed", "10"}, "a,b,c", 100 * time.Millisecond},
 		{"as fast as possible", []string{"--speed", "max"}, "a,b,c", 0},
@@ -97,8 +97,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Over UDP, the kernel reports only at the next datagram that the previous one had no receiver.
-// After the last datagram, replay must ask the kernel. No such datagram counts as sent.
+// Over UDP, the kernel reports at the next datagram that nobody received the previous one. After the
+// last datagram, replay must ask the kernel. A datagram without a receiver does not count as sent.
 func TestReplayToNobody(t *testing.T) {
 	file, _ := aCapture(t)
 	gone, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -152,8 +152,8 @@ func TestReplayPrints(t *testing.T) {
 	}
 }
 
-// The mark is below the faulty byte, whatever precedes it, even if the line came as JSON, in which
-// it is only text.
+// The mark is below the faulty byte, whatever precedes that byte. This also holds for lines that
+// came as JSON text.
 func TestTailMarksTheByte(t *testing.T) {
 	for _, tt := range []struct{ line, shown, mark string }{
 		{"price:1,5|g", "price:1,5|g", "       ^ "},

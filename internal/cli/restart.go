@@ -73,12 +73,12 @@ func progress(s answer.Restart) string {
 const (
 	restartPoll = 20 * time.Millisecond
 
-	// signalTime is how long a server may take to notice the signal. A version that cannot restart in
-	// place never notices it.
+	// signalTime is how long a server may take to react to the signal. A version that cannot restart in
+	// place never reacts.
 	signalTime = 10 * time.Second
 
-	// holderTime is how long the data directory may have no owner while another restart replaces one
-	// image by the next.
+	// holderTime is how long the data directory may have no owner, as when another restart is
+	// replacing the image at this moment.
 	holderTime = time.Second
 )
 
@@ -107,7 +107,7 @@ func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.
 			return last, fmt.Errorf("not restarted; nothing has changed: %s", last.Why)
 		case !seen && time.Since(begun) > signalTime:
 			return answer.Restart{},
-				fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or its version cannot restart in place",
+				fmt.Errorf("process %d does not react to SIGUSR2: it is busy starting, or its version cannot restart in place",
 					server.Pid)
 		case errors.Is(server.Signal(syscall.Signal(0)), os.ErrProcessDone):
 			return last, fmt.Errorf("process %d has ended; its log says why", server.Pid)
@@ -120,8 +120,8 @@ func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.
 	}
 }
 
-// findServer returns the process that has a data directory. The signal would kill any other
-// process.
+// findServer returns the process that owns a data directory. restart must not signal any other
+// process, since the signal could kill it.
 func findServer(ctx context.Context, dir string, tick <-chan time.Time) (*os.Process, error) {
 	for begun := time.Now(); ; {
 		server, err := files.Holder(dir)

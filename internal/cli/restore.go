@@ -64,7 +64,7 @@ type restored struct {
 	Bytes    int64           `json:"bytes"`
 	Stores   []restoredStore `json:"stores"`
 	Frames   uint64          `json:"journal_frames"`
-	Entries  uint64          `json:"group_entries,omitempty"` // in place of frames, if the server was a member of a group
+	Entries  uint64          `json:"group_entries,omitempty"` // instead of frames, if the server was a member of a group
 	Warnings []string        `json:"warnings,omitempty"`
 
 	group bool // the server was a member of a group
@@ -84,7 +84,7 @@ func (r *restored) print(out io.Writer) error {
 		fmt.Fprintf(&b, "  tsdb/%s/%s: %s, %s\n", s.Tenant, s.Store, counted(s.Blocks, "block"), counted(s.Samples, "sample"))
 	}
 	if r.group {
-		fmt.Fprintf(&b, "  %s: entries behind the checkpoint: %d\n", answer.GroupPath, r.Entries)
+		fmt.Fprintf(&b, "  %s: entries after the checkpoint: %d\n", answer.GroupPath, r.Entries)
 	} else {
 		fmt.Fprintf(&b, "  journal: %s\n", counted(r.Frames, "frame"))
 	}
@@ -96,8 +96,8 @@ func (r *restored) print(out io.Writer) error {
 	return err
 }
 
-// restore fills `dataDir`. It holds the directory's lock meanwhile, so that no server starts there.
-// After an error the directory is empty again.
+// restore fills `dataDir`. Meanwhile it holds the lock of the directory, so that no server starts
+// there. After an error the directory is empty again.
 func restore(ctx context.Context, from, dataDir string) (*restored, error) {
 	m, err := readManifest(from)
 	if err != nil {
@@ -184,13 +184,13 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 		source, target := filepath.Join(from, name), filepath.Join(to, name)
 		info, err := os.Lstat(source)
 		if err != nil {
-			return fmt.Errorf("the snapshot is not whole: %w", err)
+			return fmt.Errorf("the snapshot is incomplete: %w", err)
 		}
 		if !info.Mode().IsRegular() { // a link may lead outside the snapshot, and a pipe has no end
-			return fmt.Errorf("the snapshot is not whole: %s is not a regular file", source)
+			return fmt.Errorf("the snapshot is incomplete: %s is not a regular file", source)
 		}
 		if info.Size() != want {
-			return fmt.Errorf("the snapshot is not whole: %s has %d bytes, not %d", source, info.Size(), want)
+			return fmt.Errorf("the snapshot is incomplete: %s has %d bytes, not %d", source, info.Size(), want)
 		}
 		if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 			return err
@@ -226,7 +226,7 @@ func (r *restored) verifyJournal(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Open cuts off a last frame that was still being written when the file was copied.
+	// journal.Open removes a last frame that was still being written when the file was copied.
 	log, report, err := journal.Open(journalDir, journal.Options{})
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func (r *restored) verifyJournal(dir string) error {
 	return log.Close()
 }
 
-// verifyGroup also checks that the log begins where the checkpoint ends, or before.
+// verifyGroup also checks that the log begins at or before the end of the checkpoint.
 func (r *restored) verifyGroup(dir string) error {
 	r.group = true
 	groupDir, err := files.Open(dir)

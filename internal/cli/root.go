@@ -7,7 +7,7 @@ import (
 )
 
 // NewRoot returns the command freshet with all its subcommands. serve and bench are parameters,
-// because this package does not import theirs.
+// because this package must not import the packages that declare them.
 func NewRoot(serve, bench *cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "freshet",

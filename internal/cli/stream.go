@@ -31,7 +31,7 @@ func each(ctx context.Context, interval time.Duration, do func() error) error {
 	}
 }
 
-// ended returns nil if a stream ended because its reader wanted no more.
+// ended returns nil if the stream ended because the user interrupted the command.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -183,7 +183,7 @@ func writeLine(v terminal.View, l *tail.Line) error {
 	if l.Malformed == "" {
 		b.WriteString(colourLine(v, l, shown.Text))
 	} else {
-		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // other versions may count differently
+		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // versions may count differently
 		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, shown.Text), column, "",
 			tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
 	}

@@ -105,8 +105,8 @@ func (t topQuery) show(ctx context.Context, view terminal.View) error {
 	return err
 }
 
-// live shows page after page. After the first answer, live goes on even if the server does not
-// answer: the server may be restarting, and users want to watch that.
+// live shows page after page. Once a first answer has come, live continues even if the server stops
+// answering: the server may be restarting, and users want to watch that.
 func (t topQuery) live(ctx context.Context, screen *terminal.Screen, interval time.Duration) (err error) {
 	_, last, err := t.ask(ctx)
 	if err != nil {

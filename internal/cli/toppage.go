@@ -25,8 +25,8 @@ type topPage struct {
 type topList struct {
 	title   []string
 	rows    [][]string
-	numbers int    // how many cells at the end of a row are numbers
-	colour  string // of the rows
+	numbers int    // the number of cells at the end of a row that are numbers
+	colour  string // the colour of the rows
 }
 
 // lines returns the lines of the page.

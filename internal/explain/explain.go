@@ -25,18 +25,18 @@ import (
 // MaxBytes bounds the input; no datagram is longer.
 const MaxBytes = 1 << 20
 
-// Explainer explains datagrams. New returns one for a configuration alone; a running server then
-// sets the fields that it knows better.
+// Explainer explains datagrams. New returns an Explainer for a configuration alone. A running server
+// then replaces the fields that depend on its state.
 type Explainer struct {
 	config settings.Config
 	mapper *mapping.Mapper
-	// Peek returns the name that a claim would get.
+	// Peek returns the name that a claim would get, without claiming it.
 	Peek func(*catalogue.Claim) (name string, known bool, report catalogue.Report)
 
-	// Admit returns what the limits would do with a series. Nil without a server.
+	// Admit returns what the limits would do with a series. It is nil without a server.
 	Admit func(tenant string, key []byte, source uint64, length int) limit.Prospect
 
-	// Arrives lists the DogStatsD sockets of a tenant. Nil without a server.
+	// Arrives lists the DogStatsD sockets of a tenant. It is nil without a server.
 	Arrives func(tenant string) []string
 	now     time.Time
 }
@@ -141,7 +141,7 @@ func (x *Explainer) event(e *dogstatsd.Event, l *answer.ExplainedLine) *answer.B
 	}
 }
 
-// series returns the series of a context, and what becomes of the values of m, which is nil for a
+// series returns the series of a context, and what happens to the values of m. m is nil for a
 // check.
 func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.ExplainedLine,
 	m *dogstatsd.Metric) *answer.Becomes {
@@ -287,7 +287,7 @@ func sum(values []float64) (total float64) {
 	return total
 }
 
-// timed warns of a timestamp that cannot be taken as it is. `seconds` is 0 if there is none.
+// timed warns about a timestamp that is not used as it is. `seconds` is 0 if there is none.
 func (x *Explainer) timed(kind series.Kind, seconds int64, l *answer.ExplainedLine) {
 	if seconds == 0 {
 		return

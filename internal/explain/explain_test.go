@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A warning says why a timestamp is not used as it is.
+// If a timestamp is not used as it is, a warning says why.
 func TestExplainTimes(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	c := settings.Default()

@@ -29,7 +29,7 @@ func TestMigrationManual(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := block(section, "yaml freshet"); !strings.HasSuffix(c.Text, want) {
-				t.Errorf("the manual's file becomes\n%s\nand not\n%s", c.Text, want)
+				t.Errorf("the file of the manual converts to\n%s\nwant\n%s", c.Text, want)
 			}
 		}
 		ours := block(section, "yaml freshet")
@@ -56,12 +56,12 @@ func TestMigrationManual(t *testing.T) {
 				got = "dropped"
 			}
 			if got != row[2] {
-				t.Errorf("%s: the manual says %s, it becomes %s", row[1], row[2], got)
+				t.Errorf("%s: the manual says %s, got %s", row[1], row[2], got)
 			}
 		}
 	}
 	if examples != 9 {
-		t.Errorf("found %d examples, not 9: the tables have another form", examples)
+		t.Errorf("found %d examples, want 9; does the test still read the form of the tables?", examples)
 	}
 }
 

@@ -26,9 +26,9 @@ const (
 )
 
 // DefaultAggregator works on a laptop. A collector's window arrives some milliseconds after its
-// end, so 2 s are a hundred times what is needed. 64 MiB of journal hold six minutes of 2,000
-// series that change every second, and are read in a second. An up/down counter may keep its value
-// for weeks and is worth as much as the tiles that show it, so it lives for 40 days, like them
+// end, so a lateness of 2 s is a hundred times what is needed. 64 MiB of journal hold six minutes of
+// 2,000 series that change every second, and are read in a second. An up/down counter may keep its
+// value for weeks and matters as long as tiles show it. So it lives for 40 days, like the tiles
 // (store.retention.1m).
 func DefaultAggregator() Aggregator {
 	return Aggregator{

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Distributor is the "distributor" section of the configuration file: what remote write and OTLP
-// may bring in.
+// Distributor is the "distributor" section of the configuration file: the limits and rules for remote
+// write and OTLP.
 type Distributor struct {
 	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request after decompression; larger ones get 413"`
 	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory for requests under way, of which a tenant may use half; further requests get 503" reload:"restart"`
@@ -33,14 +33,14 @@ type Distributor struct {
 	Tenants map[string]Override `yaml:"tenants" help:"limits of single tenants, by name"`
 }
 
-// HA says how to tell apart the copies that an HA pair of Prometheus servers sends.
+// HA names the labels that distinguish the copies that an HA pair of Prometheus servers sends.
 type HA struct {
 	Replica string        `yaml:"replica" help:"label that tells apart servers that send the same data, such as __replica__: Freshet removes it, and stores the data of one server per cluster; empty: stores the data of all"`
 	Cluster string        `yaml:"cluster" help:"label whose value the servers of one cluster share" reload:"restart"`
 	Timeout time.Duration `yaml:"timeout" help:"silence after which another server of the cluster takes over"`
 }
 
-// OTLP says how OpenTelemetry metrics come in, and how they are named.
+// OTLP configures how OpenTelemetry metrics are received and named.
 type OTLP struct {
 	GRPCListen       string   `yaml:"grpc_listen" help:"HOST:PORT of OTLP over gRPC, with the tenants, TLS and passwords of http.listen; empty turns it off" reload:"restart"`
 	Translation      string   `yaml:"translation" help:"how OTLP names become Prometheus names, as in Prometheus: UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, NoUTF8EscapingWithSuffixes or NoTranslation"`
@@ -79,13 +79,13 @@ func (c OTLP) Validate() (problems []conf.Problem) {
 	return problems
 }
 
-// Override replaces the limits for one tenant.
+// Override replaces the distributor's limits for one tenant.
 type Override struct {
 	Rate      conf.OptionalInt `yaml:"rate" help:"overrides distributor.rate"`
 	MaxSeries conf.OptionalInt `yaml:"max_series" help:"overrides distributor.max_series"`
 }
 
-// DefaultDistributor accepts the requests of a Prometheus with default settings.
+// DefaultDistributor accepts the requests of a Prometheus server with default settings.
 func DefaultDistributor() Distributor {
 	return Distributor{
 		// Prometheus sends 2,000 samples at once, 0.5 MB; other senders send more.

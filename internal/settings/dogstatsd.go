@@ -39,14 +39,14 @@ type Listener struct {
 	Tenant  string `yaml:"tenant" help:"tenant of everything the socket receives"`
 }
 
-// MaxSockets bounds the number of DogStatsD sockets, since each may have a window on its way to the
-// aggregator.
+// MaxSockets bounds the number of DogStatsD sockets. Each socket may have a window in memory on its way
+// to the aggregator.
 const MaxSockets = 1024
 
 const defaultUDP = "127.0.0.1:8125"
 
-// DefaultDogStatsD listens on loopback. WithPaths sets the paths of the Unix sockets, which lie
-// below the data directory.
+// DefaultDogStatsD listens on loopback addresses. WithPaths sets the paths of the Unix sockets, which
+// are below the data directory.
 func DefaultDogStatsD() DogStatsD {
 	return DogStatsD{
 		UDP:           defaultUDP,
@@ -55,8 +55,8 @@ func DefaultDogStatsD() DogStatsD {
 		ReceiveBuffer: sockets.DefaultReceiveBuffer,
 		MaxPacket:     sockets.DefaultMaxPacket,
 		SocketMode:    "0722",
-		// The aggregator keeps counters for the same time: a series that comes back later is new
-		// there, too.
+		// The aggregator keeps counters for the same time. So a series that comes back later is new
+		// for the aggregator, too.
 		IdleContexts: 5 * time.Minute,
 		HostLabel:    true,
 	}

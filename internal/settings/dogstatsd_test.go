@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Every invalid setting is reported by name, with the values that are valid.
+// Each problem names the setting and the values that are valid.
 func TestDogStatsD(t *testing.T) {
 	c := DefaultDogStatsD()
 	if problems := c.Validate(); len(problems) > 0 {

@@ -64,14 +64,14 @@ const (
 	None = "none"
 )
 
-// TakesRequests reports whether requests go to b.
+// TakesRequests reports whether b gets requests.
 func (b Backend) TakesRequests() bool { return b.WithDefaults().Requests == All }
 
-// TakesTiles reports whether tiles of a width, such as 10s, go to b.
+// TakesTiles reports whether b gets tiles of a width, such as 10s.
 func (b Backend) TakesTiles(width string) bool { return b.WithDefaults().Tiles == width }
 
 const (
-	minQueue       = 1 << 20 // in bytes; a smaller queue would drop requests that have just come
+	minQueue       = 1 << 20 // in bytes; a smaller queue would drop requests that have just arrived
 	maxConnections = 64
 )
 
@@ -92,7 +92,8 @@ func (b Backend) WithDefaults() Backend {
 	return b
 }
 
-// Validate returns names that two backends share. Backend.Validate checks a single backend.
+// Validate returns a problem for each name that two backends share. Backend.Validate checks a single
+// backend.
 func (c Forward) Validate() []conf.Problem {
 	var problems []conf.Problem
 	first := map[string]int{}

@@ -10,8 +10,8 @@ type Ingester struct {
 	Workers int `yaml:"workers" help:"goroutines that write, each for one tenant at a time; 0: two per processor, at least 4"`
 }
 
-// DefaultIngester lets 1,000 requests wait. With 2,000 samples each they take a machine of two
-// cores at least a second, and 0.5 GB at 250 bytes a sample. distributor.max_memory bounds them as
+// DefaultIngester lets 1,000 requests wait. With 2,000 samples each, they take at least a second on a
+// machine with two cores, and 0.5 GB at 250 bytes a sample. distributor.max_memory bounds them as
 // well.
 func DefaultIngester() Ingester { return Ingester{Queue: 1000} }
 

@@ -2,8 +2,8 @@ package settings
 
 import "slices"
 
-// The roles that a process may have. The key role names one of them, or RoleAll. So far only the
-// collector runs without the others.
+// The roles that a process may have. The key `role` names one of them, or RoleAll. So far only the
+// collector runs without the other roles.
 const (
 	RoleAll = "all"
 

@@ -20,8 +20,8 @@ type Self struct {
 	Recorder Recorder       `yaml:"recorder" reload:"restart"`
 }
 
-// DefaultSelf stores about 800 series every 5 s: as many samples a second as 2,400 series of a
-// Prometheus that scrapes every 15 s.
+// DefaultSelf stores about 800 series every 5 s. A Prometheus that scrapes 2,400 series every 15 s
+// stores as many samples a second.
 func DefaultSelf() Self {
 	return Self{
 		Metrics: true, Interval: 5 * time.Second, Probe: true,
@@ -51,8 +51,8 @@ type Budgets struct {
 	Visible    time.Duration `yaml:"visible" help:"budget for all stages together, until queries see the data"`
 }
 
-// defaultBudgets are at least ten times the durations of the stages on a laptop, so that a breach
-// is worth a look. The budget of the stage visible includes the second that a window lasts.
+// defaultBudgets are at least ten times the usual durations of the stages on a laptop, so that a stage
+// over its budget is worth a look. The budget of the stage visible includes the second of a window.
 func defaultBudgets() Budgets {
 	const usual = 250 * time.Millisecond
 	return Budgets{

@@ -1,7 +1,7 @@
-// Package settings is the configuration: its sections, their defaults, their validation, and where
-// a process reads them from. It lies below the roles, so that a command can read, check and print a
-// configuration without importing a role. An adapter, core/limit and core/mapping declare their
-// sections themselves, in the type Config beside the code that reads it.
+// Package settings is the configuration: its sections, their defaults, their validation, and where a
+// process reads them from. It lies below the roles, so that a command can read, check and print a
+// configuration without importing a role. Some sections are declared elsewhere, beside the code that
+// reads them: the type Config of an adapter, of core/limit and of core/mapping.
 package settings
 
 import (
@@ -49,7 +49,7 @@ type Config struct {
 	origins conf.Origins      // the source of each key's value
 }
 
-// dataDir stands for the data directory in the path of a Unix socket.
+// dataDir is the placeholder for the data directory in the path of a Unix socket.
 const dataDir = "{data_dir}"
 
 // Default works on a laptop: all addresses on loopback, all data below ./data.
@@ -76,12 +76,12 @@ func Default() Config {
 	}
 }
 
-// Source says where a configuration comes from: a file, the environment and the command line. It
-// can be read again while the process runs.
+// Source says where a configuration comes from: a file, the environment and the command line. A
+// process can load it again while it runs.
 type Source struct {
 	schema *conf.Schema[Config]
 	flags  *pflag.FlagSet
-	file   string // empty for none
+	file   string // empty if there is no file
 	inUse  string // data directory of the process, empty until it has one
 }
 
@@ -94,15 +94,15 @@ func NewSource(flags *pflag.FlagSet) *Source {
 	return s
 }
 
-// Variable names the file if no flag does.
+// Variable is the environment variable that names the file if no flag does.
 const Variable = "FRESHET_CONFIG"
 
-// KeepBelow makes `dir` the data directory of all later loads, whatever data_dir says by then. A
+// KeepBelow makes `dir` the data directory of all later loads, even if data_dir changes in the file. A
 // process keeps its data directory until it ends.
 func (s *Source) KeepBelow(dir string) { s.inUse = dir }
 
-// Settings returns all keys as they are set now. Paths below the data directory are as written in
-// the file.
+// Settings returns all keys with their present values. Paths below the data directory are as the file
+// has them.
 func (s *Source) Settings() ([]conf.Setting, error) {
 	text, err := conf.ReadFile(s.file)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Source) Load() (Config, error) {
 	return s.LoadText(s.file, text)
 }
 
-// LoadText loads `text` in place of the file's content. In problems the text has the name `file`.
+// LoadText loads `text` instead of the file's content. Problems name the file `file`.
 func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	c, from, err := s.schema.LoadText(file, text, os.LookupEnv)
 	if err != nil {
@@ -148,8 +148,8 @@ func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	return c.WithPaths(cmp.Or(s.inUse, c.DataDir)), nil
 }
 
-// Reloaded returns the configuration in force once a process that runs with `c` has read `next`:
-// `next`, but keys that need a restart keep their values from `c`.
+// Reloaded returns the configuration in force after a process that runs with `c` has read `next`: the
+// values of `next`, except that keys that need a restart keep their values from `c`.
 func (c Config) Reloaded(next Config) Config {
 	now := conf.Reloaded(c, next)
 	now.origins = conf.Origins{}
@@ -168,7 +168,7 @@ func (c Config) Reloaded(next Config) Config {
 // YAML returns c as a commented file, without its secrets.
 func (c Config) YAML() string { return conf.Render(Schema().Shown(c, c.origins)) }
 
-// Flags returns the flags of the command line, by name.
+// Flags returns the values of the command line's flags, by name.
 func (c Config) Flags() map[string]string { return c.flags }
 
 // Level returns LogLevel, which must be valid.
@@ -241,7 +241,7 @@ func (c Config) ConstantLabels() (labels.Labels, error) {
 	return labels.FromMap(all), nil
 }
 
-// WithPaths puts a data directory into the paths below it.
+// WithPaths replaces the placeholder in paths by the data directory `dir`.
 func (c Config) WithPaths(dir string) Config {
 	place := func(path string) string {
 		if rest, below := strings.CutPrefix(path, dataDir); below {

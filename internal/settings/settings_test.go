@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// A process keeps its data directory, and the sockets in it, until it is restarted: a reload with
-// another data directory must not move the sockets.
+// A process keeps its data directory, and the sockets in it, until it is restarted. So a reload that
+// names another data directory must not move the sockets.
 func TestAReloadMovesNoSockets(t *testing.T) {
 	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	from.KeepBelow("/old")
@@ -23,8 +23,8 @@ func TestAReloadMovesNoSockets(t *testing.T) {
 	}
 }
 
-// A key that needs a restart keeps its value, and is shown with that value, even if the file no
-// longer has the key.
+// A key that needs a restart keeps its value, and is shown with this value, even if the file no longer
+// has the key.
 func TestReloadedConfigIsShown(t *testing.T) {
 	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	old, err := from.LoadText("old.yaml", []byte("query: {timeout: 1m}\nlog_level: warn\n"))
@@ -41,7 +41,7 @@ func TestReloadedConfigIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range conf.Diff(now, shown) {
-		t.Errorf("not in force, or not shown so: %s", c)
+		t.Errorf("this difference remains between the configuration in force and the shown one: %s", c)
 	}
 	text := now.YAML()
 	if !strings.Contains(text, "# Set by old.yaml:1; default 2m\n") || !strings.Contains(text, "#log_level: info\n") {

@@ -5,8 +5,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// The reasons in the ledger why samples are not stored; the store adds its own.
-// docs/ledger.md explains them.
+// These reasons in the ledger say why samples are not stored. The store has further reasons.
+// docs/ledger.md explains all of them.
 const (
 	reasonLateGauge = "late_gauge"       // its tile was already closed, so the value is of no use
 	reasonTile      = "tile_refused"     // the sum would overflow, or the value does not fit the series
@@ -16,7 +16,7 @@ const (
 	reasonDuplicate = "duplicate"        // stamped by its sender with a time that already has another value
 )
 
-// NotAdmitted is what the log says when samples of a tenant are refused for reasonTenant.
+// NotAdmitted is the text of the log line when samples of a tenant are refused for reasonTenant.
 const NotAdmitted = "samples of a tenant are refused, since as many tenants have stores as store.max_tenants allows; " +
 	"raise the setting, or find what makes tenants"
 
@@ -26,14 +26,14 @@ type Ledger interface {
 	Note(tenant string, which ledger.OfWhich, samples uint64)
 }
 
-// Books post the fates of samples in tiles.
+// Books post in the ledger what became of samples in tiles.
 type Books struct {
 	Ledger  Ledger
 	Metrics *Metrics
 }
 
-// Folded posts the fates of a window's samples, by tenant. A repeated batch counts
-// nothing, so nothing is posted twice.
+// Folded posts what became of a window's samples, by tenant. A repeated batch has no counts here, so
+// nothing is posted twice.
 func (b Books) Folded(folded map[string]*tile.Folded) {
 	for tenant, f := range folded {
 		b.Metrics.Count(f)
@@ -58,8 +58,8 @@ func (b Books) Duplicates(byTenant map[string]uint64) {
 	}
 }
 
-// Written moves stored samples out of the ledger's state Tile. It is called only after the
-// whole write is stored, since a restart before that puts all of the write in tiles again.
+// Written moves stored samples out of the ledger's state Tile. Call it only after the whole write is
+// stored: after an earlier restart, all samples of the write would be in tiles again.
 func (b Books) Written(tenant string, w *tile.Written) {
 	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored.Raw + w.Repeated.Raw}}
 	for reason, n := range w.Refused {
@@ -69,8 +69,8 @@ func (b Books) Written(tenant string, w *tile.Written) {
 	b.Ledger.Post(tenant, transfers...)
 }
 
-// Restored opens the books with the samples in tiles after a restart. The process that wrote
-// the journal has already posted the other samples of the replay.
+// Restored opens the books after a restart with the samples that are in tiles. The other samples of
+// the replay were posted by the process that wrote the journal.
 func (b Books) Restored(shards *tile.Shards) {
 	for tenant, n := range shards.Raw() {
 		b.Ledger.Post(tenant,

@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Metrics has the metrics that code counts up. Open.Register registers the metrics that are read at
-// each scrape.
+// Metrics has the metrics that the code increments. Open.Register registers the metrics whose values
+// are computed at each scrape.
 type Metrics struct {
 	Folded, Late, Ahead, LateGauges      prometheus.Counter
 	Refused, Repeated, Again             prometheus.Counter
@@ -83,7 +83,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// Count counts the samples of a window.
+// Count adds up the samples of a window in the metrics.
 func (m *Metrics) Count(f *tile.Folded) {
 	m.Folded.Add(float64(f.Samples))
 	m.Late.Add(float64(f.Late))
@@ -94,8 +94,8 @@ func (m *Metrics) Count(f *tile.Folded) {
 	m.Again.Add(float64(f.Again))
 }
 
-// Register registers the metrics that are read at each scrape. `logBytes` returns the size of the
-// log since the last checkpoint began.
+// Register registers the metrics whose values are computed at each scrape. `logBytes` returns the
+// size of the log since the last checkpoint began.
 func (o *Open) Register(reg prometheus.Registerer, now func() time.Time, logBytes func() int64) {
 	f := promauto.With(reg)
 	reg.MustRegister(pendingExporter{now, o.Pending, o.Shards.Unstored})

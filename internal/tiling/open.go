@@ -1,5 +1,5 @@
-// Package tiling is what the two roles that make tiles have in common: the answers about open tiles,
-// our own metrics, and the books. A process has either role/aggregator or role/group.
+// Package tiling has what the two roles that make tiles share: the answers about open tiles, our own
+// metrics, and the books. A process has either role/aggregator or role/group.
 package tiling
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// clockSlack is how far a window may end ahead of the last clock reading of the goroutine that counts
-// windows. That reading may be as old as a tick and the work of that tick.
+// clockSlack is how far a window may end ahead of the last clock reading. The goroutine that counts
+// windows reads the clock once a tick, so the reading may be as old as a tick and its work.
 const clockSlack = time.Second
 
-// Open answers questions about the tiles that no store has yet. Any goroutine may ask.
+// Open answers questions about the tiles that are in no store yet. Any goroutine may call it.
 type Open struct {
 	replays
 	Shards *tile.Shards
@@ -30,10 +30,10 @@ type Open struct {
 	pending map[string]Pending
 }
 
-// Pending says what waits for the stores of a tenant.
+// Pending describes the samples that wait for the stores of a tenant.
 type Pending struct {
 	Samples uint64 // values on the wire
-	Bytes   int64  // about how much memory they take
+	Bytes   int64  // the approximate memory that they take
 	Since   int64  // Unix ms, end of the oldest tile that waits
 	Err     error  // why the tiles are not stored; nil if a write is in progress
 	Refused bool   // windows are refused, since too much waits
@@ -41,22 +41,22 @@ type Pending struct {
 	RefusedFrom int64 // Unix ms, the start of the first refused window
 }
 
-// NewOpen returns the answers about the tiles of shards.
+// NewOpen returns an Open for the tiles of shards.
 func NewOpen(shards *tile.Shards) *Open { return &Open{Shards: shards, pending: map[string]Pending{}} }
 
 // Looked notes a clock reading that is believed.
 func (o *Open) Looked(now time.Time) { o.looked.Store(now.UnixMilli()) }
 
 // Through notes that all windows that end at or before `t`, Unix milliseconds, are counted. Queries
-// of open tiles are answered up to `t`. So if the collector, a push or the counting stalls, the
-// answers end earlier; they never show old values at a fresh time. An untouched gauge is answered
-// up to the present, since empty windows are reported, too.
+// of open tiles are then answered up to `t`. So if the collector, a push or the counting stalls,
+// answers end earlier; they never give an old value a recent time. A gauge without new values is
+// answered up to the present, since the collector reports empty windows, too.
 //
-// Only one collector pushes windows. With several collectors, each would need a stamp, and the
-// oldest stamp would count.
+// Only one collector pushes windows. With several collectors, each would need its own time, and the
+// earliest time would count.
 func (o *Open) Through(t int64) { o.Raise(min(t, o.looked.Load()+clockSlack.Milliseconds())) }
 
-// Raise notes that all windows up to a time are counted, because a restored state shows it.
+// Raise notes that all windows up to a time are counted, according to a restored state.
 func (o *Open) Raise(ms int64) {
 	for {
 		old := o.stamp.Load()
@@ -79,7 +79,7 @@ func (o *Open) FoldedThrough(tenant string) (ms int64) {
 	return ms
 }
 
-// SetPending says what waits for a tenant's stores.
+// SetPending notes what waits for a tenant's stores.
 func (o *Open) SetPending(tenant string, p Pending) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,7 +101,7 @@ func (o *Open) Pending() map[string]Pending {
 	return all
 }
 
-// Series yields the restored series. Call it at the start, before Run.
+// Series yields the series that were restored. Call it at the start, before Run.
 func (o *Open) Series() iter.Seq[tile.Held] { return o.Shards.Series() }
 
 // Kinds returns, for each key of series.AppendKey, the kind of the total with the key's labels.

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// replays are the tenants whose raw store lacks requests that the start read from a log. An earlier
-// process may have acknowledged them, so queries of these tenants wait.
+// replays tracks the tenants whose raw store lacks requests that the process read from a log at its
+// start. An earlier process may have acknowledged these requests, so queries of the tenants wait.
 type replays struct {
 	mu      sync.Mutex
 	tenants map[string]*replay
@@ -17,7 +17,7 @@ type replays struct {
 
 type replay struct {
 	ended chan struct{} // closed when the requests are stored, or a write of them has failed
-	err   error         // why they are not stored; nil if they are
+	err   error         // why the requests are not stored; nil if they are
 }
 
 // BeginReplay notes that requests from before the start wait for a tenant's raw store.
@@ -30,7 +30,7 @@ func (r *replays) BeginReplay(tenant string) {
 	r.tenants[tenant] = &replay{ended: make(chan struct{})}
 }
 
-// FailReplay notes why the store does not take the requests. They are still tried.
+// FailReplay notes why the store does not take the requests. The caller keeps trying to store them.
 func (r *replays) FailReplay(tenant string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,8 +42,8 @@ func (r *replays) FailReplay(tenant string, err error) {
 	}
 }
 
-// ResumeReplay notes that the store takes requests, also if it did not take some before. Queries wait for
-// the rest.
+// ResumeReplay notes that the store takes requests, perhaps after an earlier failure. Queries wait
+// for the remaining requests.
 func (r *replays) ResumeReplay(tenant string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +72,8 @@ func (r *replays) Replaying() []string {
 	return slices.Sorted(maps.Keys(r.tenants))
 }
 
-// Replayed waits until the raw store of a tenant has all requests from before the start. If the store
-// does not take them, it returns the reason at once, and the store's answers lack samples.
+// Replayed waits until the raw store of a tenant has all requests from before the start. If the
+// store does not take them, Replayed returns the reason at once; the store's answers then lack samples.
 func (r *replays) Replayed(ctx context.Context, tenant string) error {
 	r.mu.Lock()
 	one := r.tenants[tenant]

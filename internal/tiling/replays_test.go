@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// A query that waits ends when the requests are stored, or when their store first fails. Later ones learn
-// of the last failure at once, until the requests are stored.
+// A waiting query ends when the requests are stored, or when the store first fails. Later queries get
+// the last failure at once, until the requests are stored.
 func TestReplays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewOpen(nil)
@@ -24,24 +24,24 @@ func TestReplays(t *testing.T) {
 		o.BeginReplay("b")
 		a, b, other := wait("a"), wait("b"), wait("c")
 		if ended(a) || ended(b) || !ended(other) || <-other != nil {
-			t.Error("a query waits for another tenant, or does not wait for its own")
+			t.Error("a query must wait for the requests of its own tenant, and of no other")
 		}
 		o.EndReplay("a")
 		full, broken := errors.New("full"), errors.New("broken")
 		o.FailReplay("b", full)
 		synctest.Wait()
 		if !ended(a) || <-a != nil || !ended(b) || !errors.Is(<-b, full) {
-			t.Error("the queries that waited have other answers")
+			t.Error("the waiting queries did not get the result that ended their wait")
 		}
 		o.FailReplay("b", broken)
 		o.FailReplay("c", broken)
 		if again := wait("b"); !ended(again) || !errors.Is(<-again, broken) || !slices.Equal(o.Replaying(), []string{"b"}) {
-			t.Error("a later query has another answer")
+			t.Error("a later query did not get the last failure")
 		}
 		o.EndReplay("b")
 		o.EndReplay("b")
 		if again := wait("b"); !ended(again) || <-again != nil || len(o.Replaying()) > 0 {
-			t.Error("a query waits for requests that are stored")
+			t.Error("a query still waits although the requests are stored")
 		}
 		o.BeginReplay("a")
 		gone, leave := context.WithCancelCause(t.Context())

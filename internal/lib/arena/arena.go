@@ -1,6 +1,5 @@
-// Package arena keeps many small byte strings in large blocks that hold no
-// pointers: for a million strings the garbage collector looks at a few hundred blocks, and
-// scans none.
+// Package arena keeps many small byte strings in large blocks of memory without pointers. For a
+// million strings, the garbage collector visits a few hundred such blocks and scans none.
 package arena
 
 import (
@@ -15,15 +14,15 @@ import (
 type Ref uint32
 
 const (
-	unit       = 8  // bytes; blocks begin at multiples of it
-	chunkBits  = 17 // bits of a Ref that count units within a chunk
+	unit       = 8  // bytes; every block begins at a multiple of unit
+	chunkBits  = 17 // bits of a Ref that hold the position in a chunk, in units
 	chunkUnits = 1 << chunkBits
-	chunkBytes = chunkUnits * unit // 1 MiB; pages that nothing was written to are not resident
+	chunkBytes = chunkUnits * unit // 1 MiB; the kernel provides a page when it is first written to
 
-	// A chunk is cut into slabs of 16 KiB. Smaller slabs would have two effects: a few remaining
-	// blocks would keep less memory in use, and more memory would be lost at the ends of slabs. With
-	// 16 KiB that loss is 5 % at worst, and 1 % for blocks of 200 bytes.
-	slabBits  = 11 // bits of a Ref that count units within a slab
+	// A chunk is cut into slabs of 16 KiB. With smaller slabs, a few remaining blocks would keep
+	// less memory in use, but the unused ends of slabs would waste more. With 16 KiB the ends waste
+	// at most 5 %, and 1 % for blocks of 200 bytes.
+	slabBits  = 11 // bits of a Ref that hold the position in a slab, in units
 	slabUnits = 1 << slabBits
 	slabBytes = slabUnits * unit
 
@@ -44,19 +43,20 @@ const MaxLen = 512 << 10
 // Arena is memory for byte strings. The zero Arena is empty.
 //
 // One goroutine at a time may call Alloc, Free and Size. Any goroutine may call Bytes and From
-// at the same time, for a block that Alloc has returned and that is not freed meanwhile.
+// One goroutine at a time may call Alloc, Free and Size. Other goroutines may call Bytes and From
+// meanwhile, for a block that Alloc has returned and that nobody frees during the call.
 //
-// A slab has blocks of one size. A freed block is reused for that size; an empty slab for any size.
-// So an arena is as large as the largest total of all its blocks at one time, not as the sum of the
-// largest totals of each size. Blocks above 8 KiB are allocated separately and released when freed.
-// An arena holds up to 16 GiB of smaller ones.
+// All blocks of a slab have one size. A freed block is reused for blocks of this size; an empty
+// slab for blocks of any size. So an arena takes as much memory as its blocks did at their largest
+// total, and not the sum of the largest totals of each size. Blocks above 8 KiB are allocated
+// separately and released when freed. An arena holds up to 16 GiB of smaller blocks.
 type Arena struct {
-	chunks atomic.Pointer[[][]byte] // the first is nil, so that no block has Ref 0
+	chunks atomic.Pointer[[][]byte] // the first chunk is nil, so no block has Ref 0
 	large  atomic.Pointer[[][]byte] // large blocks; nil where one was freed
 
 	slabs      []slab          // by number: Ref / slabUnits
 	roomy      [classes]uint32 // by class: the first slab with room
-	empty      uint32          // the first slab without blocks
+	empty      uint32          // the first slab of the list of empty slabs
 	unused     uint32          // the first slab that was never used
 	freed      []Ref           // of large blocks
 	largeBytes int
@@ -64,10 +64,10 @@ type Arena struct {
 
 // slab is the state of 16 KiB of blocks. Number 0 is no slab.
 type slab struct {
-	free       Ref    // the first freed block; each holds the Ref of the next
-	prev, next uint32 // slabs with room of the same class, or empty slabs, which have no prev
-	fresh      uint16 // units in use so far; the rest was never used
-	live       uint16 // blocks
+	free       Ref    // the first freed block; each freed block holds the Ref of the next
+	prev, next uint32 // in the list of roomy slabs of the class, or of empty slabs, which has no prev
+	fresh      uint16 // units that were ever used
+	live       uint16 // blocks in use
 }
 
 // Alloc returns a block of n bytes, at least 1 and at most MaxLen, whose content
@@ -141,7 +141,7 @@ func (a *Arena) takeSlab() uint32 {
 	return a.unused - 1
 }
 
-// link puts a slab at the front of the list of its class, whose slabs have room.
+// link puts a slab at the front of its class's list of slabs with room.
 func (a *Arena) link(class int, number uint32) {
 	first := a.roomy[class]
 	a.slabs[first].prev = number // for slab 0, prev is never read
@@ -149,7 +149,7 @@ func (a *Arena) link(class int, number uint32) {
 	a.roomy[class] = number
 }
 
-// unlink removes a slab from its class' list of slabs with room.
+// unlink removes a slab from its class's list of slabs with room.
 func (a *Arena) unlink(class int, number uint32) {
 	s := &a.slabs[number]
 	a.slabs[s.next].prev = s.prev

@@ -34,7 +34,7 @@ func TestBlocksKeepTheirBytes(t *testing.T) {
 		}
 		ref, b := a.Alloc(n)
 		if ref == 0 || len(b) != n {
-			t.Fatalf("a block of %d bytes is %d bytes at %d", n, len(b), ref)
+			t.Fatalf("Alloc(%d) returned %d bytes at Ref %d", n, len(b), ref)
 		}
 		for j := range b {
 			b[j] = byte(i + j)
@@ -54,11 +54,11 @@ func TestLongestBlock(t *testing.T) {
 	first, b := a.Alloc(MaxLen)
 	second, c := a.Alloc(MaxLen)
 	if len(b) != MaxLen || len(c) != MaxLen || first == 0 || first == second {
-		t.Fatalf("blocks of %d and %d bytes at %d and %d", len(b), len(c), first, second)
+		t.Fatalf("got blocks of %d and %d bytes at the Refs %d and %d", len(b), len(c), first, second)
 	}
 }
 
-// Blocks that come and go take no more memory than their largest total.
+// Blocks that are allocated and freed many times take no more memory than their largest total.
 func TestFreedMemoryIsUsedAgain(t *testing.T) {
 	var a Arena
 	var size int
@@ -76,12 +76,12 @@ func TestFreedMemoryIsUsedAgain(t *testing.T) {
 		}
 	}
 	if a.Size() != size {
-		t.Errorf("%d bytes after ten rounds, %d after one", a.Size(), size)
+		t.Errorf("the arena has %d bytes after ten rounds, %d after one", a.Size(), size)
 	}
 }
 
-// Keys become ever longer, as when a fleet is deployed again and again, each time with one more
-// label. Memory used to be kept for the keys of each length.
+// Keys become ever longer, as when each deployment of a fleet adds a label. The arena used to keep
+// memory for the keys of each length.
 func TestMemoryFollowsWhatIsLive(t *testing.T) {
 	const blocks = 5000
 	var a Arena
@@ -92,17 +92,17 @@ func TestMemoryFollowsWhatIsLive(t *testing.T) {
 			refs[i], _ = a.Alloc(n)
 		}
 		if most = max(most, a.Size()); most > 2*max(n*blocks, 1<<20) {
-			t.Fatalf("the arena has %d bytes for %d blocks of %d bytes", most, blocks, n)
+			t.Fatalf("the arena grew to %d bytes for %d blocks of %d bytes", most, blocks, n)
 		}
 		for _, ref := range refs {
 			a.Free(ref, n)
 		}
 	}
 	if most < maxSmall*blocks {
-		t.Errorf("the arena never had more than %d bytes, for %d blocks of %d bytes", most, blocks, maxSmall)
+		t.Errorf("the arena never had more than %d bytes, too few for %d blocks of %d bytes", most, blocks, maxSmall)
 	}
 	if rest := a.Size(); rest > 3*maxSmall*blocks/2 {
-		t.Errorf("%d bytes when all are gone: those above %d bytes have memory of their own", rest, maxSmall)
+		t.Errorf("%d bytes are left after all blocks were freed; want to release blocks above %d bytes", rest, maxSmall)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestASlabServesWhoNeedsIt(t *testing.T) {
 		ref, _ := a.Alloc(2 * unit)
 		refs = append(refs, ref)
 	}
-	for i := 2 * all; i < 3*all; i++ { // the third slab becomes empty, the first one half empty
+	for i := 2 * all; i < 3*all; i++ { // empties the third slab, and half of the first
 		a.Free(refs[i], 2*unit)
 		if i%2 == 0 {
 			a.Free(refs[i-2*all], 2*unit)
@@ -128,15 +128,15 @@ func TestASlabServesWhoNeedsIt(t *testing.T) {
 	a.Alloc(maxSmall)
 	a.Alloc(maxSmall)
 	if a.Size() != 3*slabBytes {
-		t.Errorf("%d bytes, want the bytes of three slabs", a.Size())
+		t.Errorf("the arena has %d bytes, want the bytes of three slabs", a.Size())
 	}
 	a.Alloc(unit)
 	if a.Size() != 4*slabBytes {
-		t.Errorf("%d bytes, want the bytes of four slabs", a.Size())
+		t.Errorf("the arena has %d bytes, want the bytes of four slabs", a.Size())
 	}
 }
 
-// Reading goes on while the arena grows, and while large blocks come and go.
+// Readers need not wait while the arena grows, nor while large blocks are allocated and freed.
 func TestReadersDoNotWait(t *testing.T) {
 	var a Arena
 	ref, b := a.Alloc(5)
@@ -146,7 +146,7 @@ func TestReadersDoNotWait(t *testing.T) {
 		defer close(done)
 		for range 1000 {
 			if string(a.Bytes(ref, 5)) != "hello" {
-				t.Error("a block changed while others were allocated")
+				t.Error("a block changed while other blocks were allocated")
 				return
 			}
 			runtime.Gosched()

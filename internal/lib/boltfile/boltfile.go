@@ -14,7 +14,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
-// lockTimeout is how long Open waits for a process that is just ending.
+// lockTimeout is how long Open waits for the lock of a process that is ending.
 const lockTimeout = 1 * time.Second
 
 // Damage describes a damaged file that was moved aside.

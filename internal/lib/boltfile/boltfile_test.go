@@ -24,7 +24,7 @@ func walk(tx *bbolt.Tx) error {
 	})
 }
 
-// begin makes a database of a few hundred pages and closes it.
+// begin creates a database of a few hundred pages, closes it and returns its path.
 func begin(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "x.db")
@@ -109,10 +109,10 @@ func TestDamage(t *testing.T) {
 			}
 			defer db.Close()
 			if damaged == nil {
-				t.Fatal("the damage was not seen")
+				t.Fatal("the damage was not found")
 			}
 			if kept, _ := os.ReadFile(damaged.MovedTo); !bytes.Equal(kept, bad) {
-				t.Error("the damaged file was not kept as it was")
+				t.Error("the damaged file was changed")
 			}
 			if n := keys(t, db); n != 0 {
 				t.Errorf("the new database has %d keys", n)
@@ -124,7 +124,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A mistake outside of the file returns an error, and leaves the file alone.
+// An error whose cause is not the file is returned, and the file stays where it is.
 func TestNotDamage(t *testing.T) {
 	t.Run("in use", func(t *testing.T) {
 		path := begin(t)

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A snapshot has the data from the moment at which it began, and does not block writers.
+// A snapshot has the data of the moment at which it began, and does not block writers.
 func TestSnapshot(t *testing.T) {
 	db, _, err := Open(begin(t), walk)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Check(path, walk); err == nil {
-		t.Error("the damage was not seen")
+		t.Error("the damage was not found")
 	}
 	if after, _ := os.ReadFile(path); !bytes.Equal(after, file) {
 		t.Error("the file was changed")

@@ -15,7 +15,7 @@ func TestWhatIsGivenBackIsUsedAgain(t *testing.T) {
 	view := b.B
 	b.Release()
 	if Poisoned && string(view) != "\xdb\xdb\xdb\xdb\xdb" {
-		t.Errorf("%q after it was given back", view)
+		t.Errorf("the buffer holds %q after Release", view)
 	}
 	if b := Get(); len(b.B) != 0 {
 		t.Errorf("a new buffer has %d bytes", len(b.B))

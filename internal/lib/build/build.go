@@ -1,4 +1,4 @@
-// Package build says from which source this binary was made.
+// Package build describes the source from which this binary was built.
 package build
 
 import (
@@ -7,21 +7,21 @@ import (
 	"runtime/debug"
 )
 
-// Version is the version of a release. The linker gives it to main, which sets it before
-// anything reads it. In other builds it is empty, and the version is the one that the Go
+// Version is the version of a release. The linker sets it in package main, which copies it here
+// before anything reads it. In other builds it is empty, and the version is the one that the Go
 // command derives from git.
 var Version string
 
-// Info is a build.
+// Info describes a build.
 type Info struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // commit
+	Revision string `json:"revision,omitempty"` // the commit in git
 	Modified bool   `json:"modified,omitempty"` // the source had uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-// This returns the build of this binary, as the linker and the Go command recorded it.
+// This returns the Info of this binary, as the linker and the Go command recorded it.
 func This() Info {
 	b := Info{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -17,10 +17,10 @@ type Group struct {
 	Version int    // 1 or 2
 }
 
-// Of returns the cgroups that limit the process for a controller: its own first, then those above
-// it. `root` is the root of the file system. In a container /proc/self/cgroup may have the path on
-// the host, of which the container sees only the end. So Of also returns each shorter path, and a
-// directory need not exist.
+// Of returns the cgroups that limit the process for a controller: its own first, then their parents.
+// `root` is the root of the file system. In a container, /proc/self/cgroup may have the path on the
+// host, of which the container sees only the end. So Of also returns each shorter path, and a
+// returned directory need not exist.
 func Of(root fs.FS, controller string) (found []Group, err error) {
 	file, err := root.Open("proc/self/cgroup")
 	if err != nil {
@@ -40,7 +40,7 @@ func Of(root fs.FS, controller string) (found []Group, err error) {
 			mounts, version = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, 2
 		case slices.Contains(strings.Split(fields[1], ","), controller):
 			mounts = []string{"sys/fs/cgroup/" + controller}
-			if _, err := fs.Stat(root, mounts[0]); err != nil { // usually a link to the directory named after all of them
+			if _, err := fs.Stat(root, mounts[0]); err != nil { // usually a link to the directory with all names
 				mounts[0] = "sys/fs/cgroup/" + fields[1]
 			}
 		}

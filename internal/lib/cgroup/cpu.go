@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// CPU is the quota of a cgroup, and how often it was used up since the cgroup was made.
+// CPU is the quota of a cgroup, and how often processes have used up the quota so far.
 type CPU struct {
 	Dir       string  // its directory, with a slash at the front
 	File      string  // the file in Dir that has the quota
-	Cores     float64 // the quota: processors that it may use on average
+	Cores     float64 // the quota: the processors that the cgroup may use on average
 	Periods   float64 // periods in which something ran
 	Throttled float64 // periods in which the quota was used up
 	Seconds   float64 // time for which threads were throttled, summed over all processors
 }
 
-// CPUs returns the process' cgroups with a quota, its own first.
+// CPUs returns the cgroups of the process that have a quota, its own first.
 func CPUs(root fs.FS) (found []CPU, err error) {
 	groups, err := Of(root, "cpu")
 	if err != nil {
@@ -37,13 +37,13 @@ func CPUs(root fs.FS) (found []CPU, err error) {
 	return found, nil
 }
 
-// quota returns how many processors a cgroup may use on average, 0 for all, and the file that
-// says so.
+// quota returns the file that holds the quota, and how many processors the cgroup may use on
+// average. 0 means that there is no quota.
 func (g Group) quota(root fs.FS) (file string, cores float64) {
 	if g.Version == 1 {
 		quota, limited := g.Number(root, "cpu.cfs_quota_us")
 		period, _ := g.Number(root, "cpu.cfs_period_us")
-		if !limited || quota <= 0 || period <= 0 { // -1 is none
+		if !limited || quota <= 0 || period <= 0 { // -1 means no quota
 			return "", 0
 		}
 		return "/" + g.Dir + "/cpu.cfs_quota_us", float64(quota) / float64(period)

@@ -24,7 +24,7 @@ func DurationFlag(flags *pflag.FlagSet, name string, preset time.Duration, help 
 	return &d
 }
 
-// TimeFlag adds a flag for an instant; the zero time stands for now.
+// TimeFlag adds a flag for an instant; the zero time means now.
 func TimeFlag(flags *pflag.FlagSet, name, help string) *time.Time {
 	var t time.Time
 	flags.Func(name, help, func(text string) error {

@@ -56,9 +56,9 @@ type Schema[T any] struct {
 }
 
 // New returns the schema of T. Environment variables begin with `env` and an underscore. Unknown
-// variables with that prefix are ignored, since Kubernetes, for example, invents variables from the
-// names of services. New panics if T has a field that cannot be configured, since that is a mistake
-// in the program.
+// variables with that prefix are ignored, since other programs set some: Kubernetes, for example,
+// derives variables from the names of services. New panics if a field of T cannot be configured,
+// since that is a mistake in the program.
 func New[T any](env string, defaults T) *Schema[T] {
 	s := &Schema[T]{env: env, defaults: defaults}
 	s.keys = collect(nil, reflect.ValueOf(&s.defaults).Elem(), key{})
@@ -76,8 +76,8 @@ func New[T any](env string, defaults T) *Schema[T] {
 	return s
 }
 
-// Renamed says that a section or key had another path before. The old path is no alias: any setting
-// of the old path is a problem, whose text names the new path.
+// Renamed records that a section or key once had another path. The old path is no alias: setting it
+// is a problem, and the text of the problem names the new path.
 func (s *Schema[T]) Renamed(before, now string) *Schema[T] {
 	if !slices.Contains(pathsOf(nil, reflect.TypeFor[T](), ""), now) {
 		panic(fmt.Sprintf("BUG: conf: %s was renamed to %s, which does not exist", before, now))

@@ -29,9 +29,9 @@ func (c Change) String() string {
 
 // Diff returns what differs between two configurations, in the order of the keys.
 //
-// Elements of lists are compared by position, but equal elements at the end are skipped first, so
-// an element added in front is one change. For a removed element, Path has its position in `old`;
-// for any other element, its position in `new`.
+// Elements of lists are compared by position. Equal elements at the ends of both lists are skipped
+// first, so an element that is added in front is one change. For a removed element, Path has its
+// position in `old`; for any other element, its position in `new`.
 func Diff[T any](old, new T) []Change {
 	var d differ
 	d.section("", false, reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem(), false, plainly)
@@ -44,7 +44,7 @@ func (d *differ) add(path string, restart bool, old, new string) {
 	d.changes = append(d.changes, Change{path, old, new, restart})
 }
 
-// section compares two structs. In an element, a zero field means that the key was not given.
+// section compares two structs. In an element of a list or map, a zero field means a missing key.
 func (d *differ) section(path string, restart bool, old, new reflect.Value, element bool, veil veil) {
 	for _, f := range fieldsOf(old.Type()) {
 		d.value(join(path, f.name), restart || f.restart, old.Field(f.index), new.Field(f.index), element, veil.of(f.veil))

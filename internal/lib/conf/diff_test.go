@@ -88,7 +88,7 @@ func TestReloaded(t *testing.T) {
 	}
 	for _, c := range Diff(got, next) {
 		if !c.Restart {
-			t.Errorf("%s remains, but takes no restart", c)
+			t.Errorf("after the reload %s still differs, although it needs no restart", c)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
 	return now
 }
 
-// Set keeps the text that the command line gives: the last one for a value, all for a list.
+// Set keeps a text from the command line: for a value the last text, for a list all texts.
 func (k *key) Set(text string) error {
 	if shapeOf(k.preset.Type()) == list {
 		k.flag = append(k.flag, splitList(text)...)

@@ -13,12 +13,12 @@ type key struct {
 	help    string
 	restart bool          // a change needs a restart
 	veil    veil          // how much of the value is shown
-	index   []int         // indexes of the fields that lead to it, from the outermost struct
+	index   []int         // indexes of the fields that lead to the key, from the outermost struct
 	preset  reflect.Value // the default
-	flag    []string      // values on the command line; nil if there are none
+	flag    []string      // the values on the command line; nil if the flag is not given
 }
 
-// collect appends the keys of the struct v; `around` is the section of v.
+// collect appends the keys of the struct v; `around` describes the section that v is.
 func collect(keys []*key, v reflect.Value, around key) []*key {
 	for _, f := range fieldsOf(v.Type()) {
 		k := &key{

@@ -13,7 +13,7 @@ type loader struct {
 	keys     []string          // the paths of all keys and sections
 	renamed  map[string]string // from former paths to the present paths
 	origins  map[string]origin // by path
-	failed   map[string]bool   // paths whose value could not be read, so that they hold the default
+	failed   map[string]bool   // paths whose value could not be read; they hold the default
 	problems Problems
 }
 
@@ -31,8 +31,8 @@ func (l *loader) fail(path, text string) {
 	l.failed[path] = true
 }
 
-// problem makes a problem that says where the value of `path` came from. A path without a place,
-// such as an element's missing key, takes the place of the element around it.
+// problem makes a problem that names the origin of the value at `path`. A path without an origin,
+// such as a missing key of an element, takes the origin of the element.
 func (l *loader) problem(path, text string) Problem {
 	from, known := l.origins[path]
 	for outer := path; !known && outer != ""; from, known = l.origins[outer] {

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// nodeOf returns v as written in a file, as far as its veil shows it. Elements omit zero fields,
-// since a missing key means zero there.
+// nodeOf returns v as a file would have it, except for what the veil hides. Elements of lists and
+// maps omit zero fields, since a missing key means zero there.
 func nodeOf(v reflect.Value, veil veil) *yaml.Node {
 	switch shapeOf(v.Type()) {
 	case scalar:
@@ -82,10 +82,10 @@ func sortedKeys(v reflect.Value) []reflect.Value {
 	return names
 }
 
-// inline returns v on one line.
+// inline returns v as one line of YAML, secrets included.
 func inline(v reflect.Value) string { return inlineAs(v, openly) }
 
-// inlineAs returns v on one line, as far as its veil shows it.
+// inlineAs returns v as one line of YAML, except for what the veil hides.
 func inlineAs(v reflect.Value, veil veil) string {
 	node := nodeOf(v, veil)
 	if node.Kind != yaml.ScalarNode {

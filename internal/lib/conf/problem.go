@@ -55,7 +55,7 @@ type MistakeError struct{ error }
 // Mistake marks err as a MistakeError.
 func Mistake(err error) error { return MistakeError{err} }
 
-// Unwrap returns the error that was marked.
+// Unwrap returns the marked error.
 func (e MistakeError) Unwrap() error { return e.error }
 
 func oneLine(text string) string {
@@ -73,8 +73,8 @@ func shorten(text string) string {
 	return oneLine(text)
 }
 
-// Validator is a section, or an element of a list or map, that can tell which of its values are
-// invalid. The keys of its problems are relative to the Validator.
+// Validator is a section, or an element of a list or map, that checks its own values. The keys of
+// its problems are relative to the Validator.
 type Validator interface {
 	Validate() []Problem
 }

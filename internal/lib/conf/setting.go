@@ -21,7 +21,7 @@ type Setting struct {
 	node, preset *yaml.Node
 }
 
-// Origins says for each key what set its value. A key without an entry has its default.
+// Origins names, for each key, what set its value. A key without an entry has its default.
 type Origins map[string]string
 
 const byDefault = "default"
@@ -55,8 +55,8 @@ func plain(node *yaml.Node) (v any) {
 }
 
 // Render writes settings as a file that gives the same configuration, with the help of each key
-// above it. Keys that are set nowhere are commented out, so that the other keys stand out, and so
-// that the defaults of later versions apply.
+// above the key. Keys with default values are commented out: the other keys then stand out, and a
+// later version may change its defaults.
 func Render(settings []Setting) string {
 	var b strings.Builder
 	var section []string // sections of the previous key

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Users see the help, what set each key, and defaults commented out.
+// The rendered file shows the help, and what set each key. Defaults are commented out.
 func TestRender(t *testing.T) {
 	s := New("FRESHET", defaults())
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)

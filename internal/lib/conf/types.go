@@ -19,7 +19,7 @@ const (
 	scalar  shape = iota // one text
 	list                 // scalars
 	section              // named keys
-	tree                 // a list or map of sections, or a map of scalars or lists: in the file only
+	tree                 // a list or map of sections, or a map of scalars or lists; only the file can give it
 )
 
 var (
@@ -171,7 +171,7 @@ func wrongNumber(text string, err error, low int64, high uint64) error {
 	return errors.New(text)
 }
 
-// format returns the text that setScalar, or splitList and setScalar, would read as v.
+// format returns the text of v that setScalar reads back, or for a list splitList and setScalar.
 func format(v reflect.Value) string {
 	if shapeOf(v.Type()) == list {
 		parts := make([]string, v.Len())
@@ -186,7 +186,7 @@ func format(v reflect.Value) string {
 	case encoding.TextMarshaler:
 		text, err := value.MarshalText()
 		if err != nil {
-			panic(fmt.Sprintf("BUG: conf: write a %s: %v", v.Type(), err)) // it was read
+			panic(fmt.Sprintf("BUG: conf: write a %s: %v", v.Type(), err)) // cannot happen: v was read from text
 		}
 		return string(text)
 	}

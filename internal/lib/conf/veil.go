@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// veil says how much of a value people other than the owner may see. The tag `show:"..."` sets the
-// veil of a field and of everything in the field.
+// veil says how much of a value others than the owner may see. The tag `show:"..."` sets the veil
+// of a field and of everything in it.
 type veil int
 
 const (
 	plainly veil = iota // everything, except fields with their own veil
 	asURL               // show:"url": no password and no values of a query
 	asKey               // show:"secret": only whether the value is set
-	openly              // everything, whatever the tags say, since the owner reads it
+	openly              // everything, regardless of tags, for the owner
 )
 
 // hidden replaces a value that is not shown.

@@ -26,7 +26,7 @@ type room struct {
 	Size    int               `yaml:"size" help:"no secret"`
 }
 
-// Validate finds a problem, whose text would show the value.
+// Validate returns a problem whose text would show the value.
 func (r room) Validate() []Problem {
 	if strings.Contains(r.URL, "broken") {
 		return []Problem{{Key: "url", Text: "is broken"}, {Key: "headers.Auth", Text: "is broken"}}
@@ -84,11 +84,11 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	for _, changes := range [][]Change{Diff(old, vault{}), Diff(vault{}, old)} {
 		if len(changes) != 3 || strings.Contains(fmt.Sprint(changes), secret) {
-			t.Errorf("everything is removed, or added: %v", changes)
+			t.Errorf("Diff reports secrets as removed or added: %v", changes)
 		}
 	}
 
-	// Problems do not contain the secret either, and the placeholder is not taken for a secret.
+	// Problems hide the secret, too, and a file that contains the placeholder is refused.
 	for text, want := range map[string]string{
 		strings.Replace(vaultText, "h.example", "broken.example",
 			1): "f:4: rooms[0].url = https://broken.example/push?token=<secret>: is broken",

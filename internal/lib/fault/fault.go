@@ -1,8 +1,8 @@
 //go:build faults
 
-// Package fault makes a process ill in the way that FRESHET_FAULT names, to test freshet
-// diagnose. It needs the build tag faults, which releases do not have: without the tag the
-// functions are empty and leave nothing in the binary.
+// Package fault makes a process ill in the way that the variable FRESHET_FAULT names, to test the
+// command freshet diagnose. It needs the build tag faults, which releases do not have. Without the
+// tag the functions are empty and leave nothing in the binary.
 package fault
 
 import (
@@ -39,7 +39,7 @@ func busy() {
 // held is a lock that each request holds for 25 ms.
 var held sync.Mutex
 
-// Push is called when a request reaches the ingester, with its number of samples.
+// Push is called when a request reaches the ingester; `samples` is its number of samples.
 func Push(samples int) {
 	switch name {
 	case "lock":
@@ -53,7 +53,7 @@ func Push(samples int) {
 			waste(400)
 		}
 	case "stack_growth":
-		// A production report showed this case: a goroutine for each small batch, with a deep call.
+		// This case comes from a report from production: each small batch had a goroutine and a deep call.
 		for range (samples + 9) / 10 {
 			done := make(chan int)
 			go func() { done <- deep(150) }()
@@ -72,7 +72,7 @@ func hold() {
 //go:noinline
 func linger() { time.Sleep(2 * time.Second) }
 
-// node makes the garbage collector follow pointers.
+// node is an element of a linked list, with a pointer for the garbage collector to follow.
 type node struct {
 	next *node
 	_    [40]byte

@@ -1,7 +1,7 @@
 //go:build !faults
 
-// Package fault makes a process ill, to test freshet diagnose. Without the build tag faults,
-// which releases do not have, its functions are empty and leave nothing in the binary.
+// Package fault makes a process ill, to test the command freshet diagnose. Without the build tag
+// faults, which releases do not have, its functions are empty and leave nothing in the binary.
 package fault
 
 import "os"

@@ -1,5 +1,5 @@
-// Package index maps hashes to numbers: a hash table with open addressing and without pointers for
-// the garbage collector to scan. The caller knows which object a number stands for, and compares
+// Package index maps hashes to numbers: a hash table with open addressing, and without pointers for
+// the garbage collector to scan. The caller knows which object each number identifies, and compares
 // the objects when it searches.
 package index
 
@@ -8,17 +8,17 @@ import "unsafe"
 // Index holds a number other than 0 for each inserted hash; hashes and numbers may repeat. The zero
 // Index is empty. It belongs to one goroutine at a time.
 //
-// It is divided into segments by hash, so that growth moves only a small part at a time: with a
+// It is divided into segments by hash, so that growth moves only one segment at a time: with a
 // million numbers, 16,000 of them in a tenth of a millisecond.
 //
-// Size: 2 kB, plus 11 to 13 bytes per number; up to 20 after many were removed.
+// Size: 2 kB, plus 11 to 13 bytes per number, or up to 20 bytes after many numbers were removed.
 type Index struct {
 	segments [1 << segmentBits]segment
 }
 
 const segmentBits = 6 // how many upper bits of a hash choose the segment
 
-// segment is a row of slots. The home of an entry is the slot that its hash names. The entry is in
+// segment is a row of slots. The home of an entry is the slot that its hash selects. The entry is in
 // its home or in a later slot, with no empty slot in between.
 type segment struct {
 	slots []slot
@@ -81,7 +81,7 @@ func (x *Index) Begin(hash uint64) unsafe.Pointer {
 func (x *Index) Insert(hash uint64, number uint32) {
 	s := x.segment(hash)
 	if 4*(s.used+1) > 3*len(s.slots) {
-		s.resize(len(s.slots) + len(s.slots)/4) // then 60 to 75 % of the slots are in use
+		s.resize(len(s.slots) + len(s.slots)/4) // afterwards 60 to 75 % of the slots are in use
 	}
 	s.put(slot{uint32(hash), number})
 	s.used++
@@ -107,7 +107,7 @@ func (x *Index) All(yield func(hash, number uint32) bool) {
 	}
 }
 
-// resize gives a segment another number of slots, at least minSlots.
+// resize changes the number of slots of a segment, to minSlots or more.
 func (s *segment) resize(slots int) {
 	old := s.slots
 	s.slots = make([]slot, max(minSlots, slots))
@@ -144,7 +144,7 @@ func (x *Index) Remove(hash uint64, number uint32) {
 	s.slots[gap] = slot{}
 	s.used--
 	if len(s.slots) > minSlots && 5*s.used < 2*len(s.slots) {
-		s.resize(s.used + s.used*2/3) // then 60 % are in use, as after growth
+		s.resize(s.used + s.used*2/3) // afterwards 60 % are in use, as after growth
 	}
 }
 

@@ -15,8 +15,8 @@ func (x *Index) all(hash uint64) (numbers []uint32) {
 	return numbers
 }
 
-// The index agrees with a map while numbers come and go at random. Many of their hashes are equal,
-// or equal in the bits that choose the slot.
+// The index agrees with a map while numbers are inserted and removed at random. Many of their hashes
+// are equal, or equal in the bits that select the slot.
 func TestAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	hashes := make([]uint64, 3000)
@@ -24,7 +24,7 @@ func TestAgainstAMap(t *testing.T) {
 		switch i % 3 {
 		case 0:
 			hashes[i] = random.Uint64()
-		case 1: // neighbours at the very end of one segment, so that entries wrap around to its first slots
+		case 1: // home slots at the end of one segment, so that entries wrap around to its first slots
 			hashes[i] = 5<<58 | 0xffff_ff00 | random.Uint64()%64
 		case 2:
 			hashes[i] = hashes[random.IntN(i)]
@@ -48,7 +48,7 @@ func TestAgainstAMap(t *testing.T) {
 	}
 	check(7) // in an empty index
 	if x.Begin(7) != nil {
-		t.Error("a search in nothing begins somewhere")
+		t.Error("Begin returned an address in an empty index")
 	}
 	for range 20_000 {
 		hash := hashes[random.IntN(len(hashes))]
@@ -61,7 +61,7 @@ func TestAgainstAMap(t *testing.T) {
 			x.Insert(hash, next)
 			model[hash] = append(model[hash], next)
 			if *(*slot)(x.Begin(hash)) == (slot{}) {
-				t.Fatalf("hash %x: its search begins at an empty slot", hash)
+				t.Fatalf("hash %x: the search begins at an empty slot", hash)
 			}
 		}
 		check(hash)
@@ -81,10 +81,10 @@ func TestAgainstAMap(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Errorf("All has %d numbers, want %d", len(got), len(want))
+		t.Errorf("All yielded %d numbers, want %d", len(got), len(want))
 	}
 	for range x.All {
-		break // must end it
+		break // All must end here
 	}
 	for hash, numbers := range model {
 		for _, n := range numbers {
@@ -98,7 +98,7 @@ func TestAgainstAMap(t *testing.T) {
 	}
 }
 
-// Of equal numbers with different hashes, Remove removes the right one.
+// When one number is inserted under two hashes, Remove removes the right entry.
 func TestEqualNumbers(t *testing.T) {
 	var x Index
 	for hash := range uint64(20) {
@@ -106,7 +106,7 @@ func TestEqualNumbers(t *testing.T) {
 	}
 	for hash := range uint64(20) {
 		if x.Remove(hash, 1); len(x.all(hash)) != 0 || hash < 19 && len(x.all(hash+1)) != 1 {
-			t.Errorf("hash %d: %v are left, and of the next %v", hash, x.all(hash), x.all(hash+1))
+			t.Errorf("hash %d has the numbers %v, and the next hash has %v", hash, x.all(hash), x.all(hash+1))
 		}
 	}
 }

@@ -1,9 +1,9 @@
 // Package pool does work from a bounded queue with a fixed number of goroutines, and refuses work
 // when the queue is full.
 //
-// A goroutine starts with a small stack. When it is too small, it is copied to a stack of twice the
-// size. With a goroutine for each piece of work, each piece pays for these copies; a worker pays
-// once.
+// A goroutine starts with a small stack. When the stack is too small, the runtime copies it to a
+// stack of twice the size. With a goroutine for each piece of work, each piece pays for these
+// copies; a worker of the pool pays once.
 package pool
 
 import (
@@ -48,7 +48,7 @@ type Pool[T any] struct {
 // queues at the same time.
 type queue[T any] struct {
 	items   chan T
-	pushing atomic.Int64 // calls of Push in progress here
+	pushing atomic.Int64 // calls of Push that are using this queue
 	_       [112]byte
 }
 
@@ -93,7 +93,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 // Push hands over an item. It reports false if the queue is full or the pool has ended. It never
 // blocks, and may be called before Run and after it.
 func (p *Pool[T]) Push(item T) bool {
-	first := rand.IntN(fanout) // random: all cores would write to a counter
+	first := rand.IntN(fanout) // random, since all cores would write to a counter
 	pushing := &p.queues[first].pushing
 	pushing.Add(1)
 	accepted := !p.ended.Load() && p.offer(first, item)
@@ -128,7 +128,7 @@ func (p *Pool[T]) start(first int) {
 	p.running.Go(func() { p.work(first) })
 }
 
-// work is one worker. It starts with another channel each time, so that each channel gets its turn
+// work is one worker. It starts each round with another channel, so that each channel gets its turn
 // even with a single worker.
 func (p *Pool[T]) work(first int) {
 	for at := first; ; at++ {
@@ -138,8 +138,8 @@ func (p *Pool[T]) work(first int) {
 		}
 		p.do(item)
 		if rand.IntN(lifetime) == 0 {
-			// A stack stays as large as its deepest work needed. Free this stack: the next worker
-			// begins with a small one.
+			// A stack stays as large as its deepest work needed. Exiting frees this stack; the next
+			// worker begins with a small one.
 			p.replaced.Add(1)
 			p.start(at + 1)
 			return

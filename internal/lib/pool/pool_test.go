@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 )
 
-// gate is work that begins at once. Each value sent to open ends one piece of work.
+// gate is work that begins and then waits. Each value sent to open ends one piece of work.
 type gate struct {
 	open                 chan struct{}
 	begun, ended, atOnce atomic.Int64
@@ -54,8 +54,8 @@ func pushUntilRefused(p *Pool[int]) (n int) {
 	return n
 }
 
-// small calls f for all sizes of a pool up to 2*fanout+1, which is more than the number of channels
-// and no multiple of it.
+// small calls f for all sizes of a pool up to 2*fanout+1. The largest size exceeds the number of
+// channels and is no multiple of it.
 func small(t *testing.T, f func(*testing.T, Options)) {
 	for workers := 1; workers <= 2*fanout+1; workers++ {
 		for queue := 1; queue <= 2*fanout+1; queue++ {
@@ -77,35 +77,35 @@ func TestBounds(t *testing.T) {
 		synctest.Wait()
 		for i := range o.Workers {
 			if !p.Push(0) {
-				t.Fatalf("refused with %d of %d workers busy", i, o.Workers)
+				t.Fatalf("Push was refused with %d of %d workers busy", i, o.Workers)
 			}
 			synctest.Wait()
 			if begun := g.begun.Load(); begun != int64(i+1) {
-				t.Fatalf("%d pieces pushed, %d begun: one waits, though a worker is idle", i+1, begun)
+				t.Fatalf("%d pieces pushed, %d begun: a piece waits although a worker is idle", i+1, begun)
 			}
 		}
 		if n := pushUntilRefused(p); n != o.Queue || p.Len() != n {
-			t.Errorf("%d accepted behind busy workers, %d of them queued; want %d", n, p.Len(), o.Queue)
+			t.Errorf("with busy workers %d items were accepted and %d are queued; want %d", n, p.Len(), o.Queue)
 		}
 		g.open <- struct{}{} // a worker is free, and takes the next item
 		synctest.Wait()
 		if n := pushUntilRefused(p); n != 1 {
-			t.Errorf("%d accepted after one was taken", n)
+			t.Errorf("%d items were accepted after a worker took one, want 1", n)
 		}
 		close(g.open)
 		synctest.Wait()
 		if n := p.Len(); n != 0 {
-			t.Errorf("%d wait, though all workers are idle", n)
+			t.Errorf("%d items wait although all workers are idle", n)
 		}
 		stop()
 		if most := g.atOnce.Load(); most != int64(o.Workers) {
-			t.Errorf("%d worked at the same time, want %d", most, o.Workers)
+			t.Errorf("at most %d workers worked at the same time, want %d", most, o.Workers)
 		}
 	})
 }
 
-// New work does not overtake old work for ever, with a single worker and a queue that
-// is full at all times.
+// New work does not overtake old work for ever, even with a single worker and a queue that is full
+// at all times.
 func TestNoneWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const queue = 10 * fanout
@@ -128,7 +128,7 @@ func TestNoneWaitsForEver(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if last >= 2*queue {
-			t.Errorf("%d pieces were worked off before the first %d were done", last, queue)
+			t.Errorf("%d pieces were done before the first %d were", last, queue)
 		}
 	})
 }
@@ -139,11 +139,11 @@ func TestPushBeforeRun(t *testing.T) {
 		var done atomic.Int64
 		p := New(o, func(int) { done.Add(1) })
 		if n := pushUntilRefused(p); n != o.Queue || p.Len() != n {
-			t.Errorf("%d accepted, %d of them queued; want %d", n, p.Len(), o.Queue)
+			t.Errorf("%d items were accepted and %d are queued; want %d", n, p.Len(), o.Queue)
 		}
 		synctest.Wait()
 		if n := done.Load(); n != 0 {
-			t.Errorf("%d worked off before Run", n)
+			t.Errorf("%d pieces were done before Run", n)
 		}
 		stop := run(t, p)
 		synctest.Wait()
@@ -171,25 +171,25 @@ func TestRunDrains(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if p.Push(0) {
-			t.Error("accepted although the pool has ended")
+			t.Error("Push accepted an item although the pool has ended")
 		}
 		for i := range accepted {
 			if ended.Load() {
-				t.Fatalf("Run returned with %d of %d pieces worked off", i, accepted)
+				t.Fatalf("Run returned with %d of %d pieces done", i, accepted)
 			}
 			g.open <- struct{}{}
 			synctest.Wait()
 		}
 		if n := g.ended.Load(); n != int64(accepted) || !ended.Load() {
-			t.Errorf("%d of %d pieces worked off, Run returned: %t", n, accepted, ended.Load())
+			t.Errorf("%d of %d pieces done, Run returned: %t", n, accepted, ended.Load())
 		}
 		if p.Push(0) || p.Len() != 0 {
-			t.Errorf("after Run: accepted, or %d queued", p.Len())
+			t.Errorf("after Run, Push accepted an item, or %d items are queued", p.Len())
 		}
 	})
 }
 
-// Work that is pushed at the very moment of the end is refused, or done before Run returns.
+// Work that is pushed while the pool ends is either refused or done before Run returns.
 func TestPushWhileRunEnds(t *testing.T) {
 	const rounds, pushers = 300, 4
 	for range rounds {
@@ -214,7 +214,7 @@ func TestPushWhileRunEnds(t *testing.T) {
 		worked := done.Load()
 		all.Wait()
 		if got := accepted.Load(); got != worked || p.Len() != 0 {
-			t.Fatalf("%d accepted, %d worked off when Run returned, %d queued", got, worked, p.Len())
+			t.Fatalf("%d items were accepted; when Run returned, %d were done and %d queued", got, worked, p.Len())
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestEachOnce(t *testing.T) {
 	stop()
 	for i := range done {
 		if n := done[i].Load(); n != 1 {
-			t.Fatalf("piece %d was worked off %d times", i, n)
+			t.Fatalf("piece %d was done %d times", i, n)
 		}
 	}
 }
@@ -262,7 +262,7 @@ func TestReplaced(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		// On average 100 are replaced, with a standard deviation of 10. A difference of six
+		// On average 100 are replaced, with a standard deviation of 10. A difference of six standard
 		// deviations occurs less than once in a hundred million runs.
 		if n := p.Replaced(); n < 40 || n > 160 {
 			t.Errorf("%d workers replaced in %d pieces of work, want about %d", n, pieces, pieces/lifetime)

@@ -1,4 +1,4 @@
-// Package prefetch asks the CPU to load memory into its caches without waiting. A read loads it,
-// too, but the CPU runs only some hundred instructions ahead of a waiting read, and two lookups in
-// a hash table are further apart than that.
+// Package prefetch asks the CPU to load memory into its caches without waiting. A read loads memory,
+// too. But while the read waits, the CPU executes only a few hundred instructions ahead, and two
+// lookups in a hash table are further apart.
 package prefetch

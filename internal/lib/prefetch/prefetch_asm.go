@@ -4,7 +4,7 @@ package prefetch
 
 import "unsafe"
 
-// Lines asks for the cache line of each address. Addresses need not be mapped.
+// Lines asks for the cache line at each address. Addresses need not be mapped.
 func Lines(at []unsafe.Pointer) {
 	if len(at) > 0 {
 		lines(&at[0], len(at))

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Backoff computes the waits between tries. Each wait is half of a bound, which doubles, plus a
-// random part of the other half. While the bound grows, no wait is shorter than the one before;
-// the random part keeps clients from coming back all at once. A Backoff belongs to one
-// goroutine.
+// Backoff computes the waits between tries. Each wait is half of a bound plus a random part of the
+// other half, and the bound doubles with each try. While the bound grows, no wait is shorter than
+// the one before. The random part keeps clients from returning all at once. A Backoff belongs to
+// one goroutine.
 type Backoff struct {
 	Min, Max time.Duration // limits of the bound: the longest first wait, and the longest of all waits
 

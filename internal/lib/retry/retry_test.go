@@ -43,8 +43,8 @@ func TestTheBoundDoubles(t *testing.T) {
 	})
 }
 
-// Half of each wait is fixed: while the bound doubles, no wait is shorter than the one before it.
-// The other half is random: from zero to a whole half.
+// Half of each wait is fixed, so while the bound doubles, no wait is shorter than the one before.
+// The rest is random, from zero to the other half.
 func TestJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 20 {
@@ -56,7 +56,7 @@ func TestJitter(t *testing.T) {
 			later := waits(t, &b, 200)
 			if low, high := slices.Min(later), slices.Max(later); low < 2*time.Second || low > 2300*ms || high < 3700*ms ||
 				high > 4*time.Second {
-				t.Errorf("later waits lie from %v to %v, want them all over 2 to 4 s", low, high)
+				t.Errorf("later waits lie between %v and %v; want them spread over 2 to 4 s", low, high)
 			}
 		}
 	})
@@ -72,7 +72,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
-			t.Errorf("with a context that has ended: %v after %v", err, time.Since(begun))
+			t.Errorf("with a context that has ended, Wait returned %v after %v", err, time.Since(begun))
 		}
 	})
 }

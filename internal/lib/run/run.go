@@ -13,23 +13,23 @@ import (
 type Part struct {
 	Name string
 
-	// Run works until ctx ends. Then it hands over everything it still holds to the parts before it,
-	// which run until it has returned. It returns once nothing that it started is still running. If it
-	// returns earlier, with or without an error, all parts are stopped.
+	// Run works until ctx ends. Then it hands everything that it still holds to the parts listed before
+	// it, which run until it has returned. When it returns, nothing that it started is still running.
+	// If it returns before ctx ends, with or without an error, all parts are stopped.
 	Run func(ctx context.Context) error
 
-	// After is closed when everything that the part needs is there; then Run is called. If After is
-	// nil, Run is called at once. Other parts do not wait for After. If the stop comes first, Run
-	// is not called.
+	// After is closed when everything that the part needs is ready. Only then is Run called. A nil After
+	// means at once. Other parts do not wait for this part. If the stop comes first, Run is never
+	// called.
 	After <-chan struct{}
 }
 
 var errEndedEarly = errors.New("ended without being asked to")
 
-// Run starts parts. When ctx or a part ends, Run stops all parts in the reverse order, and waits
-// for at most `drain`. The error joins the errors of the parts, each with the part's name; a part
-// that ends because it was stopped is no error. After `drain`, Run tells all parts that still run
-// to stop at once, names them in the error, and returns without them: the process should exit.
+// Run starts parts. When ctx or a part ends, Run stops all parts in reverse order, and waits for at
+// most `drain`. The error joins the errors of the parts, each with the part's name; a part that
+// ends because it was stopped is no error. After `drain`, Run asks all remaining parts to stop at
+// once, names them in the error, and returns without them: the process should exit.
 func Run(ctx context.Context, drain time.Duration, parts ...Part) error {
 	ended := make(chan struct{}, len(parts)) // one element for each part that has returned
 	var started []*running
@@ -49,7 +49,7 @@ func Run(ctx context.Context, drain time.Duration, parts ...Part) error {
 type running struct {
 	Part
 	cancel  context.CancelFunc
-	stopped bool          // whether it was told to stop
+	stopped bool          // it was asked to stop
 	done    chan struct{} // closed when Run has returned
 	err     error         // returned by Run; read it only after done is closed
 }
@@ -123,8 +123,8 @@ func (r *running) outcome() error {
 	return nil
 }
 
-// abandon tells the remaining parts to stop, because the time is up, and names the parts that have
-// not ended. The data that these hold in memory is lost, as in a crash.
+// abandon asks the remaining parts to stop, since the time is up, and names the parts that have not
+// ended. What these parts hold in memory is lost, as in a crash.
 func abandon(rest []*running, drain time.Duration) []error {
 	var errs []error
 	for i := len(rest) - 1; i >= 0; i-- {

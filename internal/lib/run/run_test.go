@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// journal notes what parts do, in order, with the seconds since its start.
+// journal records what parts do, in order, with the seconds since the journal's start.
 type journal struct {
 	start time.Time
 	mu    sync.Mutex
@@ -29,12 +29,11 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// part waits for `after`, works for `life` or until it is told to stop, and then drains for
-// `drains`.
+// part waits for `after`, works for `life` or until it is stopped, and then drains for `drains`.
 type part struct {
 	name        string
-	after       time.Duration // wait for the parts that it needs; 0 if it needs none
-	life        time.Duration // 0: works until it is told to stop
+	after       time.Duration // how long it waits for the parts that it needs; 0 if it needs none
+	life        time.Duration // 0: it works until it is stopped
 	err         error         // returned when life ends
 	drains      time.Duration
 	drainErr    error
@@ -49,7 +48,7 @@ func (p part) in(j *journal) Part {
 		time.AfterFunc(p.after, func() { close(after) }) // on synctest's clock
 	}
 	return Part{Name: p.name, After: after, Run: func(ctx context.Context) error {
-		if p.after > 0 { // the others start together, in any order
+		if p.after > 0 { // other parts start together, in any order
 			j.note("start " + p.name)
 		}
 		var over <-chan time.Time
@@ -85,21 +84,21 @@ func TestRun(t *testing.T) {
 		err   string
 	}{
 		{
-			"stops in the reverse order, each when those that feed it have ended",
+			"stops in the reverse order, each when the parts that feed it have ended",
 			10 * time.Second,
 			[]part{{name: "store"}, {name: "aggregator", drains: 3 * time.Second}, {name: "collector", drains: time.Second}},
 			"11s stop collector\n14s stop aggregator\n14s stop store",
 			"",
 		},
 		{
-			"a part that waits for what it needs holds up no other",
+			"a part that waits for what it needs delays no other part",
 			10 * time.Second,
 			[]part{{name: "store", after: 4 * time.Second}, {name: "collector"}},
 			"4s start store\n10s stop collector\n10s stop store",
 			"",
 		},
 		{
-			"a part that fails stops all, and is named",
+			"a part that fails stops all parts, and the error names it",
 			0,
 			[]part{
 				{name: "store"}, {name: "aggregator", life: 5 * time.Second, err: disk}, {name: "collector", drains: time.Second},
@@ -122,21 +121,21 @@ func TestRun(t *testing.T) {
 			"aggregator: no room for the checkpoint\nstore: disk full",
 		},
 		{
-			"the end of the context is not an error of the part that returns it",
+			"a part that returns the context's error has not failed",
 			time.Second,
 			[]part{{name: "store", passesOnCtx: true}},
 			"1s stop store",
 			"",
 		},
 		{
-			"a part whose needs are never there has nothing to stop",
+			"a part that was never started has nothing to stop",
 			3 * time.Second,
 			[]part{{name: "store", after: time.Hour}, {name: "collector"}},
 			"3s stop collector",
 			"",
 		},
 		{
-			"a part that fails stops those that still wait",
+			"a part that fails stops the parts that still wait",
 			0,
 			[]part{
 				{name: "store", life: time.Second, err: disk}, {name: "aggregator", after: 5 * time.Second}, {name: "collector"},
@@ -145,7 +144,7 @@ func TestRun(t *testing.T) {
 			"store: disk full",
 		},
 		{
-			"the drain is bounded as a whole; those not reached are told at once",
+			"the bound is for the whole drain; then the remaining parts are asked at once",
 			10 * time.Second,
 			[]part{{name: "store"}, {name: "aggregator", neverStops: true}, {name: "collector", drains: 20 * time.Second}},
 			"30s stop collector",
@@ -176,7 +175,7 @@ func TestRun(t *testing.T) {
 				if order := j.String(); order != tt.want {
 					t.Errorf("order\n%s\nwant\n%s", order, tt.want)
 				}
-				time.Sleep(2 * time.Hour) // parts that were left running end, as the bubble requires
+				time.Sleep(2 * time.Hour) // abandoned parts end, as the bubble requires
 			})
 		})
 	}
@@ -210,7 +209,7 @@ func TestRunKeepsValues(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "x"))
 	err := Run(ctx, time.Second, Part{Name: "a", Run: func(ctx context.Context) error {
 		if ctx.Value(key{}) != "x" {
-			t.Error("the value is gone")
+			t.Error("the part does not see the value")
 		}
 		cancel()
 		<-ctx.Done()

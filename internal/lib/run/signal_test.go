@@ -38,10 +38,10 @@ func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 		again   syscall.Signal // the signal that ends the process at once; 0 if none does
 		at      time.Duration
 	}{
-		{"a process and its group", []sent{{0, syscall.SIGTERM}, {time.Millisecond, syscall.SIGTERM}}, 0, 0},
-		{"one signal by two ways", []sent{{0, syscall.SIGINT}, {100 * time.Millisecond, syscall.SIGTERM}}, 0, 0},
-		{"to the last moment", []sent{{0, syscall.SIGTERM}, {SameStop - 1, syscall.SIGTERM}}, 0, 0},
-		{"somebody who has waited", []sent{{0, syscall.SIGTERM}, {SameStop, syscall.SIGINT}}, syscall.SIGINT, SameStop},
+		{"a signal to the process and to its group", []sent{{0, syscall.SIGTERM}, {time.Millisecond, syscall.SIGTERM}}, 0, 0},
+		{"one stop as two different signals", []sent{{0, syscall.SIGINT}, {100 * time.Millisecond, syscall.SIGTERM}}, 0, 0},
+		{"a signal just before SameStop ends", []sent{{0, syscall.SIGTERM}, {SameStop - 1, syscall.SIGTERM}}, 0, 0},
+		{"a person who has waited", []sent{{0, syscall.SIGTERM}, {SameStop, syscall.SIGINT}}, syscall.SIGINT, SameStop},
 		{"signals that are ignored do not prolong the time",
 			[]sent{{0, syscall.SIGTERM}, {time.Second, syscall.SIGTERM}, {3 * time.Second, syscall.SIGTERM}}, syscall.SIGTERM,
 			3 * time.Second},
@@ -128,7 +128,7 @@ func TestWithSignals(t *testing.T) {
 				t.Errorf("exit status %d, want %d", got, tt.status)
 			}
 			if drained := time.Since(begun); drained < SameStop {
-				t.Errorf("ended %v after the first signal", drained)
+				t.Errorf("the process ended %v after the first signal", drained)
 			}
 		})
 	}
@@ -139,6 +139,6 @@ func TestWithSignalsEnds(t *testing.T) {
 	stop()
 	stop()
 	if ctx.Err() == nil {
-		t.Error("the context goes on")
+		t.Error("the context has not ended")
 	}
 }

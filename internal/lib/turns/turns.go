@@ -23,7 +23,7 @@ type Shares struct {
 	used    int64
 	late    int64             // the part of used that parties have kept for too long
 	served  int64             // turns given so far
-	parties map[string]*party // parties that have pieces or wait
+	parties map[string]*party // parties that have pieces or wait for some
 	wanting []*party          // parties that wait, in order of arrival
 }
 
@@ -31,7 +31,7 @@ type party struct {
 	name   string
 	used   int64
 	late   int64     // negative for a moment if OnTime comes before its Late
-	served int64     // twice the number of its last turn; odd before its first one
+	served int64     // twice the number of its last turn; before its first turn an odd number
 	queue  []*waiter // in order of arrival
 }
 
@@ -40,7 +40,7 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// New returns shares of a capacity. A party may have at most `each` pieces, and at most `waiting`
+// New returns Shares of a capacity. A party may have at most `each` pieces, and at most `waiting`
 // requests in its queue.
 func New(capacity, each int64, waiting int) *Shares {
 	return &Shares{capacity: capacity, each: each, waiting: waiting, parties: map[string]*party{}}
@@ -60,7 +60,7 @@ func (s *Shares) Retake(ctx context.Context, name string, n int64) error {
 
 func (s *Shares) take(ctx context.Context, name string, n int64, begun bool) error {
 	if n > s.each {
-		panic(fmt.Sprintf("BUG: %d pieces asked for, and a party may have %d", n, s.each))
+		panic(fmt.Sprintf("BUG: a request for %d pieces exceeds the limit of a party, %d", n, s.each))
 	}
 	s.mu.Lock()
 	p := s.party(name)
@@ -125,13 +125,13 @@ func (s *Shares) Give(name string, n int64) {
 	s.forget(p)
 }
 
-// Late notes that the party has kept one piece for too long and cannot give it back now. Until
-// OnTime, the capacity is one piece larger for parties that are not late. It is larger by only one
-// piece, however many are late.
+// Late notes that the party has kept one piece for too long and cannot return it now. Until OnTime,
+// parties that are not late share one more piece. The capacity grows by only one piece, however many
+// pieces are late.
 func (s *Shares) Late(name string) { s.addLate(name, 1) }
 
-// OnTime undoes a Late. Call it before the Give of that piece, which would otherwise pass on
-// the extra piece. A Late may come after its OnTime.
+// OnTime undoes a Late. Call it before the Give of that piece: otherwise Give would pass on the extra
+// piece. A Late may come after its OnTime.
 func (s *Shares) OnTime(name string) { s.addLate(name, -1) }
 
 func (s *Shares) addLate(name string, n int64) {
@@ -191,7 +191,7 @@ func (s *Shares) add(p *party, n int64) {
 	s.used += n
 	p.used += n
 	if s.used < 0 || p.used < 0 {
-		panic(fmt.Sprintf("BUG: %s gave back %d more than it had", p.name, -p.used))
+		panic(fmt.Sprintf("BUG: %s returned %d more pieces than it had", p.name, -p.used))
 	}
 }
 

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// TestTurns has one slot, which party a holds. Waiters come in the order of the field `come`, and
-// the slot is passed on until all have had it.
+// TestTurns has one slot, which party a holds. Waiters arrive in the order of the field `come`, and
+// each passes the slot on to the next.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct{ why, come, want string }{
 		{"one party is served in the order of coming", "a1 a2 a3", "a1 a2 a3"},
 		{"another party does not wait behind the first, which had a turn", "a1 a2 a3 a4 b1", "b1 a1 a2 a3 a4"},
 		{"parties alternate", "a1 a2 a3 b1 b2 c1", "b1 c1 a1 b2 a2 a3"},
-		{"work that has begun goes before what else of its party waits", "b1 a1 a2 a3!", "b1 a3! a1 a2"},
+		{"work that has begun goes before its party's other requests", "b1 a1 a2 a3!", "b1 a3! a1 a2"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(1, 1, 10)
@@ -51,7 +51,7 @@ func TestTurns(t *testing.T) {
 			}
 			s.Give(holder, 1)
 			if strings.Join(got, " ") != c.want {
-				t.Errorf("%s: %v came, and %v was the order", c.why, c.come, got)
+				t.Errorf("%s: %v arrived in this order and were served in the order %v", c.why, c.come, got)
 			}
 			if len(s.parties) > 0 || len(s.wanting) > 0 || s.used != 0 {
 				t.Errorf("%s: left over: %+v", c.why, s)
@@ -60,8 +60,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestAlternating has two parties that come back for each turn. One of them has more than one
-// waiter, and once got two of three turns, since it never left the queue.
+// TestAlternating has two parties that request a slot again after each turn. One of them has several
+// waiters. It once got two of three turns, since it never left the queue.
 func TestAlternating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1, 1, 10)
@@ -87,8 +87,8 @@ func TestAlternating(t *testing.T) {
 	})
 }
 
-// TestComingAndGoing has two parties that leave after each turn and come back, and a third with so
-// much to do that it never leaves. Each party must get its turns.
+// TestComingAndGoing has two parties that leave after each turn and come back, and a third party
+// that always has requests and never leaves. Each party must get its turns.
 func TestComingAndGoing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1, 1, 10)
@@ -121,23 +121,23 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 		s := New(3, 2, 1)
 		ctx, leave := context.WithCancel(context.Background())
 		if !s.Try("a", 2) || s.Try("a", 1) {
-			t.Fatal("a party has 2 of 3 at most")
+			t.Fatal("a party got more than 2 of 3 slots")
 		}
 		waited := make(chan error)
 		go func() { waited <- s.Take(ctx, "a", 1) }()
 		synctest.Wait()
 		if err := s.Take(ctx, "a", 1); !errors.Is(err, ErrFull) {
-			t.Errorf("a second Take waits, where only one may: %v", err)
+			t.Errorf("a second Take is not refused, although only one may wait: %v", err)
 		}
 		if err := s.Take(ctx, "b", 1); err != nil {
 			t.Errorf("another party: %v", err)
 		}
 		if s.Wanted("a") || !s.Wanted("b") {
-			t.Error("a waits, and nobody else")
+			t.Error("want Wanted false for a, which itself waits, and true for b")
 		}
 		leave()
 		if err := <-waited; !errors.Is(err, context.Canceled) {
-			t.Errorf("a Take whose context has ended: %v", err)
+			t.Errorf("Take with a context that has ended returned %v", err)
 		}
 		if s.Wanted("b") {
 			t.Error("nobody waits")
@@ -187,8 +187,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestLate has two slots. Party a has both, and is late in some cases. Parties b and c want one
-// slot each, and a wants another.
+// TestLate has two slots. Party a holds both, and is late in some cases. Parties b and c request one
+// slot each, and a requests another.
 func TestLate(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -196,11 +196,11 @@ func TestLate(t *testing.T) {
 		want string // the parties that were served
 	}{
 		{"nobody is late", func(*Shares) {}, ""},
-		{"one piece more is for another party", func(s *Shares) { s.Late("a") }, "b"},
-		{"one, however much is late", func(s *Shares) { s.Late("a"); s.Late("a") }, "b"},
-		{"the one more passes on", func(s *Shares) { s.Late("a"); s.Give("b", 1) }, "bc"},
-		{"and never to the party that is late", func(s *Shares) { s.Late("a"); s.Give("b", 1); s.Give("c", 1) }, "bc"},
-		{"what is given back is that one", func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1) }, "b"},
+		{"another party gets the extra piece", func(s *Shares) { s.Late("a") }, "b"},
+		{"there is one extra piece, however many are late", func(s *Shares) { s.Late("a"); s.Late("a") }, "b"},
+		{"the extra piece passes on", func(s *Shares) { s.Late("a"); s.Give("b", 1) }, "bc"},
+		{"the late party never gets it", func(s *Shares) { s.Late("a"); s.Give("b", 1); s.Give("c", 1) }, "bc"},
+		{"a late piece, once returned, is not extra", func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1) }, "b"},
 		{"and what is given back after it is not",
 			func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1); s.Give("a", 1) }, "bc"},
 		{"an end that overtakes its beginning", func(s *Shares) { s.OnTime("a"); s.Late("a") }, ""},
@@ -230,7 +230,7 @@ func TestLate(t *testing.T) {
 			}
 			over := s.used > 2
 			if s.used > 3 || over && !s.Wanted("a") {
-				t.Errorf("%s: %d of 2 are out, and a is asked for them: %v", c.why, s.used, s.Wanted("a"))
+				t.Errorf("%s: %d of 2 slots are taken, and Wanted(a) is %v", c.why, s.used, s.Wanted("a"))
 			}
 			leave()
 			synctest.Wait()

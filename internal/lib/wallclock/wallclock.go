@@ -1,4 +1,4 @@
-// Package wallclock tells whether the wall clock can be believed.
+// Package wallclock decides whether the wall clock can be believed.
 package wallclock
 
 import (
@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A wall clock that leaps ahead by more than maxLeap is not believed until it has stayed there for
-// the time `patience`. If tiles of the future were stored, the stores would refuse all samples
-// until that future. While the clock is not believed, nothing is lost, since windows wait and grow.
+// A wall clock that leaps ahead by more than maxLeap is not believed until it has kept the new time
+// for `patience`. Tiles from the future would make the stores refuse all samples until that time.
+// While the clock is not believed, windows wait and grow, so nothing is lost.
 const (
 	maxLeap  = time.Minute
 	patience = 30 * time.Second
@@ -19,9 +19,9 @@ const (
 // so windows then wait, too.
 type Clock struct {
 	now     func() time.Time
-	begun   time.Time // when it was made, on the monotonic clock
+	begun   time.Time // when this Clock was made, on the monotonic clock
 	logger  *slog.Logger
-	offset  time.Duration // wall clock minus monotonic time, when last believed
+	offset  time.Duration // wall clock minus monotonic time, when the clock was last believed
 	suspect time.Duration // monotonic time of a leap that is not believed yet; else 0
 }
 
