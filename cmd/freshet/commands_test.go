@@ -25,6 +25,7 @@ var withoutJSON = map[string]string{
 	"freshet completion": "prints a script",
 	"freshet help":       "prints text for people",
 	"freshet bench":      "names what can be measured",
+	"freshet cluster":    "names what can be done",
 }
 
 // commands returns every command that can be run, including subcommands.

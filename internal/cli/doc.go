@@ -6,6 +6,7 @@
 //	root.go        freshet, with its groups and help
 //	restart.go     replace a running server in place
 //	backup.go      take a snapshot of a running server
+//	cluster.go     found a cluster
 //	restore.go     turn a snapshot into a data directory
 //	query.go       ask PromQL
 //	events.go      list events

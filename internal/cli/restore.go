@@ -154,16 +154,16 @@ func readManifest(dir string) (m answer.Manifest, err error) {
 	return m, nil
 }
 
-// checkEmpty returns an error if `dataDir` has files. It ignores the files of a mount point, a lock
-// and an unfinished restore.
-func checkEmpty(dataDir string) error {
+// checkEmpty returns an error if `dataDir` has files. It ignores the files of a mount point, a lock,
+// an unfinished restore, and the names in `but`.
+func checkEmpty(dataDir string, but ...string) error {
 	entries, err := os.ReadDir(dataDir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if !slices.Contains([]string{"lock", "lost+found", unfinished}, e.Name()) {
-			return fmt.Errorf("%s is not empty: it has %s; restore to a new directory, or move its content away",
+		if !slices.Contains([]string{"lock", "lost+found", unfinished}, e.Name()) && !slices.Contains(but, e.Name()) {
+			return fmt.Errorf("%s is not empty: it has %s; use a new directory, or move its content away",
 				dataDir, e.Name())
 		}
 	}

@@ -28,7 +28,8 @@ loopback, with its data in ./data.`,
 		DisableFlagsInUseLine: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // our own command is shorter and leaves out PowerShell
-	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand())
+	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand(),
+		newClusterCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(),
 		newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())

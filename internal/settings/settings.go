@@ -2,6 +2,20 @@
 // process reads them from. It lies below the roles, so that a command can read, check and print a
 // configuration without importing a role. Some sections are declared elsewhere, beside the code that
 // reads them: the type Config of an adapter, of core/limit and of core/mapping.
+//
+// The files, from the top; each uses only names of those below it:
+//
+//	settings.go     all sections, and where they are read from
+//	role.go         the roles of a process
+//	cluster.go      the section cluster
+//	http.go         the section http
+//	self.go         the section self
+//	recorder.go     self.recorder
+//	forward.go      the section forward
+//	distributor.go  the section distributor
+//	ingester.go     the section ingester
+//	dogstatsd.go    the section dogstatsd
+//	aggregator.go   the section aggregator
 package settings
 
 import (
@@ -28,7 +42,7 @@ import (
 
 // Config is the configuration file.
 type Config struct {
-	Role        string          `yaml:"role" help:"role of this process: all, or collector, which counts the metrics from its sockets and discards the counts" reload:"restart"`
+	Role        string          `yaml:"role" help:"role of this process: all; store, which is all without the DogStatsD sockets; or collector, which only reads these sockets, and pushes its windows to the nodes of cluster.nodes, or discards them if there are none" reload:"restart"`
 	DataDir     string          `yaml:"data_dir" help:"directory of all data; one process at a time can use it" reload:"restart"`
 	LogLevel    string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
 	Drain       time.Duration   `yaml:"drain" help:"time that a stopping process has to hand on accepted data; at least 1s" reload:"restart"`
@@ -42,6 +56,7 @@ type Config struct {
 	Aggregator  Aggregator      `yaml:"aggregator" reload:"restart"`
 	Store       tsdb.Config     `yaml:"store"`
 	Events      eventlog.Config `yaml:"events"`
+	Cluster     Cluster         `yaml:"cluster" reload:"restart"`
 	Query       promapi.Config  `yaml:"query" reload:"restart"`
 	Self        Self            `yaml:"self"`
 
@@ -182,15 +197,29 @@ func parseLevel(text string) (level slog.Level, err error) {
 	return level, err
 }
 
+// Roles returns the roles of a process with this configuration.
+func (c Config) Roles() Roles {
+	all := Roles{RoleAggregator, RoleDistributor, RoleIngester, RoleForwarder, RoleQuerier}
+	switch c.Role {
+	case RoleAll:
+		all = append(Roles{RoleCollector}, all...)
+	case RoleStore:
+	default:
+		return Roles{c.Role}
+	}
+	if c.Self.Metrics {
+		all = append(all, RoleScraper)
+	}
+	if c.Self.Probe && c.Role == RoleAll {
+		all = append(all, RoleProber)
+	}
+	return all
+}
+
 // Validate implements conf.Validator.
 func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
-	if c.Role != RoleAll && c.Role != RoleCollector {
-		problems = append(problems, conf.Problem{
-			Key:  "role",
-			Text: "must be all, or collector for a process that only reads the DogStatsD sockets",
-		})
-	}
+	problems = append(problems, c.validateRole()...)
 	if c.DataDir == "" {
 		problems = append(problems, conf.Problem{Key: "data_dir", Text: "must name a directory, such as ./data"})
 	}
@@ -258,4 +287,23 @@ func (c Config) WithPaths(dir string) Config {
 	}
 	c.DogStatsD.Listeners = listeners
 	return c
+}
+
+// validateRole returns what is wrong with the role, and with its place in a cluster.
+func (c Config) validateRole() (problems []conf.Problem) {
+	inCluster, node := len(c.Cluster.Nodes) > 0, c.Cluster.Node != ""
+	switch {
+	case c.Role != RoleAll && c.Role != RoleStore && c.Role != RoleCollector:
+		problems = append(problems, conf.Problem{Key: "role", Text: "must be all, store, or collector"})
+	case c.Role == RoleStore && !inCluster:
+		problems = append(problems, conf.Problem{Key: "role", Text: "is store, but no collector could push to this " +
+			"process: cluster.nodes is empty; name the nodes, or set the role all"})
+	case c.Role == RoleCollector && node:
+		problems = append(problems, conf.Problem{Key: "cluster.node", Text: "is set, but a collector is no node, since " +
+			"it stores nothing; leave it empty, or set the role all or store"})
+	case c.Role != RoleCollector && inCluster && !node:
+		problems = append(problems, conf.Problem{Key: "cluster.node", Text: "is empty; name the node of cluster.nodes " +
+			"that this process is"})
+	}
+	return problems
 }

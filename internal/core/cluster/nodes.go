@@ -1,8 +1,10 @@
+// Package cluster has the names of a cluster's nodes, and the member of each.
 package cluster
 
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -73,5 +75,18 @@ func (n *Nodes) Parse(b []byte) error {
 		last, b = node, b[length+8:]
 	}
 	*n = all
+	return nil
+}
+
+// maxName bounds the name of a node, in bytes.
+const maxName = 63
+
+// CheckName returns what is wrong with the name of a node.
+func CheckName(name string) error {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	if name == "" || len(name) > maxName || strings.Trim(name, allowed) != "" {
+		return fmt.Errorf("%.80q is no name of a node: it needs 1 to %d letters, digits, dashes, underscores and dots",
+			name, maxName)
+	}
 	return nil
 }

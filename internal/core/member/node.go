@@ -122,6 +122,19 @@ func NewNode(r *replica.Replica, state *Member, s Settings) *Node {
 // State returns the member's state, for saving sections and for queries.
 func (n *Node) State() *Member { return n.state }
 
+// Committed returns the index up to which entries are known to be committed.
+func (n *Node) Committed() uint64 { return n.replica.Committed() }
+
+// Progress returns how far the logs of all members are, if this one leads.
+func (n *Node) Progress() []replica.Progress { return n.replica.Progress() }
+
+// Clock returns how far this clock is ahead of the median of the members' clocks, in milliseconds. It is
+// known if at least three members were heard.
+func (n *Node) Clock() (ahead int64, known bool) {
+	off, known := n.leader.clocks.median()
+	return -off, known
+}
+
 // Tick tells the node the time. Call it every replica.TickEvery. The leader proposes the tiles that are due.
 func (n *Node) Tick(now int64) {
 	n.tell(now)
@@ -427,6 +440,31 @@ func (n *Node) releaseReads(tenant string) {
 
 func (n *Node) answer(id ID, err error) {
 	n.out.Answers = append(n.out.Answers, Answer{ID: id, Err: err})
+}
+
+// PushOf returns the push of one window's batches, in the form of entry.AppendPush. The error is
+// batch.ErrRefused.
+func PushOf(batches []batch.Batch) ([]byte, error) {
+	size := 64
+	for _, b := range batches {
+		size += len(b.Bytes) + 10
+	}
+	h, err := batch.ParseHeader(batches[0].Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; upgrade the stores before the collectors", batch.ErrRefused, err)
+	}
+	list := entry.List(entry.AppendPush(make([]byte, 0, size), &entry.Push{
+		Producer: h.Producer, Incarnation: h.Incarnation, Sequence: h.Sequence, Shape: shape,
+	}))
+	for _, b := range batches { // the batches are the last field
+		list = list.Append(b.Bytes)
+	}
+	bytes := []byte(list)
+	if len(bytes) > entry.MaxSize/2 {
+		return nil, fmt.Errorf("%w: the push has %d bytes, and at most %d bytes are allowed",
+			batch.ErrRefused, len(bytes), entry.MaxSize/2)
+	}
+	return bytes, CheckPush(bytes)
 }
 
 // CheckPush reports whether a push can be proposed.

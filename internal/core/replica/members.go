@@ -125,3 +125,11 @@ func (r *Replica) Progress() (all []Progress) {
 	slices.SortFunc(all, func(a, b Progress) int { return cmp.Compare(a.Member, b.Member) })
 	return all
 }
+
+// Committed returns the index up to which entries are known to be committed.
+func (r *Replica) Committed() uint64 {
+	if r.damaged != nil {
+		return r.applied
+	}
+	return r.node.BasicStatus().GetCommit()
+}

@@ -44,18 +44,21 @@ type waiting struct {
 	answered bool // before the member answers: see fail and tellFailure
 }
 
-// shape is the only shape of a group so far.
-const shape = 1
-
 // Push proposes the batches of one window, and waits until they count: see package batch.
 func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 	if len(batches) == 0 {
 		return nil
 	}
-	bytes, err := pushOf(batches)
+	bytes, err := member.PushOf(batches)
 	if err != nil {
 		return err
 	}
+	return g.PushBytes(ctx, bytes)
+}
+
+// PushBytes is Push for a push in the form of entry.AppendPush, which member.CheckPush has checked. The
+// bytes must not change afterwards.
+func (g *Group) PushBytes(ctx context.Context, bytes []byte) error {
 	p := &push{ctx: ctx, bytes: bytes, trip: stage.FromContext(ctx), answer: make(chan member.Answer, 1)}
 	p.trip.Pass(stage.Forward, stage.Journal, g.Now())
 	select {
@@ -95,30 +98,6 @@ const grace = time.Second
 // wait or not. Beyond it, Run takes no push, and the callers wait until there is room or until they give
 // up. So pushes that come again while the disk hangs do not pile up.
 const maxPushed = 16 << 20
-
-// pushOf returns a push in the form of an entry.
-func pushOf(batches []batch.Batch) ([]byte, error) {
-	size := 64
-	for _, b := range batches {
-		size += len(b.Bytes) + 10
-	}
-	h, err := batch.ParseHeader(batches[0].Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w; upgrade the stores before the collectors", batch.ErrRefused, err)
-	}
-	list := entry.List(entry.AppendPush(make([]byte, 0, size), &entry.Push{
-		Producer: h.Producer, Incarnation: h.Incarnation, Sequence: h.Sequence, Shape: shape,
-	}))
-	for _, b := range batches { // the batches are the last field
-		list = list.Append(b.Bytes)
-	}
-	bytes := []byte(list)
-	if len(bytes) > entry.MaxSize/2 {
-		return nil, fmt.Errorf("%w: the push has %d bytes, and at most %d bytes are allowed",
-			batch.ErrRefused, len(bytes), entry.MaxSize/2)
-	}
-	return bytes, member.CheckPush(bytes)
-}
 
 // push hands the held push to the member. If its caller could not wait any longer, the window may lie
 // ahead of the open tiles: its samples then join the last of them, which is better than losing them.

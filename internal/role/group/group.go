@@ -17,8 +17,8 @@
 //	take.go        what the member wants done is handed on
 //	checkpoint.go  the state is saved, some sections at each tick
 //	stores.go      closed tiles and requests are written to the stores of their tenants
-//	backlog.go     what waits for the stores of one tenant
 //	log.go         the goroutine that appends to the log
+//	status.go      what the member knows of the group
 package group
 
 import (
@@ -59,10 +59,15 @@ type Group struct {
 	noted   *notes.Since  // of requests
 	files   []*notes.File // of both
 
-	restored Restored
-	alone    bool // the only voter
-	now      int64
-	leads    bool
+	restored   Restored
+	alone      bool // the only voter
+	now        int64
+	leads      bool
+	members    replica.Members
+	leadership replica.Leadership
+	caughtUp   time.Time // when the member last had applied all that it knew to be committed
+	leader     atomic.Pointer[string]
+	status     atomic.Pointer[Status]
 
 	pushes   chan *push
 	held     *push // the first waiting push, or nil
@@ -104,9 +109,10 @@ type Group struct {
 
 // Options are the parts of a group. All fields but Told, Watch, Boot and Network are required.
 type Options struct {
-	Number     uint64 // of the group
-	Member     uint64 // the number of this member, never used by another
-	Voters     []uint64
+	Number     uint64   // of the group
+	Member     uint64   // the number of this member, never used by another
+	Node       string   // the name of this node; empty for a group that no other node joins
+	Voters     []uint64 // of a new group; nil if the log has begun
 	Config     settings.Aggregator
 	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
 	MaxTenants int   // that may have stores; 0 for no limit
@@ -222,6 +228,7 @@ func (g *Group) Run(ctx context.Context) error {
 			g.forgetBarriers()
 			g.retry()
 			g.saveSome()
+			g.report()
 		case <-g.halts:
 			<-ctx.Done()
 			return g.stop()

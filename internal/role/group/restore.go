@@ -8,6 +8,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -17,9 +19,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/tiling"
 )
-
-// firstBase is the index before the first entry of a new group.
-const firstBase = 1
 
 // New restores a member from its last checkpoint and the log behind it. It starts nothing.
 func New(o Options) (*Group, error) {
@@ -111,7 +110,7 @@ func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 	g.restoreNotes(state, noted)
 	state.Restored(g.stored.All())
 	g.Writer.CutBack(g.Boot, state.Requests())
-	if err := g.open(state, file == nil && len(damage) == 0); err != nil {
+	if err := g.open(state, file == nil && len(damage) == 0 && g.Voters != nil); err != nil {
 		return nil, err
 	}
 	g.base = state.Index()
@@ -152,11 +151,13 @@ func (g *Group) load(file *checkpoint.File) (state *member.Member, err error) {
 // open opens the log, or begins the log of a new member.
 func (g *Group) open(state *member.Member, first bool) error {
 	config := replica.Config{
-		ID: g.Member, Applied: max(state.Index(), firstBase),
+		ID: g.Member, Applied: max(state.Index(), identity.BaseIndex),
 		Rand: rand.New(rand.NewPCG(g.Seed, g.Member)), Log: entrylog.Options{Mark: g.Mark, SegmentBytes: g.Segment},
 	}
 	if first {
-		config.New = &entrylog.Base{Index: firstBase, Term: 1, Members: &raftpb.ConfState{Voters: g.Voters}}
+		config.New = &entrylog.Base{
+			Index: identity.BaseIndex, Term: identity.BaseTerm, Members: &raftpb.ConfState{Voters: g.Voters},
+		}
 	}
 	r, log, err := replica.Open(g.FS, config)
 	if err != nil {
@@ -167,12 +168,13 @@ func (g *Group) open(state *member.Member, first bool) error {
 			"before it was acknowledged, or the disk damaged it",
 			"file", torn.File, "bytes", torn.Bytes)
 	}
-	g.restored.New = first && log.Last() == firstBase
+	g.restored.New = first && log.Last() == identity.BaseIndex
 	g.restored.Entries = int(log.Last() - config.Applied)
 	g.log = log
 	g.node = member.NewNode(r, state, member.Settings{
 		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending,
 		MaxQueued: g.MaxQueued, MaxQueuedSum: g.MaxQueuedSum, MaxTenants: g.MaxTenants,
+		Self: entry.Node{Name: g.Node, Member: g.Member},
 	})
 	return nil
 }
@@ -210,7 +212,7 @@ func (g *Group) replaySome() error {
 		if out.Members != nil {
 			g.changed(out.Members)
 		}
-		g.leads = out.Leadership.Leads
+		g.follow(out.Leadership)
 		g.restarted = append(g.restarted, out.Work...)
 		more = len(out.Writes) > 0 || len(out.Applied) > 0
 	}

@@ -39,12 +39,13 @@ func (g *Group) take() error {
 	if out.Members != nil {
 		g.changed(out.Members)
 	}
-	g.leads = out.Leadership.Leads
+	g.follow(out.Leadership)
 	return g.broke
 }
 
 // changed notes whether this member is now the only voter.
 func (g *Group) changed(m *replica.Members) {
+	g.members = *m
 	g.alone = len(m.Voters) == 1 && len(m.Leaving) == 0 && m.Voters[0] == g.Member
 }
 

@@ -1,10 +1,10 @@
-// Package cluster says which node of which cluster a data directory is, which nodes the group's members
-// are, and where nodes listen. A directory is a node for as long as it lives: its name, its cluster and
-// its member never change. The file cluster.json in the directory has them (docs/format/cluster.md).
+// Package identity says which node of which cluster a data directory is. A directory is a node for as long
+// as it lives: its name, its cluster and its member never change. The file cluster.json in the directory
+// has them (docs/format/cluster.md).
 //
 // A cluster is founded once, by one directory. The other nodes join it: each draws the number of its
 // member and saves it before it asks to join, so that a number is never used by two directories.
-package cluster
+package identity
 
 import (
 	"crypto/rand"
@@ -16,10 +16,9 @@ import (
 	"io"
 	"io/fs"
 
-	"strings"
-
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
@@ -43,9 +42,6 @@ const (
 	// BaseIndex and BaseTerm are of the entry before the first of a new group.
 	BaseIndex = 1
 	BaseTerm  = 1
-
-	// maxName bounds the name of a node, in bytes.
-	maxName = 63
 )
 
 // ErrNone means that a directory belongs to no cluster.
@@ -53,16 +49,6 @@ var ErrNone = errors.New("the data directory belongs to no cluster")
 
 // Joined reports whether the node has joined its cluster.
 func (i *Identity) Joined() bool { return i.Cluster != "" }
-
-// CheckName returns what is wrong with the name of a node.
-func CheckName(name string) error {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	if name == "" || len(name) > maxName || strings.Trim(name, allowed) != "" {
-		return fmt.Errorf("%.80q is no name of a node: it needs 1 to %d letters, digits, dashes, underscores and dots",
-			name, maxName)
-	}
-	return nil
-}
 
 // Read returns the identity of a directory. The error is ErrNone if it has none.
 func Read(dir segment.FS) (*Identity, error) {
@@ -83,7 +69,7 @@ func Read(dir segment.FS) (*Identity, error) {
 	case i.Version > version:
 		return nil, fmt.Errorf("%s has version %d, and this program reads up to version %d: start a newer program",
 			File, i.Version, version)
-	case i.Version != version || CheckName(i.Node) != nil || i.Member == 0 || i.Epoch == 0:
+	case i.Version != version || cluster.CheckName(i.Node) != nil || i.Member == 0 || i.Epoch == 0:
 		return nil, fmt.Errorf("%s is damaged: restore the file from a backup of this directory", File)
 	}
 	return i, nil
@@ -147,7 +133,7 @@ func (i *Identity) Join(dir, log segment.FS, to Invitation) error {
 
 // draw returns the identity of a new member that has no cluster yet.
 func draw(node string) (*Identity, error) {
-	if err := CheckName(node); err != nil {
+	if err := cluster.CheckName(node); err != nil {
 		return nil, err
 	}
 	i := &Identity{Version: version, Epoch: firstEpoch, Node: node}
@@ -161,9 +147,23 @@ func draw(node string) (*Identity, error) {
 	return i, nil
 }
 
-// begin begins a log. What an earlier try left is removed: no member has used it, since the directory had
-// no identity.
+// begin begins a log. It replaces the empty log of an earlier try. A log with entries is an error: its node
+// has lost its identity.
 func begin(dir segment.FS, founder uint64) error {
+	switch l, err := entrylog.Open(dir, entrylog.Options{}); {
+	case errors.Is(err, entrylog.ErrNone):
+	case err != nil:
+		return fmt.Errorf("begin the log of the group: %w", err)
+	default:
+		last := l.Last()
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("begin the log of the group: %w", err)
+		}
+		if last > BaseIndex {
+			return fmt.Errorf("the directory has the log of a node, but not its %s: restore that file from a backup of "+
+				"this directory, or use another directory", File)
+		}
+	}
 	names, err := dir.List()
 	if err != nil {
 		return fmt.Errorf("begin the log of the group: %w", err)

@@ -1,8 +1,7 @@
-package cluster
+package identity
 
 import (
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -118,49 +117,26 @@ func foundBrokenOff(calls int) (dir, log *memfs.FS, broken bool) {
 	return dir.PowerLoss(rng), log.PowerLoss(rng), broken
 }
 
-func TestNames(t *testing.T) {
-	for _, bad := range []string{"", "a b", "ä", "a/b", "a=b", strings.Repeat("a", 64)} {
-		if CheckName(bad) == nil {
-			t.Errorf("%q is taken", bad)
-		}
-		if _, err := Found(memfs.New(), memfs.New(), bad); err == nil {
-			t.Errorf("%q founds a cluster", bad)
-		}
+// A log with entries is never replaced, even if the directory has lost its identity.
+func TestALogWithEntriesStays(t *testing.T) {
+	dir, log := memfs.New(), memfs.New()
+	if _, err := Found(dir, log, "a"); err != nil {
+		t.Fatal(err)
 	}
-	for _, good := range []string{"a", "node-1.eu_west", strings.Repeat("a", 63)} {
-		if err := CheckName(good); err != nil {
-			t.Error(err)
-		}
+	l, err := entrylog.Open(log, entrylog.Options{})
+	if err == nil {
+		err = l.Start(BaseIndex)
 	}
-}
-
-// The first member of a name counts, and the state has one form.
-func TestNodes(t *testing.T) {
-	var x, y Nodes
-	x.Name("b", 2)
-	x.Name("a", 1)
-	x.Name("b", 9)
-	y.Name("a", 1)
-	y.Name("b", 2)
-	if string(x.Append(nil)) != string(y.Append(nil)) {
-		t.Error("equal nodes have other bytes")
+	if err == nil {
+		err = l.Append(&entrylog.Write{Sync: true, Entries: []entrylog.Entry{{Index: BaseIndex + 1, Term: 1}}})
 	}
-	var read Nodes
-	if err := read.Parse(x.Append(nil)); err != nil || !maps.Equal(read.All(), map[string]uint64{"a": 1, "b": 2}) {
-		t.Errorf("read %v, %v", read.All(), err)
+	if err == nil {
+		err = l.Close()
 	}
-}
-
-func FuzzNodes(f *testing.F) {
-	var n Nodes
-	f.Add(n.Append(nil))
-	n.Name("b", 2)
-	n.Name("a", 1)
-	f.Add(n.Append(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var n Nodes
-		if n.Parse(b) == nil && string(n.Append(nil)) != string(b) {
-			t.Errorf("%x is read as %v", b, n.All())
-		}
-	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Found(memfs.New(), log, "a"); err == nil || !strings.Contains(err.Error(), File) {
+		t.Errorf("founded upon a log with entries: %v", err)
+	}
 }

@@ -1,0 +1,181 @@
+// Package gateway is the role that hands windows, requests and deltas to the leader of a group, wherever
+// it is. It keeps nothing. Every process of a cluster has it: a node asks its own member while that
+// member leads, and the leader's node otherwise.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/lib/retry"
+)
+
+// Member is the member of this process.
+type Member interface {
+	// Leader returns the name of the node that leads, as far as this member knows; empty if there is none.
+	Leader() string
+	// PushBytes and Write propose at this member: see group.Group. Their error is replica.ErrNotLeader if
+	// another member leads.
+	PushBytes(ctx context.Context, push []byte) error
+	Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error)
+}
+
+// Nodes asks other nodes, by their names. The errors are those of the member that is asked; ErrUnreachable
+// if it did not answer.
+type Nodes interface {
+	Leader(ctx context.Context, node string) (leader string, err error)
+	Push(ctx context.Context, node string, push []byte) error
+	Write(ctx context.Context, node string, e []byte) (*outcome.Outcome, error)
+}
+
+// ErrUnreachable means that a node did not answer. The call may count or not.
+var ErrUnreachable = errors.New("the node does not answer")
+
+// ErrNoLeader means that no node that answers knows a leader.
+var ErrNoLeader = errors.New("the group has no leader")
+
+// Options are the parts of a Gateway.
+type Options struct {
+	Group  uint64
+	Node   string   // name of this node; empty if the process is none
+	Names  []string // of all nodes
+	Member Member   // nil if the process is no node
+	Nodes  Nodes    // the others
+}
+
+// Gateway hands on what comes in. It is safe for concurrent use.
+type Gateway struct {
+	Options
+
+	mu     sync.Mutex
+	leader string // that answered last, or that a node named; empty if it is not known
+	next   int    // of Names, to be asked for the leader
+}
+
+const (
+	// tryAgain is the pause before a call is made again, perhaps at another leader. An election takes 1 to
+	// 2 s.
+	tryAgain = 50 * time.Millisecond
+
+	// askTime bounds the wait for the answer of a node that is asked for the leader.
+	askTime = time.Second
+)
+
+// New returns a Gateway.
+func New(o Options) *Gateway { return &Gateway{Options: o} }
+
+// shape is the only shape of a group so far.
+const shape = 1
+
+// Push hands over the batches of one window, and waits until they count: see package batch.
+func (g *Gateway) Push(ctx context.Context, batches []batch.Batch) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	push, err := member.PushOf(batches)
+	if err != nil {
+		return err
+	}
+	return g.atLeader(ctx, func(node string) error {
+		if node == g.Node {
+			return g.Member.PushBytes(ctx, push)
+		}
+		return g.Nodes.Push(ctx, node, push)
+	})
+}
+
+// Write hands over an entry of a request or of deltas, and returns its outcome. An entry whose answer was
+// lost is handed over again: samples that are stored are repeats then, and so are deltas by their hash.
+func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
+	var bytes []byte
+	err = g.atLeader(ctx, func(node string) (err error) {
+		if node == g.Node {
+			one := *e // the member may still use it when ctx has ended
+			o, err = g.Member.Write(ctx, &one)
+			return err
+		}
+		if bytes == nil {
+			one := *e
+			one.Group, one.Shape = g.Group, shape
+			bytes = one.Append(nil)
+		}
+		o, err = g.Nodes.Write(ctx, node, bytes)
+		return err
+	})
+	return o, err
+}
+
+// atLeader makes a call at the leader, and makes it again until its fate is known or ctx is done.
+func (g *Gateway) atLeader(ctx context.Context, call func(node string) error) error {
+	for {
+		node, err := g.find(ctx)
+		if err == nil {
+			if err = call(node); !again(err) {
+				return err
+			}
+			g.forget(node)
+		}
+		if waited := retry.Wait(ctx, tryAgain); waited != nil {
+			return fmt.Errorf("%w: %w", err, waited)
+		}
+	}
+}
+
+// again reports whether a call may succeed if it is made again. If it counts already, the new call is a
+// repeat.
+func again(err error) bool {
+	for _, e := range []error{replica.ErrNotLeader, member.ErrLost, member.ErrMoved, ErrUnreachable} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns the node that leads: as this member knows, or as a node says that is asked. The error is
+// ErrNoLeader.
+func (g *Gateway) find(ctx context.Context) (node string, err error) {
+	if g.Member != nil {
+		if node = g.Member.Leader(); node == "" {
+			return "", ErrNoLeader
+		}
+		return node, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range g.Names {
+		if g.leader != "" {
+			break
+		}
+		asked := g.Names[g.next%len(g.Names)]
+		g.next++
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		leader, err := g.Nodes.Leader(ctx, asked)
+		cancel()
+		if err == nil && slices.Contains(g.Names, leader) {
+			g.leader = leader
+		}
+	}
+	if g.leader == "" {
+		return "", ErrNoLeader
+	}
+	return g.leader, nil
+}
+
+// forget notes that a node does not lead any more, or does not answer.
+func (g *Gateway) forget(node string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.leader == node {
+		g.leader = ""
+	}
+}

@@ -1,0 +1,97 @@
+package settings
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/freshet-io/freshet/internal/core/cluster"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Cluster is the "cluster" section of the configuration file.
+type Cluster struct {
+	Node       string        `yaml:"node" help:"name of this node: 1 to 63 letters, digits, dashes, underscores and dots. Empty: this process is no node"`
+	Nodes      []NodeAddress `yaml:"nodes" help:"all nodes, each as NAME=HOST:PORT; a node listens for the others at its own address, and collectors push to any of them. Empty: no cluster"`
+	Listen     string        `yaml:"listen" help:"address at which this node listens for the others, if it differs from the address in cluster.nodes: HOST:PORT"`
+	SecretFile string        `yaml:"secret_file" help:"file with the cluster's secret, at least 16 characters, which freshet cluster secret makes; for a collector, a push secret of freshet cluster secret --push"`
+	Join       bool          `yaml:"join" help:"an empty data directory joins the cluster of cluster.nodes; ignored once the directory belongs to it"`
+	TLS        ClusterTLS    `yaml:"tls"`
+}
+
+// ClusterTLS names certificates in place of a secret.
+type ClusterTLS struct {
+	CAFile   string `yaml:"ca_file" help:"CA certificates that verify the certificates of nodes and collectors, PEM; instead of cluster.secret_file"`
+	CertFile string `yaml:"cert_file" help:"certificate of this process, PEM; its URI is freshet://node/NAME, or freshet://collector/NAME"`
+	KeyFile  string `yaml:"key_file" help:"key of cert_file, PEM"`
+}
+
+// NodeAddress says where a node listens for the others.
+type NodeAddress struct{ Node, Address string }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *NodeAddress) UnmarshalText(text []byte) error {
+	node, address, _ := strings.Cut(string(text), "=")
+	if err := cluster.CheckName(node); err != nil {
+		return fmt.Errorf("must be NAME=HOST:PORT, such as a=10.0.0.1:7126: %w", err)
+	}
+	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+		return fmt.Errorf("must be NAME=HOST:PORT, such as %s=10.0.0.1:7126: %.80q is not HOST:PORT", node, address)
+	}
+	a.Node, a.Address = node, address
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (a NodeAddress) MarshalText() ([]byte, error) { return []byte(a.Node + "=" + a.Address), nil }
+
+// Address returns the address of a node in cluster.nodes.
+func (c *Cluster) Address(node string) (address string, known bool) {
+	for _, a := range c.Nodes {
+		if a.Node == node {
+			return a.Address, true
+		}
+	}
+	return "", false
+}
+
+// Validate implements conf.Validator.
+func (c *Cluster) Validate() (problems []conf.Problem) {
+	add := func(key, format string, args ...any) {
+		problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf(format, args...)})
+	}
+	seen := map[string]bool{}
+	for _, a := range c.Nodes {
+		if seen[a.Node] {
+			add("nodes", "has the name %s twice; each node needs a name of its own", a.Node)
+		}
+		seen[a.Node] = true
+	}
+	if len(c.Nodes) == 0 {
+		if c.Node != "" || c.Join || c.Listen != "" || c.SecretFile != "" || c.TLS != (ClusterTLS{}) {
+			add("nodes", "is empty, but other keys of the section are set; name all nodes, such as a=10.0.0.1:7126")
+		}
+		return problems
+	}
+	if c.Node != "" && !seen[c.Node] {
+		add("node", "is %.80q, which is not in cluster.nodes; add %[1]s=HOST:PORT there", c.Node)
+	}
+	if c.Node == "" && (c.Join || c.Listen != "") {
+		add("node", "is empty, but cluster.join or cluster.listen is set; name this node")
+	}
+	if c.Listen != "" {
+		if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+			add("listen", "is %.80q, not HOST:PORT, such as 0.0.0.0:7126", c.Listen)
+		}
+	}
+	switch files := c.TLS; {
+	case c.SecretFile == "" && files == (ClusterTLS{}):
+		add("secret_file", "is empty; set it to a file with the output of freshet cluster secret, or set "+
+			"cluster.tls.ca_file, cert_file and key_file")
+	case c.SecretFile != "" && files != (ClusterTLS{}):
+		add("secret_file", "is set, and so is cluster.tls; keep one of the two")
+	case c.SecretFile == "" && (files.CAFile == "" || files.CertFile == "" || files.KeyFile == ""):
+		add("tls", "needs ca_file, cert_file and key_file")
+	}
+	return problems
+}
