@@ -54,7 +54,7 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
 	claim, access := claimOf(r), s.access.Load()
 	if s.vouched(r, claim) {
-		access = tenant.ByHeader(nil) // an operator may name any tenant
+		access = tenant.ByHeader(nil) // an operator may name any tenant in the header
 	}
 	grant, err := s.grant(access, claim, e == writes)
 	if err == nil && s.namesOwn(claim, grant) {
@@ -63,14 +63,14 @@ func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
 	return grant, err
 }
 
-// namesOwn reports whether the tenant header, which any client may set, names the tenant of
-// Freshet's own metrics. That tenant shows the whole process.
+// namesOwn reports whether the tenant header names the tenant of Freshet's own metrics. Any client may
+// set the header, and that tenant shows the whole process.
 func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
 	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
 }
 
-// grant decides whether a request with this claim may write, or may read if write is false, by any
-// protocol.
+// grant decides whether a request with this claim may act for its tenant, by any protocol. `write` says
+// whether the request writes or reads.
 func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
 	grant, err := access.Grant(c)
 	switch {
@@ -86,8 +86,8 @@ func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenan
 	return grant, err
 }
 
-// refuse answers with the reason, in the form of the Prometheus API, whose clients show the reason
-// to users.
+// refuse answers a refused request with the reason, in the form of the Prometheus API: its clients show
+// the reason to users.
 func (s *server) refuse(w http.ResponseWriter, err error) {
 	status, kind, reason := http.StatusForbidden, "forbidden", reasonOf(err)
 	if errors.Is(err, tenant.ErrNoToken) {
@@ -101,7 +101,7 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()})
 }
 
-// openAccess reads which clients may ask this server.
+// openAccess reads the rights of clients, and registers the metric of refused requests.
 func (s *server) openAccess() error {
 	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
 		Help: "Requests refused, by reason. unauthorized: no known token; forbidden: another tenant, or a missing " +
@@ -117,8 +117,8 @@ func (s *server) openAccess() error {
 	return err
 }
 
-// accessOf returns which clients may ask a server with this configuration, and for which tenant.
-// nil means that everybody may, for the tenant of the address.
+// accessOf returns the rights of clients under a configuration: which clients may send requests, and
+// for which tenants. nil means that every client may, for the tenant of the address.
 func accessOf(c settings.Config) (*tenant.Access, error) {
 	switch h := c.HTTP; {
 	case h.TenantsFile != "":

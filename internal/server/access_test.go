@@ -31,8 +31,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// tenantsText returns a file with tokens: a token for each of two teams, and a token for each
-// right.
+// tenantsText returns a file with tokens: a token with all rights for each of two teams, and a
+// token for each single right.
 func tenantsText() string {
 	var b strings.Builder
 	b.WriteString("tenants:\n")
@@ -83,10 +83,10 @@ const (
 	linesOfBeta  = "beta_level:73190842|g|#beta_tag:x\n_e{4,1}:beta|x\nbeta_bad:x|c"
 )
 
-// question is one way to ask a route.
+// question is one way to request a route.
 type question struct {
 	path, body string
-	own        bool // team-beta's own answer matches ofBeta, so that the test would notice a leak
+	own        bool // the answer for team-beta must match ofBeta, which proves that the test can see a leak
 }
 
 const anySeries = "%7B__name__%3D~%22.%2B%22%7D" // {__name__=~".+"}
@@ -139,8 +139,8 @@ func questions(t *testing.T) map[string]question {
 	}
 }
 
-// A tenant asks every route and finds no data of another tenant, while the other tenant sees its
-// own data there.
+// A tenant requests every route and finds no data of the other tenant. The other tenant sees its own
+// data there, so the data exists.
 func TestTenantsDoNotCrossOver(t *testing.T) {
 	s := twoTenants(t)
 	for whose, name := range map[string]string{"team-alpha": "alpha_stored", "team-beta": "beta_stored"} {
@@ -159,7 +159,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		}
 		// Both tenants send all the time, since some routes show only data that arrives during the
 		// request.
-		eventually(t, path+" has what is team-beta's own", func() bool {
+		eventually(t, path+" has the data of team-beta", func() bool {
 			s.send(t, "team-alpha", linesOfAlpha)
 			s.send(t, "team-beta", linesOfBeta)
 			resp, text := s.answer(t, method, q.path, beta, q.body, true)
@@ -186,7 +186,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 	}
 	id := recorded.ID
 
-	// Every route was tried, here or below.
+	// The test must have tried every route, above or below.
 	for pattern, e := range exposures {
 		method, path, found := strings.Cut(pattern, " ")
 		if !found {
@@ -195,7 +195,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		switch e {
 		case reads, splits:
 			if _, tried := asked[pattern]; !tried && pattern != "/api/v1/" {
-				t.Errorf("%s: no question of this test asks the route; add one", pattern)
+				t.Errorf("%s: the test does not request this route; add a question", pattern)
 			}
 		case writes:
 			s.writesAreApart(t, method, path)
@@ -215,13 +215,13 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 	for _, path := range prometheusRoutes(t) {
 		_, ours := exposures["GET /api/v1"+path]
 		if _, tried := asked[path]; !tried && !ours {
-			t.Errorf("/api/v1%s: no question of this test asks the route; add one", path)
+			t.Errorf("/api/v1%s: the test does not request this route; add a question", path)
 		}
 	}
 }
 
-// prometheusRoutes returns the routes that the Prometheus API registers below /api/v1/, where it
-// has its own router.
+// prometheusRoutes returns the routes below /api/v1/ that the Prometheus API registers in a router of
+// its own.
 func prometheusRoutes(t *testing.T) (paths []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(),
@@ -246,7 +246,7 @@ func prometheusRoutes(t *testing.T) (paths []string) {
 	return paths
 }
 
-// writesAreApart tries a route that accepts data.
+// writesAreApart checks a route that accepts data.
 func (s *server) writesAreApart(t *testing.T, method, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-read": http.StatusForbidden} {
@@ -260,7 +260,7 @@ func (s *server) writesAreApart(t *testing.T, method, path string) {
 	}
 }
 
-// streamsAreApart tries a route that shows arriving data.
+// streamsAreApart checks a route that streams arriving data.
 func (s *server) streamsAreApart(t *testing.T, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
@@ -291,14 +291,14 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	}
 	ofAlpha, own := open(alpha), open(beta)
 	s.send(t, "team-beta", linesOfBeta)
-	readTo(own, "beta_level") // by now the line has also passed the reader that should not see it
+	readTo(own, "beta_level") // by now the other tenant's stream could have shown the line, too
 	s.send(t, "team-alpha", linesOfAlpha)
 	if text := readTo(ofAlpha, "alpha_level", "beta_level"); ofBeta.MatchString(text) {
 		t.Errorf("%s: team-alpha sees\n%q", path, text)
 	}
 }
 
-// isForEverybody tries a file of the web page, as a browser without a token.
+// isForEverybody checks a file of the web page, as a browser without a token requests it.
 func (s *server) isForEverybody(t *testing.T, path string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
@@ -318,8 +318,8 @@ func (s *server) isForEverybody(t *testing.T, path string) {
 	}
 }
 
-// isForOperators tries a route that shows the whole process. A tenant may not see it from another
-// machine, but users of this machine may, without a token.
+// isForOperators checks a route that shows the whole process. A tenant on another machine must not see
+// it. Users of this machine may, without a token.
 func (s *server) isForOperators(t *testing.T, method, path string) {
 	t.Helper()
 	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden ||
@@ -331,8 +331,8 @@ func (s *server) isForOperators(t *testing.T, method, path string) {
 	}
 }
 
-// A tenant's part of /metrics has only metrics with the tenant's name, since sums over all tenants
-// would show how much the others send. Users of this machine see everything.
+// A tenant's view of /metrics has only metrics that are labelled with the tenant. Sums over all tenants
+// would show how much other tenants send. Users of this machine see everything.
 func TestMetricsOfATenant(t *testing.T) {
 	s := twoTenants(t)
 	eventually(t, "both have metrics", func() bool {
@@ -350,8 +350,8 @@ func TestMetricsOfATenant(t *testing.T) {
 	}
 }
 
-// If a header may name any tenant, it still may not name the tenant of Freshet's own metrics, which
-// shows the whole process.
+// A header that may name any tenant still may not name the tenant of Freshet's own metrics, which shows
+// the whole process.
 func TestOwnTenantIsNoGuess(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`
@@ -382,7 +382,7 @@ func TestATokenIsForItsTenant(t *testing.T) {
 	explain := "/api/v1/status/explain?line=a:1%7Cc&tenant=team-beta"
 	if resp, text := s.answer(t, http.MethodGet, explain, alpha, "", false); resp.StatusCode != http.StatusForbidden ||
 		strings.Contains(text, "127.0.0.2") {
-		t.Errorf("another tenant is explained: %s: %s", resp.Status, text)
+		t.Errorf("a token of team-alpha got an explanation for another tenant: %s: %s", resp.Status, text)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/labels", nil)
 	if err != nil {
@@ -411,7 +411,7 @@ func TestTheRightToWrite(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+token)
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, r); written != want || (w.Code == http.StatusForbidden) != (want == "") {
-			t.Errorf("%s writes for %q, and gets %d: %s", token, written, w.Code, w.Body)
+			t.Errorf("the token %s wrote for the tenant %q and got the status %d: %s", token, written, w.Code, w.Body)
 		}
 	}
 }
@@ -441,7 +441,7 @@ func TestTenantsAreReloaded(t *testing.T) {
 			t.Errorf("%s: %s: %s", tt.why, resp.Status, said)
 		}
 		if a, n := status(alpha), status("new"); a != tt.alpha || n != tt.new {
-			t.Errorf("%s: the old token gets %d, the new one %d", tt.why, a, n)
+			t.Errorf("%s: the old token gets the status %d, the new token gets %d", tt.why, a, n)
 		}
 	}
 }
@@ -481,10 +481,10 @@ limits: {tenants: {team-beta: {}}}
 	}
 }
 
-// A new route needs a decision on which clients may ask it.
+// A route without an entry in exposures cannot be registered.
 func TestARouteNeedsADecision(t *testing.T) {
 	defer func() {
-		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "BUG: it is undecided who may ask ") {
+		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "BUG: the route ") {
 			t.Errorf("got %s", said)
 		}
 	}()

@@ -53,8 +53,8 @@ func (s *server) openJournal() error {
 	return nil
 }
 
-// runAggregator gives restored series their places in the collector's limits. Then it lets windows
-// through, and folds them until ctx is done. By then the collector has ended.
+// runAggregator gives restored series their places in the collector's limits. Then it passes windows on
+// to the aggregator, which folds them until ctx is done. By then the collector has ended.
 func (s *server) runAggregator(ctx context.Context) error {
 	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
 	for _, held := range slices.SortedFunc(s.aggregator.Series(), byAge) {
@@ -66,8 +66,9 @@ func (s *server) runAggregator(ctx context.Context) error {
 	return s.aggregator.Run(ctx)
 }
 
-// checkJournal reports if the journal, or the log of a group in its place, is empty although tiles were
-// stored. Then it was deleted, or only a part of a backup was restored. `path` is below the data directory.
+// checkJournal reports an empty journal, or an empty log of a group, if tiles were stored earlier. Then
+// the journal was deleted, or only a part of a backup was restored. `path` is relative to the data
+// directory.
 func (s *server) checkJournal(path string, nothing bool) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
 		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of " +
@@ -79,7 +80,7 @@ func (s *server) checkJournal(path string, nothing bool) {
 	missing.Set(1)
 	s.logger.Error("the journal is empty, but tiles were stored: it was deleted, or only a part of a backup was "+
 		"restored. "+
-		"Totals of counters restart at 0, which rate() and increase() take for a reset; totals of up/down counters are "+
+		"Totals of counters restart at 0, which rate() and increase() treat as a reset; totals of up/down counters are "+
 		"wrong from now on; open tiles, and samples not stored yet, are lost",
 		"journal", s.path(path), "way_out", "stop the server and restore "+path+"/ and tsdb/ of the same backup, or "+
 			"go on without these samples")

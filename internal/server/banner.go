@@ -20,7 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// greet prints the addresses, and commands to try next, ready to paste.
+// greet prints the addresses, and commands to try next that can be pasted.
 func (s *server) greet(out io.Writer) error {
 	var b strings.Builder
 	queries := s.has(settings.RoleQuerier)
@@ -58,8 +58,8 @@ func (s *server) greet(out io.Writer) error {
 	return err
 }
 
-// suggest prints commands to paste. One of them is a query if the process answers queries. The
-// commands have all that a client needs, except secrets.
+// suggest prints commands to paste. One of them is a query, if the process answers queries. The
+// commands contain everything that the server demands of a client, except secrets.
 func (s *server) suggest(b *strings.Builder, queries bool) {
 	c := s.client()
 	fmt.Fprintf(b, "\nTry:\n")
@@ -81,9 +81,9 @@ func (s *server) suggest(b *strings.Builder, queries bool) {
 	}
 }
 
-// tell prints commands of this program. A command that would get no answer here becomes a comment
-// that says what is missing, since commands find a server only by its name, and have no
-// certificate.
+// tell prints commands of this program. If a command would get no answer here, tell prints it as a
+// comment that says what is missing: the commands cannot connect to an address under another name, and
+// cannot send a client certificate.
 func (c *client) tell(b *strings.Builder, commands ...string) {
 	if c.certificate {
 		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n",
@@ -99,12 +99,12 @@ func (c *client) tell(b *strings.Builder, commands ...string) {
 	}
 }
 
-// client has the data that a client needs to ask the first address.
+// client describes what a client needs for requests to the first address.
 type client struct {
 	scheme, host, port string
-	at                 string // IP address, if host may not resolve to it
+	at                 string // IP address; empty if host resolves to it
 	ca                 string // CA file for the server's certificate; empty if the system's CAs suffice
-	user               string // a user who needs a password; empty if no user does
+	user               string // name of a user with a password; empty if no password is needed
 	token              bool   // the token is in apiclient.TokenVariable
 	certificate        bool   // the client needs a certificate
 }
@@ -120,7 +120,7 @@ func (s *server) client() client {
 	return c
 }
 
-// know adds the demands of the web configuration file on clients.
+// know notes what the web configuration file demands of clients.
 func (c *client) know(w *web.Config) {
 	if users := slices.Sorted(maps.Keys(w.Users)); len(users) > 0 {
 		c.user = users[0]
@@ -142,9 +142,9 @@ func (c *client) know(w *web.Config) {
 	}
 }
 
-// trust chooses a host and a CA with which a client trusts the server. The host is a name in the
-// server's certificate, which is the first in `chain`. The CA is `file`, which holds the chain,
-// unless the system knows the CA. The CA's own file is not known here.
+// trust chooses the host and the CA by which a client trusts the server. The host is a name in the
+// server's certificate, the first in `chain`. If the system does not know the CA, the CA file is
+// `file`, which holds the chain: the server does not know where the CA's own file is.
 func (c *client) trust(chain []*x509.Certificate, file string) {
 	intermediates := x509.NewCertPool()
 	for _, one := range chain[1:] {
@@ -170,7 +170,7 @@ func (c *client) trust(chain []*x509.Certificate, file string) {
 
 func (c *client) address() string { return net.JoinHostPort(c.host, c.port) }
 
-// command returns a command line of this program that asks the address.
+// command returns a command line of this program that sends its requests to the address.
 func (c *client) command(text string) string {
 	text = os.Args[0] + " " + text
 	if c.scheme != "http" || c.address() != settings.DefaultHTTP || c.user != "" {
@@ -186,7 +186,7 @@ func (c *client) command(text string) string {
 	return text
 }
 
-// curl returns a command line that asks the address for a path.
+// curl returns a curl command line for a path at the address.
 func (c *client) curl(path string) string {
 	text := "curl"
 	if c.ca != "" {

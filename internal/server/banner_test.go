@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// writeSigned writes a CA, and a server's certificate and key signed by the CA. The certificate is
-// for `name` alone, which does not resolve.
+// writeSigned writes a CA, and a certificate and key for a server, signed by this CA. The
+// certificate is only for `name`, which does not resolve.
 func writeSigned(t *testing.T, dir, name string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -49,9 +49,9 @@ func writeSigned(t *testing.T, dir, name string) {
 	writeIn(t, dir, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// A user who pastes the lines that a server prints gets an answer, whatever the server demands of
-// its clients. The test runs the lines in a shell, with a real curl and this program's own
-// commands. The banner has no secrets.
+// A user who pastes the printed lines gets an answer, whatever the server demands of its clients. The
+// test runs the lines in a shell, with a real curl and this program's commands. The banner contains no
+// secrets.
 func TestTheBannerCanBePasted(t *testing.T) {
 	// The password is fakepassword.
 	const passwords = "basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n"
@@ -60,8 +60,8 @@ func TestTheBannerCanBePasted(t *testing.T) {
 		signed  string // name in a certificate signed by a CA; empty for a self-signed certificate
 		web     string
 		tenants bool
-		flags   []string // of curl
-		instead string   // start of the comment in place of freshet query; empty if its line can be pasted
+		flags   []string // expected flags of curl
+		instead string   // start of the comment instead of the line of freshet query; empty if that line works
 	}{
 		{name: "nothing"},
 		{name: "a token", tenants: true, flags: []string{"Authorization: Bearer $FRESHET_TOKEN"}},
@@ -111,7 +111,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 				}
 			}
 			if len(c.flags) == 0 && strings.Count(curl, " ") != 1 {
-				t.Errorf("%s\nhas lines beyond the expected ones", curl)
+				t.Errorf("%s\nhas unexpected lines", curl)
 			}
 			token := writeIn(t, dir, "token", alpha+"\n")
 			pasted := strings.NewReplacer("TOKEN_FILE has", "it has", "TOKEN_FILE", quoted(token),
@@ -127,7 +127,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			if c.instead != "" {
 				lineOf(t, banner.String(), c.instead)
 				if strings.Contains(banner.String(), "\n  "+os.Args[0]) {
-					t.Errorf("a command that gets no answer is in\n%s", &banner)
+					t.Errorf("the banner suggests a command that gets no answer:\n%s", &banner)
 				}
 			} else {
 				query := lineOf(t, banner.String(), os.Args[0]+" query ")
@@ -156,7 +156,7 @@ func lineOf(t *testing.T, banner, begin string) string {
 	return ""
 }
 
-// paste runs commands as if pasted by a user, and types the password when asked.
+// paste runs commands as if a user pasted them, and enters the password when curl asks for it.
 func paste(t *testing.T, text string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
@@ -170,7 +170,7 @@ func paste(t *testing.T, text string) string {
 	return string(out)
 }
 
-// The banner gives the name in the certificate, since clients compare the host with that name.
+// The banner uses the name in the certificate, since clients compare the host with that name.
 func TestTheBannerNamesWhatTheCertificateHas(t *testing.T) {
 	for _, c := range []struct {
 		address  string

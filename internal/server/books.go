@@ -19,8 +19,8 @@ import (
 // the role collector alone.
 const reasonNoAggregator = "no_aggregator"
 
-// The books outlive the process in a file. After kill -9 the file is up to booksInterval old, and
-// not final.
+// A file keeps the books when the process ends. After kill -9 the file is up to booksInterval old,
+// and not final.
 const (
 	booksFile     = "ledger.json"
 	booksInterval = 10 * time.Second
@@ -29,12 +29,12 @@ const (
 // savedBooks is the content of the file.
 type savedBooks struct {
 	Written int64 `json:"written_ms"` // Unix ms
-	Final   bool  `json:"final"`      // written after everything had stopped, so nothing came later
+	Final   bool  `json:"final"`      // written after all parts had stopped, so the books are complete
 	ledger.Books
 }
 
-// openLedger reads the books of the previous process, which the server shows beside its own. The
-// server also starts without them.
+// openLedger reads the books of the previous process, which the server shows beside its own books.
+// Without them the server starts as well.
 func (s *server) openLedger() error {
 	s.registry.MustRegister(booksExporter{s.ledger})
 	text, err := os.ReadFile(s.path(booksFile))
@@ -53,8 +53,8 @@ func (s *server) openLedger() error {
 	return nil
 }
 
-// keepLedger writes the books at intervals, and for the last time when ctx is done. By then
-// everything that posts to the books has stopped.
+// keepLedger writes the books at intervals, and a last time when ctx is done. By then all parts that
+// post to the books have stopped.
 func (s *server) keepLedger(ctx context.Context) error {
 	ticker := time.NewTicker(booksInterval)
 	defer ticker.Stop()
@@ -70,7 +70,7 @@ func (s *server) keepLedger(ctx context.Context) error {
 	}
 }
 
-// writeLedger writes the books. Final books are never replaced by others.
+// writeLedger writes the books. It never replaces final books.
 func (s *server) writeLedger(final bool) {
 	s.books.Lock()
 	defer s.books.Unlock()
@@ -88,7 +88,7 @@ func (s *server) writeLedger(final bool) {
 	}
 }
 
-// waiting returns the amount that waits for a tenant's stores, or nil if none does.
+// waiting returns what waits for a tenant's stores, or nil if nothing does.
 func (s *server) waiting(tenant string) *answer.Waiting {
 	if s.aggregator == nil {
 		return nil
@@ -117,8 +117,8 @@ func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) // fails only if the client is gone
 }
 
-// booksExporter exports the books as metrics. The ledger bounds the number of tenants, and the code
-// has a fixed list of reasons.
+// booksExporter exports the books as metrics. Their number is bounded: the ledger bounds the tenants,
+// and the reasons are a fixed list in the code.
 type booksExporter struct{ ledger *ledger.Ledger }
 
 func describeBooks(name, help string, labels ...string) *prometheus.Desc {

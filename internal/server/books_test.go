@@ -52,7 +52,7 @@ func bookServer(t *testing.T, dir string) *server {
 	return s
 }
 
-// asTenant answers requests on a tenant's behalf.
+// asTenant wraps a handler so that its requests act for a tenant.
 func asTenant(name string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h(w, r.WithContext(tenant.NewContext(r.Context(), name)))
@@ -94,9 +94,9 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		first, stop := life(nil)
 		fill(first.ledger)
 		time.Sleep(booksInterval + time.Second)
-		_, stopSecond := life(&savedBooks{Final: false, Books: first.ledger.Books()}) // as after kill -9
+		_, stopSecond := life(&savedBooks{Final: false, Books: first.ledger.Books()}) // as after kill -9: not final
 		stopSecond()
-		stop() // ends the first server, which a real kill would have ended before
+		stop() // ends the first server; a real kill would have ended it earlier
 		third, stopThird := life(&savedBooks{Final: true, Books: first.ledger.Books()})
 		if third.previous.Of("default").Samples.Tile != 100_000 {
 			t.Errorf("%+v", third.previous)
@@ -105,7 +105,7 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		if err := os.WriteFile(third.path(booksFile), []byte("{"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, stopLast := life(nil) // a damaged file does not keep a server from starting
+		_, stopLast := life(nil) // a server starts in spite of a damaged file
 		stopLast()
 	})
 }

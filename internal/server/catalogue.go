@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// openCatalogue loads the names that earlier processes saw, without names that have long been
-// unused.
+// openCatalogue loads the names that earlier processes have seen, except names that have been unused
+// for too long.
 func (s *server) openCatalogue() (err error) {
 	if s.catalogueFile, err = cataloguefile.Open(s.path("names.db"), s.logger); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (s *server) openCatalogue() (err error) {
 	return s.catalogueFile.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli()))
 }
 
-// forgetNames frees, once a day, the names that have long been unused.
+// forgetNames removes, once a day, the names that have been unused for too long.
 func (s *server) forgetNames(ctx context.Context) error {
 	for ticker := time.NewTicker(24 * time.Hour); ; {
 		select {
@@ -44,13 +44,13 @@ func (s *server) forgetNames(ctx context.Context) error {
 	}
 }
 
-// unusedNames is how long a name keeps its owner after its last sample: as long as samples are
-// kept.
+// unusedNames is how long a name keeps its owner after its last sample: as long as the stores keep
+// samples.
 func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
 
-// keptNames is the shortest time for which a name keeps its owner after its last sample, even if
-// the tenant has reached its limit of names. The collector remembers the names of contexts, so it
-// still writes live series under a name that would have another owner by then.
+// keptNames is the shortest time for which a name keeps its owner after its last sample, even if the
+// tenant has reached its limit of names. The collector remembers the names of its contexts. If a name
+// changed its owner earlier, the collector would still write live series under it.
 func (s *server) keptNames(kind series.Kind) time.Duration {
 	c := s.config.Aggregator
 	ttl := c.CounterTTL

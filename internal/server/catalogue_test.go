@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A name keeps its owner for longer than a series of it lives; otherwise another kind would write
-// into the same series.
+// A name keeps its owner longer than any of its series lives. Otherwise another kind would write into
+// the same series.
 func TestNamesAreKeptAsLongAsTheirSeriesLive(t *testing.T) {
 	c := settings.Default()
 	c.Aggregator.CounterTTL, c.Aggregator.GaugeTTL = time.Hour, 2*time.Hour
@@ -27,7 +27,7 @@ func TestNamesAreKeptAsLongAsTheirSeriesLive(t *testing.T) {
 			ttl = c.Aggregator.UpDownTTL
 		}
 		if kept := s.keptNames(kind); kept <= ttl || kept > ttl+time.Hour {
-			t.Errorf("a name of kind %v is kept for %v, its series for %v", kind, kept, ttl)
+			t.Errorf("a name of kind %v is kept for %v, but its series are kept for %v", kind, kept, ttl)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// openCollector binds the DogStatsD sockets. runCollector reads them.
+// openCollector binds the DogStatsD sockets; runCollector reads from them.
 func (s *server) openCollector() error {
 	constant, err := s.config.ConstantLabels()
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *server) openCollector() error {
 	return err
 }
 
-// producer returns the number by which aggregators know this collector. It stays the same across
-// restarts, so that a gauge merged from several hosts does not count this host twice.
+// producer returns the number by which aggregators know this collector. The number survives
+// restarts, so that a gauge merged from several hosts counts this host only once.
 func (s *server) producer() (uint64, error) {
 	path := s.path("sender")
 	text, err := os.ReadFile(path)
@@ -71,10 +71,9 @@ func (s *server) producer() (uint64, error) {
 	return binary.BigEndian.Uint64(id), nil
 }
 
-// mayRead returns a channel that is closed when the sockets may be read. It returns nil if they may
-// be read at once. If systemd holds the sockets, datagrams wait there until the start is over. If
-// they were read and the start then failed, they would be lost, and more of them with each further
-// start.
+// mayRead returns a channel that is closed when the sockets may be read, or nil if they may be read at
+// once. If systemd holds the sockets, reading waits until the start has succeeded, and datagrams wait
+// in the sockets. Otherwise each failed start would lose the datagrams that it had read.
 func (s *server) mayRead() <-chan struct{} {
 	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
 		return s.opening.opened

@@ -24,7 +24,7 @@ func (s *server) has(role string) bool { return s.config.Roles().Has(role) }
 // reloads.
 type reloader struct {
 	source *settings.Source
-	asked  chan os.Signal // one signal may wait while another is handled; its reload reads the newest file
+	asked  chan os.Signal // one signal may wait during a reload; the next reload reads the newest file
 	mu     sync.Mutex     // one reload at a time
 
 	reloads    *prometheus.CounterVec
@@ -48,7 +48,7 @@ func newReloader(from *settings.Source, dataDir string, reg prometheus.Registere
 		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
 			Help: "When the configuration in force was read."}),
 	}
-	signal.Notify(r.asked, answer.ReloadSignal) // until the process ends
+	signal.Notify(r.asked, answer.ReloadSignal) // stays in effect until the process ends
 	for _, result := range []string{"applied", "refused"} {
 		r.reloads.WithLabelValues(result)
 	}
@@ -56,7 +56,7 @@ func newReloader(from *settings.Source, dataDir string, reg prometheus.Registere
 	return r
 }
 
-// inForce notes that the configuration just read is in force.
+// inForce notes that the configuration that was read last is in force.
 func (r *reloader) inForce() {
 	r.successful.Set(1)
 	r.succeeded.SetToCurrentTime()

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/files"
 )
 
-// openDirectory takes the data directory for this process alone.
+// openDirectory locks the data directory, so that no other process uses it.
 func (s *server) openDirectory() error {
 	lock, err := files.LockDir(s.config.DataDir)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *server) path(elements ...string) string {
 	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
 }
 
-// writeOnce writes a file that is either whole or absent, even after a power loss.
+// writeOnce writes a file that is either complete or absent, even after a power loss.
 func (s *server) writeOnce(name string, text []byte) error {
 	dir, err := files.Open(s.config.DataDir)
 	if err != nil {
@@ -41,9 +41,9 @@ func (s *server) writeOnce(name string, text []byte) error {
 	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
 }
 
-// replace writes a file that another process reads, perhaps the next one. The file is whole at any
-// time. It is not synced, since a restart in place must not wait for a disk, so a power loss may
-// lose the file.
+// replace writes a file that other processes read, among them the next image of this process. A reader
+// sees either the old or the new content. The file is not synced, since a restart in place must not
+// wait for a disk. So a power loss may lose the file.
 func (s *server) replace(name string, text []byte) error {
 	temp := s.path(name + ".tmp")
 	if err := os.WriteFile(temp, text, 0o640); err != nil {

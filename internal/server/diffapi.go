@@ -10,11 +10,11 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// maxConfigFile bounds the file that a client may ask about, in bytes. A mapping rule takes some
-// hundred bytes.
+// maxConfigFile bounds the size of a configuration file in a request, in bytes. A mapping rule takes
+// some hundred bytes.
 const maxConfigFile = 1 << 20
 
-// serveDiff answers what the file in the request's body would change here. It changes nothing.
+// serveDiff answers what the configuration file in the request's body would change. It changes nothing.
 func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))

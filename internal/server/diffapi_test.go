@@ -58,10 +58,10 @@ func TestDiffConsidersFlags(t *testing.T) {
 	}
 	if code, _, stderr := freshet(t, "diff", writeFile(t, ""), "--server", "127.0.0.1:1"); code != command.Usage ||
 		!strings.HasPrefix(stderr, "freshet: diff: ask ") {
-		t.Errorf("no server to ask: exit code %d, %q", code, stderr)
+		t.Errorf("without a server: exit code %d, %q", code, stderr)
 	}
 	code, _, stderr := freshet(t, "diff", writeFile(t, strings.Repeat("#", maxConfigFile+1)), "--server", web.URL)
 	if code != command.Usage || !strings.Contains(stderr, "too large") {
-		t.Errorf("a file too large: exit code %d, %q", code, stderr)
+		t.Errorf("with a file that is too large: exit code %d, %q", code, stderr)
 	}
 }

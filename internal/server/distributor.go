@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// laterAggregator stands in for the aggregator, which is built after the distributor. Its methods
-// are called only once both exist.
+// laterAggregator stands in for the aggregator, which is built after the distributor. Its methods are
+// called only after both are built.
 type laterAggregator struct{ aggregator *tiles }
 
 // Push implements distributor.Aggregator.
@@ -34,11 +34,11 @@ func (l laterAggregator) TenantSeries(_ context.Context, tenant string) (int, er
 	return (*l.aggregator).TenantSeries(tenant), nil
 }
 
-// groupVariable makes a server a group of one, for tests of what several members will do. It is no
-// setting, since alone it costs more and brings nothing.
+// groupVariable is the environment variable that makes a server a group of one. Tests use it to run the
+// code for several members. It is not a setting, since a group of one costs more and has no benefit.
 const groupVariable = "FRESHET_GROUP_OF_ONE"
 
-// laterGroup is the same for the requests of a group.
+// laterGroup stands in for the requests of a group, which is built after the distributor.
 type laterGroup struct{ requests **group.Requests }
 
 // Push implements distributor.Group.
@@ -51,7 +51,7 @@ func (l laterGroup) PushDeltas(ctx context.Context, r *write.Request) error {
 	return (*l.requests).PushDeltas(ctx, r)
 }
 
-// openDistributor builds the entry for remote write, OTLP and tiles.
+// openDistributor builds the distributor, which accepts remote write, OTLP and tiles.
 func (s *server) openDistributor() error {
 	producer, err := s.producer()
 	if err != nil {

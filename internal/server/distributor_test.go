@@ -12,8 +12,8 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// A user who tries a sender's address with a browser or a probe learns that the address is right. A
-// 404 would mean that nothing accepts OTLP here.
+// A GET of an address for senders, by a browser or a probe, shows that the address is right. A 404
+// would suggest that nothing accepts OTLP here.
 func TestSendersPost(t *testing.T) {
 	s := withoutSockets(t)
 	for path, protocol := range map[string]string{
@@ -34,9 +34,9 @@ func TestSendersPost(t *testing.T) {
 	}
 }
 
-// An empty series in version 2 violates the specification, and Prometheus refuses it. So the answer
-// is 400, the series is counted as refused, and the rest of the request is written. A series with
-// only exemplars also violates the specification, but it is accepted, since Prometheus sends such
+// An empty series in version 2 violates the specification, and Prometheus refuses it. So the answer is
+// 400, the series is counted as refused, and the rest of the request is written. A series with only
+// exemplars violates the specification, too, but Freshet accepts it, since Prometheus sends such
 // series.
 func TestASeriesWithoutSamples(t *testing.T) {
 	s := withoutSockets(t)
@@ -59,14 +59,14 @@ func TestASeriesWithoutSamples(t *testing.T) {
 		series    []writev2.TimeSeries
 		status    int
 		text      string
-		exemplars string // value of the header
+		exemplars string // expected value of the header for written exemplars
 		refused   float64
 	}{
 		{"samples, and exemplars in a separate series", []writev2.TimeSeries{full, beside}, http.StatusNoContent, "", "1", 0},
-		{"an empty one beside it", []writev2.TimeSeries{empty, full}, http.StatusBadRequest,
+		{"an empty series beside it", []writev2.TimeSeries{empty, full}, http.StatusBadRequest,
 			`1 of 2 were refused (1 no_samples), everything else was written; the first is {__name__="empty"}: ` +
 				"it has no sample, no histogram and no exemplar", "0", 1},
-		{"two of them alone", []writev2.TimeSeries{empty, empty}, http.StatusBadRequest,
+		{"two empty series alone", []writev2.TimeSeries{empty, empty}, http.StatusBadRequest,
 			"2 of 2 were refused (2 no_samples)", "0", 3},
 	} {
 		resp, text := s.writeV2(t, symbols.Symbols(), c.series...)
@@ -75,7 +75,7 @@ func TestASeriesWithoutSamples(t *testing.T) {
 			t.Errorf("%s: %s, %s exemplars written: %s", c.why, resp.Status, exemplars, text)
 		}
 		if n, err := s.refusedOf("no_samples"); err != nil || n != c.refused {
-			t.Errorf("%s: %v are counted as no_samples, want %v (%v)", c.why, n, c.refused, err)
+			t.Errorf("%s: %v samples are counted as no_samples, want %v (%v)", c.why, n, c.refused, err)
 		}
 	}
 	for expr, found := range map[string]bool{"full": true, "empty": false} {

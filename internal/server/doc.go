@@ -1,9 +1,9 @@
-// Package server is a process with roles. It builds, joins, starts and reloads the roles, restarts
-// the process in place, and answers over HTTP. It is the only package that knows every role. The
-// work of a role is in the role's own package.
+// Package server is a process with roles. It builds, connects, starts and reloads the roles, restarts
+// the process in place, and answers over HTTP. It is the only package that knows every role. The work
+// of a role is in the role's own package.
 //
-// The files, from the top; each uses only what is declared below it, except for the fields that a
-// method takes from its receiver. The process:
+// The files, from the top. Each uses only names that are declared in files below it, except for the
+// fields that a method takes from its receiver. The process:
 //
 //	serve.go           the command serve: load the configuration, run until a signal
 //	server.go          the state of a process, and the steps before the sockets are read

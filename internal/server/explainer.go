@@ -58,8 +58,8 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 			refuse(http.StatusBadRequest, "bad_data", err)
 			return
 		}
-		// The answer shows names of the tenant, which other tenants, and users of other addresses,
-		// must not see.
+		// The answer shows names of the tenant. Other tenants, and users of other addresses, must not
+		// see them.
 		err := s.notOperator(r)
 		if s.access.Load() != nil && !s.vouched(r, claimOf(r)) {
 			err = fmt.Errorf("send the request as tenant %s, by its token or header", asked)

@@ -5,46 +5,46 @@ import (
 	"net/http"
 )
 
-// exposure says which clients may ask a route. A server has many tenants if it asks for tokens or
-// trusts the tenant header.
+// exposure says which clients may request a route. Below, a server with many tenants is a server that
+// requires tokens or trusts the tenant header.
 type exposure int
 
 const (
-	// probes tell everybody whether the process lives.
+	// probes are for everybody: they show whether the process lives.
 	probes exposure = iota + 1
 
-	// pages are files that are the same for everybody and show no data.
+	// pages are files that are the same for all clients and show no data.
 	pages
 
-	// reads show a tenant its own data, or facts that are the same for all tenants: the version,
-	// the costs of the whole process.
+	// reads show a tenant its own data, or facts that are the same for all tenants, such as the
+	// version and the costs of the whole process.
 	reads
 
-	// writes add to a tenant's own data.
+	// writes add data to the request's tenant.
 	writes
 
-	// readsHere are reads for operators only, since they show raw bytes as they arrived.
+	// readsHere are for operators only, since they show raw bytes as they arrive.
 	readsHere
 
-	// operates shows or changes the whole process with all its tenants. Only operators may ask: by
-	// operator.sock, with an operator's token, or on loopback.
+	// operates is for operators only: the route shows or changes the whole process with all its
+	// tenants. Operators come by operator.sock, with an operator's token, or on loopback.
 	operates
 
-	// operatesMany means `operates` if the server has many tenants, since the answer names them
-	// all. Otherwise it means `reads`.
+	// operatesMany means operates on a server with many tenants, since the answer names all of them. On
+	// other servers it means reads.
 	operatesMany
 
-	// splits shows operators the whole process, and a tenant its own part.
+	// splits show operators the whole process, and a tenant its own part.
 	splits
 )
 
-// exposures has every route; to register another is a bug. A test tries each route as a tenant that
-// wants another tenant's data.
+// exposures lists every route. Registering a route that is not listed is a bug. A test requests each
+// route as a tenant that tries to see another tenant's data.
 var exposures = map[string]exposure{
 	"GET /-/healthy": probes,
 	"GET /-/ready":   probes,
 
-	"GET /{$}":           pages, // for browsers; for other clients the guard of reads applies
+	"GET /{$}":           pages, // the page for browsers; the index for other clients is guarded like reads
 	"GET /flow":          pages,
 	"GET /explore":       pages,
 	"GET /series":        pages,
@@ -93,7 +93,7 @@ var exposures = map[string]exposure{
 	"GET /metrics":              splits,
 }
 
-// routes are the HTTP routes, each behind a guard.
+// routes registers HTTP routes, each behind a guard.
 type routes struct {
 	*http.ServeMux
 	guard func(exposure, http.Handler) http.Handler
@@ -103,7 +103,7 @@ type routes struct {
 func (r *routes) Handle(pattern string, h http.Handler) {
 	e, decided := exposures[pattern]
 	if !decided {
-		panic(fmt.Sprintf("BUG: it is undecided who may ask %q: add it to exposures", pattern))
+		panic(fmt.Sprintf("BUG: the route %q is missing in exposures, which says which clients may request it", pattern))
 	}
 	r.ServeMux.Handle(pattern, r.guard(e, h))
 }

@@ -16,13 +16,13 @@ import (
 var crossOrigin = http.NewCrossOriginProtection()
 
 // foreignPage refuses a request from a web page of another origin, whatever its method and content
-// type, since a form on such a page needs neither script nor permission.
+// type. Even without a script, such a page can make a browser send a form.
 func foreignPage(r *http.Request) error {
 	if !browser(r) {
 		return nil
 	}
-	// Check lets every GET pass as harmless. Here a GET may take one of the few taps, or a processor
-	// for seconds. So check it like a POST.
+	// Check allows every GET as harmless. But some GET requests here occupy one of the few taps, or a
+	// processor for seconds. So check them like a POST.
 	changing := &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL}
 	if err := crossOrigin.Check(changing); err != nil {
 		return denial{reasonForeignPage, fmt.Errorf("web pages of other origins may not make this request: %w", err)}
@@ -30,8 +30,9 @@ func foreignPage(r *http.Request) error {
 	return nil
 }
 
-// foreign refuses a request from a web page of another origin. Senders send no headers of browsers,
-// so the check costs them nothing.
+// foreign refuses a request that a foreign web page may have caused. All routes have the check of
+// rebound, and routes that write also have the check of foreignPage. Senders set no headers of
+// browsers, so their writes need no check.
 func (s *server) foreign(e exposure, r *http.Request) error {
 	if e != writes {
 		return s.rebound(r)
@@ -45,16 +46,16 @@ func (s *server) foreign(e exposure, r *http.Request) error {
 	return s.rebound(r)
 }
 
-// rebound refuses a request on loopback whose Host is not one of our names. The owner of a name can
-// make it resolve to loopback; a page of that name then has the same origin as the server. Such a
-// page can set any header but Host, so no other header is checked. With TLS, requests pass, since
-// the server has no certificate for the page's name. Where tokens are needed, requests pass, since
-// the page has no token. Requests on operator.sock are checked too, since a tunnel may lead there
-// from loopback on another machine.
+// rebound refuses a request on loopback if its Host header is not one of our names. The owner of a
+// host name can make the name resolve to loopback, so that a page of that name has the same origin
+// as this server. Such a page can set every header except Host, so only Host is checked. Two kinds
+// of requests need no check: with TLS, since the server has no certificate for the page's name, and
+// with a required token, since the page has no token. Requests on operator.sock are checked, too,
+// since a tunnel may lead there from loopback on another machine.
 func (s *server) rebound(r *http.Request) error {
 	host := strings.TrimSuffix(hostOf(r.Host), ".")
 	if _, err := netip.ParseAddr(host); err == nil || host == "" || strings.EqualFold(host, "localhost") {
-		return nil // an address or localhost cannot belong to a hostile page
+		return nil // a hostile page cannot have an address or localhost as its host
 	}
 	if r.TLS != nil || s.http.named(host) || answersTo(s.config.HTTP, host) {
 		return nil
@@ -75,7 +76,7 @@ func answersTo(c settings.HTTP, name string) bool {
 	return slices.ContainsFunc(c.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) })
 }
 
-// openOrigins reads from which origins pages may read answers.
+// openOrigins compiles the pattern of the origins whose pages may read answers.
 func (s *server) openOrigins() (err error) {
 	if s.config.HTTP.CORSOrigin == "" {
 		return nil
@@ -84,8 +85,8 @@ func (s *server) openOrigins() (err error) {
 	return err
 }
 
-// allowOrigin lets a page of an origin that http.cors_origin allows read the answer. It answers a
-// preflight itself, since preflights carry no token, and then returns true.
+// allowOrigin lets a page read the answer if http.cors_origin allows the page's origin. It answers a
+// preflight itself and then returns true, since preflights carry no token.
 func (s *server) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
 	if s.origins == nil {
 		return false

@@ -39,7 +39,7 @@ func requestFor(pattern string) (method, path string) {
 	return method, strings.NewReplacer("{id}", "x", "{$}", "").Replace(path)
 }
 
-// asked sends one request on loopback with headers, separated by "; ". A header Host sets the name.
+// asked sends one request on loopback with headers, separated by "; ". The header Host sets the host.
 func (s *server) asked(t *testing.T, method, path, headers string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, nil)
@@ -67,8 +67,8 @@ func (s *server) asked(t *testing.T, method, path, headers string) (*http.Respon
 }
 
 // A page of another origin can make a browser on this machine send a form, or a body without a
-// content type, which remote write 1.0 allows. No route that writes or operates accepts such a
-// request. Senders, which are not browsers, are not affected.
+// content type, which remote write 1.0 allows. Routes that write or operate refuse such requests.
+// Senders, which are not browsers, are not affected.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	s := onlyHTTP(t, "")
 	foreign := map[string]string{
@@ -112,8 +112,8 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	}
 }
 
-// The owner of a page's name can make the name resolve to loopback, which gives the page the
-// server's origin. Such a page may neither read nor write, whatever headers it adds. http.hosts
+// The owner of a page's host name can make the name resolve to loopback. Then the page has the same
+// origin as the server. Such a page may neither read nor write, whatever headers it adds. http.hosts
 // allows the name of a proxy on this machine.
 func TestANameThatLeadsToLoopback(t *testing.T) {
 	const rebound = "Host: evil.example:7125"
@@ -150,8 +150,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 			}
 		}
 	}
-	// A browser identifies itself when it writes. Other senders are never refused because of the
-	// name by which they call the server.
+	// A browser shows by its headers that it is one when it writes. Other senders are never refused
+	// for the host name that they use.
 	for headers, want := range map[string]int{
 		rebound + "; Origin: http://evil.example:7125":                              http.StatusForbidden,
 		rebound + "; Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin": http.StatusForbidden,
@@ -167,8 +167,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 	}
 }
 
-// Only pages of the origins that http.cors_origin allows may read an answer of any part of the API;
-// by default no page may. No page of another origin may write.
+// Only pages of origins that http.cors_origin allows may read answers, in every part of the API. By
+// default no other origin is allowed. No page of another origin may write.
 func TestForeignPagesRead(t *testing.T) {
 	preflight := func(s *server, path, origin string) string {
 		resp, _ := s.asked(t, http.MethodOptions, path,
@@ -199,7 +199,7 @@ func TestForeignPagesRead(t *testing.T) {
 			if strings.HasPrefix(path, "/api/v1/") {
 				path, _, _ := strings.Cut(path, "?")
 				if got := preflight(tt.server, path, tt.origin); got != tt.want {
-					t.Errorf("http.cors_origin %q, %s: %s may ask: %q, want %q",
+					t.Errorf("http.cors_origin %q, %s: the preflight of %s allows %q, want %q",
 						tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
 				}
 			}
@@ -222,8 +222,8 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 }
 
-// overGRPC returns a request of OTLP over gRPC. It has only headers, since guardOTLP looks at
-// nothing else.
+// overGRPC returns a request of OTLP over gRPC. It has only headers, since guardOTLP reads nothing
+// else.
 func overGRPC(t *testing.T, header, value string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), tenant.Default), http.MethodPost, "/Export", nil)
@@ -233,8 +233,8 @@ func overGRPC(t *testing.T, header, value string) *http.Request {
 	return r
 }
 
-// If a header names the tenant, no protocol lets a sender write into the tenant of Freshet's own
-// metrics. gRPC once did.
+// Even if a header names the tenant, a sender cannot write into the tenant of Freshet's own metrics, by
+// any protocol. By gRPC this was once possible.
 func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 	for _, more := range []string{
 		", trust_tenant_header: true, allow_unknown_tenants: true", ", trust_tenant_header: true",
@@ -256,17 +256,17 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 				ServeHTTP(w, overGRPC(t, "X-Scope-OrgID", name))
 			denied := w.Result().Trailer.Get("Grpc-Status") == strconv.Itoa(int(codes.PermissionDenied))
 			if denied != refused || (reached == name) == refused {
-				t.Errorf("%s writes by gRPC: %v, as %q", name, w.Result().Trailer, reached)
+				t.Errorf("%s: a request by gRPC got %v, and reached the tenant %q", name, w.Result().Trailer, reached)
 			}
 		}
 	}
 }
 
-// A browser lets no page of another origin send gRPC's content type without permission. The server
-// refuses such a page, too.
+// A browser asks for permission before a page of another origin may send gRPC's content type. The
+// server refuses such a page even without this protection.
 func TestForeignPagesOverGRPC(t *testing.T) {
 	s := onlyHTTP(t, "")
-	// The first origin is the origin of httptest's server.
+	// The first origin is the origin of the httptest server itself.
 	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} {
 		reached := false
 		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })
@@ -277,7 +277,7 @@ func TestForeignPagesOverGRPC(t *testing.T) {
 	}
 }
 
-// The checks for browsers cost senders nothing.
+// The checks for browsers allocate nothing for requests of senders.
 func TestSendersAreNotChecked(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/api/v1/write", nil)
 	r.Header.Set("Content-Encoding", "snappy")

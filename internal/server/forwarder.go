@@ -26,7 +26,7 @@ func (s *server) openForwarders() error {
 		for i := 0; ; i++ {
 			path := s.path("forward", b.Name, strconv.Itoa(i))
 			if _, err := os.Stat(path); i >= max(1, b.Connections) && errors.Is(err, os.ErrNotExist) {
-				break // with more connections before, there were more queues; they are sent, too
+				break // queues of a former, larger number of connections are sent, too
 			}
 			dir, err := files.Open(path)
 			if err != nil {
@@ -56,7 +56,7 @@ func (s *server) runForwarders(ctx context.Context) error {
 	return all.Wait()
 }
 
-// backend is a forwarder as the distributor sees it.
+// backend adapts a forwarder to the interface of the distributor.
 type backend struct {
 	*forwarder.Forwarder
 	config settings.Backend

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// queuedBytes bounds the requests that wait for the raw store of a tenant, in bytes. They are about 20
-	// minutes of 10,000 samples a second.
+	// queuedBytes bounds the requests that wait for the raw store of a tenant, in bytes: about 20
+	// minutes at 10,000 samples a second.
 	queuedBytes = 64 << 20
 
-	// queuedSum bounds the requests that wait for the raw stores of all tenants, in bytes. A checkpoint and the
-	// memory have them.
+	// queuedSum bounds the requests that wait for the raw stores of all tenants, in bytes. They are
+	// in memory, and in each checkpoint.
 	queuedSum = 512 << 20
 )
 
@@ -72,8 +72,8 @@ func (s *server) openGroup() error {
 	return nil
 }
 
-// wayOut adds to an error of a damaged log what to do. A larger group would fill the member again from the
-// others; this one has no others.
+// wayOut adds to an error of a damaged log what the user can do. In a larger group, other members would
+// refill this member. A group of one has no other members.
 func (s *server) wayOut(err error) error {
 	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {
 		return err
@@ -83,7 +83,7 @@ func (s *server) wayOut(err error) error {
 		"only this directory has are lost", err, s.path(answer.GroupPath))
 }
 
-// told is told of what requests brought besides samples.
+// told receives what requests contain besides samples.
 type told struct {
 	*metadata.Store
 	*tsdb.Stores
@@ -100,9 +100,9 @@ func (t told) Elected(tenant, cluster, replica string) {
 	t.distributor.Elected(tenant, cluster, replica)
 }
 
-// groupWriter stores what the log of a group brings.
+// groupWriter stores what the entries in the log of a group contain.
 type groupWriter struct {
-	*distributor.Distributor // for tiles, which backends get, too
+	*distributor.Distributor // writes tiles to the stores and to backends
 	stores                   *tsdb.Stores
 }
 

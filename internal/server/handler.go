@@ -29,7 +29,7 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
 	s.serveRoles(mux)
-	// A proxy must not pass on the following routes, which docs/operations.md lists. Their exposure
+	// A proxy must not pass the following routes on. docs/operations.md lists them. Their exposure
 	// restricts them to operators.
 	s.newTapAPI().register(mux)
 	mux.HandleFunc("POST /api/v1/status/diff", s.serveDiff)
@@ -51,13 +51,13 @@ func (s *server) serveHTTP() {
 	s.handler.Store(mux.ServeMux)
 }
 
-// ServeHTTP answers only probes while the server starts, then also routes that need no stores, and
-// all routes once it is ready. After a restart in place a request waits until the journal is
-// replayed, since this address has answered before.
+// ServeHTTP answers only probes while the server starts. Then it also answers routes that need no
+// stores, and once the server is ready, all routes. After a restart in place, this address has answered
+// before, so a request waits until the journal is replayed.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.noteProxy(r.Header)
 	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
-		_ = s.opening.wait(r.Context()) // on an error, the answer below says that the server is not ready
+		_ = s.opening.wait(r.Context()) // after an error, the answer below is that the server is not ready
 	}
 	mux := s.handler.Load()
 	switch {

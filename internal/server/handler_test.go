@@ -10,8 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A start may take a while. Meanwhile probes learn that the process lives and is not ready, and no
-// other request is answered.
+// A start may take long. Meanwhile probes see that the process lives and is not ready, and no other
+// request is answered.
 func TestProbesWhileStarting(t *testing.T) {
 	s := &server{inherited: new(inheritance)}
 	for path, want := range map[string]int{
@@ -27,12 +27,12 @@ func TestProbesWhileStarting(t *testing.T) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusNotFound {
-		t.Errorf("after the start, the handler is not asked: %d", w.Code)
+		t.Errorf("after the start, the request did not reach the handler: status %d", w.Code)
 	}
 }
 
-// The first page lists the addresses that this process answers, and no others. Each line belongs to
-// a role. So far no configuration gives a process the role querier, ingester or distributor alone.
+// The index lists only the paths that this process answers. Each line belongs to a role. So far no
+// configuration gives a process the role querier, ingester or distributor alone.
 func TestTheIndexNamesWhatTheRolesAnswer(t *testing.T) {
 	const query, events, write, otlp = "/api/v1/query?", "/api/v1/events ", "/api/v1/write ", "/v1/metrics "
 	c := settings.Default()

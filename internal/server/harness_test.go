@@ -26,25 +26,25 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// asCommand in the environment turns the test binary into the freshet command, for tests that need
-// the command as a file.
+// If this environment variable is set, the test binary acts as the freshet command. Tests need it when
+// the command must be a file.
 const asCommand = "FRESHET_TEST_AS_COMMAND"
 
-// TestMain fixes the time zone, since the output uses the zone of the reader.
+// TestMain fixes the time zone, since the output uses the zone of the machine.
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	time.Local = time.UTC
-	// Each server lowers the runtime's memory limit to nine tenths. After a hundred servers in one
-	// test binary no memory would be left.
+	// Each server lowers the runtime's memory limit to nine tenths of its value. After a hundred
+	// servers in one test binary, no memory would be left.
 	if err := os.Setenv("GOMEMLIMIT", "off"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// execute runs the command given by args, as cmd/freshet does.
+// execute runs the command that args name, as cmd/freshet does.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, cli.NewRoot(NewCommand(), bench.NewCommand()), args, stdout, stderr)
 }
@@ -102,7 +102,7 @@ func runningFrom(t testing.TB, file string) *server {
 	return s
 }
 
-// withoutSockets starts a server that accepts samples over HTTP alone.
+// withoutSockets starts a server that accepts samples only over HTTP.
 func withoutSockets(t *testing.T) *server {
 	t.Helper()
 	return running(t, `
@@ -112,8 +112,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
 }
 
-// request sends a request with a token, from this machine or through a proxy. After the first
-// request through a proxy, operators on this machine need operator.sock.
+// request sends a request with a token, either directly or as if through a proxy. After the first
+// request through a proxy, operators on this machine must use operator.sock.
 func (s *server) request(t *testing.T, method, path, token, body string, proxied bool) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, strings.NewReader(body))
@@ -155,7 +155,7 @@ func (s *server) answer(t *testing.T, method, path, token, body string, proxied 
 	return resp, string(text)
 }
 
-// send sends the usual lines of a tenant's application once.
+// send sends lines once, to the socket of a tenant.
 func (s *server) send(t *testing.T, whose, lines string) {
 	t.Helper()
 	for _, l := range s.collector.Listening() {
@@ -173,7 +173,7 @@ func (s *server) send(t *testing.T, whose, lines string) {
 	}
 }
 
-// eventually waits until is() returns true.
+// eventually waits until is() returns true. `what` names the condition.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); {

@@ -21,17 +21,16 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// httpServers are bound addresses, each with the server that answers there. The first is
-// http.listen.
+// httpServers are the bound addresses, each with its server. The first is http.listen.
 type httpServers []*httpServer
 
 type httpServer struct {
 	listener net.Listener
-	address  string // as in the configuration
+	address  string // as the configuration writes it
 	scheme   string // http or https
 	tenant   string
 	server   *http.Server
-	served   chan error // result of Serve
+	served   chan error // receives the result of Serve
 }
 
 const (
@@ -42,9 +41,9 @@ const (
 	headerTimeout = 10 * time.Second
 )
 
-// listenHTTP binds all addresses that are not open already, and begins to answer there, since a
-// start may take a while, and probes ask during the start. After an error the caller must close the
-// servers that it returns.
+// listenHTTP binds all addresses that are not already open, and begins to answer there: a start may
+// take long, and probes come during the start. Even after an error the caller must close the
+// returned servers.
 func listenHTTP(
 	c settings.HTTP, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger,
 ) (all httpServers, err error) {
@@ -76,7 +75,7 @@ func listenHTTP(
 	return all, nil
 }
 
-// newHTTPServer makes the server of a listener, which does not answer yet.
+// newHTTPServer makes the server of a listener. It does not answer yet.
 func newHTTPServer(
 	listener net.Listener, l settings.HTTPListener, scheme string, handler http.Handler, logger *slog.Logger,
 ) *httpServer {
@@ -84,8 +83,8 @@ func newHTTPServer(
 		Handler: handler,
 		// ErrorLog gets panics of handlers and, with TLS, failed handshakes.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-		// A client that never ends its request must not hold a connection. There is no limit for
-		// answers here, since queries have their own limit of time.
+		// A client that never ends its request must not keep a connection. Answers have no time limit
+		// here, since queries have a time limit of their own.
 		ReadTimeout:       time.Minute,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -101,7 +100,7 @@ func httpError(address string, err error) error {
 	return listenError("http", address, "--http-listen", err)
 }
 
-// listenError returns the error of an address that cannot be bound, and says how to mend it.
+// listenError returns the error of an address that cannot be bound. The error says how to fix it.
 func listenError(what, address, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -115,7 +114,7 @@ func listenError(what, address, flag string, err error) error {
 
 func (h *httpServer) addr() string { return h.listener.Addr().String() }
 
-// file returns a duplicate of the socket, for a successor.
+// file returns a duplicate of the socket, for the next image of this process.
 func (h *httpServer) file() (*os.File, error) { return fileOf(h.listener, "http") }
 
 func fileOf(listener net.Listener, what string) (*os.File, error) {
@@ -130,7 +129,7 @@ func fileOf(listener net.Listener, what string) (*os.File, error) {
 	return file, nil
 }
 
-// run answers until ctx is done, then lets running requests end.
+// run answers until ctx is done, then waits for running requests to end.
 func (all httpServers) run(ctx context.Context, drain time.Duration) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, h := range all {
@@ -153,7 +152,7 @@ func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-// close ends the servers that run has not ended.
+// close closes the servers that run has not closed.
 func (all httpServers) close() error {
 	var errs []error
 	for _, h := range all {
@@ -162,7 +161,7 @@ func (all httpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// named reports whether an address in the configuration has the host `host`.
+// named reports whether `host` is the host of an address in the configuration.
 func (all httpServers) named(host string) bool {
 	for _, h := range all {
 		if own := hostOf(h.address); own != "" && strings.EqualFold(own, host) {

@@ -31,7 +31,7 @@ func (s *server) serveIngester(mux *routes) {
 	s.newSnapshots().register(mux)
 }
 
-// reloadIngester applies new retentions.
+// reloadIngester applies new retention times.
 func (s *server) reloadIngester(next settings.Config) {
 	s.events.Configure(next.Events)
 	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
@@ -43,13 +43,13 @@ func (s *server) reloadIngester(next settings.Config) {
 // runIngester writes requests until ctx is done. By then the HTTP servers have ended.
 func (s *server) runIngester(ctx context.Context) error { return s.ingester.Run(ctx) }
 
-// tendStores closes unused stores and tries to open broken stores again, until ctx is done.
+// tendStores closes unused stores and tries to reopen broken stores, until ctx is done.
 func (s *server) tendStores(ctx context.Context) error {
 	for ticker := time.NewTicker(time.Minute); ; {
 		select {
 		case <-ticker.C:
 			if err := s.stores.Tend(ctx); err != nil {
-				s.logger.Warn("a regular task of the stores failed; a store closed with an error opens "+
+				s.logger.Warn("closing an unused store, or reopening a broken one, failed; a store closed with an error opens "+
 					"again from its WAL", "error", err)
 			}
 		case <-ctx.Done():

@@ -18,9 +18,9 @@ import (
 // inheritance holds the sockets that were open before this image of the process.
 type inheritance struct {
 	*handover.Sockets
-	booked   map[uint64]uint32 // drops that are already in the books, by the kernel's number of the socket
-	shared   map[string]bool   // network and address of the sockets that systemd holds
-	answered bool              // an HTTP address was open before
+	booked   map[uint64]uint32 // by the kernel's number of the socket: drops that are already in the books
+	shared   map[string]bool   // by network and address: the sockets that systemd holds
+	answered bool              // the previous image answered at an HTTP address
 }
 
 // openInherited finds the sockets that were passed to this process.
@@ -67,9 +67,10 @@ func (in *inheritance) listener(network, address string) (net.Listener, error) {
 	return listener, err
 }
 
-// checkLeft deals with the sockets that no address of the configuration took. A socket of systemd
-// would fill up unread, so either the socket unit or our configuration is wrong. A socket of the
-// previous image is closed, since the configuration no longer names it.
+// checkLeft handles the inherited sockets whose addresses are not in the configuration. If systemd
+// holds such a socket, nobody would read it, so either the socket unit or our configuration is
+// wrong, which is an error. A socket that the previous image opened is closed, since it is no
+// longer configured.
 func (s *server) checkLeft() error {
 	var errs []error
 	for _, l := range s.inherited.Left() {
@@ -92,8 +93,8 @@ func (s *server) checkLeft() error {
 	return s.inherited.Close()
 }
 
-// bookedFile has, for each socket that outlives the process, how many drops are in the books.
-// Without the file, the next process counts these drops again.
+// bookedFile holds, for each socket that outlives the process, the number of kernel drops that are in
+// the books. Without the file, the next process would count these drops again.
 const (
 	bookedFile     = "sockets.json"
 	bookedInterval = 2 * time.Second
@@ -101,11 +102,11 @@ const (
 
 // savedBooked is the content of the file.
 type savedBooked struct {
-	Boot  string            `json:"boot"`  // the boot of the machine: the kernel's numbers restart with each boot
+	Boot  string            `json:"boot"`  // the boot of the machine, since the kernel numbers sockets anew after each boot
 	Drops map[uint64]uint32 `json:"drops"` // drops in the books, by the kernel's number of the socket
 }
 
-// boot identifies the present boot of the kernel; empty if unknown.
+// boot returns the kernel's ID of the present boot, or an empty text if it is unknown.
 func boot() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))
@@ -138,8 +139,8 @@ func (s *server) writeBooked() error {
 	return s.replace(bookedFile, append(text, '\n'))
 }
 
-// keepBooked writes the file at intervals while sockets are shared with systemd. It writes the file
-// for the last time when the collector has reported everything.
+// keepBooked writes the file at intervals while systemd holds sockets. It writes the file a last time
+// after the collector has reported all drops.
 func (s *server) keepBooked(ctx context.Context) error {
 	var tick <-chan time.Time
 	if len(s.inherited.shared) > 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// In a container every process has the same pid. So an image that died while opening must not be
-// taken for the image that started the present one.
+// In a container every process has the same pid. So the pid cannot tell the image that started the
+// present image from an earlier image that died during its start.
 func TestWhoWasRestarted(t *testing.T) {
 	dir := t.TempDir()
 	text, err := json.Marshal(answer.Restart{PID: os.Getpid(), State: answer.RestartOpening})
@@ -38,12 +38,12 @@ func TestWhoWasRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.restarter.last.State != ""; got != again {
-			t.Errorf("an earlier image passed sockets: %t; the server reports a restart: %t", again, got)
+			t.Errorf("with sockets of an earlier image: %t; the server reports a restart: %t", again, got)
 		}
 	}
 }
 
-// A restart cannot help here, since the socket unit must be fixed.
+// A restart cannot help against a wrong socket unit, so the error is a mistake of the user.
 func TestAWrongSocketUnitIsAMistakeInTheConfiguration(t *testing.T) {
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	t.Setenv("LISTEN_FDS", "many")

@@ -12,19 +12,19 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// tenantLimits says how far a tenant is from its limits, for GET /api/v1/status/limits. The first
+// tenantLimits says how much of its limits a tenant uses, for GET /api/v1/status/limits. The first
 // fields are about DogStatsD; Distributor has the limits of remote write and OTLP.
 // /api/v1/status/top has the metrics over a limit, and the senders that cause it.
 type tenantLimits struct {
 	Tenant      string             `json:"tenant"`
-	Series      int                `json:"series"` // series of DogStatsD that have a place now
+	Series      int                `json:"series"` // DogStatsD series that have a place now
 	Folded      uint64             `json:"folded_samples"`
 	Refused     uint64             `json:"refused_samples"`
 	Limits      limitsJSON         `json:"limits"`
-	Distributor *distributorLimits `json:"distributor,omitempty"` // nil if nothing is stored
+	Distributor *distributorLimits `json:"distributor,omitempty"` // nil if the process stores nothing
 }
 
-// limitsJSON uses the names of the configuration. 0 means no limit.
+// limitsJSON are limits under the names of the configuration. 0 means no limit.
 type limitsJSON struct {
 	MaxSeries             int   `json:"max_series"`
 	MaxSeriesPerMetric    int   `json:"max_series_per_metric"`
@@ -32,18 +32,18 @@ type limitsJSON struct {
 	MaxSeriesBytes        int64 `json:"max_series_bytes"`
 }
 
-// distributorLimits are the limits of remote write and OTLP. MaxSeries bounds Series and Totals
-// separately.
+// distributorLimits are the limits of remote write and OTLP, and their use. MaxSeries bounds Series and
+// Totals separately.
 type distributorLimits struct {
-	Series  int                  `json:"series"`           // recent series that are stored as they come
-	Totals  int                  `json:"totals"`           // series of OTLP deltas and of DogStatsD, which have totals
-	Refused uint64               `json:"refused_samples"`  // refused by a limit of series or of labels
-	Delayed uint64               `json:"delayed_requests"` // told to come later because of the rate
+	Series  int                  `json:"series"`           // recent series of remote write, and of OTLP without deltas
+	Totals  int                  `json:"totals"`           // series with totals: OTLP deltas and DogStatsD
+	Refused uint64               `json:"refused_samples"`  // samples refused by a limit of series or labels
+	Delayed uint64               `json:"delayed_requests"` // requests over the rate, which were told to retry later
 	Sender  *answer.TopRequester `json:"sender,omitempty"` // the sender of the most samples now
 	Limits  distributorJSON      `json:"limits"`
 }
 
-// distributorJSON uses the names of the configuration, too.
+// distributorJSON are limits under the names of the configuration.
 type distributorJSON struct {
 	Rate          int `json:"rate"`
 	MaxSeries     int `json:"max_series"`
@@ -52,8 +52,8 @@ type distributorJSON struct {
 	MaxLabelValue int `json:"max_label_value"`
 }
 
-// serveLimits answers with the limits of all tenants that have series, or of only the tenant that
-// asks.
+// serveLimits answers an operator with the limits of all tenants that have series, and a tenant
+// with its own limits.
 func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	name, asked := tenantOf(r), map[string]bool{}
 	asked[name] = true // it may have no series yet
@@ -83,7 +83,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 			t.Refused += report.Refused[reason]
 		}
 		if s.stores != nil {
-			series := stored[tenant] // until the first write, the stored series stand for the recent ones
+			series := stored[tenant] // until the first write, all stored series count as recent
 			if recent := s.ingester.Recent(tenant); recent > 0 {
 				series = recent
 			}
@@ -97,8 +97,8 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		"data": map[string]any{"tenant": name, "tenants": tenants}})
 }
 
-// distributorLimits returns how far a tenant is from the limits of remote write and OTLP. `series`
-// is the number of the tenant's recent series, and `senders` are its senders.
+// distributorLimits returns a tenant's limits of remote write and OTLP, and their use. `series` is the
+// number of the tenant's recent series, and `senders` are its senders.
 func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]

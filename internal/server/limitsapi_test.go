@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// The answer shows each tenant with the limits that apply to it. For a tenant that has sent
-// nothing, no limit is in use.
+// The answer lists each tenant with the limits that apply to it. A tenant that has sent nothing uses
+// none of its limits.
 func TestLimitsOfTenants(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -106,9 +106,9 @@ func (s *server) data(t *testing.T, path string, data any) {
 	}
 }
 
-// Remote write and OTLP have their own limits and senders, shown beside those of DogStatsD: the
-// number of series and its limit, the refused samples, the senders, and the metric and label that
-// grow.
+// Remote write and OTLP have limits and senders of their own, shown beside those of DogStatsD: the
+// number of series and its limit, the refused samples, the senders, and the metric and label with
+// the most growth.
 func TestLimitsAndSendersOfRequests(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -135,7 +135,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Fatalf("answered %d", status)
 	}
 
-	// The senders' rates cover only the last seconds, so the test goes on sending the same samples.
+	// The senders' rates cover only the last seconds, so the test keeps sending the same samples.
 	var limits struct{ Tenants []tenantLimits }
 	eventually(t, "the limits of remote write and OTLP", func() bool {
 		send()
@@ -155,7 +155,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}
 
 	var top answer.TopAll
-	eventually(t, "who sends remote write and OTLP", func() bool {
+	eventually(t, "the senders of remote write and OTLP", func() bool {
 		send()
 		s.data(t, "/api/v1/status/top", &top)
 		r := top.Requests
@@ -198,7 +198,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}
 }
 
-// A sender above distributor.rate is asked to come back later; the limits say how often.
+// A sender above distributor.rate is told to retry later. The limits show how often that happened.
 func TestRequestsOverTheRate(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`

@@ -29,8 +29,8 @@ func (s *server) listening() answer.Listening {
 	}
 }
 
-// listeningTold serializes writes of listening.json. It drops writes before the server has
-// announced itself, since programs take the file as the sign that the server is ready.
+// listeningTold serializes writes of listening.json. It drops writes before the server announces
+// itself, since the file tells programs that the server is ready.
 type listeningTold struct {
 	mu        sync.Mutex
 	announced bool
@@ -76,8 +76,8 @@ func first(sockets []collector.Listening, network string) collector.Listening {
 	return collector.Listening{}
 }
 
-// listeningOf returns the addresses of a tenant, and of no other tenant, since samples that come to
-// another tenant's address are stored for that tenant.
+// listeningOf returns only the addresses of one tenant. Samples that are sent to another tenant's
+// address would be stored for that tenant.
 func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
 	l := answer.Listening{PID: os.Getpid()}
 	if servers[0].tenant == tenant { // OTLP over gRPC serves http.tenant

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A tenant must not see the socket of another tenant, since it would send samples there.
+// A tenant must not see the socket of another tenant. It would send its samples there.
 func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 	var servers httpServers
 	for _, name := range []string{"a", "b"} {
@@ -46,8 +46,9 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 	}
 }
 
-// A program in any working directory finds each socket through listening.json. If the data
-// directory is given as ./data, that is relative to the server's working directory.
+// A program in any working directory finds each socket through listening.json. Even if the data
+// directory is configured as ./data, relative to the server's working directory, the paths are
+// absolute.
 func TestListeningHasAbsolutePaths(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := running(t, `
@@ -78,14 +79,13 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 		_ = conn.Close()
 	}
 	if l := asked.Data.Listening; l.DogStatsDUnixgram != told.DogStatsDUnixgram || l.DogStatsDUnix != told.DogStatsDUnix {
-		t.Errorf("the API says %+v, listening.json %+v", l, told)
+		t.Errorf("the API has %+v, but listening.json has %+v", l, told)
 	}
 }
 
 // The start and a reload once wrote listening.json at the same time, through one temporary file.
-// One renamed the file, so the rename of the other failed, and the server ended. Before the
-// announcement a reload writes nothing, since programs take the file as a sign that the server is
-// open.
+// The first rename moved that file, so the second rename failed, and the server ended. Before the
+// announcement a reload writes nothing, since the file tells programs that the server is ready.
 func TestListeningIsToldOnceOpen(t *testing.T) {
 	s := &server{config: settings.Config{DataDir: t.TempDir()}}
 	write := func() error { return s.replace(answer.ListeningFile, []byte("{}\n")) }

@@ -16,8 +16,8 @@ import (
 // logTime is how long a hung output may delay the end of the process.
 const logTime = 2 * time.Second
 
-// serverLog is the log of a server. A goroutine of its own writes it, so that a hung output delays
-// nothing else.
+// serverLog is the log of a server. One goroutine writes it, so that a blocked output delays nothing
+// else.
 type serverLog struct {
 	*slog.Logger
 	ring  *slogring.Handler
@@ -33,14 +33,14 @@ func newLog(out io.Writer, level slog.Level) *serverLog {
 	return l
 }
 
-// flush returns when everything logged so far is written, or after logTime if the output hangs.
+// flush returns when all earlier records are written, or after logTime if the output hangs.
 func (l *serverLog) flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), logTime)
 	defer cancel()
 	return l.ring.Flush(ctx)
 }
 
-// close flushes for the last time.
+// close writes the remaining records.
 func (l *serverLog) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), logTime)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// The last lines before a failed start are written before the error.
+// When a start fails, its last log lines are written before its error.
 func TestLogIsWholeOnceItIsClosed(t *testing.T) {
 	var out bytes.Buffer
 	l := newLog(&out, slog.LevelInfo)
@@ -29,8 +29,8 @@ func TestLogIsWholeOnceItIsClosed(t *testing.T) {
 	}
 }
 
-// If no process reads the pipe of the log, only the end of the server waits for it, for two
-// seconds. The end of a server that has logged nothing does not wait.
+// If nobody reads the pipe of the log, only the end of the server waits for the pipe, for two
+// seconds. A server that has logged nothing ends at once.
 func TestLogThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
@@ -54,7 +54,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 			t.Errorf("the error does not say that lines are lost: %v", err)
 		}
 		if got := sumOf(t, reg); got != 1000-float64(l.ring.Stats().Waiting) {
-			t.Errorf("%v records in the metric, %+v", got, l.ring.Stats())
+			t.Errorf("the metric counts %v records, the log has %+v", got, l.ring.Stats())
 		}
 		_ = read.CloseWithError(io.ErrClosedPipe) // lets the writer end
 		synctest.Wait()

@@ -10,8 +10,8 @@ import (
 )
 
 // serveMetrics answers an operator with all metrics, and a tenant with the metrics that have its
-// name in the label tenant. Metrics without that label count all tenants together, and would show a
-// tenant what others send.
+// name in the label tenant. Metrics without this label count all tenants together, which would show
+// a tenant how much other tenants send.
 func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	if s.operator(r) {
 		s.metrics.ServeHTTP(w, r)

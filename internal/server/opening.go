@@ -28,9 +28,9 @@ type tiles interface {
 	Halt()
 }
 
-// opening stands in for the aggregator and the event log until they are open. A collector reads its
-// sockets long before the journal is replayed: its windows grow meanwhile, and no kernel buffer
-// overflows.
+// opening stands in for the aggregator and the event log until both are open. A collector reads its
+// sockets long before the journal is replayed. Meanwhile its windows grow, so that no buffer of the
+// kernel overflows.
 type opening struct {
 	opened     chan struct{} // closed by open
 	failed     chan struct{} // closed by fail
@@ -44,13 +44,13 @@ func newOpening() opening {
 	return opening{opened: make(chan struct{}), failed: make(chan struct{})}
 }
 
-// open lets windows and events through from now on. Either open or fail is called, once.
+// open passes windows and events on from now on. The caller calls either open or fail, once.
 func (o *opening) open(aggregator collector.Aggregator, events collector.Events) {
 	o.aggregator, o.events = aggregator, events
 	close(o.opened)
 }
 
-// fail says that windows will never be taken.
+// fail ends the waiting, since the aggregator will never accept windows.
 func (o *opening) fail() { close(o.failed) }
 
 // isOpen reports whether wait would return nil at once.
@@ -63,8 +63,8 @@ func (o *opening) isOpen() bool {
 	}
 }
 
-// wait returns nil once the aggregator is open. It is for callers in the middle of their work; a
-// part that cannot start before the aggregator is open says so in run.Part.After.
+// wait returns nil once the aggregator is open. It is for callers that have already begun their work. A
+// part that cannot start before the aggregator is open sets run.Part.After instead.
 func (o *opening) wait(ctx context.Context) error {
 	select {
 	case <-o.opened:
@@ -88,8 +88,8 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	return o.aggregator.Push(ctx, batches)
 }
 
-// Through implements collector.Aggregator. Calls before the opening are dropped, since the next
-// second's call covers them.
+// Through implements collector.Aggregator. Earlier calls are dropped, since the call of the next second
+// covers their time, too.
 func (o *opening) Through(t int64) {
 	if o.isOpen() {
 		o.aggregator.Through(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// forOperators refuses everybody but operators. It guards endpoints that show memory or raw data, or
-// that change something.
+// forOperators answers only operators. It guards endpoints that show memory or raw data, or that change
+// something.
 func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.notOperator(r); err != nil {
@@ -28,8 +28,8 @@ func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// operator reports whether r may see the whole process. If there is one tenant, every request may.
-// If there are several, only an operator's request that names no tenant may.
+// operator reports whether r may see the whole process. With a single tenant, every request may. With
+// several tenants, only a request of an operator may, and only if it names no tenant.
 func (s *server) operator(r *http.Request) bool {
 	if s.access.Load() == nil {
 		return true
@@ -41,7 +41,7 @@ func (s *server) operator(r *http.Request) bool {
 	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
 }
 
-// vouched reports whether a request, from any address, is an operator's: it has an operator's
+// vouched reports whether a request comes from an operator, whatever its address: it has an operator's
 // token, or came by operator.sock. A request with a tenant's token counts as the tenant's, even by
 // operator.sock.
 func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
@@ -51,13 +51,14 @@ func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
 	return byOperatorSocket(r) && (c.Token == "" || s.config.HTTP.TenantsFile == "")
 }
 
-// toOperators ends a refusal: it tells an operator how to ask instead.
+// toOperators is the end of a refusal. It says how operators can make the request.
 const toOperators = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with " +
 	"the token of an operator (http.operators_file)"
 
-// notOperator says why a request may not operate the process. For operator.sock, the file's
-// permission decides. A loopback address alone proves little: a proxy on this machine has one, and
-// so has a browser that runs pages of other origins.
+// notOperator returns why a request may not operate the process, or nil if it may. On
+// operator.sock, the permission of the file decides. A loopback address alone proves little:
+// requests of a proxy on this machine have one, and so do requests of a browser that shows pages of
+// other origins.
 func (s *server) notOperator(r *http.Request) error {
 	if s.operators.Load().Has(bearer(r.Header.Get("Authorization"))) {
 		return nil
@@ -68,8 +69,8 @@ func (s *server) notOperator(r *http.Request) error {
 		}
 	}
 	// The owner of a web page can make the page's host name resolve to loopback, and a tunnel may
-	// lead from loopback to the socket. The browser then sees one origin, and only the Host header
-	// shows that the page is foreign.
+	// lead from loopback to the socket. For the browser, page and server then have one origin. Only the
+	// Host header shows that the page is foreign.
 	if host := hostOf(r.Host); !isLoopback(host) && !strings.EqualFold(host, "localhost") && !s.http.named(host) {
 		return denial{reasonHost, fmt.Errorf("this endpoint is answered on loopback only: Host %q is neither "+
 			"a loopback address nor localhost nor a host that http.listen names; %s", r.Host, toOperators)}
@@ -77,7 +78,7 @@ func (s *server) notOperator(r *http.Request) error {
 	return foreignPage(r)
 }
 
-// notOnLoopback says why a request's address does not make it an operator's.
+// notOnLoopback returns why a request's address does not prove that it comes from an operator.
 func (s *server) notOnLoopback(r *http.Request) error {
 	if name := forwarded(r.Header); name != "" {
 		return denial{reasonOperator, fmt.Errorf("this endpoint is answered only on loopback and by operator.sock, not "+
@@ -115,7 +116,7 @@ func (s *server) openOperators() error {
 	return err
 }
 
-// operatorsOf returns the operators whose tokens are in http.operators_file, or nil if the key is
+// operatorsOf returns the operators whose tokens are in http.operators_file, or nil if that key is
 // empty.
 func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 	if c.HTTP.OperatorsFile == "" {
@@ -135,8 +136,8 @@ func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 
 // noteProxy turns http.operator_loopback off when the first request with a proxy's header comes, at
 // any address. A restart in place keeps it off; stopping and starting the server turns it on again.
-// One header is enough: the proxy's next client may be able to keep the proxy from adding its
-// header.
+// A single header is enough: the next client of that proxy may be able to make the proxy leave its
+// header out.
 func (s *server) noteProxy(h http.Header) {
 	if !s.config.HTTP.OperatorLoopback || s.proxied.Load() != nil {
 		return

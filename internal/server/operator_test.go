@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A user of this machine may dump the server's data. A user who reaches the server only through a
-// proxy, or through a page in a browser on this machine, may not.
+// A user of this machine may read all data of the server. A client that reaches the server only
+// through a proxy, or through a page in a browser on this machine, may not.
 func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 	for _, tt := range []struct {
 		why, from, host string

@@ -16,16 +16,16 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// runDirectory holds the socket if the data directory cannot: its path is too long for a socket, or
-// its file system supports none. It is a variable only for tests.
+// runDirectory holds the socket if the data directory cannot: its path may be too long for a socket, or
+// its file system may not support sockets. It is a variable only for tests.
 var runDirectory = "/run/freshet"
 
-// maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108 bytes, and the
-// last one is zero.
+// maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108 bytes, the last of
+// which is zero.
 const maxSocketPath = 107
 
-// openOperatorSocket binds the socket, unless it was open already, and begins to answer there. A
-// server runs even without this socket: operators can use a token, or loopback.
+// openOperatorSocket binds the socket, unless it is already open, and begins to answer there. A server
+// also runs without this socket: operators can use a token, or loopback.
 func (s *server) openOperatorSocket() error {
 	paths := s.operatorSocketPaths()
 	listener, path, err := s.bindOperatorSocket(paths)
@@ -46,16 +46,17 @@ func (s *server) openOperatorSocket() error {
 	return nil
 }
 
-// operatorSocketPaths returns the paths where the socket may be, the data directory first. In
-// runDirectory the socket's name is derived from the path of the data directory, so that two
-// servers never share it.
+// operatorSocketPaths returns the possible paths of the socket, beginning with the data directory.
+// In runDirectory, the name of the socket depends on the path of the data directory, so that two
+// servers never share a socket.
 func (s *server) operatorSocketPaths() []string {
 	dir := absolute(s.config.DataDir)
 	return []string{s.path(answer.OperatorSocket),
 		filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
 }
 
-// bindOperatorSocket takes the first path that the previous image left or that can be bound.
+// bindOperatorSocket uses the first path whose socket the previous image left open, or that can be
+// bound.
 func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error) {
 	var errs []error
 	for _, path := range paths {
@@ -76,16 +77,17 @@ func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error
 	return nil, "", errors.Join(errs...)
 }
 
-// unreachable reports whether the file of a socket that the previous image left is gone, as after a
-// clean-up of the directory. If systemd holds the socket, only a restart of its unit binds it again.
+// unreachable reports whether the socket's file is gone although the previous image left the socket
+// open, as after a clean-up of the directory. If systemd holds the socket, only a restart of its
+// unit helps.
 func (s *server) unreachable(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist) && !s.inherited.shared["unix "+path]
 }
 
 // listenPrivately binds a Unix socket that only this user may open, from the first moment on. A
-// socket in its place belongs to a dead process, since the lock of the data directory allows one
-// process at a time.
+// socket that is already there belongs to a dead process, since the lock of the data directory
+// allows only one process.
 func listenPrivately(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("listen on %s: the path has %d bytes and the kernel allows %d; choose a shorter data_dir",

@@ -63,8 +63,8 @@ func operatorsFile(t *testing.T, token string) string {
 	return path
 }
 
-// Operator endpoints answer by operator.sock and to an operator's token, through a proxy or not. On
-// loopback they answer only if http.operator_loopback is on.
+// Operator endpoints answer on operator.sock, and requests with an operator's token, through a proxy or
+// not. On loopback they answer only if http.operator_loopback is on.
 func TestWhoOperates(t *testing.T) {
 	off := onlyHTTP(t, ", operator_loopback: false, operators_file: "+operatorsFile(t, "ann's"))
 	tried := 0
@@ -101,7 +101,7 @@ func TestWhoOperates(t *testing.T) {
 		}
 		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden ||
 			!strings.Contains(text, "not through a proxy (X-Forwarded-For)") {
-			t.Errorf("%s by a proxy that leads to operator.sock: %d: %s", pattern, code, text)
+			t.Errorf("%s through a proxy to operator.sock: %d: %s", pattern, code, text)
 		}
 	}
 	if tried < 8 {
@@ -112,8 +112,8 @@ func TestWhoOperates(t *testing.T) {
 	}
 }
 
-// An operator sees every tenant, by its name. A tenant's token over the socket counts as the
-// tenant's, and a tenant cannot pose as an operator by guessing.
+// An operator sees every tenant, by its name. A request with a tenant's token counts as the
+// tenant's, even on the socket. A guessed token does not make a tenant an operator.
 func TestOperatorsSeeTenants(t *testing.T) {
 	s := twoTenants(t)
 	ledger := "/api/v1/status/ledger"
@@ -133,7 +133,7 @@ func TestOperatorsSeeTenants(t *testing.T) {
 	}
 	if code, text := s.bySocket(t, http.MethodGet, "/metrics", ""); code != http.StatusOK ||
 		!strings.Contains(text, "\ngo_goroutines ") {
-		t.Errorf("/metrics: %d, or not of the whole process", code)
+		t.Errorf("/metrics: status %d, or metrics of the whole process are missing", code)
 	}
 }
 
@@ -162,18 +162,18 @@ func TestAProxyEndsOperatorLoopback(t *testing.T) {
 		}
 		_, text = s.asked(t, http.MethodGet, "/metrics", "")
 		if !strings.Contains(text, "\nfreshet_http_operator_loopback 0\n") {
-			t.Errorf("%s: no metric says so", why)
+			t.Errorf("%s: the metric does not show that operator_loopback is off", why)
 		}
 	}
 }
 
-// Only this user may open the socket's file, from the first moment on. The socket replaces the
-// socket of a dead process, but no file of another kind.
+// Only this user may open the socket's file, from the first moment on. The new socket replaces the
+// socket of a dead process, but never a file of another kind.
 func TestOperatorSocketFile(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
 	path := filepath.Join(dir, answer.OperatorSocket)
-	for range 2 { // the second finds the first one's socket
+	for range 2 { // the second round finds the socket of the first
 		l, err := listenPrivately(path)
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestOperatorSocketFile(t *testing.T) {
 		}
 		_ = l.Close()
 		if _, err := os.Lstat(path); err != nil {
-			t.Errorf("the end of a listener removes what a successor may need: %v", err)
+			t.Errorf("closing the listener removed the file, which a successor may need: %v", err)
 		}
 	}
 	if err := os.Remove(path); err != nil {
@@ -194,7 +194,7 @@ func TestOperatorSocketFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listenPrivately(path); err == nil || !strings.Contains(err.Error(), "not a socket is in the way") {
-		t.Errorf("a file in the way: %v", err)
+		t.Errorf("with a file in the way: %v", err)
 	}
 }
 
@@ -229,8 +229,8 @@ self: {probe: false}
 	}
 }
 
-// Without --server a command asks by the socket of the data directory, or at the usual address if
-// no socket answers.
+// Without --server, a command uses the socket of the data directory, or the usual address if no socket
+// answers.
 func TestCommandsAskBySocket(t *testing.T) {
 	t.Setenv(apiclient.ServerVariable, "")
 	s := onlyHTTP(t, ", operator_loopback: false")
@@ -266,13 +266,13 @@ func TestCommandsAskBySocket(t *testing.T) {
 	// This holds only where no installed server runs.
 	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil {
 		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
-			t.Errorf("where no server answers, a command asks %s", got)
+			t.Errorf("without an answering socket, a command uses the address %s", got)
 		}
 	}
 }
 
-// A restart in place takes over the previous image's socket. If the socket's file is gone, the new
-// image binds another socket. Otherwise no client could connect until the server was stopped and
+// A restart in place takes over the socket of the previous image. If the socket's file is gone, the new
+// image binds a new socket. Otherwise no client could connect until the server was stopped and
 // started.
 func TestARestartBindsARemovedSocket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
@@ -313,7 +313,7 @@ func TestARestartBindsARemovedSocket(t *testing.T) {
 			t.Errorf("left are %v", left)
 		}
 		if is, err := os.Lstat(path); err != nil || !removed && !os.SameFile(was, is) {
-			t.Errorf("removed %t: the file is not the previous one, or missing: %v", removed, err)
+			t.Errorf("with the file removed: %t: the file is missing or another file: %v", removed, err)
 		}
 		conn, err := net.Dial("unix", path)
 		if err != nil {

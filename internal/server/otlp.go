@@ -19,16 +19,15 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// otlpServer serves OTLP over gRPC at an address of its own. OTLP over HTTP has no address of its
-// own.
+// otlpServer serves OTLP over gRPC, at its own address. OTLP over HTTP uses the HTTP addresses.
 type otlpServer struct {
 	listener  net.Listener
-	address   string // as in the configuration
+	address   string // as the configuration writes it
 	secure    *tls.Config
 	passwords passwords
 }
 
-// openOTLP binds the address, unless it was open already. Requests wait until everything is open.
+// openOTLP binds the address, unless it is already open. Requests wait until everything is open.
 func (s *server) openOTLP() error {
 	address := s.config.Distributor.OTLP.GRPCListen
 	if address == "" || !s.has(settings.RoleDistributor) {
@@ -68,7 +67,7 @@ func (o *otlpServer) close() error {
 	if err := o.listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
-	return nil // closed at the end of runOTLP
+	return nil // runOTLP has already closed it
 }
 
 // file returns a duplicate of the socket, for the next image.
@@ -102,7 +101,7 @@ func (s *server) runOTLP(ctx context.Context) error {
 // otlpHTTP returns the server for gRPC, which is a protocol on top of HTTP/2.
 func (s *server) otlpHTTP() *http.Server {
 	var protocols http.Protocols
-	protocols.SetHTTP1(true) // to tell clients of OTLP over HTTP that this address is wrong
+	protocols.SetHTTP1(true) // so that clients of OTLP over HTTP learn that this address is wrong
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
@@ -115,7 +114,7 @@ func (s *server) otlpHTTP() *http.Server {
 	}
 }
 
-// guardOTLP passes on allowed writes, with the tenant in the context, as guard does over HTTP.
+// guardOTLP passes allowed writes on, with the tenant in the context, as guard does for HTTP.
 func (s *server) guardOTLP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !receive.SpeaksGRPC(w, r) {
@@ -143,8 +142,8 @@ func (s *server) guardOTLP(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate checks a password against the web configuration file, as the exporter-toolkit does
-// over HTTP. Like the toolkit, it reads the file again each time.
+// authenticate checks a password against the web configuration file, as the exporter-toolkit does for
+// HTTP. Like the toolkit, it reads the file for each request.
 func (o *otlpServer) authenticate(webConfig, authorization string) error {
 	if webConfig == "" {
 		return nil

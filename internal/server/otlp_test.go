@@ -38,7 +38,7 @@ func exportRequest() pmetricotlp.ExportRequest {
 	return pmetricotlp.NewExportRequestFromMetrics(m)
 }
 
-// export sends a request over gRPC with pairs of headers.
+// export sends a request over gRPC. `headers` are pairs of names and values.
 func (s *server) export(t *testing.T, c credentials.TransportCredentials, headers ...string) error {
 	t.Helper()
 	client, err := grpc.NewClient(s.otlp.addr(), grpc.WithTransportCredentials(c))
@@ -52,8 +52,8 @@ func (s *server) export(t *testing.T, c credentials.TransportCredentials, header
 	return err
 }
 
-// A tenant's writes over gRPC are stored where its writes over HTTP are. Clients without a tenant's
-// token are refused.
+// Writes over gRPC are stored for the tenant of their token, like writes over HTTP. Clients without a
+// tenant's token are refused.
 func TestTenantsByGRPC(t *testing.T) {
 	s := twoTenants(t)
 	for _, c := range []struct {
@@ -82,12 +82,12 @@ func TestTenantsByGRPC(t *testing.T) {
 		}
 	}
 	if n := testutil.ToFloat64(s.refused.WithLabelValues("forbidden")); n != 2 {
-		t.Errorf("%v are counted as forbidden", n)
+		t.Errorf("%v requests are counted as forbidden", n)
 	}
 }
 
-// TLS and passwords of http.web_config apply to gRPC too: otherwise this address would be a way
-// around them.
+// TLS and passwords of http.web_config also apply to gRPC. Otherwise clients could evade them at this
+// address.
 func TestTLSAndPasswordsOfGRPC(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
@@ -115,7 +115,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		want    codes.Code
 	}{
 		{"with both", secure, basic("ann:fakepassword"), codes.OK},
-		{"once more, from memory", secure, basic("ann:fakepassword"), codes.OK},
+		{"the same password again, which is now remembered", secure, basic("ann:fakepassword"), codes.OK},
 		{"another password", secure, basic("ann:guessed"), codes.Unauthenticated},
 		{"another user", secure, basic("bob:fakepassword"), codes.Unauthenticated},
 		{"no password", secure, nil, codes.Unauthenticated},
@@ -130,7 +130,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	writeIn(t, dir, "web.yaml",
 		tlsText+"basic_auth_users: {ann: $2y$10$0wZxVzNzMyBBxYBYDmWVauuOFzVvC0mQmcwyQzw3DDHGAHCjIBbSW}\n")
 	if err := s.export(t, secure, basic("ann:fakepassword")...); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("the old password after a change: %v", err)
+		t.Errorf("with the old password after a change: %v", err)
 	}
 }
 

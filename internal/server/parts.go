@@ -7,14 +7,14 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// parts returns the parts of the process, beginning with the part that stops last: a part stops
-// after the parts below it, since they hand their data to it. All parts start together, so that
+// parts returns the parts of the process. They stop from the bottom up: a part stops after all
+// parts below it in the list, since those hand their data to it. All parts start together, so that
 // the collector reads while the aggregator opens. `opened` is called when the server is ready.
 func (s *server) parts(opened func() error) []run.Part {
 	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }
 	all := []struct {
 		run.Part
-		role   string // of the part; empty if every process has the part
+		role   string // the role of the part; empty if every process has the part
 		absent bool   // the configuration, or the system, has nothing for it to do
 	}{
 		{Part: run.Part{Name: "traces", Run: s.tracing.Run}},
@@ -35,8 +35,8 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "http", Run: s.runHTTP}},
 		{Part: run.Part{Name: "operators", Run: s.runOperatorSocket}, absent: s.operatorSocket == nil},
 		{Part: run.Part{Name: "prober", Run: s.runProber, After: s.readied}, role: settings.RoleProber},
-		// The recorder stops first, since a running request for a record would delay the stop of
-		// the parts below it.
+		// The recorder stops first. Otherwise a running request for a record would delay the stop of the
+		// parts above it.
 		{Part: run.Part{Name: "recorder", Run: s.recorder.Run}},
 	}
 	var parts []run.Part
@@ -48,8 +48,7 @@ func (s *server) parts(opened func() error) []run.Part {
 	return parts
 }
 
-// runWindows starts the roles. Then the aggregator, or its stand-in, takes windows until ctx is
-// done.
+// runWindows builds the roles. Then the aggregator, or its stand-in, accepts windows until ctx is done.
 func (s *server) runWindows(ctx context.Context) error {
 	if err := s.startRoles(); err != nil {
 		return err

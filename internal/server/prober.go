@@ -18,8 +18,8 @@ func (s *server) openProber() error {
 
 func (s *server) runProber(ctx context.Context) error { return s.prober.Run(ctx) }
 
-// probed returns the sockets that a probe can send to. A probe sends datagrams, so stream sockets
-// are left out.
+// probed returns the sockets to which probes can be sent. A probe is a datagram, so stream sockets are
+// left out.
 func (s *server) probed() (all []prober.Target) {
 	for _, l := range s.collector.Listening() {
 		if l.Network != "unix" {

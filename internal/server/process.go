@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// serveProcess says what the process costs. It answers in tens of microseconds and stops no
-// goroutine, so that asking does not disturb a measurement.
+// serveProcess answers with the costs of the process. It takes tens of microseconds and stops no
+// goroutine, so that requests do not disturb a measurement.
 func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 	figures := answer.Process{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
 	figures.Listening = listeningOf(tenantOf(r), s.http, s.otlp.addr(), s.collector.Listening())

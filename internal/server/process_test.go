@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// readStat finds the fields after any name of a process, and returns an error if they are missing.
+// readStat finds the fields after any process name, and returns an error if fields are missing.
 func TestReadStat(t *testing.T) {
 	const rest = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 300 22"
 	for stat, ok := range map[string]bool{
@@ -26,7 +26,7 @@ func TestReadStat(t *testing.T) {
 	}
 }
 
-// The figures of this very process are plausible.
+// The figures of this test process are plausible.
 func TestProcessFigures(t *testing.T) {
 	var before, after answer.Process
 	for _, p := range []*answer.Process{&before, &after} {
@@ -41,6 +41,6 @@ func TestProcessFigures(t *testing.T) {
 	}
 	if after.AllocatedBytesTotal < before.AllocatedBytesTotal ||
 		after.CPUUserSeconds+after.CPUSystemSeconds < before.CPUUserSeconds+before.CPUSystemSeconds {
-		t.Errorf("totals fell from %+v to %+v", before, after)
+		t.Errorf("a total decreased: first %+v, then %+v", before, after)
 	}
 }

@@ -45,8 +45,8 @@ func (s *server) serveQuerier(mux *routes) {
 }
 
 // serveNoQuerier answers the paths of the Prometheus API in a process without a querier, in the
-// form that their clients expect. So far only a process that stores nothing has no querier. The
-// configuration is still shown.
+// form that clients of the API expect. So far only a process that stores nothing has no querier. It
+// still shows its configuration.
 func (s *server) serveNoQuerier(mux *routes) {
 	respond := func(w http.ResponseWriter, status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -76,14 +76,14 @@ func (s *server) promAPI() http.Handler {
 	})
 }
 
-// selfAPI is the Prometheus API for the tenant with our own metrics, below /self.
+// selfAPI serves the Prometheus API for the tenant with our own metrics, below /self.
 func selfAPI(api http.Handler) http.Handler {
 	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenant.Own)))
 	}))
 }
 
-// newest returns the value of an instant query that has at most one series.
+// newest runs an instant query that returns at most one series, and returns its value.
 func (s *server) newest(ctx context.Context, expr string) (v float64, found bool, err error) {
 	q, err := promapi.Own{Engine: s.engine}.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
 	if err != nil {
@@ -97,8 +97,8 @@ func (s *server) newest(ctx context.Context, expr string) (v float64, found bool
 	return vector[0].F, true, nil
 }
 
-// runtimeInfo answers as Prometheus does, with the data directory in place of the working
-// directory. Damage to write-ahead logs is logged and not counted here.
+// runtimeInfo answers as Prometheus does, with the data directory as the working directory. Damage to
+// write-ahead logs is logged, and not counted here.
 func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	}, nil
 }
 
-// storeStats describes two stores of a tenant: raw samples, and the finest tiles. No series is in
-// both.
+// storeStats describes two stores of a tenant: raw samples, and the finest tiles. No series is in both
+// stores.
 type storeStats struct{ stores *tsdb.Stores }
 
 func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {

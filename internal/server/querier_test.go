@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// The range of a query ends now. So the query finds a series that begins after the last multiple of
-// the step.
+// A range that ends now includes the present time. So a query finds a series that begins after the last
+// multiple of the step.
 func TestARangeEndsNow(t *testing.T) {
 	s := withoutSockets(t)
 	symbols := writev2.NewSymbolTable()
@@ -35,8 +35,8 @@ func TestARangeEndsNow(t *testing.T) {
 	}
 }
 
-// The caret stands below the place where the parser of a real server failed, even after wide or
-// unprintable characters and earlier lines.
+// The caret stands below the place where the parser of a real server found the error, even after
+// wide or unprintable characters and earlier lines.
 func TestQueryPointsAtTheError(t *testing.T) {
 	s := running(t, fmt.Sprintf(`
 data_dir: %s
@@ -64,8 +64,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// The exit code tells a mistake in a query from a query that the server cannot answer, so that a
-// script knows which command to repeat.
+// The exit code distinguishes a mistake in a query from a query that the server cannot answer. So a
+// script knows whether repeating the command can help.
 func TestExitCodesOfQuestions(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`
@@ -79,9 +79,9 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		text string
 	}{
 		{"it matches nothing", []string{"query", "nothing"}, command.OK, "no series match"},
-		{"it ends too soon", []string{"query", "sum("}, command.Usage, "1:5: parse error"},
+		{"the query is cut off", []string{"query", "sum("}, command.Usage, "1:5: parse error"},
 		{"an unknown function", []string{"query", "mean(up)"}, command.Usage, `unknown function with name "mean"`},
-		{"of a range", []string{"query", "rate(up)", "--range", "1h"}, command.Usage, "expected type range vector"},
+		{"no range vector", []string{"query", "rate(up)", "--range", "1h"}, command.Usage, "expected type range vector"},
 		{"too many points", []string{"query", "up", "--range", "30d", "--step", "1s"}, command.Usage, "11,000 points"},
 		{"labels that match twice",
 			[]string{"query", `label_replace(vector(1), "a", "1", "", "")` +

@@ -15,9 +15,9 @@ import (
 // startRetry is the Retry-After of a request that comes before the server is ready.
 const startRetry = 5 * time.Second
 
-// answering returns a channel that is closed once requests are answered. After a restart in place
-// clients have waited since the previous image stopped, so their requests are answered as soon as
-// the journal is replayed. A request then waits only for the store that it needs.
+// answering returns a channel that is closed once requests are answered. After a restart in place,
+// clients have waited since the previous image stopped. So their requests are answered as soon as the
+// journal is replayed, and a request waits only for the store that it needs.
 func (s *server) answering() <-chan struct{} {
 	if s.inherited.answered {
 		return s.opening.opened
@@ -27,7 +27,7 @@ func (s *server) answering() <-chan struct{} {
 
 var errNotReady = errors.New("starting or stopping; try again in a moment")
 
-// readiness returns nil while requests are answered.
+// readiness returns nil while requests are answered, and otherwise why they are not.
 func (s *server) readiness() error {
 	if s.ready.Load() || s.inherited.answered && s.opening.isOpen() {
 		return nil
@@ -39,11 +39,11 @@ func (s *server) readiness() error {
 type readyState struct {
 	Ready    bool           `json:"ready"`
 	WaitsFor string         `json:"waits_for,omitempty"`
-	Seconds  float64        `json:"seconds"`          // since the start
-	Stores   *tsdb.Progress `json:"stores,omitempty"` // while they are opened
-	Broken   int            `json:"broken"`           // stores that cannot be opened; all others answer
+	Seconds  float64        `json:"seconds"`          // time since the start
+	Stores   *tsdb.Progress `json:"stores,omitempty"` // the progress of opening stores
+	Broken   int            `json:"broken"`           // number of stores that cannot be opened; all other stores answer
 
-	BrokenStores []record.BrokenStore `json:"broken_stores,omitempty"` // for operators
+	BrokenStores []record.BrokenStore `json:"broken_stores,omitempty"` // only for operators
 }
 
 // brokenStores returns the stores that cannot be opened. It returns none before the journal is
@@ -61,7 +61,7 @@ func (s *server) brokenStores() []record.BrokenStore {
 	return found
 }
 
-// looked checks the open stores, and returns the broken ones.
+// looked retries the broken stores, and returns those that are still broken.
 func (s *server) looked() []record.BrokenStore {
 	if s.handler.Load() != nil && s.stores != nil {
 		s.stores.Look()
@@ -69,11 +69,10 @@ func (s *server) looked() []record.BrokenStore {
 	return s.brokenStores()
 }
 
-// serveReady says whether the server answers at its usual speed, or else what it waits for. A
-// broken store does not make the server unready: otherwise one broken file would take all tenants
-// out of service. A probe may send any Host, so every Host is answered. But only operators see the
-// names of tenants. A web page whose host name was made to resolve to this address does not see
-// them.
+// serveReady answers whether the server works at its usual speed, or what it still waits for. A broken
+// store does not make the server unready: otherwise one broken file would take all tenants out of
+// service. Probes may send any Host, so every Host gets an answer. But only operators see the names of
+// tenants. This excludes a web page whose host name was made to resolve to this address.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
 	if s.handler.Load() == nil {
@@ -100,15 +99,15 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(state) // fails if the client is gone
 }
 
-// needsStores reports whether a path reads or writes stores, and so is not answered before the
+// needsStores reports whether requests of a path read or write stores, so that they must wait until the
 // server is ready.
 func needsStores(path string) bool {
 	return strings.HasPrefix(path, "/api/v1/") && !strings.HasPrefix(path, "/api/v1/status/") ||
 		strings.HasPrefix(path, "/self/") || path == "/v1/metrics"
 }
 
-// refuseStarting answers a request that came too early, in the form of the Prometheus API. Senders
-// of remote write and OTLP then send the request again.
+// refuseStarting answers a request that comes too early, in the form of the Prometheus API. Senders of
+// remote write and OTLP then retry.
 func refuseStarting(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", strconv.Itoa(int(startRetry.Seconds())))

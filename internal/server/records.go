@@ -30,8 +30,8 @@ func (s *server) topOfAll(ctx context.Context) (any, error) {
 	return all, nil
 }
 
-// growing returns the growth of each tenant's series and the limits on their number. Before the
-// journal is replayed it returns no tenants.
+// growing returns the growth of each tenant's series, and the limits of their number. Before the
+// journal is replayed, it returns nothing.
 func (s *server) growing() record.Growing {
 	g := record.Growing{
 		At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{},
@@ -62,7 +62,7 @@ func (s *server) growing() record.Growing {
 // maxCosts is how many queries a record lists.
 const maxCosts = 50
 
-// queryCosts returns the costs of queries. It returns none before the journal is replayed.
+// queryCosts returns the costs of queries. Before the journal is replayed, it returns nothing.
 func (s *server) queryCosts() []querycost.Row {
 	if s.handler.Load() == nil || s.engine == nil {
 		return []querycost.Row{}
@@ -70,12 +70,13 @@ func (s *server) queryCosts() []querycost.Row {
 	return s.engine.Costs(maxCosts)
 }
 
-// maxSent is how many senders of requests a record lists, at 200 bytes each: a fleet may have this
-// many senders, each of which sends little.
+// maxSent is how many senders of requests a record lists, at 200 bytes each. A fleet may have this many
+// senders that each send little.
 const maxSent = 1000
 
-// sent returns the senders with the most remote-write and OTLP requests. If there are more senders
-// than maxSent, the last row sums up the rest. Before the journal is replayed it returns none.
+// sent returns the senders with the most requests of remote write and OTLP. If there are more than
+// maxSent, the last row is the sum of the others. Before the journal is replayed, it returns
+// nothing.
 func (s *server) sent() []record.Sent {
 	all := []record.Sent{}
 	if s.handler.Load() == nil || s.receiver == nil {
@@ -109,7 +110,7 @@ func respondRecord(w http.ResponseWriter, data any, err error) {
 	_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
 }
 
-// longestReason bounds the reason given for a record, in bytes.
+// longestReason is the longest reason that a request for a record may give, in bytes.
 const longestReason = 200
 
 // serveRecord makes a record now, and answers when it is written.

@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// A record names each of many senders of requests, even if each one sends little.
+// A record names each of many senders of requests, even if each sends little.
 func TestARecordHasEachSenderOfRequests(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -38,15 +38,15 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	})
 }
 
-// A server whose disk takes no record is still diagnosed, and the command says that the record was
-// not kept.
+// If the disk accepts no record, the server is still diagnosed, and the command says that the
+// record was not kept.
 func TestDiagnoseWithADiskThatTakesNothing(t *testing.T) {
 	data := t.TempDir()
 	s := running(t, "data_dir: "+data+`
 http: {listen: "127.0.0.1:0"}
 dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
-	if err := os.WriteFile(filepath.Join(data, "records"), nil, 0o600); err != nil { // where the directory should be
+	if err := os.WriteFile(filepath.Join(data, "records"), nil, 0o600); err != nil { // instead of the directory
 		t.Fatal(err)
 	}
 	ask := func(args ...string) {

@@ -39,7 +39,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	if err := s.opening.wait(ctx); err != nil {
 		return nil, err
 	}
-	if s.restarter.plan != nil { // the plan already lists the sockets
+	if s.restarter.plan != nil { // the plan already lists the sockets for the next image
 		return nil, errRestarting
 	}
 	next, err := s.reloader.source.Load()
@@ -108,7 +108,7 @@ func (s *server) watchReloads(ctx context.Context) error {
 	}
 }
 
-// tellReload logs what a reload did.
+// tellReload logs the result of a reload.
 func (s *server) tellReload(changes []conf.Change, err error) {
 	logger := s.logger
 	if err != nil {

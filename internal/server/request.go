@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// tenantOf returns the tenant that a request acts for: the one that guard determined, or else the
-// address' tenant.
+// tenantOf returns the tenant for which a request acts: the tenant that guard determined, or else the
+// tenant of the address.
 func tenantOf(r *http.Request) string {
 	name, ok := tenant.FromContext(r.Context())
 	if !ok {
@@ -33,8 +33,8 @@ func bearer(header string) string {
 	return ""
 }
 
-// browser reports whether a request has a header that only browsers set, and always set on requests
-// that may change something. It costs other senders two look-ups.
+// browser reports whether a request has a header that only browsers set. Browsers always set it on
+// requests that may change something. For other senders the check costs two look-ups.
 func browser(r *http.Request) bool {
 	return len(r.Header["Origin"]) > 0 || len(r.Header["Sec-Fetch-Site"]) > 0
 }
@@ -60,16 +60,16 @@ func hostOf(address string) string {
 
 type operatorSocketKey struct{}
 
-// byOperatorSocket reports whether a request came by operator.sock, and not through a proxy. The
-// file's permission admits the proxy, but says nothing about the proxy's clients.
+// byOperatorSocket reports whether a request came by operator.sock, and not through a proxy. The file's
+// permission lets the proxy in, but says nothing about the proxy's clients.
 func byOperatorSocket(r *http.Request) bool {
 	return atOperatorSocket(r) && forwarded(r.Header) == ""
 }
 
 func atOperatorSocket(r *http.Request) bool { return r.Context().Value(operatorSocketKey{}) != nil }
 
-// forwarding holds headers that proxies, load balancers and content delivery networks add, in
-// http.Header's spelling. Headers that begin with X-Forwarded count as well.
+// forwarding has the headers that proxies, load balancers and content delivery networks add,
+// spelled as in http.Header. Headers that begin with X-Forwarded count as well.
 var forwarding = map[string]bool{
 	"Forwarded": true, "Via": true, "Cdn-Loop": true,
 	"X-Real-Ip": true, "X-Client-Ip": true, "Client-Ip": true, "True-Client-Ip": true, "X-Cluster-Client-Ip": true,
@@ -83,9 +83,9 @@ var forwarding = map[string]bool{
 	"Fastly-Client-Ip": true, "Fly-Client-Ip": true,
 }
 
-// forwarded returns the name of a header that a proxy has added, or "" if there is none. The
-// presence of the header counts, not its value: a client may send an empty header, and a proxy then
-// appends its own.
+// forwarded returns the name of a header that a proxy has added, or "" if there is none. Its
+// presence counts, even with an empty value: a client may send an empty header, and a proxy then
+// appends a second header.
 func forwarded(h http.Header) string {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {

@@ -26,15 +26,15 @@ import (
 // the same sockets.
 type restarter struct {
 	asked    chan os.Signal
-	signaled context.Context         // ends when the process is asked to stop; set by begin
-	stop     context.CancelCauseFunc // ends the parts; set by begin
-	plan     *plan                   // set once the restart is decided
-	last     answer.Restart          // written by the previous image; empty after an ordinary start
+	signaled context.Context         // ends when the process is asked to stop; begin sets it
+	stop     context.CancelCauseFunc // ends the parts; begin sets it
+	plan     *plan                   // nil until the restart is decided
+	last     answer.Restart          // the report of the previous image; empty after an ordinary start
 	begun    time.Time               // when this image began to read sockets
-	ended    atomic.Int64            // Unix ns, when this image was told to stop reading
+	ended    atomic.Int64            // Unix ns, when this image stopped reading
 }
 
-// plan has the program and the sockets for the next image.
+// plan holds the program to run next, and the sockets for it.
 type plan struct {
 	path    string
 	sockets []handover.Socket
@@ -51,12 +51,12 @@ var errRestart = errors.New("restart in place")
 
 func newRestarter() *restarter {
 	r := &restarter{asked: make(chan os.Signal, 1)}
-	signal.Notify(r.asked, answer.RestartSignal) // for as long as the process lives
+	signal.Notify(r.asked, answer.RestartSignal) // stays in effect as long as the process lives
 	return r
 }
 
-// openRestarted reads the previous image's report about the restart, if this image was started by
-// one.
+// openRestarted reads the previous image's report about the restart. There is none after an ordinary
+// start.
 func (s *server) openRestarted() error {
 	if !s.inherited.Again() {
 		return nil
@@ -72,15 +72,15 @@ func (s *server) openRestarted() error {
 	return nil
 }
 
-// begin is called when the parts start. `stop` ends the parts.
+// begin stores the context and the stop function of the parts, when these start.
 func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc) {
 	r.signaled, r.stop, r.begun = signaled, stop, time.Now()
 }
 
 func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
 
-// watchRestarts begins a restart at SIGUSR2, if the restart would succeed. A restart is the last
-// thing that an image does; the next image handles later requests.
+// watchRestarts begins a restart at SIGUSR2, if nothing is found that would make the restart fail. A
+// restart is the last action of an image; the next image handles later signals.
 func (s *server) watchRestarts(ctx context.Context) error {
 	for {
 		select {
@@ -101,13 +101,13 @@ func (s *server) watchRestarts(ctx context.Context) error {
 	}
 }
 
-// prepareRestart does everything in a restart that can fail.
+// prepareRestart does all steps of a restart that can fail.
 func (s *server) prepareRestart(ctx context.Context) error {
 	if err := s.opening.wait(ctx); err != nil {
 		return err
 	}
-	// Use the path that this program was started with, not the path of the running file: an upgrade
-	// may have replaced the file, or redirected a link.
+	// Use the path by which this program was started, not the path of the running file: an upgrade
+	// may have replaced the file, or changed a link to it.
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {
 		return fmt.Errorf("find the program to restart: %w", err)
@@ -115,7 +115,7 @@ func (s *server) prepareRestart(ctx context.Context) error {
 	if err := checkProgram(ctx, path, os.Args[1:]); err != nil {
 		return err
 	}
-	s.reloader.mu.Lock() // keeps reloads out until the sockets are left: a reload would add some
+	s.reloader.mu.Lock() // blocks reloads until leave has listed the sockets, since a reload could add some
 	defer s.reloader.mu.Unlock()
 	if err := s.checkRoom(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *server) prepareRestart(ctx context.Context) error {
 	return nil
 }
 
-// checkProgram makes a program load its configuration and end.
+// checkProgram runs a program that loads its configuration and exits, and returns its problem.
 func checkProgram(ctx context.Context, path string, args []string) error {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -140,10 +140,10 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	defer cancel()
 	args = append(args[:len(args):len(args)], "--"+checkFlag)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // systemd must not take the check for the service
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // systemd must not mistake the check for the service
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	// After a timeout the program's children end with it, and cannot keep this process waiting.
+	// A timeout also kills the program's children, so that they cannot block this process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = checkDelay
@@ -153,7 +153,7 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	return nil
 }
 
-// checkRoom finds out whether the disk has room for the data that the next image must write.
+// checkRoom returns an error if the disk has no room for what the next image must write.
 func (s *server) checkRoom() error {
 	const probe = "restart.probe"
 	dir, err := files.Open(s.config.DataDir)
@@ -168,9 +168,9 @@ func (s *server) checkRoom() error {
 	return errors.Join(err, f.Sync(), f.Close(), dir.Remove(probe))
 }
 
-// checkAddresses tries to bind the new addresses of the configuration, which a reload leaves
-// unbound and the next image must bind. If this image cannot read the configuration, the
-// configuration may be for the new program, which has already checked it. Then no address is tried.
+// checkAddresses tries to bind the configuration's new addresses: a reload does not bind them, and
+// the next image must. If this image cannot read the configuration, the configuration may be
+// written for the new program, which has already checked it. Then checkAddresses tries no address.
 func (s *server) checkAddresses() error {
 	next, err := s.reloader.source.Load()
 	if err != nil {
@@ -201,8 +201,8 @@ func (s *server) checkAddresses() error {
 	return listener.Close()
 }
 
-// leave returns the sockets as files. From then on a stop leaves the sockets open for the next
-// image.
+// leave returns the sockets as files. From then on, stopping the parts leaves the sockets open for the
+// next image.
 func (s *server) leave() ([]handover.Socket, error) {
 	left, err := s.collector.Leave()
 	var all []handover.Socket
@@ -239,12 +239,12 @@ func (s *server) leave() ([]handover.Socket, error) {
 	return all, err
 }
 
-// replaceImage replaces the program when the collector has stopped and before other parts stop:
-// the windows are in the journal, and new datagrams wait in the sockets' buffers. See
+// replaceImage replaces the program. It runs after the collector has stopped and before other parts
+// stop: then all windows are in the journal, and new datagrams wait in the sockets' buffers. See
 // docs/decisions/restart.md.
 func (s *server) replaceImage(ctx context.Context) error {
 	<-ctx.Done()
-	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // a stop wins
+	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // a stop takes precedence over a restart
 		return nil
 	}
 	if s.aggregator != nil {
@@ -256,15 +256,15 @@ func (s *server) replaceImage(ctx context.Context) error {
 		state.Proxied = *header
 	}
 	s.tellRestart(state)
-	// exec resets a handled signal to its default action, which ends the process, but an ignored
-	// signal stays ignored. No reload is lost: the next image reads the newest configuration
+	// After exec, a handled signal has its default action, which ends the process, but an ignored
+	// signal stays ignored. No reload is lost, since the next image reads the newest configuration
 	// anyway.
 	signal.Ignore(answer.ReloadSignal, answer.RestartSignal)
-	_ = s.log.flush() // this image's last lines; they are lost if the output does not take them
+	_ = s.log.flush() // writes this image's last lines; if the output hangs, they are lost
 	return handover.Exec(s.restarter.plan.path, os.Args, s.restarter.plan.sockets)
 }
 
-// tellRestarted tells the log, and the command freshet restart, that this image is ready.
+// tellRestarted reports to the log, and to the command freshet restart, that this image is ready.
 func (s *server) tellRestarted() {
 	if s.restarter.last.State == "" {
 		return

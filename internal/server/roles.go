@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// role is a role of the process: what it needs, and how it is built. These files also ask which
-// roles the process has:
+// role is a role of the process: what it needs, and how it is built. These files also check which roles
+// the process has:
 //
 //	parts.go           what each role runs, in the order of stopping
 //	handler.go         what the first page names
@@ -22,14 +22,14 @@ import (
 type role struct {
 	name   string
 	needs  []string              // roles that must be built before it
-	later  []string              // roles that it uses once all are built; these may need it
-	build  func() error          // runs while the sockets are read
+	later  []string              // roles that it uses only after all roles are built; these may need it in turn
+	build  func() error          // runs while the collector already reads the sockets
 	serve  func(*routes)         // registers its HTTP endpoints; nil if it has none
-	reload func(settings.Config) // applies another configuration; nil if that takes a restart
+	reload func(settings.Config) // applies another configuration; nil if a change needs a restart
 }
 
-// roles returns all roles of the process except the collector, each below the roles that it needs.
-// The collector is built before them, and reads while they are built: see newServer.
+// roles returns all roles of the process except the collector. Each stands after the roles that it
+// needs. The collector is built before all of them, and reads while they are built: see newServer.
 func (s *server) roles() []role {
 	all := []role{
 		{
@@ -70,8 +70,8 @@ func (s *server) roles() []role {
 	return slices.DeleteFunc(all, func(r role) bool { return !s.has(r.name) })
 }
 
-// buildRoles opens the stores and the event log, and replays the journal. That takes long; the
-// sockets are read meanwhile.
+// buildRoles opens the stores and the event log, and replays the journal. That takes long, so the
+// collector reads the sockets meanwhile.
 func (s *server) buildRoles() error {
 	roles := s.roles()
 	if missing := unmet(roles); missing != nil {
@@ -85,8 +85,7 @@ func (s *server) buildRoles() error {
 	return nil
 }
 
-// unmet returns the needs that are not met if the roles are built in this order, after the
-// collector.
+// unmet returns the needs that are not met when the roles are built in this order, after the collector.
 func unmet(roles []role) (missing []string) {
 	built := settings.Roles{settings.RoleCollector}
 	for _, r := range roles {
@@ -119,7 +118,7 @@ func (s *server) serveRoles(mux *routes) {
 	}
 }
 
-// reloadRoles applies a checked configuration, which no role can refuse.
+// reloadRoles applies a configuration that was checked, so that no role can refuse it.
 func (s *server) reloadRoles(next settings.Config) {
 	for _, r := range s.roles() {
 		if r.reload != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// With every configuration a process has all roles that its roles need, and builds the needed roles
+// Under every configuration, a process has all roles that its roles need, and builds needed roles
 // first.
 func TestRolesFindWhatTheyNeed(t *testing.T) {
 	c := settings.Default()
@@ -26,17 +26,17 @@ func TestRolesFindWhatTheyNeed(t *testing.T) {
 				configured := c.Roles()
 				slices.Sort(configured)
 				if slices.Sort(built); !slices.Equal(built, configured) {
-					t.Errorf("role %s: %v are built, and the configuration says %v", c.Role, built, configured)
+					t.Errorf("role %s: the process has the roles %v, and the configuration names %v", c.Role, built, configured)
 				}
 			}
 		}
 	}
 }
 
-// A role that is built before the roles that it needs would fail far from the mistake.
+// If a role were built before the roles that it needs, it would fail later, far from the mistake.
 func TestRolesAreNotBuiltWithoutWhatTheyNeed(t *testing.T) {
 	c := settings.Default()
-	c.Role = settings.RoleQuerier // alone, which no configuration can say
+	c.Role = settings.RoleQuerier // alone, which no configuration allows
 	defer func() {
 		want := "BUG: the role querier needs the role ingester, which is not built before it; " +
 			"the role querier needs the role distributor, which is not built before it; " +
@@ -48,8 +48,8 @@ func TestRolesAreNotBuiltWithoutWhatTheyNeed(t *testing.T) {
 	_ = (&server{config: c}).buildRoles()
 }
 
-// The distributor is built before the aggregator, which needs the distributor. The distributor uses
-// the aggregator once the aggregator is built.
+// The distributor uses the aggregator, but only after both are built. The aggregator needs the
+// distributor, so it is built after the distributor.
 func TestRolesAreNotBuiltWithoutWhatTheyUseLater(t *testing.T) {
 	all := (&server{config: settings.Default()}).roles()
 	i := slices.IndexFunc(all, func(r role) bool { return r.name == settings.RoleAggregator })

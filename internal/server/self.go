@@ -33,9 +33,10 @@ func (s *server) openSelf() (err error) {
 	return nil
 }
 
-// stir is called with each batch, and wakes the flight recorder if the batch shows that a client
-// sends. Freshet's own batches, and tiles of earlier samples, come to an idle server too, so they
-// do not wake it. A batch of datagrams has no tenant yet; the window made from it has one.
+// stir is called with each batch. It wakes the flight recorder if the batch shows that a client
+// sends. An idle server also gets batches, with its own metrics and with tiles of earlier samples,
+// and these do not wake the recorder. A batch of datagrams has no tenant yet; the window made from
+// it has a tenant.
 func (s *server) stir(t *stage.Trip) {
 	if t.Input != stage.Tiles && t.Tenant != "" && t.Tenant != tenant.Own {
 		s.recorder.Stir()
@@ -51,9 +52,8 @@ func (s *server) overBudget(t *stage.Trip) {
 	}
 }
 
-// serveTraces answers with the slow traces in memory, newest first. With id=ID it answers with that
-// trace only. With spans=root it leaves out all but the root spans, which are a small part of a
-// trace.
+// serveTraces answers with the slow traces in memory, newest first. The parameter id=ID selects one
+// trace. With spans=root the answer has only root spans, which are a small part of a trace.
 func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 	held := s.tracing.Traces()
 	if id := r.FormValue("id"); id != "" {
@@ -61,7 +61,7 @@ func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.FormValue("spans") == "root" {
 		for i, t := range held {
-			short := *t // others may read t at the same time
+			short := *t // t itself must not change, since other requests may read it
 			short.Spans = t.Spans[:1]
 			held[i] = &short
 		}

@@ -49,14 +49,14 @@ and the environment overrides the file.`,
 	return cmd
 }
 
-// serve runs the server until a signal, or until one of its parts fails. `from` reads the
-// configuration again for a reload.
+// serve runs the server until a signal, or until one of its parts fails. A reload reads the
+// configuration from `from` again.
 func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout, stderr io.Writer) (err error) {
 	logger := newLog(stderr, c.Level())
 	defer func() {
 		closed := logger.close()
 		if errors.Is(closed, context.DeadlineExceeded) && err != nil {
-			err = command.ExitError{Code: command.Failure} // standard error hangs: another line would wait as well
+			err = command.ExitError{Code: command.Failure} // standard error is blocked, so an error message would wait, too
 		} else if !errors.Is(closed, context.DeadlineExceeded) {
 			err = errors.Join(err, closed)
 		}

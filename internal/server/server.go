@@ -45,62 +45,62 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// server is one process with its roles. A field is nil if newServer failed before setting it, or if
-// it belongs to a role that the process does not have.
+// server is one process with its roles. A field is nil if newServer failed before it set the field,
+// or if the field belongs to a role that the process does not have.
 type server struct {
-	config        settings.Config                 // at the start
-	current       atomic.Pointer[settings.Config] // after reloads
+	config        settings.Config                 // the configuration at the start
+	current       atomic.Pointer[settings.Config] // the configuration in force, after reloads
 	registry      *prometheus.Registry
-	logger        *slog.Logger // of log
+	logger        *slog.Logger // writes to log
 	log           *serverLog
-	lock          *files.Lock // of the data directory
+	lock          *files.Lock // the lock of the data directory
 	memory        memory.Limit
-	shares        connections.Shares // of the file descriptors
+	shares        connections.Shares // how the file descriptors are divided
 	catalogue     *catalogue.Catalogue
 	catalogueFile *cataloguefile.File
 
 	// The roles, and objects that belong to one role.
 	collector   *collector.Collector
 	limiter     *limit.Limiter
-	mapper      atomic.Pointer[mapping.Mapper] // of the collector
+	mapper      atomic.Pointer[mapping.Mapper] // the mapping rules of the collector
 	ingester    *ingester.Ingester
 	stores      *tsdb.Stores
-	tenants     *tenants.Gate // unused in a group
+	tenants     *tenants.Gate // not used in a group
 	events      *eventlog.Log
-	forwarders  []*forwarder.Forwarder // in the order of the configuration
+	forwarders  []*forwarder.Forwarder // one for each backend, in the order of the configuration
 	distributor *distributor.Distributor
-	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
-	metadata    *metadata.Store   // what senders of remote write and OTLP say about metrics
-	aggregator  tiles             // or a member of a group
-	requests    *group.Requests   // of the group; nil without one
+	receiver    *receive.Receiver // reads requests of remote write and OTLP for the distributor
+	metadata    *metadata.Store   // metadata that senders of remote write and OTLP have sent
+	aggregator  tiles             // the aggregator, or a member of a group
+	requests    *group.Requests   // the requests of the group; nil without a group
 	querier     *querier.Queryable
-	engine      *promapi.Engine // of the querier
+	engine      *promapi.Engine // the PromQL engine of the querier
 	scraper     *scraper.Scraper
 	prober      *prober.Prober
 
 	// Parts that observe the process.
 	ledger     *ledger.Ledger
 	books      sync.Mutex  // held while the ledger is written
-	booksFinal bool        // the last write is done
-	previous   *savedBooks // of the previous process, or nil
+	booksFinal bool        // the final books are written
+	previous   *savedBooks // the books of the previous process, or nil
 	watch      *stage.Watch
 	tracing    *tracing.Tracing
 	recorder   *recorder.Recorder
 
-	// What is answered.
+	// The HTTP and gRPC servers, and what they answer.
 	http           httpServers
 	operatorSocket *httpServer                   // nil if none can be bound
-	otlp           *otlpServer                   // nil if there is no address for it
-	bound          *connections.Bound            // of http and otlp
+	otlp           *otlpServer                   // nil if no address is configured
+	bound          *connections.Bound            // bounds the connections of http and otlp
 	handler        atomic.Pointer[http.ServeMux] // nil while starting
-	metrics        http.Handler                  // of the whole process
-	access         atomic.Pointer[tenant.Access] // who may ask; if nil, everybody may, as the tenant of the address
+	metrics        http.Handler                  // serves the metrics of the whole process
+	access         atomic.Pointer[tenant.Access] // rights of clients; if nil, all clients may ask, as the address' tenant
 	operators      atomic.Pointer[tenant.Operators]
-	proxied        atomic.Pointer[string] // name of the first proxy header that came; nil if none came
-	refused        *prometheus.CounterVec // requests, by reason
-	origins        *regexp.Regexp         // of pages that may read; if nil, only our own page may
+	proxied        atomic.Pointer[string] // name of the first header of a proxy that was seen, or nil
+	refused        *prometheus.CounterVec // counts refused requests, by reason
+	origins        *regexp.Regexp         // origins whose pages may read; nil: only our own page
 
-	// From the start to the end.
+	// State from the start of the process to its end.
 	started       time.Time
 	inherited     *inheritance
 	opening       opening
@@ -111,10 +111,10 @@ type server struct {
 	restarter     *restarter
 }
 
-// newServer opens everything that is needed to read the sockets, in order of dependency; buildRoles
-// does the rest. The data directory and the ports come first: another process may hold them, and
-// then the error comes at once. `from` reads the configuration again for a reload. After an error
-// the caller must still close the server.
+// newServer opens everything that the collector needs to read the sockets, in order of dependency.
+// buildRoles does the rest. The data directory and the ports come first: if another process holds them,
+// the error comes at once. A reload reads the configuration from `from` again. Even after an error the
+// caller must close the server.
 func newServer(
 	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,
 ) (*server, error) {
@@ -149,7 +149,7 @@ func (s *server) openHTTP() (err error) {
 	return err
 }
 
-// closeTime bounds the wait for queries that still read the stores.
+// closeTime bounds the wait for queries that still read stores.
 const closeTime = 10 * time.Second
 
 // close releases what newServer opened, in reverse order.

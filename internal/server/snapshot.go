@@ -38,18 +38,18 @@ type snapshots struct {
 
 var errSnapshotRunning = errors.New("another snapshot is being made; try again when it is done")
 
-// tilesLog is the log of the role that makes tiles.
+// tilesLog is the log from which the role that makes tiles is restored.
 type tilesLog struct {
-	path string // below the data directory, with slashes
+	path string // path below the data directory, with slashes
 	copy func(from, to segment.FS) (sizeBytes int64, err error)
 }
 
-// take makes a snapshot in dataDir/snapshots. A snapshot that cannot be finished is removed.
+// take makes a snapshot in dataDir/snapshots. It removes a snapshot that it cannot finish.
 //
-// The order matters: stores, then the journal, then names. A journal newer than the stores costs
-// the snapshot at most the samples of tiles stored in between, which the journal's totals include.
-// An older journal would continue from an older total, which rate() sees as a reset. Names come
-// last, so that every name with samples is in the snapshot.
+// The order matters: stores, then the journal, then names. If the journal is newer than the stores, the
+// snapshot lacks at most the samples of the tiles stored in between, and the journal's totals include
+// them. An older journal would continue from an older total, which rate() sees as a reset. Names come
+// last, so that the snapshot has every name with samples.
 func (s *snapshots) take(
 	ctx context.Context, now time.Time, told func(answer.SnapshotStep),
 ) (whole answer.SnapshotStep, err error) {
@@ -86,7 +86,7 @@ func (s *snapshots) take(
 	if err := files.SyncDirs(temp); err != nil {
 		return whole, err
 	}
-	var mark [4]byte // tells apart two snapshots of the same second
+	var mark [4]byte // distinguishes two snapshots of the same second
 	if _, err := rand.Read(mark[:]); err != nil {
 		return whole, err
 	}
@@ -133,8 +133,8 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.Snaps
 	return nil
 }
 
-// copySender copies the number by which aggregators know this collector: a restored server
-// continues under that number.
+// copySender copies the number by which aggregators know this collector, so that a restored server
+// continues under the same number.
 func (s *snapshots) copySender(to string) error {
 	return files.CopyFile(filepath.Join(s.dataDir, "sender"), to)
 }
@@ -152,7 +152,7 @@ func writeManifest(dir files.Dir, m answer.Manifest) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// sizes returns the bytes of each file below `dir`.
+// sizes returns the size of each file below `dir`, in bytes.
 func sizes(dir string) (map[string]int64, error) {
 	all := map[string]int64{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -218,15 +218,15 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 	respond(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
 }
 
-// register adds the routes. A snapshot fills the disk and has every tenant's series in it:
-// exposures restricts the routes to operators.
+// register adds the routes. exposures restricts them to operators: a snapshot fills the disk, and
+// contains the series of every tenant.
 func (s *snapshots) register(mux *routes) {
 	mux.HandleFunc("POST /api/v1/admin/snapshot", s.serve)
 	mux.HandleFunc("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
 	mux.HandleFunc("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
 }
 
-// newSnapshots needs a server that has opened everything.
+// newSnapshots must be called after the server has opened everything.
 func (s *server) newSnapshots() *snapshots {
 	log := tilesLog{"journal", journal.Copy}
 	if s.requests != nil {

@@ -21,8 +21,8 @@ import (
 
 // BenchmarkStages compares the cost of requests with and without watching the stages.
 //
-// Bound: %-more is below 1, and close to 1 at 100 samples a request: watching costs less than 1 % of
-// the time.
+// Bound: the figure %-more is below 1 at 100 samples a request, so watching costs less than 1 % of the
+// time.
 func BenchmarkStages(b *testing.B) {
 	byTurns(b, 10, func(s *server, on bool) (end func()) {
 		s.receiver.Watch = nil
@@ -35,8 +35,8 @@ func BenchmarkStages(b *testing.B) {
 
 // BenchmarkFlight compares the cost of requests with and without the flight recorder.
 //
-// Bound: at 100 samples a request %-more is up to 15, which is why the flight recorder can be turned
-// off. At 2000 it is within the noise.
+// Bound: at 100 samples a request, the figure %-more is up to 15. Therefore the flight recorder can be
+// turned off. At 2000 samples a request, it is within the noise.
 func BenchmarkFlight(b *testing.B) {
 	byTurns(b, 400, func(_ *server, on bool) (end func()) {
 		if !on {
@@ -50,9 +50,9 @@ func BenchmarkFlight(b *testing.B) {
 	})
 }
 
-// byTurns writes the same requests with a feature on and off, and compares the processor time of
-// the whole process. The turns are so short that occasional work, such as a garbage collection,
-// hits both equally.
+// byTurns writes the same requests alternately with a feature on and off, and compares the
+// processor time of the whole process. The turns are so short that occasional work, such as a
+// garbage collection, hits both equally.
 func byTurns(b *testing.B, requests int, turn func(s *server, on bool) (end func())) {
 	for _, samples := range []int{100, 500, 2000} {
 		b.Run(fmt.Sprintf("samples=%d", samples), func(b *testing.B) {
@@ -64,10 +64,10 @@ self: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}
 `)
 			load := newLoad(b, samples)
 			ratios := []float64{}
-			var spent [2]time.Duration // off, on
+			var spent [2]time.Duration // index 0: off, 1: on
 			for b.Loop() {
-				// Other work may slow down one place in the order, so on and off take every place
-				// equally often.
+				// Other work may slow down one place in the order, so on and off take each place equally
+				// often.
 				order := slices.Repeat([]int{0, 1, 1, 0, 1, 0, 0, 1}, max(1, 400/requests))
 				bodies := make([][]byte, len(order)*requests)
 				for k := range bodies {
@@ -89,7 +89,7 @@ self: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}
 			slices.Sort(ratios)
 			n := len(ratios)
 			b.ReportMetric(100*(ratios[n/2]-1), "%-more")
-			// The median lies between these two figures in 95 cases of 100.
+			// With a probability of 95 %, the median lies between these two figures.
 			spread := int(math.Sqrt(float64(n)))
 			b.ReportMetric(100*(ratios[max(0, n/2-spread)]-1), "%-least")
 			b.ReportMetric(100*(ratios[min(n-1, n/2+spread)]-1), "%-most")

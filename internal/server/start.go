@@ -16,12 +16,12 @@ const (
 	// progressTime is how often the log reports the progress of a start.
 	progressTime = 5 * time.Second
 
-	// openingGarbage is GOGC while stores are opened. With it, an opening takes little more memory
-	// than the stores keep, for 13 % more processor time.
+	// openingGarbage is the value of GOGC while stores are opened. With this value, the opening
+	// takes little more memory than the stores keep, and 13 % more processor time.
 	openingGarbage = 25
 )
 
-// startRoles builds the roles, and answers over HTTP from then on.
+// startRoles builds the roles. From then on, the server answers over HTTP.
 func (s *server) startRoles() error {
 	if err := s.buildRoles(); err != nil {
 		s.opening.fail()
@@ -31,8 +31,9 @@ func (s *server) startRoles() error {
 	return nil
 }
 
-// runOpening opens the stores in use once the journal is replayed, waits until they have what the replay
-// brought, and then says that the server is ready. Meanwhile the sockets are read and windows are folded.
+// runOpening opens the stores in use once the journal is replayed, waits until they have the replayed
+// requests, and then announces that the server is ready. Meanwhile the collector reads the sockets and
+// windows are folded.
 func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	s.openUsed(ctx)
 	s.awaitReplays(ctx)
@@ -50,8 +51,8 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	return nil
 }
 
-// awaitReplays waits until the stores have the requests that the aggregator read from its log. A store
-// that does not take them delays nothing: queries of its tenant say what they lack.
+// awaitReplays waits until the stores have the requests that the aggregator read from its log. It
+// does not wait for a store that refuses them: queries of that tenant then say what they lack.
 func (s *server) awaitReplays(ctx context.Context) {
 	if s.aggregator == nil {
 		return
@@ -102,7 +103,7 @@ func (s *server) announce(out io.Writer) error {
 		return err
 	}
 	if err := handover.Notify(handover.Ready); err != nil {
-		s.logger.Warn("systemd was not told that the server is ready", "error", err)
+		s.logger.Warn("could not tell systemd that the server is ready", "error", err)
 	}
 	s.tellRestarted()
 	return s.greet(out)

@@ -23,15 +23,15 @@ import (
 type tapAPI struct {
 	collector *collector.Collector
 	stored    func(tenant string) tail.Stored
-	stopping  context.Context // done when the server stops, so that the stop does not wait for streams
+	stopping  context.Context // done when the server stops, since the stop must not wait for streams
 }
 
 const (
-	// tapStall is how long a client may read nothing before its tap is closed. Few taps are allowed
-	// at a time, and a stalled client must not keep one.
+	// tapStall is how long a client may read nothing before its tap is closed. The number of taps is
+	// small, so a stalled client must not keep one.
 	tapStall = 10 * time.Second
 
-	// tapNotice is how often a tail is told how many lines it was not shown.
+	// tapNotice is how often a tail reports the number of lines that it did not show.
 	tapNotice = time.Second
 )
 
@@ -63,7 +63,7 @@ func (a tapAPI) register(mux *routes) {
 	mux.HandleFunc("GET /api/v1/status/tail", a.tail)
 }
 
-// stream is one answer that goes on until its client leaves.
+// stream is an answer that continues until its client leaves.
 type stream struct {
 	ctx     context.Context
 	tap     *collector.Tap
@@ -102,7 +102,7 @@ func (a tapAPI) follow(
 	}
 }
 
-// knownListener refuses an unknown socket, since nothing would ever arrive there.
+// knownListener refuses an unknown socket, since the tap would never get a datagram.
 func knownListener(o collector.TapOptions, all []collector.Listening) error {
 	var names []string
 	for _, l := range all {
@@ -122,7 +122,7 @@ func knownListener(o collector.TapOptions, all []collector.Listening) error {
 		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// next waits for datagrams, at most tapNotice.
+// next waits for datagrams, for at most tapNotice.
 func (s *stream) next() ([]capture.Datagram, uint64, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, tapNotice)
 	defer cancel()
@@ -181,7 +181,7 @@ type tailer struct {
 	rate     int // 0 for no limit
 	out      *json.Encoder
 	second   time.Time // when the present second began
-	shown    int       // lines shown since then
+	shown    int       // lines shown in the present second
 	unseen   answer.Tailed
 }
 

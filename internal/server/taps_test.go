@@ -30,7 +30,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A tail shows no more lines a second than its rate, and says how many it left out.
+// A tail shows at most as many lines a second as its rate, and says how many it left out.
 func TestTailer(t *testing.T) {
 	var out bytes.Buffer
 	s := &tailer{selector: tail.New(tail.Filter{}, nil), rate: 2, out: json.NewEncoder(&out)}
@@ -47,7 +47,7 @@ func TestTailer(t *testing.T) {
 	}
 }
 
-// A tap of an unknown socket would wait for ever.
+// A tap of an unknown socket is refused. It would wait for ever.
 func TestTapOfNoListener(t *testing.T) {
 	all := []collector.Listening{
 		{Network: "udp", Address: "127.0.0.1:8125", Tenant: "default"},
@@ -70,14 +70,14 @@ func TestTapOfNoListener(t *testing.T) {
 		}
 	}
 	if err := knownListener(collector.TapOptions{Tenant: "new"}, all); err != nil {
-		t.Errorf("a tenant without sockets of its own: %v", err)
+		t.Errorf("for a tenant without sockets: %v", err)
 	}
 }
 
-// A stream goes on beyond the read timeout of requests, and ends when the server stops.
+// A stream continues beyond the read timeout of requests, and ends when the server stops.
 func TestStreamOutlivesReadTimeout(t *testing.T) {
 	config := settings.DefaultDogStatsD()
-	config.UDP = "" // nothing has to arrive
+	config.UDP = "" // the test needs no datagrams
 	c, err := collector.New(collector.Options{
 		Config: config, Now: time.Now, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	})
@@ -140,7 +140,7 @@ func (p *printed) String() string {
 	return p.text.String()
 }
 
-// tailing begins a freshet tail of a server; the returned function ends it.
+// tailing starts the command freshet tail for a server; the returned function ends it.
 func (s *server) tailing(t *testing.T, args ...string) (lines, notes *printed, end func()) {
 	t.Helper()
 	lines, notes = new(printed), new(printed)
@@ -167,8 +167,8 @@ mapping:
   - {match: noise, action: drop}
 `
 
-// A tail finds a metric by its name in PromQL as well as by the name that the client sends. A tail
-// that shows nothing says what it waits for.
+// A tail finds a metric by its name in PromQL as well as by the name that the client sends. While a
+// tail has shown nothing, it says what it waits for.
 func TestTailByAName(t *testing.T) {
 	text := "data_dir: " + t.TempDir() + "\nhttp: {listen: \"127.0.0.1:0\"}\n" + mappedText
 	file := writeFile(t, strings.Replace(text, "NAME", "requests", 1))
@@ -202,8 +202,8 @@ func TestTailByAName(t *testing.T) {
 		{"page_views", "page.views:1|c"},
 		{"page_*", "page.views:1|c"},
 		{"shop.cart.requests", "shop.cart.requests:2|c"},
-		{"requests", "shop.cart.requests:2|c"}, // by a rule
-		{"latency_bucket", "latency:3|ms"},     // of a classic histogram
+		{"requests", "shop.cart.requests:2|c"}, // renamed by a rule
+		{"latency_bucket", "latency:3|ms"},     // a series of a classic histogram
 		{"latency_sum", "latency:3|ms"},
 		{"db_up", "_sc|db.up|0"},
 		{"level_counter", "level:5|c"}, // a gauge of this name came first, so the counter has a suffix

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// serveTop answers with the busiest metrics and senders of a tenant. A request makes the server
-// count for a while.
+// serveTop answers with the busiest metrics and senders of a tenant. The server counts them only for a
+// while after a request.
 func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -58,7 +58,7 @@ func (s *server) requestSenders() map[string][]answer.TopRequester {
 	return all
 }
 
-// newByRequests returns a tenant's metrics that gained series by remote write and OTLP.
+// newByRequests returns a tenant's metrics to which remote write and OTLP have added series.
 func (s *server) newByRequests(tenant string) []answer.TopGrowing {
 	all := []answer.TopGrowing{}
 	if s.stores == nil {

@@ -39,9 +39,9 @@ func readWebConfig(path string) (*web.Config, error) {
 	return c, nil
 }
 
-// tlsConfig returns the TLS configuration in a web configuration file, or nil if the file has none.
+// tlsConfig returns the TLS configuration of a web configuration file, or nil if the file has none.
 // It is for listeners that the exporter-toolkit does not serve. Like the toolkit, these listeners
-// read the file and the certificates again for each connection.
+// read the file and the certificates for each connection.
 func tlsConfig(path string) (*tls.Config, error) {
 	if path == "" {
 		return nil, nil
@@ -69,11 +69,10 @@ func tlsConfig(path string) (*tls.Config, error) {
 	return outer, nil
 }
 
-// passwords remembers each user's last matching password, since bcrypt checks passwords slowly on
-// purpose.
+// passwords remembers the last correct password of each user, since bcrypt is slow on purpose.
 type passwords struct {
 	mu     sync.Mutex
-	fitted map[string][sha256.Size]byte // by user: hash of the bcrypt hash and the password
+	fitted map[string][sha256.Size]byte // by user: a hash of the bcrypt hash and the correct password
 }
 
 func (p *passwords) fit(user, hash, password string) bool {
@@ -96,8 +95,8 @@ func (p *passwords) fit(user, hash, password string) bool {
 	return true
 }
 
-// nobody is a hash to check passwords of unknown users against, so that the time of the answer does
-// not reveal which users exist.
+// nobody is a bcrypt hash. Passwords of unknown users are checked against it, so that the time of the
+// answer does not reveal which users exist.
 const nobody = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 
 // basicAuth does what http.Request.BasicAuth does, without a request.

@@ -58,7 +58,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) {
 
 const tlsText = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
-// A command needs the server's CA and a tenant's token. If one is missing, the error says so.
+// A command needs the server's CA and a tenant's token. If either is missing, the error says which.
 func TestCommandsByTLSAndToken(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
@@ -98,8 +98,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// Each address has its own web configuration file. A password in that file is required even for
-// probes.
+// Each address has its own web configuration file. If that file has a password, even probes need it.
 func TestPasswordOfAnAddress(t *testing.T) {
 	dir := t.TempDir()
 	web := writeIn(t, dir, "web.yaml",
@@ -152,7 +151,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// Listeners that do not speak HTTP also serve the newest certificates, and accept the same clients.
+// Listeners other than HTTP also use the newest certificates, and accept the same clients.
 func TestTLSForOtherListeners(t *testing.T) {
 	if none, err := tlsConfig(""); none != nil || err != nil {
 		t.Errorf("no file: %v, %v", none, err)
