@@ -27,6 +27,7 @@
 //	store.go        one database, its users and its commits
 //	renumber.go     late samples of a series that has several numbers
 //	ends.go         where the logs of a store ended at its last sync
+//	unsynced.go     files whose sync failed
 //	damage.go       what can be wrong with a store's files
 //	numbers.go      keeps a series' number from being given again
 //	database.go     an open TSDB

@@ -28,7 +28,7 @@ const (
 func (s *store) read(ctx context.Context) (*database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
+	if s.closing || s.renewing {
 		return nil, ErrClosed
 	}
 	if s.db == nil && s.opening == nil {
@@ -43,7 +43,7 @@ func (s *store) read(ctx context.Context) (*database, error) {
 func (s *store) write(ctx context.Context) (*database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
+	if s.closing || s.renewing {
 		return nil, ErrClosed
 	}
 	if s.damaged.Load() {
@@ -77,7 +77,7 @@ func (s *store) use(ctx context.Context) (*database, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("wait until the store is open: %w", context.Cause(ctx))
 		}
-		if s.closing {
+		if s.closing || s.renewing {
 			return nil, ErrClosed
 		}
 		if broken := s.broken.Load(); broken != nil {
@@ -169,7 +169,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 		raw = newRawCache(tells)
 	}
 	before := listLogs(s.dir)
-	db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.logger)
+	db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.watchedLogger())
 	return db, used, before.cutOff(listLogs(s.dir)), err
 }
 

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,23 +43,25 @@ type store struct {
 	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it succeeded
 	ill    atomic.Pointer[BrokenError] // what broke after the opening, as of the last look
 
-	mu      sync.Mutex
-	options *tsdb.Options // options for the next opening
-	opening chan struct{} // closed when the current opening ends; nil if there is none
-	again   time.Time     // earliest time to try a broken store again
-	db      *database     // nil while closed
-	log     os.FileInfo   // the directory of its log at the opening
-	users   int           // how many writes, queriers and openings use db
-	used    time.Time     // when the last user released it
-	idle    chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
-	closing bool          // accepts no new users
-	large   bool          // the next opening makes room for many series
-	byHand  bool          // see Stores.CompactByHand
+	mu       sync.Mutex
+	options  *tsdb.Options // options for the next opening
+	opening  chan struct{} // closed when the current opening ends; nil if there is none
+	again    time.Time     // earliest time to try a broken store again
+	db       *database     // nil while closed
+	log      os.FileInfo   // the directory of its log at the opening
+	users    int           // how many writes, queriers and openings use db
+	used     time.Time     // when the last user released it
+	idle     chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
+	closing  bool          // accepts no new users
+	renewing bool          // its files are being written anew: accepts no new users
+	large    bool          // the next opening makes room for many series
+	byHand   bool          // see Stores.CompactByHand
 
 	committing sync.Mutex
 	damaged    atomic.Bool // a commit failed: see repair
 	unsynced   atomic.Bool // the store was written to since the last sync
 	syncing    atomic.Bool // a sync is under way
+	failed     unsyncedFiles
 }
 
 // name returns the name of the store in files, logs and answers.
@@ -167,7 +171,7 @@ func (s *store) repair(ctx context.Context) error {
 	return nil
 }
 
-// drain waits until the database has no user. The caller holds s.mu and has set s.closing;
+// drain waits until the database has no user. The caller holds s.mu and has set s.closing or s.renewing;
 // drain releases s.mu while it waits.
 func (s *store) drain(ctx context.Context) error {
 	for s.users > 0 {
@@ -237,18 +241,34 @@ func probe(dir string) error {
 // it moves out-of-order samples.
 var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
+// watchedLogger returns the logger of the store's database: see syncErrors.
+func (s *store) watchedLogger() *slog.Logger {
+	return slog.New(syncErrors{s.logger.Handler(), func(path string, err error) {
+		if within, _ := filepath.Rel(s.dir, path); !slices.Contains(unsyncedDirs, filepath.Dir(within)) {
+			return // a file of a block: tsdb writes the block again
+		}
+		s.unsynced.Store(true)
+		_ = s.failed.failed(s.dir, path, err) // tsdb logs the failure of the sync
+	}})
+}
+
 // syncFiles syncs the store's files. If tsdb removes files meanwhile, their samples
-// are in blocks, which tsdb syncs itself. Syncing a file again that has not changed costs nothing.
+// are in blocks, which tsdb syncs itself. Syncing a file again that has not changed costs nothing. After
+// a failed sync, syncFiles fails until the file is written anew: see Stores.renew.
 func (s *store) syncFiles() error {
+	if failed := s.failed.all(); len(failed) > 0 {
+		return fmt.Errorf("an earlier sync of %s failed, and the files are not written anew yet: see the log",
+			strings.Join(failed, ", "))
+	}
 	for _, name := range unsyncedDirs {
 		err := filepath.WalkDir(filepath.Join(s.dir, name), func(path string, _ fs.DirEntry, err error) error {
 			if err == nil {
 				err = s.fsync(path)
 			}
-			if errors.Is(err, fs.ErrNotExist) {
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			return err
+			return s.failed.failed(s.dir, path, err)
 		})
 		if err != nil {
 			return err

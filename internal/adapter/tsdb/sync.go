@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,7 +46,8 @@ func (s *Stores) Sync(ctx context.Context) error {
 				return nil
 			}
 			st.unsynced.Store(true)
-			if st.broken.Load() != nil || st.ill.Load() != nil || errors.Is(err, errSyncHangs) {
+			hangs := errors.Is(err, errSyncHangs) && len(st.failed.all()) == 0
+			if st.broken.Load() != nil || st.ill.Load() != nil || hangs {
 				s.logger.Warn("a store is not synced: its newest samples would not survive a power loss",
 					"tenant", st.tenant, "store", st.kind, "err", err)
 				return nil
@@ -70,8 +72,12 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer st.syncing.Store(false)
-		done <- st.syncEnds()
+		err := st.renew()
+		if err == nil {
+			err = st.syncEnds()
+		}
+		st.syncing.Store(false) // before the answer: the next Sync may follow at once
+		done <- err
 	}()
 	select {
 	case err := <-done:
@@ -81,6 +87,53 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// renew writes the files anew whose sync failed, with the database closed. Queries and writes are refused
+// meanwhile. The next one opens the database again.
+func (s *store) renew() error {
+	failed := s.failed.all()
+	if len(failed) == 0 {
+		return nil
+	}
+	if err := s.beginRenewal(); err != nil {
+		return fmt.Errorf("write %s anew, since a sync failed: %w", strings.Join(failed, ", "), err)
+	}
+	defer s.endRenewal()
+	for _, path := range failed {
+		if err := replace(s.dir, path, s.fsync); err != nil {
+			return fmt.Errorf("write %s anew, since a sync failed: %w", path, err)
+		}
+		if err := s.failed.replaced(s.dir, path); err != nil {
+			return err
+		}
+	}
+	s.logger.Info("files of a store were written anew, since a sync failed: they survive a power loss now",
+		"files", strings.Join(failed, ", "))
+	return nil
+}
+
+// beginRenewal closes the database, and keeps it closed.
+func (s *store) beginRenewal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewing = true
+	ctx, cancel := context.WithTimeout(context.Background(), repairWait)
+	defer cancel()
+	if err := s.drain(ctx); err != nil {
+		s.renewing = false
+		return err
+	}
+	if err := s.shut(); err != nil {
+		s.logger.Warn("closing the database failed; it opens again from its WAL", "err", err)
+	}
+	return nil
+}
+
+func (s *store) endRenewal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewing = false
 }
 
 // fsync syncs a file or directory.

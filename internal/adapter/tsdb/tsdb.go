@@ -82,6 +82,9 @@ func Open(
 	}
 	for _, st := range s.allStores() { // no lock is needed: s is not shared yet
 		st.unsynced.Store(true) // the last process may have been killed
+		if err := st.failed.read(st.dir); err != nil {
+			logger.Warn("files whose sync failed may not survive a power loss", "dir", st.dir, "err", err)
+		}
 		if err := examine(st.dir); err != nil {
 			st.breaks(err)
 		}

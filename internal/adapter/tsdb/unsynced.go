@@ -1,0 +1,168 @@
+package tsdb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// unsyncedFile is the file of a store's directory that lists its unsynced files, one a line.
+const unsyncedFile = "unsynced"
+
+// unsyncedFiles are the files of a store whose sync failed. The kernel reports that once: later syncs
+// succeed without saving the bytes. So the files are written anew before the store counts as synced. The
+// list in the store's directory tells the next process on the same boot of the machine: it need not
+// survive a power loss, which shows what the disk has.
+type unsyncedFiles struct {
+	mu    sync.Mutex
+	paths []string // below the store's directory
+}
+
+// all returns the files.
+func (u *unsyncedFiles) all() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.paths)
+}
+
+// read adds the files that an earlier process listed.
+func (u *unsyncedFiles) read(dir string) error {
+	b, err := os.ReadFile(filepath.Join(dir, unsyncedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for line := range bytes.Lines(b) {
+		if path := strings.TrimSuffix(string(line), "\n"); filepath.IsLocal(path) {
+			u.paths = append(u.paths, path)
+		}
+	}
+	return err
+}
+
+// failed adds a file of a store if `err` means that its sync failed. It returns err, with any further
+// error. A file that could not be opened has lost nothing.
+func (u *unsyncedFiles) failed(dir, path string, err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) && of.Op == "open" {
+		return err
+	}
+	path, failed := filepath.Rel(dir, path)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if slices.Contains(u.paths, path) {
+		return err
+	}
+	u.paths = append(u.paths, path)
+	return errors.Join(err, u.write(dir))
+}
+
+// replaced removes a file that was written anew.
+func (u *unsyncedFiles) replaced(dir, path string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.paths = slices.DeleteFunc(u.paths, func(p string) bool { return p == path })
+	return u.write(dir)
+}
+
+// write writes the list. It is called with mu held.
+func (u *unsyncedFiles) write(dir string) error {
+	name := filepath.Join(dir, unsyncedFile)
+	if len(u.paths) == 0 {
+		if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return os.WriteFile(name, []byte(strings.Join(u.paths, "\n")+"\n"), 0o640)
+}
+
+// syncErrors is the log handler of a database. It looks for files that tsdb failed to sync, at the end of a
+// segment and when it closes: tsdb logs such an error and goes on.
+type syncErrors struct {
+	slog.Handler
+	failed func(path string, err error)
+}
+
+// Handle implements slog.Handler.
+func (h syncErrors) Handle(ctx context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		var of *fs.PathError
+		if err, is := a.Value.Any().(error); is && errors.As(err, &of) && of.Op == "sync" {
+			h.failed(of.Path, err)
+		}
+		return true
+	})
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h syncErrors) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return syncErrors{h.Handler.WithAttrs(attrs), h.failed}
+}
+
+// WithGroup implements slog.Handler.
+func (h syncErrors) WithGroup(name string) slog.Handler {
+	return syncErrors{h.Handler.WithGroup(name), h.failed}
+}
+
+// replace writes a file of a store anew, or changes a directory, and syncs it. No database may be open.
+// A file that is gone needs nothing: its samples are in a block.
+func replace(dir, path string, fsync func(path string) error) error {
+	path = filepath.Join(dir, path)
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, unsyncedFile+".tmp")
+	defer os.Remove(temp)
+	if info.IsDir() {
+		within := filepath.Join(path, unsyncedFile+".tmp")
+		if err := errors.Join(os.WriteFile(within, nil, 0o640), os.Remove(within)); err != nil {
+			return err
+		}
+		return fsync(path)
+	}
+	if err := duplicate(path, temp); err != nil {
+		return err
+	}
+	if err := fsync(temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return fsync(filepath.Dir(path))
+}
+
+// duplicate copies a file. The bytes pass through this process: a copy in the kernel could share blocks
+// that the failed sync did not save.
+func duplicate(from, to string) error {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_ = os.Remove(to) // of a process that died: the copy gets new blocks
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(struct{ io.Writer }{w}, struct{ io.Reader }{r})
+	return errors.Join(err, w.Close())
+}
