@@ -22,7 +22,7 @@ func newClusterCommand() *cobra.Command {
 and the others join it when they start.`,
 		Example: `  freshet cluster init --data-dir /var/lib/freshet --name a`,
 		Args:    command.Unknown,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterInitCommand())
 	return cmd

@@ -33,6 +33,7 @@ type Identity struct {
 	Epoch   uint64 `json:"epoch"`   // of recoveries: nodes of an older epoch are refused
 	Node    string `json:"node"`
 	Member  uint64 `json:"member,string"`
+	Founder uint64 `json:"founder,string"` // the first member of the group; 0 while the node has not joined
 }
 
 const (
@@ -92,7 +93,7 @@ func Found(dir, log segment.FS, node string) (*Identity, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, err
 	}
-	i.Cluster, i.Epoch = hex.EncodeToString(id[:]), firstEpoch
+	i.Cluster, i.Founder = hex.EncodeToString(id[:]), i.Member
 	if err := begin(log, i.Member); err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func Prepare(dir segment.FS, node string) (*Identity, error) {
 type Invitation struct {
 	Cluster string
 	Epoch   uint64
-	Founder uint64 // the only member before the group's first entry
+	Founder uint64
 }
 
 // Join makes a prepared directory a node of the cluster, and begins its copy of the log. The call may be
@@ -123,7 +124,7 @@ func (i *Identity) Join(dir, log segment.FS, to Invitation) error {
 		return err
 	}
 	joined := *i
-	joined.Cluster, joined.Epoch = to.Cluster, to.Epoch
+	joined.Cluster, joined.Epoch, joined.Founder = to.Cluster, to.Epoch, to.Founder
 	if err := joined.write(dir); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type Status struct {
 	Term      uint64
 	Applied   uint64 // index of the last entry in the state
 	Committed uint64 // index of the last entry that is known to be committed
+	Base      uint64 // index before the first entry in the log
 
 	// Lag is how long ago the member last had applied all entries that it knew to be committed, while it
 	// knew the leader.
@@ -91,7 +92,7 @@ func (g *Group) report() {
 	state := g.node.State()
 	s := &Status{
 		Leader: g.Leader(), Leads: g.leads, Term: g.leadership.Term,
-		Applied: state.Index(), Committed: g.node.Committed(),
+		Applied: state.Index(), Committed: g.node.Committed(), Base: g.log.Base(),
 		Nodes: state.Nodes(), Members: g.members, Progress: g.node.Progress(),
 	}
 	if g.leadership.Leader != 0 && s.Applied >= s.Committed || g.caughtUp.IsZero() {
