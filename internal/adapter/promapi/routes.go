@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/util/httputil"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
+	"github.com/freshet-io/freshet/internal/core/partial"
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
@@ -108,6 +110,9 @@ func (a *api) form(next http.Handler) http.Handler {
 			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("read the parameters: %w", err))
 		case checkParameters(w, r):
 		default:
+			if accepted, _ := strconv.ParseBool(r.Form.Get("partial_response")); accepted {
+				r = r.WithContext(partial.NewContext(r.Context()))
+			}
 			next.ServeHTTP(w, r)
 		}
 	})

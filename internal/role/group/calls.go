@@ -177,6 +177,31 @@ func (g *Group) Barrier(ctx context.Context, tenant string) error {
 	return err
 }
 
+// leaderTime is how long a query waits for a leader.
+const leaderTime = 3 * time.Second
+
+// Current is Barrier for a query: it waits at most leaderTime. A group of one has nothing to wait for. The
+// error says since when samples may be missing.
+func (g *Group) Current(ctx context.Context, tenant string) error {
+	if s := g.Status(); s.Leads && len(s.Members.Voters) == 1 && len(s.Members.Leaving) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	err := g.Barrier(ctx, tenant)
+	if err == nil {
+		return nil
+	}
+	s := g.Status()
+	since := g.Now().Add(-s.Lag).UTC().Format(time.RFC3339)
+	if s.Leader == "" {
+		return fmt.Errorf("samples after %s may be missing, since the group has no leader: fewer than half of its nodes "+
+			"reach each other (%w); partial_response=true answers without these samples", since, err)
+	}
+	return fmt.Errorf("samples after %s may be missing, since this node lags behind node %s (%w); ask that node, or "+
+		"partial_response=true answers without these samples", since, s.Leader, err)
+}
+
 func (g *Group) ask(c *call) (member.Answer, error) {
 	c.answer = make(chan member.Answer, 1)
 	select {

@@ -24,6 +24,9 @@ type opened[Q storage.LabelQuerier] struct {
 // alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
+	if sel.stale != nil {
+		o.warnings.Add(sel.stale)
+	}
 	unread := sel.short
 	if unread != nil {
 		o.warnings.Add(unread)

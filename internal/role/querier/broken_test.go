@@ -1,6 +1,7 @@
 package querier
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/freshet-io/freshet/internal/core/partial"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -135,6 +137,45 @@ func TestAStoreThatLacksSamplesCostsAWarning(t *testing.T) {
 		if err := q.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A node that lags, or knows no leader, answers only queries that accept a partial answer. A query waits
+// once, however many selectors it has.
+func TestAStaleNodeAnswersOnlyInPart(t *testing.T) {
+	w := newWorld(t, "b@-10=2")
+	if _, err := w.selected(ctx, nil, everything); err != nil || w.open.waited != 1 {
+		t.Errorf("a current node: %v, after %d waits", err, w.open.waited)
+	}
+	w.open.stale = errors.New("samples after noon may be missing")
+	accepts := partial.NewContext(ctx)
+	if _, err := w.selected(ctx, nil, everything); !errors.Is(err, w.open.stale) {
+		t.Errorf("a query: %v", err)
+	}
+	for _, c := range []context.Context{ctx, accepts} {
+		if _, err := w.selectedChunks(c, nil, everything); !errors.Is(err, w.open.stale) {
+			t.Errorf("chunks, which have no place for warnings: %v", err)
+		}
+	}
+	w.open.waited = 0
+	q, err := w.Querier(now-hour, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		set := q.Select(accepts, false, nil, everything)
+		if got := words(t, set); got != "b@-10=2" || set.Err() != nil || len(set.Warnings()) != 1 {
+			t.Errorf("a query that accepts a partial answer: %q, %v, %v", got, set.Err(), set.Warnings())
+		}
+	}
+	if _, _, err := q.LabelValues(ctx, "of", nil); !errors.Is(err, w.open.stale) {
+		t.Errorf("label values: %v", err)
+	}
+	if _, warnings, err := q.LabelValues(accepts, "of", nil); err != nil || len(warnings) != 1 {
+		t.Errorf("label values in part: %v, %v", warnings, err)
+	}
+	if err := q.Close(); err != nil || w.open.waited != 1 {
+		t.Errorf("%v, after %d waits", err, w.open.waited)
 	}
 }
 

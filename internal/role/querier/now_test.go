@@ -66,6 +66,7 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 }
 
 func (s *server) Replayed(context.Context, string) error { return nil }
+func (s *server) Current(context.Context, string) error  { return nil }
 
 // Live answers as the aggregator does.
 func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {

@@ -7,6 +7,7 @@
 package querier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/freshet-io/freshet/internal/core/partial"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -37,8 +39,10 @@ type Store interface {
 // Open returns the tiles of width w that no store has yet. Live returns each matching series
 // once, with its points from mint to maxt, both included. A series stays open until its
 // samples can be read from the store. Replayed waits until the raw store has what was acknowledged
-// before the start. Its error says why the store lacks some of it.
+// before the start. Its error says why the store lacks some of it. Current waits until this process has
+// what any node of the cluster acknowledged before the call. Its error says how old the data may be.
 type Open interface {
+	Current(ctx context.Context, tenant string) error
 	Replayed(ctx context.Context, tenant string) error
 	Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error)
 }
@@ -93,6 +97,8 @@ type source struct {
 	*Queryable
 	mint, maxt int64
 	opened     []storage.LabelQuerier
+	waited     bool  // for Current
+	stale      error // the result of Current
 }
 
 // selection is one select. Besides raw, it reads the open tiles, and the store of closed tiles of
@@ -103,6 +109,7 @@ type selection struct {
 	live   []tile.Live
 	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
 	short  error                                 // why raw lacks acknowledged samples; nil if it has all
+	stale  error                                 // why the newest samples may be missing; nil if they are not
 }
 
 // begin reads the open tiles. It must run before any store is opened: a tile stays open until it
@@ -113,6 +120,12 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 	if err != nil {
 		return selection{}, err
 	}
+	if !s.waited { // one query has one barrier
+		s.waited, s.stale = true, s.open.Current(ctx, name)
+	}
+	if s.stale != nil && !partial.Accepted(ctx) {
+		return selection{}, s.stale
+	}
 	if hints == nil {
 		hints = &storage.SelectHints{Start: s.mint, End: s.maxt}
 	}
@@ -120,7 +133,7 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 		tile.Width10s: s.store.Retention(tile.Width10s.String()),
 		tile.Width1m:  s.store.Retention(tile.Width1m.String()),
 	})
-	sel := selection{tenant: name, width: w, read: func(w tile.Width) ([]tile.Live, error) {
+	sel := selection{tenant: name, width: w, stale: s.stale, read: func(w tile.Width) ([]tile.Live, error) {
 		live, err := s.open.Live(name, w, max(s.mint, hints.Start), min(s.maxt, hints.End), matchers)
 		if err != nil {
 			return nil, fmt.Errorf("read open tiles of %v of tenant %s: %w", w, name, err)
@@ -170,8 +183,8 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 // read, the only reader of chunks, has no place for a warning.
 func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints,
 	matchers []*labels.Matcher) storage.ChunkSeriesSet {
-	if sel.short != nil {
-		return storage.ErrChunkSeriesSet(sel.short)
+	if err := cmp.Or(sel.stale, sel.short); err != nil {
+		return storage.ErrChunkSeriesSet(err)
 	}
 	var sets []storage.ChunkSeriesSet
 	for _, store := range []string{raw, sel.width.String()} {

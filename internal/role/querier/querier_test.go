@@ -35,6 +35,13 @@ type openTiles struct {
 	asked  func() // called before the answer
 	err    error
 	lacks  error // why raw lacks samples
+	stale  error // why the newest samples may be missing
+	waited int   // calls of Current
+}
+
+func (o *openTiles) Current(context.Context, string) error {
+	o.waited++
+	return o.stale
 }
 
 func (o *openTiles) Replayed(context.Context, string) error { return o.lacks }

@@ -1,0 +1,15 @@
+// Package partial carries in a context whether a query accepts an answer that may lack the newest samples.
+package partial
+
+import "context"
+
+type key struct{}
+
+// NewContext returns a context of a query that accepts a partial answer. The answer has a warning.
+func NewContext(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
+
+// Accepted reports whether the query of a context accepts a partial answer.
+func Accepted(ctx context.Context) bool {
+	accepted, _ := ctx.Value(key{}).(bool)
+	return accepted
+}
