@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A call of a known series allocates nothing, before and after a flush, by name or by handle.
-// Under the race detector Go itself allocates.
+// A call of a known series allocates nothing, before and after a flush, by name or by handle. The race
+// detector makes Go itself allocate.
 func TestNoAllocations(t *testing.T) {
 	w := &wire{network: unixgram}
 	c := startOn(t, w, Options{FlushInterval: time.Hour, MaxValues: 100})
@@ -34,11 +34,11 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// A flush of known series allocates nothing if an earlier flush was as large.
+// A flush of known series allocates nothing if an earlier flush had as many values.
 func TestFlushDoesNotAllocate(t *testing.T) {
 	w := &wire{network: unixgram}
 	c := startOn(t, w, Options{FlushInterval: time.Hour})
-	f := newFlusher(c, &socket{to: address{network: unixgram}, dial: nowhere}) // the client's own flusher sleeps
+	f := newFlusher(c, &socket{to: address{network: unixgram}, dial: nowhere}) // the client's own flusher is idle
 	calls := knownCalls(c)
 	round := func() {
 		for _, call := range calls {
@@ -69,27 +69,27 @@ func knownCalls(c *Client) map[string]func() {
 	return map[string]func(){
 		"Count":        func() { c.Count("count", 1, tags...) },
 		"literal tags": func() { c.Count("literal", 1, "env:prod", "code:200") },
-		"tags put together, of 32 bytes at most": func() {
+		"tags that the caller joins, of 32 bytes at most": func() {
 			c.Count("together", 1, "route:"+route)
 		},
-		"Gauge":                       func() { c.Gauge("gauge", 1, tags...) },
-		"Timing":                      func() { c.Timing("timing", 1, tags...) },
-		"Histogram":                   func() { c.Histogram("histogram", 1, tags...) },
-		"Distribution":                func() { c.Distribution("distribution", 1, tags...) },
-		"Set":                         func() { c.Set("set", "member", tags...) },
-		"Sampled":                     func() { c.Sampled(0.5).Timing("sampled", 1, tags...) },
-		"Counter.Add":                 func() { counter.Add(1) },
-		"Gauge.Set":                   func() { gauge.Set(1) },
-		"Timing.Record":               func() { timing.Record(1) },
-		"Timing.Record, sampled":      func() { sampled.Record(1) },
-		"Values.Record":               func() { histogram.Record(1) },
-		"Values.Record, of the other": func() { distribution.Record(1) },
-		"Set.Add":                     func() { set.Add("member") },
-		"refused":                     func() { c.Count("refused", -1, tags...) },
+		"Gauge":                             func() { c.Gauge("gauge", 1, tags...) },
+		"Timing":                            func() { c.Timing("timing", 1, tags...) },
+		"Histogram":                         func() { c.Histogram("histogram", 1, tags...) },
+		"Distribution":                      func() { c.Distribution("distribution", 1, tags...) },
+		"Set":                               func() { c.Set("set", "member", tags...) },
+		"Sampled":                           func() { c.Sampled(0.5).Timing("sampled", 1, tags...) },
+		"Counter.Add":                       func() { counter.Add(1) },
+		"Gauge.Set":                         func() { gauge.Set(1) },
+		"Timing.Record":                     func() { timing.Record(1) },
+		"Timing.Record, sampled":            func() { sampled.Record(1) },
+		"Values.Record":                     func() { histogram.Record(1) },
+		"Values.Record, for a distribution": func() { distribution.Record(1) },
+		"Set.Add":                           func() { set.Add("member") },
+		"refused":                           func() { c.Count("refused", -1, tags...) },
 	}
 }
 
-// nowhere dials a server that accepts everything and keeps nothing.
+// nowhere connects to a server that accepts all packets and discards them.
 func nowhere(context.Context) (net.Conn, error) { return nowhereConn{}, nil }
 
 type nowhereConn struct{ net.Conn }

@@ -7,33 +7,32 @@
 //	c.Count("requests", 1, "route:/checkout", "code:200")
 //	c.Timing("request.time", time.Since(start), "route:/checkout")
 //
-// The client aggregates values and sends them once a second: a count as one sum, a gauge as
-// its last value, a set as its distinct members, and the values of timings, histograms and
-// distributions many to a line. A call takes well below a microsecond, makes no system call
-// and waits for no other goroutine. It allocates nothing if its series (kind, name and tags)
-// is known. A call of a new series may wait until it can enter the table: at most a
-// millisecond, while idle series are removed.
+// The client aggregates values and sends them once a second: a count as one sum, a gauge as its last
+// value, a set as its distinct members, and the values of timings, histograms and distributions many
+// to a line. A call takes well below a microsecond, makes no system call and waits for no other
+// goroutine. It allocates nothing if its series (kind, name and tags) is known. A call of a new
+// series may wait for up to a millisecond, while idle series are removed from the table.
 //
 // Give the tags of a gauge in the same order everywhere. For the client, tags in another order are
-// another series. For the server it is the same series, and chance decides which value comes last.
+// another series. The server treats both as one series, and chance decides which value is the last.
 //
 // # What happens to each call
 //
-// While the server cannot be reached, or does not read, values stay in the client and are
-// aggregated further; nothing queues up. Afterwards counts arrive in full, at the time of their
-// arrival. The client sends a packet again only if the kernel refused the packet, so nothing is
-// ever counted twice. A packet that the kernel took counts as sent, because a client
-// cannot know more: a server that dies with datagrams in its queue loses them, and losses of UDP on
-// the network go unnoticed. On the loopback interface the kernel reports at once that no server
-// listens. To find that out, each flush over UDP to that interface begins with an empty line.
+// While the server cannot be reached, or does not read, values stay in the client and are aggregated
+// further; nothing queues up. Afterwards counts arrive in full, at the time of their arrival. The
+// client repeats a packet only if the kernel refused it, so the server never counts a value twice. A
+// packet that the kernel accepted counts as sent, although the client cannot know whether it arrives:
+// a server that dies with datagrams in its queue loses them, and nobody notices losses of UDP on the
+// network. On the loopback interface, the kernel reports at once that no server listens. To find that
+// out, each flush over UDP to that interface begins with an empty line.
 //
-// Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds the client folds
+// Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds, the client folds
 // counts, timings and sets of new series into one series per metric, with the tag
 // client_overflow:true, and refuses new gauges, set members and events. If a series has more than
-// MaxValues values in a flush, the client sends a random sample with its rate, so that their count
-// stays right. When there are many series, unused ones make room. Stats counts each of these cases.
-// The client also reports its losses to the server as all DogStatsD clients do, under
-// datadog.dogstatsd.client; `freshet ledger` shows them.
+// MaxValues values in a flush, the client sends a random sample of the values with its rate, so that
+// the server computes the right count. When there are many series, unused series make room for new
+// ones. Stats counts each of these cases. The client also reports its losses to the server, as all
+// DogStatsD clients do, under datadog.dogstatsd.client; `freshet ledger` shows them.
 //
 // # Names and tags
 //
@@ -57,11 +56,11 @@ import (
 
 // Options configure a client. The zero value suits most services.
 type Options struct {
-	Prefix    string   // put before every name; end it with a dot if you want one: "shop."
-	Tags      []string // added to everything that is sent
+	Prefix    string   // put before every name, including its dot if you want one: "shop."
+	Tags      []string // added to every line
 	Container string   // id of the container of this process, sent as the origin of every line; none if empty
 
-	FlushInterval time.Duration // how long values are gathered; 0 means 1s, as long as a window of Freshet's collector
+	FlushInterval time.Duration // how long values are gathered; 0 means 1s, the length of a window in Freshet's collector
 	// Longest datagram or frame; 0 means 1432 for UDP, which fits an Ethernet frame, and 8192 for
 	// Unix sockets.
 	PacketBytes int
@@ -72,9 +71,8 @@ type Options struct {
 
 	NoTelemetry bool // do not report the client's own counts
 
-	// OnError is called with the reason why nothing can be sent, once each time this begins. The
-	// sending goroutine calls it, and sends nothing until it returns. OnError must not call Flush
-	// or Close.
+	// OnError is called with the reason when sending begins to fail, once for each failure. The sending
+	// goroutine calls it, and sends nothing until it returns. OnError must not call Flush or Close.
 	OnError func(error)
 }
 
@@ -89,9 +87,9 @@ const (
 	minPacket    = 512
 	maxPacket    = 65_507 // payload of a UDP datagram over IPv4
 	minInterval  = 10 * time.Millisecond
-	maxEvents    = 256              // waiting events and checks
+	maxEvents    = 256              // events and checks that may wait
 	closeWait    = time.Second      // how long Close waits for unsent packets
-	telemetryGap = 10 * time.Second // the same as other clients
+	telemetryGap = 10 * time.Second // between reports of the client's own counts, as in other clients
 )
 
 // Client sends metrics. Its methods are safe for concurrent use. A nil *Client accepts
@@ -103,8 +101,8 @@ type Client struct {
 	tagless string // added to a line without tags
 
 	table    atomic.Pointer[table]
-	mu       sync.Mutex // held to change the table
-	overflow int        // overflow series in the table
+	mu       sync.Mutex // held while the table changes
+	overflow int        // number of overflow series in the table
 	closed   atomic.Bool
 
 	limits limits
@@ -113,16 +111,16 @@ type Client struct {
 
 	early    chan struct{} // asks for an early flush
 	flushes  chan chan struct{}
-	closing  chan struct{}   // closed by Close
-	patience context.Context // done when Close stops waiting
+	closing  chan struct{}   // Close closes it
+	patience context.Context // ends when Close stops waiting
 	giveUp   context.CancelFunc
 	done     chan struct{} // closed when the client's goroutine has ended
 	close    sync.Once
-	closeErr error // set before done is closed
+	closeErr error // final once done is closed
 	lastErr  atomic.Pointer[error]
 }
 
-// Discard accepts everything and sends nothing. It is for tests, and for services whose
+// Discard is a client that accepts all calls and sends nothing, for tests and for services whose
 // metrics are turned off.
 var Discard *Client
 
@@ -139,7 +137,7 @@ var Discard *Client
 // The server may start later. New starts one goroutine, which Close ends.
 func New(address string) (*Client, error) { return NewWithOptions(address, Options{}) }
 
-// NewWithOptions is New with options.
+// NewWithOptions does the same as New, with options.
 func NewWithOptions(address string, o Options) (*Client, error) {
 	to, err := parseAddress(address)
 	if err != nil {
@@ -151,7 +149,7 @@ func NewWithOptions(address string, o Options) (*Client, error) {
 	return start(o, &socket{to: to, dial: to.dial}), nil
 }
 
-// complete fills in the defaults, and returns an error if an option makes no sense.
+// complete fills in the defaults, and returns an error if an option is invalid.
 func (o *Options) complete(network string) error {
 	packet := defaultUDSPacket
 	if network == udp {
@@ -228,8 +226,8 @@ func constantTags(o Options) (tags, tagless string) {
 	return tags, tagless
 }
 
-// Count adds n to a counter. A counter does not go down: a negative n is refused. Adding 0
-// makes the counter known to the server.
+// Count adds n to a counter. A counter never decreases, so a negative n is refused. Adding 0 makes the
+// counter known to the server.
 func (c *Client) Count(name string, n float64, tags ...string) {
 	if c == nil || !c.accepts(count, n) {
 		return
@@ -266,7 +264,7 @@ func (c *Client) Histogram(name string, value float64, tags ...string) {
 }
 
 // Distribution does the same as Histogram. Other servers use this name for histograms that can be
-// merged across hosts. Freshet treats the two in the same way.
+// merged across hosts. Freshet treats both in the same way.
 func (c *Client) Distribution(name string, value float64, tags ...string) {
 	c.record(distribution, 1, name, value, tags)
 }
@@ -299,7 +297,7 @@ func (c *Client) Set(name, member string, tags ...string) {
 	}
 }
 
-// insert reports whether the call is done: the member is in the set, or was refused.
+// insert returns true if the call is finished: the member is in the set, or was refused.
 func (c *Client) insert(s *series, member string) bool {
 	switch s.insert(member, c) {
 	case inserted:
@@ -316,7 +314,7 @@ func (c *Client) insert(s *series, member string) bool {
 	return true
 }
 
-// accepts reports whether the server would take the value.
+// accepts reports whether the server would accept the value.
 func (c *Client) accepts(k kind, v float64) bool {
 	if math.Abs(v) <= math.MaxFloat64 && (v >= 0 || k != count) { // false for NaN
 		return true
@@ -332,7 +330,7 @@ func (c *Client) flushEarly() {
 	}
 }
 
-// Flush sends everything from calls before it, and returns when it is sent or ctx is done.
+// Flush sends the values of all earlier calls, and returns when they are sent or ctx is done.
 func (c *Client) Flush(ctx context.Context) error {
 	if c == nil {
 		return nil
@@ -348,7 +346,7 @@ func (c *Client) Flush(ctx context.Context) error {
 	select {
 	case <-flushed:
 		return nil
-	case <-c.done: // Close ran meanwhile, and flushed
+	case <-c.done: // Close has sent the values meanwhile
 		return c.closeErr
 	case <-ctx.Done():
 		return c.stuck("flush", ctx.Err())
@@ -365,8 +363,8 @@ func (c *Client) stuck(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Close sends all held values and ends the client. If the server does not take everything within a
-// second, Close drops the rest, and its error says how much. Later calls count as unsent.
+// Close sends all remaining values and ends the client. If the server does not accept everything within
+// a second, Close drops the rest, and its error says how much. Later calls count as unsent.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil

@@ -180,8 +180,8 @@ func TestRefusalsOfEvents(t *testing.T) {
 	})
 }
 
-// Packets are as full as possible and never too long. A line that is split over two packets
-// counts each value once.
+// Packets are as full as possible and never too long. If a line is split over two packets, each value
+// is counted once.
 func TestPacketsAreFilled(t *testing.T) {
 	for _, network := range []string{udp, unixgram, unix} {
 		for _, size := range []int{minPacket, 0} {
@@ -219,12 +219,12 @@ func TestPacketsAreFilled(t *testing.T) {
 						if len(p) > limit {
 							t.Errorf("a packet of %d bytes", len(p))
 						}
-						if bytes += len(p); len(p) < limit-200 { // besides its values, a line has less than 100 bytes
+						if bytes += len(p); len(p) < limit-200 { // a line has less than 100 bytes besides its values
 							short++
 						}
 					}
 					if least := bytes / limit; len(packets) > least+least/8+2 || short > 1 {
-						t.Errorf("%d packets for %d bytes, %d of them short", len(packets), bytes, short)
+						t.Errorf("%d packets for %d bytes, of which %d have room for more", len(packets), bytes, short)
 					}
 				})
 			})
@@ -240,13 +240,13 @@ func TestFlushFollowsTheClock(t *testing.T) {
 		_ = c.Event(Event{Title: "t"})
 		time.Sleep(3*time.Second - time.Nanosecond)
 		if got := w.take(); got != nil {
-			t.Fatalf("%q before it is due", got)
+			t.Fatalf("got %q before the flush was due", got)
 		}
 		checkStats(t, c, 2)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if got := linesOf(w.take()); !slices.Equal(got, []string{"_e{1,0}:t|", "a:1|c"}) {
-			t.Fatalf("%q when it is due", got)
+			t.Fatalf("got %q when the flush was due", got)
 		}
 		time.Sleep(time.Hour)
 		if got := w.take(); got != nil {
@@ -329,8 +329,8 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// A server that is away for a while, or does not read, causes only a delay: the calls made
-// meanwhile are sent together, and none twice.
+// If a server is away for a while, or does not read, values are only delayed. The calls of that time
+// are sent together, and none is sent twice.
 func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	away := map[string]func(*wire){
 		"down":    func(w *wire) { w.down = true },
@@ -367,7 +367,8 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 						n := float64(calls / 4)
 						if a, g, v, m := got.sum("c a k:v"), got["g g "].gauge, got["ms t "], len(got["s s "].members); a != n ||
 							g != float64(calls) || v.count != n || v.sum != n/70*70*69/2 || m != int(n) {
-							t.Fatalf("of %v: count %v, gauge %v, timing %v of %v, %d members", n, a, g, v.count, v.sum, m)
+							t.Fatalf("after %v calls of each kind: count %v, gauge %v, %v timings with the sum %v, %d members",
+								n, a, g, v.count, v.sum, m)
 						}
 					}
 				})
@@ -376,8 +377,8 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// Another host's answer that no server listens (ICMP) comes after the write. Only writes before the
-// answer are lost, even if no server listens for a long time.
+// Another host reports only after the write that no server listens (ICMP). Writes before this report are
+// lost, but no others, even if no server listens for a long time.
 func TestLittleIsLostToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: udp, remote: true}
@@ -401,10 +402,10 @@ func TestLittleIsLostToAnotherHost(t *testing.T) {
 			}
 		})
 		got := parse(t, w.take())
-		// The first flush has two packets, with a call each.
+		// Each of the two packets of the first flush holds one call.
 		n := got.sum("c a "+strings.Repeat("x", 1000)) + got.sum("c b "+strings.Repeat("x", 1000))
 		if w.lost != 2 || n != 1798 {
-			t.Errorf("%d datagrams are lost, %v of 1800 counted", w.lost, n)
+			t.Errorf("%d datagrams are lost, want 2; %v of 1800 calls arrived, want 1798", w.lost, n)
 		}
 		if asked != 1 {
 			t.Errorf("%d probes were sent", asked)
@@ -427,7 +428,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// A host takes some milliseconds to read a burst of packets.
+// A receiver takes some milliseconds to read a burst of packets.
 func TestDatagramsComeInBursts(t *testing.T) {
 	for network, least := range map[string]time.Duration{udp: 200 / burstPackets * burstPause, unixgram: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -477,7 +478,7 @@ func TestCloseWaitsASecond(t *testing.T) {
 	}
 }
 
-// A server that comes back while Close waits gets everything.
+// If the server comes back while Close waits, it gets everything.
 func TestCloseInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unix, down: true}
@@ -524,7 +525,7 @@ func TestFlushUntil(t *testing.T) {
 	})
 }
 
-// A packet that the socket can never take is given up at once, and the others are sent.
+// A packet that is too long for the socket is dropped at once, and the other packets are sent.
 func TestTooLongForTheSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []error
@@ -565,8 +566,8 @@ func TestErrorsAreToldOnce(t *testing.T) {
 	})
 }
 
-// The client replaces a socket that takes nothing: the file may belong to a new server, while the
-// old server hangs.
+// The client replaces a socket that accepts nothing: the old server may hang, while the socket's file
+// already belongs to a new server.
 func TestAnotherSocketAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -586,7 +587,7 @@ func TestAnotherSocketAfterAWhile(t *testing.T) {
 	})
 }
 
-// UDP gives no sign that a host has a new address.
+// UDP does not show that a host has a new address, so the client looks its name up again.
 func TestNamesAreLookedUpAgain(t *testing.T) {
 	for at, want := range map[string]int{"metrics.example:8125": 5, "192.0.2.1:8125": 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -614,7 +615,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := parse(t, w.take()).sum("c a "); n != 100 {
-				t.Errorf("%s: %v of 100 when the name is not found", at, n)
+				t.Errorf("%s: %v of 100 calls arrived while the name was not found", at, n)
 			}
 		})
 	}

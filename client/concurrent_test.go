@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Many goroutines use the same few series, while series come and go and flushes run:
-// everything arrives once.
+// Many goroutines use the same few series, while other series are added and removed, and flushes run.
+// Every call arrives once.
 func TestConcurrentCallsArriveOnce(t *testing.T) {
 	const goroutines, rounds = 8, 5000
 	w := &wire{network: unixgram}
@@ -30,8 +30,8 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 				c.Timing("t", time.Millisecond, "hot")
 				c.Gauge("g", float64(i), "hot")
 				c.Set("s", fmt.Sprint(i%100), "hot")
-				// 20 series are in use at a time. After a while 20 new ones replace them, and the
-				// old ones are evicted.
+				// 20 series are in use at a time. After a while 20 new series replace them, and the old series
+				// are evicted.
 				tag := fmt.Sprint(i/250*20 + rnd.IntN(20))
 				c.Count("moving", 1, tag)
 				c.Timing("moving", time.Millisecond, tag)
@@ -68,8 +68,8 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 	if sums["cc"] != 3*n || sums["t"] != 2*n || sums["cmoving"] != n || sums["moving"] != n {
 		t.Errorf("%v; want %d, %d, %d, %d", sums, 3*n, 2*n, n, n)
 	}
-	// If flushes come fast or callers are slow, the gauge may be idle in a flush and lose its
-	// place. Nothing else is refused.
+	// If flushes are fast or callers are slow, the gauge may be idle during a flush and lose its
+	// place. Then its calls may be refused. No other call is refused.
 	s := checkStats(t, c, 8*n)
 	if s.Sent+s.Full != s.Calls || s.Full > n {
 		t.Errorf("%+v", s)
@@ -79,7 +79,7 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 	}
 }
 
-// A goroutine that the scheduler stops in the middle of a call holds up no other.
+// A goroutine that the scheduler stops in the middle of a call delays no other goroutine.
 func TestNobodyWaitsForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -95,7 +95,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			c.Set("a", "x")
 			c.Set("a", "y")
 		}
-		// Many such goroutines hold up no other goroutine, either.
+		// The same holds when such goroutines occupy all cells but one.
 		c.table.Load().each(func(s *series) {
 			more := s.more.Load()
 			for i := range more[1:] {
@@ -109,7 +109,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 				c.Set("a", "x")
 			}
 			if n := more[0].calls - before; n != 100 {
-				t.Errorf("%d calls came to the only cell that was left", n)
+				t.Errorf("%d calls came to the only free cell, want 100", n)
 			}
 		})
 		var cells []*stripes
@@ -144,7 +144,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 		for _, more := range cells {
 			for i := range more {
 				if !more[i].retired {
-					t.Error("a removed cell takes calls from goroutines that had found it before")
+					t.Error("a removed cell still accepts calls from goroutines that found it earlier")
 				}
 			}
 		}
@@ -154,13 +154,13 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 	})
 }
 
-// A call may reach a series that is just being removed from the table. The call then goes to the
-// series that takes its place.
+// A call may find a series that is being removed from the table at that moment. The call then goes to
+// the series that replaces it.
 func TestRetiredSeriesTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
 		c := startOn(t, w, Options{FlushInterval: time.Hour})
-		f := newFlusher(c, &socket{to: address{network: unixgram}, dial: w.dial}) // the client's own flusher sleeps
+		f := newFlusher(c, &socket{to: address{network: unixgram}, dial: w.dial}) // the client's own flusher is idle
 		for k, use := range map[kind]func(*series) bool{
 			count:     func(s *series) bool { return s.add(1) },
 			gauge:     func(s *series) bool { return s.set(1) },
@@ -175,7 +175,7 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			f.take(other, true)
 			other.first.mu.Lock()
 			if k != gauge && use(other) {
-				t.Errorf("a retired series of %s without stripes takes a call during another", kindLetters[k])
+				t.Errorf("a retired series of %s without stripes accepts a call during another call", kindLetters[k])
 			}
 			other.first.mu.Unlock()
 			s.first.mu.Lock() // another call is under way
@@ -185,11 +185,11 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			s.first.mu.Unlock()
 			f.take(s, true)
 			if use(s) {
-				t.Errorf("a retired series of %s takes a call", kindLetters[k])
+				t.Errorf("a retired series of %s accepts a call", kindLetters[k])
 			}
 			s.first.mu.Lock()
 			if k != gauge && use(s) {
-				t.Errorf("a retired series of %s takes a call during another", kindLetters[k])
+				t.Errorf("a retired series of %s accepts a call during another call", kindLetters[k])
 			}
 			s.first.mu.Unlock()
 			if n := s.held(); n != 0 {

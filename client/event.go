@@ -13,7 +13,7 @@ import (
 // Event is a dated text. Only Title is required.
 type Event struct {
 	Title, Text    string
-	Time           time.Time // zero means the time of arrival
+	Time           time.Time // zero: the server uses the time of arrival
 	Host           string
 	AggregationKey string
 	Priority       string // normal or low
@@ -37,7 +37,7 @@ const (
 type ServiceCheck struct {
 	Name    string
 	Status  Status
-	Time    time.Time // zero means the time of arrival
+	Time    time.Time // zero: the server uses the time of arrival
 	Host    string
 	Message string
 	Tags    []string
@@ -57,8 +57,8 @@ type eventLine struct {
 
 var errCrowded = fmt.Errorf("%d events and checks are already waiting to be sent", maxEvents)
 
-// Event queues an event for the next flush. It returns an error if the event will not be sent,
-// because it is malformed, longer than a packet, or one of too many waiting events.
+// Event queues an event for the next flush. It returns an error if the event will not be sent: it is
+// malformed, longer than a packet, or too many events are waiting.
 func (c *Client) Event(e Event) error {
 	if c == nil {
 		return nil
@@ -75,7 +75,7 @@ func (c *Client) Event(e Event) error {
 	return nil
 }
 
-// ServiceCheck queues a service check for the next flush. It fails for the same reasons as Event.
+// ServiceCheck queues a service check for the next flush. It fails for the same reasons as Event does.
 func (c *Client) ServiceCheck(s ServiceCheck) error {
 	if c == nil {
 		return nil
@@ -189,7 +189,7 @@ func (c *Client) respell(s, bad string) string {
 	return clean
 }
 
-// tagsField returns the fields at the end of every line.
+// tagsField returns the text with the tags, which ends every line.
 func (c *Client) tagsField(tags []string) string {
 	if !isClean("", "", tags) {
 		_, tags = cleaned("", "", tags)
@@ -201,7 +201,7 @@ func (c *Client) tagsField(tags []string) string {
 	return "|#" + strings.Join(tags, ",") + c.tags
 }
 
-// unixOf returns the field for a time. Servers take Unix seconds from 1 to the year 2255.
+// unixOf returns a time in Unix seconds as text. Servers accept the years 1970 to 2255.
 func unixOf(t time.Time) (string, error) {
 	if t.IsZero() {
 		return "", nil

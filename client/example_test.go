@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/client"
 )
 
-// docs/client.md shows serve as well.
+// docs/client.md shows the function serve, too.
 func serve(address string) error {
 	c, err := client.NewWithOptions(address, client.Options{
 		Prefix:  "shop.",
@@ -72,7 +72,7 @@ func ExampleClient_NewCounter() {
 	// Output: shop.cache.hits:1000|c|#cache:prices
 }
 
-// Stats counts each call under one fate.
+// Stats counts each call in exactly one of its fields.
 func ExampleClient_Stats() {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -84,7 +84,7 @@ func ExampleClient_Stats() {
 		log.Fatal(err)
 	}
 	c.Count("requests", 2)
-	c.Count("requests", -1) // a counter does not go down
+	c.Count("requests", -1) // refused, since a counter never decreases
 	if err := c.Close(); err != nil {
 		log.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func ExampleDiscard() {
 	// Output:
 }
 
-// read returns the lines of the first packet that has lines of ours, without the client's own
+// read returns the lines of the first packet that has lines of the example, without the client's own
 // counts.
 func read(server net.PacketConn) string {
 	for buf := make([]byte, 1<<16); ; {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// flusher takes the aggregated values, writes them into packets and hands the packets to the
-// socket. One goroutine owns it. It holds one packet, and the values of one series that it has
-// taken but not written yet. When the socket does not take the packet, the flusher waits, and all
-// other series go on aggregating.
+// flusher takes the aggregated values, writes them into packets and hands the packets to the socket.
+// One goroutine owns it. It holds one packet, and the values of one series that it has taken but not
+// written yet. While the socket does not accept the packet, the flusher waits, and all other series
+// continue to aggregate.
 type flusher struct {
 	c      *Client
 	socket *socket
@@ -26,10 +26,10 @@ type flusher struct {
 	scratch []float64
 
 	telemetry telemetry
-	flushed   time.Time // when the last flush began
+	flushed   time.Time // the time when the last flush began
 	reported  time.Time
 	trouble   bool   // the last write failed
-	lost      uint64 // calls given up because Close stopped waiting
+	lost      uint64 // calls whose packets were dropped because Close stopped waiting
 	burst     int    // packets since the last pause
 }
 
@@ -39,8 +39,8 @@ const (
 	lastWait    = 2 * time.Second
 	closingWait = 20 * time.Millisecond
 
-	// A UDP socket's usual buffer of 208 KiB holds about 90 packets of an Ethernet frame, and
-	// its reader may be descheduled for some milliseconds.
+	// These pauses let the receiver keep up. The usual buffer of a UDP socket, 208 KiB, holds about 90
+	// packets of an Ethernet frame, and the scheduler may stop the receiver for some milliseconds.
 	burstPackets = 16
 	burstPause   = time.Millisecond
 )
@@ -78,7 +78,7 @@ func (f *flusher) run() {
 	}
 }
 
-// flush sends everything from calls before it.
+// flush sends the values of all earlier calls.
 func (f *flusher) flush() {
 	f.flushed, f.burst = time.Now(), 0
 	f.socket.startFlush()
@@ -93,7 +93,7 @@ func (f *flusher) flush() {
 	f.send()
 }
 
-// finish is the last flush. Calls made while it runs count as unsent.
+// finish does the last flush. Calls that are made during it count as unsent.
 func (f *flusher) finish() error {
 	c := f.c
 	c.mu.Lock()
@@ -114,7 +114,8 @@ func (f *flusher) finish() error {
 	return nil
 }
 
-// take empties a series into packets. A retired series accepts no more calls.
+// take writes the values of a series into packets and empties the series. With `retire`, the series
+// accepts no more calls.
 func (f *flusher) take(s *series, retire bool) {
 	var calls uint64
 	switch s.kind {
@@ -159,9 +160,9 @@ func (f *flusher) take(s *series, retire bool) {
 
 func (f *flusher) taken(s *series, calls uint64) { f.c.counts.taken[s.kind].Add(calls) }
 
-// putNumber writes a counter or gauge.
+// putNumber writes the line of a counter or gauge.
 func (f *flusher) putNumber(s *series, v float64, calls uint64) {
-	if math.IsInf(v, 0) { // a sum; each summand was finite
+	if math.IsInf(v, 0) { // the sum overflowed; each call's value was finite
 		f.c.counts.infinite[s.kind].Add(calls)
 		return
 	}
@@ -194,8 +195,8 @@ func (f *flusher) putMembers(s *series, members map[string]string, calls uint64)
 	f.load[set] += calls // calls for the last member, and for members that were already there
 }
 
-// putValues writes values, as many to a line as fit into a packet. If the values are a sample, the
-// line has the sampling rate.
+// putValues writes values, as many to a line as fit into a packet. If the values are a random sample,
+// the line has the sampling rate.
 func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	if len(values) == 0 {
 		return
@@ -209,8 +210,8 @@ func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	text := len(f.c.options.Prefix) + int(s.name) + len(f.tail)
 	end := frameHead + f.c.options.PacketBytes - len(f.tail)
 	for len(values) > 0 {
-		// Start a line in the rest of a packet only if enough values fit to make its text
-		// worthwhile.
+		// Begin a line in the rest of a packet only if enough values fit there to make up for the text
+		// of the line.
 		f.begin(s, max(1+longestNumber, min(8*len(values), text, f.c.options.PacketBytes-text))+len(f.tail))
 		n := 0
 		for ; n < len(values); n++ {
@@ -231,7 +232,7 @@ func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	}
 }
 
-// endOf writes the part of a line after its values into f.tail.
+// endOf writes the part of a line that follows the values into f.tail.
 func (f *flusher) endOf(s *series, rate float64) {
 	b := append(f.tail[:0], '|')
 	b = append(b, kindLetters[s.kind]...)
@@ -248,14 +249,14 @@ func (f *flusher) endOf(s *series, rate float64) {
 	f.tail = b
 }
 
-// begin writes the name of a series; n more bytes follow.
+// begin writes the name of a series into the packet; n more bytes will follow.
 func (f *flusher) begin(s *series, n int) {
 	f.makeRoom(len(f.c.options.Prefix) + int(s.name) + n)
 	f.packet = append(f.packet, f.c.options.Prefix...)
 	f.packet = append(f.packet, s.text[:s.name]...)
 }
 
-// makeRoom begins a line of n bytes, in a new packet if necessary.
+// makeRoom begins a line of n bytes. If the packet has no room for it, the packet is sent first.
 func (f *flusher) makeRoom(n int) {
 	if len(f.packet) > frameHead && len(f.packet)+1+n > frameHead+f.c.options.PacketBytes {
 		f.send()
@@ -273,15 +274,15 @@ func (f *flusher) putEvents(last bool) {
 	}
 }
 
-// report writes the client's own counts since the last report. The next report counts the
-// packet that holds this one.
+// report writes the client's own counts since the last report. The packet with this report is counted
+// in the next report.
 func (f *flusher) report() {
 	f.reported = f.flushed
 	if f.c.options.NoTelemetry {
 		return
 	}
 	own := ",client:freshet,client_version:" + version + ",client_transport:" + f.socket.transport()
-	constant := "|#" + own[1:] + f.c.tags // c.tags continues the tags with a ',', or is the field after them
+	constant := "|#" + own[1:] + f.c.tags // c.tags continues the tags after a comma, or begins the next field
 	f.telemetry.report(&f.c.counts, func(name string, n uint64, tag string) {
 		line := name + ":" + string(appendNumber(nil, float64(n))) + "|c" + constant
 		if tag != "" {
@@ -292,8 +293,8 @@ func (f *flusher) report() {
 	})
 }
 
-// send hands the packet to the socket. It returns when the socket has taken it or can never
-// take it, or when Close stops waiting.
+// send hands the packet to the socket. It returns when the socket has accepted the packet or can never
+// accept it, or when Close stops waiting.
 func (f *flusher) send() {
 	if len(f.packet) == frameHead {
 		return
@@ -318,7 +319,7 @@ func (f *flusher) send() {
 	}
 }
 
-// calls returns how many calls the packet stands for.
+// calls returns the number of calls whose values are in the packet.
 func (f *flusher) calls() (n uint64) {
 	for _, calls := range f.load {
 		n += calls
@@ -348,7 +349,7 @@ func (f *flusher) tryToSend() bool {
 			return true
 		case errors.Is(err, syscall.EMSGSIZE):
 			return false
-		case errors.Is(err, os.ErrDeadlineExceeded): // the socket took nothing for writeWait
+		case errors.Is(err, os.ErrDeadlineExceeded): // the socket accepted nothing for writeWait
 			wait = firstWait
 		default:
 			f.pause(wait)
@@ -356,12 +357,12 @@ func (f *flusher) tryToSend() bool {
 	}
 }
 
-// tell calls OnError once when writing begins to fail.
+// tell calls OnError when writing begins to fail, once for each failure.
 func (f *flusher) tell(err error) {
 	if err == nil && !f.trouble {
 		return
 	}
-	last := err // a copy, so that only failures allocate
+	last := err // a copy, so that a call without an error allocates nothing
 	f.c.lastErr.Store(&last)
 	if !f.trouble && f.c.options.OnError != nil {
 		f.c.options.OnError(err)
@@ -371,7 +372,7 @@ func (f *flusher) tell(err error) {
 
 func (f *flusher) givenUp() bool { return f.c.patience.Err() != nil }
 
-// pause waits for d, or less if the client is being closed.
+// pause waits for d, or for a shorter time while the client is being closed.
 func (f *flusher) pause(d time.Duration) {
 	closing := f.c.closing
 	select {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// handle is a series whose name and tags are looked up once.
+// handle is a series whose name and tags are looked up only once.
 type handle struct {
 	c    *Client
 	kind kind
 	rate float64
 	name string
 	tags []string
-	s    atomic.Pointer[series] // nil while the series is not known, or if calls go to an overflow series
+	s    atomic.Pointer[series] // nil if the series is unknown, or if calls go to an overflow series
 }
 
 func (h *handle) prepare(c *Client, k kind, rate float64, name string, tags []string) {
@@ -24,7 +24,7 @@ func (h *handle) prepare(c *Client, k kind, rate float64, name string, tags []st
 	}
 }
 
-// find is Client.find.
+// find does the same as Client.find.
 func (h *handle) find() *series {
 	if s := h.s.Load(); s != nil {
 		return s
@@ -36,7 +36,7 @@ func (h *handle) find() *series {
 	return s
 }
 
-// record is Client.record. With a sampling rate, chance decides first whether to record.
+// record does the same as Client.record. With a sampling rate, chance first decides whether to record.
 func (h *handle) record(v float64) {
 	if h.c == nil || !h.c.accepts(h.kind, v) || !h.c.keeps(h.kind, h.rate) {
 		return
@@ -50,17 +50,17 @@ func (h *handle) record(v float64) {
 	}
 }
 
-// Counter is a count whose name and tags are looked up once.
+// Counter is a count whose name and tags are looked up only once.
 type Counter struct{ handle }
 
-// NewCounter prepares calls of Count.
+// NewCounter looks up the name and tags for calls of Count.
 func (c *Client) NewCounter(name string, tags ...string) *Counter {
 	h := new(Counter)
 	h.prepare(c, count, 1, name, tags)
 	return h
 }
 
-// Add is Client.Count.
+// Add does the same as Client.Count.
 func (h *Counter) Add(n float64) {
 	if h == nil || h.c == nil || !h.c.accepts(count, n) {
 		return
@@ -74,17 +74,17 @@ func (h *Counter) Add(n float64) {
 	}
 }
 
-// Gauge is a gauge whose name and tags are looked up once.
+// Gauge is a gauge whose name and tags are looked up only once.
 type Gauge struct{ handle }
 
-// NewGauge prepares calls of Gauge.
+// NewGauge looks up the name and tags for calls of Gauge.
 func (c *Client) NewGauge(name string, tags ...string) *Gauge {
 	h := new(Gauge)
 	h.prepare(c, gauge, 1, name, tags)
 	return h
 }
 
-// Set is Client.Gauge.
+// Set does the same as Client.Gauge.
 func (h *Gauge) Set(value float64) {
 	if h == nil || h.c == nil || !h.c.accepts(gauge, value) {
 		return
@@ -98,17 +98,17 @@ func (h *Gauge) Set(value float64) {
 	}
 }
 
-// Set is a set whose name and tags are looked up once.
+// Set is a set whose name and tags are looked up only once.
 type Set struct{ handle }
 
-// NewSet prepares calls of Set.
+// NewSet looks up the name and tags for calls of Set.
 func (c *Client) NewSet(name string, tags ...string) *Set {
 	h := new(Set)
 	h.prepare(c, set, 1, name, tags)
 	return h
 }
 
-// Add is Client.Set.
+// Add does the same as Client.Set.
 func (h *Set) Add(member string) {
 	if h == nil || h.c == nil {
 		return
@@ -122,35 +122,35 @@ func (h *Set) Add(member string) {
 	}
 }
 
-// Timing is a timing whose name and tags are looked up once.
+// Timing is a timing whose name and tags are looked up only once.
 type Timing struct{ handle }
 
-// NewTiming prepares calls of Timing.
+// NewTiming looks up the name and tags for calls of Timing.
 func (c *Client) NewTiming(name string, tags ...string) *Timing {
 	return c.Sampled(1).NewTiming(name, tags...)
 }
 
-// Record is Client.Timing.
+// Record does the same as Client.Timing.
 func (h *Timing) Record(d time.Duration) {
 	if h != nil {
 		h.record(milliseconds(d))
 	}
 }
 
-// Values is a histogram or a distribution whose name and tags are looked up once.
+// Values is a histogram or a distribution whose name and tags are looked up only once.
 type Values struct{ handle }
 
-// NewHistogram prepares calls of Histogram.
+// NewHistogram looks up the name and tags for calls of Histogram.
 func (c *Client) NewHistogram(name string, tags ...string) *Values {
 	return c.Sampled(1).NewHistogram(name, tags...)
 }
 
-// NewDistribution prepares calls of Distribution.
+// NewDistribution looks up the name and tags for calls of Distribution.
 func (c *Client) NewDistribution(name string, tags ...string) *Values {
 	return c.Sampled(1).NewDistribution(name, tags...)
 }
 
-// Record is Client.Histogram or Client.Distribution.
+// Record does the same as Client.Histogram or Client.Distribution.
 func (h *Values) Record(value float64) {
 	if h != nil {
 		h.record(value)

@@ -1,7 +1,7 @@
 //go:build go1.25
 
-// testing/synctest needs the timers of Go 1.23 and later. Without this line go.mod, which asks for
-// an older Go, would turn them off.
+// testing/synctest needs the timers of Go 1.23. go.mod requires an older Go, which turns them off. This
+// line turns them on again.
 //go:debug asynctimerchan=0
 
 package client
@@ -23,21 +23,21 @@ import (
 	"time"
 )
 
-// wire replaces the socket and the server behind it. It keeps the packets that arrived.
+// wire stands in for the socket and the server behind it, and keeps the packets that arrive.
 type wire struct {
 	network string
 
 	mu       sync.Mutex
 	packets  []string
-	life     int               // number of starts of the server; a connection belongs to one of them
-	down     bool              // there is no listener
+	life     int               // number of starts of the server; a connection works only in the life in which it was made
+	down     bool              // no server listens
 	blocked  bool              // the server does not read
 	refuses  func(string) bool // whether a write fails with EMSGSIZE; nil: never
 	accepts  func(int) int     // how many of n bytes a stream takes now; nil: all
 	remote   bool              // over UDP: the server is on another host
 	dials    int
 	nameless bool // the host's name is not found
-	lost     int  // datagrams that arrived while there was no listener
+	lost     int  // datagrams that arrived while no server listened
 }
 
 func (w *wire) dial(context.Context) (net.Conn, error) {
@@ -50,7 +50,7 @@ func (w *wire) dial(context.Context) (net.Conn, error) {
 	return &wireConn{w: w, life: w.life}, nil
 }
 
-// set changes the state of the server. A server that was down comes back as a new one.
+// set changes the state of the server. A server that was down comes back as a new server.
 func (w *wire) set(change func(*wire)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,8 +81,8 @@ type wireConn struct {
 	w        *wire
 	life     int
 	deadline time.Time
-	buf      []byte    // of a stream: the bytes after the last whole frame
-	refused  time.Time // of UDP: the first write after this time fails, because an earlier one found no listener
+	buf      []byte    // for a stream: the bytes after the last whole frame
+	refused  time.Time // for UDP: the first write after this time fails, since an earlier packet found no listener
 }
 
 func (c *wireConn) Close() error { return nil }
@@ -121,7 +121,7 @@ func (c *wireConn) write(b []byte) (int, error) {
 	case w.network == udp && w.down:
 		c.refused = time.Now()
 		if w.remote {
-			c.refused = c.refused.Add(answerWait / 2) // the time for the packet and for the answer
+			c.refused = c.refused.Add(answerWait / 2) // the packet and the answer take this time together
 		}
 		if string(b) != string(probe) {
 			w.lost++
@@ -179,15 +179,15 @@ func startTelling(t *testing.T, w *wire, o Options) *Client {
 type received map[string]*line
 
 type line struct {
-	gauge   float64 // the last value
-	sum     float64 // of the values, each divided by the rate
-	count   float64 // of the values, divided by the rate
+	gauge   float64 // last value of a gauge
+	sum     float64 // sum of the values, each divided by its sampling rate
+	count   float64 // number of the values, each divided by its sampling rate
 	values  []float64
 	members []string
 }
 
-// read adds packets to r. All packets must be well-formed. Fuzz tests of the server's parser check
-// that the server reads the same.
+// read adds packets to r. All packets must be well-formed. Fuzz tests of the server's parser check that
+// the server reads packets in the same way.
 func (r received) read(t testing.TB, packets []string) received {
 	t.Helper()
 	for _, packet := range packets {
@@ -276,20 +276,20 @@ func linesOf(packets []string) (lines []string) {
 	return lines
 }
 
-// checkStats checks that each call has one fate. No call may be under way.
+// checkStats checks that Stats counts each call in exactly one field. No call may be in progress.
 func checkStats(t testing.TB, c *Client, calls int) Stats {
 	t.Helper()
 	s := c.Stats()
 	if s.Calls != uint64(calls) {
-		t.Errorf("%d calls, and the fates of %d: %+v", calls, s.Calls, s)
+		t.Errorf("%d calls were made, but Stats has %d: %+v", calls, s.Calls, s)
 	}
 	return s
 }
 
 func almost(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b)) }
 
-// flush waits for an hour at most. In virtual time that is an instant; in real time the test would
-// not end.
+// flush waits for an hour at most. With synctest's clock an hour passes in an instant; in real time,
+// the test would hang.
 func flush(t testing.TB, c *Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)

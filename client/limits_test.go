@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// If there are more values than a series holds, the client sends a random part of them, with a
-// sample rate that gives the number of all.
+// If there are more values than a series holds, the client sends a random sample of the values. Its
+// sampling rate gives the number of all values.
 func TestThinnedValuesCountForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, most = 100_000, 1000
@@ -29,8 +29,8 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		if !almost(got.count, calls) || len(got.values) != most {
 			t.Errorf("%d values count for %v", len(got.values), got.count)
 		}
-		// The mean of 1,000 values of an even distribution has a standard error of 0.9 % of
-		// its width; we allow five of these.
+		// The mean of 1,000 uniformly distributed values has a standard error of 0.9 % of the width of
+		// the distribution. The test allows five standard errors.
 		if mean := got.sum / got.count; math.Abs(mean-calls/2) > 0.045*calls {
 			t.Errorf("mean %v", mean)
 		}
@@ -48,8 +48,8 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 	})
 }
 
-// Each value is kept with the same probability, whether it came first or last, and however the room
-// changes.
+// Each value is kept with the same probability, whether it came early or late, and however the limit
+// of memory changes.
 func TestSampleIsEven(t *testing.T) {
 	const rounds, calls, most = 2000, 100, 20
 	kept := [calls]int{}
@@ -67,14 +67,14 @@ func TestSampleIsEven(t *testing.T) {
 			c.record(float64(i), l)
 		}
 		if n := len(c.first.values); n != firstValues {
-			t.Fatalf("%d values: it grew after some were left out", n)
+			t.Fatalf("the cell holds %d values: it grew after values had been left out", n)
 		}
 		for _, v := range c.first.values {
 			kept[int(v)]++
 		}
 	}
 	want := float64(rounds*firstValues) / calls
-	for i, n := range kept { // 100 values may each be off by 4.5 standard errors
+	for i, n := range kept { // each of the 100 counts may be off by 4.5 standard errors
 		if math.Abs(float64(n)-want) > 4.5*math.Sqrt(want) {
 			t.Errorf("value %d was kept %d times, want %v", i, n, want)
 		}
@@ -87,7 +87,7 @@ func TestSampled(t *testing.T) {
 		w := &wire{network: unixgram}
 		c := startOn(t, w, Options{MaxValues: 2000})
 		timing := c.Sampled(0.25).NewTiming("handle")
-		if rate := c.Sampled(5e-324).rate; rate != leastRate { // servers refuse 5e-324
+		if rate := c.Sampled(5e-324).rate; rate != leastRate { // servers refuse a rate of 5e-324
 			t.Errorf("rate %v", rate)
 		}
 		for range calls {
@@ -105,21 +105,21 @@ func TestSampled(t *testing.T) {
 		flush(t, c)
 		packets := w.take()
 		got := parse(t, packets)
-		// The standard error of 25,000 is 137. We allow 20 of these, because the values are also
-		// thinned to 2,000.
+		// The standard error of 25,000 is 137. The test allows 20 standard errors, since the values are
+		// also thinned to 2,000.
 		for _, key := range []string{"ms t k:v", "h h ", "d d ", "ms handle "} {
 			if l := got[key]; math.Abs(l.count-calls) > 2800 || len(l.values) < 2000 || len(l.values) > 2100 {
 				t.Errorf("%s: %d values count for %v", key, len(l.values), l.count)
 			}
 		}
-		unsampled := 0 // the values may be in one packet or two
+		unsampled := 0 // values without a rate, in one or two packets
 		for _, line := range linesOf(packets) {
 			if values, ok := strings.CutSuffix(line, "|ms|#k:v"); ok && strings.HasPrefix(line, "t:") {
 				unsampled += strings.Count(values, ":1")
 			}
 		}
 		if n := got["ms all "].count; unsampled != 100 || n != 300 {
-			t.Errorf("%d and %v values are sent without a rate, want 100 and 300", unsampled, n)
+			t.Errorf("%d timings and %v others are sent without a rate, want 100 and 300", unsampled, n)
 		}
 		if s := checkStats(t, c, 4*calls+400); math.Abs(float64(s.Skipped)-3*calls) > 1400 || s.Sent != s.Calls-s.Skipped {
 			t.Errorf("%+v", s)
@@ -167,17 +167,17 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		if s := checkStats(t, c, 7100); s.Full != 1000+989 || s.Sent != 5111 {
 			t.Errorf("%+v", s)
 		}
-		// Two flushes without a call make room for other series, and for the handle.
+		// After two flushes without a call, idle series make room for other series, and for the handle.
 		flush(t, c)
 		flush(t, c)
-		if n := c.overflow; n != 11 { // the other five were evicted with the rest
+		if n := c.overflow; n != 11 { // the other five were evicted with the idle series
 			t.Errorf("%d overflow series", n)
 		}
-		for range idleHalfFull { // then idle overflow series leave, too
+		for range idleHalfFull { // after these flushes, idle overflow series are evicted, too
 			flush(t, c)
 		}
 		if n := c.overflow; n != 0 {
-			t.Errorf("%d overflow series after a while", n)
+			t.Errorf("%d overflow series are left after idle flushes", n)
 		}
 		w.take()
 		for i := range 90 {
@@ -186,12 +186,12 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		handle.Add(1)
 		flush(t, c)
 		if got := parse(t, w.take()); len(got) != 91 || got.sum("c later 0") != 1 || got.sum("c handle ") != 1 {
-			t.Errorf("%d series after others made room", len(got))
+			t.Errorf("%d series are left after the eviction of idle series", len(got))
 		}
 	})
 }
 
-// While there is room, idle series stay. When half of the room is taken, some are evicted.
+// While there is room, idle series stay. When half of the room is used, some are evicted.
 func TestIdleSeriesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -225,7 +225,7 @@ func TestIdleSeriesMakeRoom(t *testing.T) {
 	})
 }
 
-// When memory for values runs out, values are thinned but never refused. Unused memory is given back.
+// When memory for values runs out, values are thinned but never refused. Unused memory is released.
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, series = 1 << 16, 300
@@ -243,7 +243,7 @@ func TestMaxBytes(t *testing.T) {
 		}
 		use()
 		if used := room - c.limits.room.Load(); used < room*9/10 || used > room {
-			t.Errorf("%d bytes are used of %d", used, room)
+			t.Errorf("the values use %d bytes of %d", used, room)
 		}
 		flush(t, c)
 		got := parse(t, w.take())
@@ -260,7 +260,7 @@ func TestMaxBytes(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if used := room - c.limits.room.Load(); used != 0 {
-			t.Errorf("%d bytes are used by nothing", used)
+			t.Errorf("%d bytes are in use although no values are held", used)
 		}
 		use()
 		if err := c.Close(); err != nil {
@@ -268,12 +268,12 @@ func TestMaxBytes(t *testing.T) {
 		}
 		checkStats(t, c, handed)
 		if used := room - c.limits.room.Load(); used != 0 {
-			t.Errorf("%d bytes are used after Close", used)
+			t.Errorf("%d bytes are in use after Close", used)
 		}
 	})
 }
 
-// A member's memory is taken once, and given back when the member is no longer held.
+// A member's memory is counted once, and released when the set no longer holds the member.
 func TestMembersGiveBackTheirRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -285,7 +285,7 @@ func TestMembersGiveBackTheirRoom(t *testing.T) {
 				want += int64(costOf(m))
 			}
 			if n := defaultBytes - c.limits.room.Load(); n != want {
-				t.Errorf("%d bytes are used for %q, not %d", n, members, want)
+				t.Errorf("%d bytes are used for %q, want %d", n, members, want)
 			}
 		}
 		for range 3 {
@@ -297,7 +297,7 @@ func TestMembersGiveBackTheirRoom(t *testing.T) {
 		flush(t, c)
 		used("clean", "a_b")
 		c.Set("s", "clean")
-		used("clean", "a_b", "clean") // members of this flush, and of the flush before
+		used("clean", "a_b", "clean") // members since the last flush, and of the flush before
 		flush(t, c)
 		used("clean")
 		flush(t, c)
@@ -373,7 +373,7 @@ func TestTooLong(t *testing.T) {
 	})
 }
 
-// Memory is bounded whatever calls are made while nothing can be sent.
+// Memory is bounded, whatever calls are made while the client cannot send.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rounds = 20_000
@@ -392,10 +392,10 @@ func TestMemoryIsBounded(t *testing.T) {
 				time.Sleep(time.Second) // the client tries to flush
 			}
 		}
-		// 1,000 series of 128 bytes, their cells' first values and text, and a map for each set. 2
-		// MiB allow for the maps, because MaxBytes is an estimate.
+		// Counted are 1,000 series of 128 bytes, the first values of their cells and their text, and a
+		// map for each set. 2 MiB more allow for the maps, since MaxBytes is an estimate.
 		if grown := heap() - before; grown > 4<<20 {
-			t.Errorf("%d bytes are held", grown)
+			t.Errorf("%d bytes are held, want at most 4 MiB", grown)
 		}
 		s := checkStats(t, c, 6*rounds)
 		if s.Held+s.Full != s.Calls || s.Series != 1000 {
@@ -429,14 +429,14 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A series has one cache line that is read to find it, and one that is written.
+// A series has one cache line that is only read to find the series, and one that calls write to.
 func TestSeriesIsTwoCacheLines(t *testing.T) {
 	if whole, cell := unsafe.Sizeof(series{}), unsafe.Sizeof(cell{}); bits.UintSize == 64 && (whole != 128 || cell != 64) {
-		t.Errorf("a series has %d bytes, and a cell %d", whole, cell)
+		t.Errorf("a series has %d bytes and a cell %d, want 128 and 64", whole, cell)
 	}
 }
 
-// Two series are the same only if kind, rate, name and tags are the same, whatever their hashes.
+// Two series are the same only if their kind, rate, name and tags are the same, whatever their hashes.
 func TestSeriesAreToldApart(t *testing.T) {
 	s := newSeries(1, count, 1, "a,n", []string{"b", "c"})
 	for _, tt := range []struct {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestModel runs random sequences of calls, mixed with faults of the server and the network. In the
-// end the server has every value once, and the client's counts agree. A failure names its seed.
+// TestModel runs random sequences of calls, mixed with faults of the server and the network. In the end
+// the server has every value once, and the client's counts agree. A failure prints its seed.
 // FRESHET_SOAK=1 runs more sequences.
 func TestModel(t *testing.T) {
 	seeds := uint64(40)
@@ -62,7 +62,7 @@ func TestModel(t *testing.T) {
 						w.set(func(w *wire) { w.down = !w.down })
 					case 8:
 						w.set(func(w *wire) { w.blocked = !w.blocked })
-					case 9: // the stream takes some bytes at a time, or none
+					case 9: // the stream accepts some bytes at a time, or none
 						most := rnd.IntN(600)
 						w.set(func(w *wire) { w.accepts = func(n int) int { return min(n, most) } })
 					default:
@@ -70,8 +70,8 @@ func TestModel(t *testing.T) {
 					}
 				}
 				w.set(func(w *wire) { w.down, w.blocked, w.accepts = false, false, nil })
-				// Another flush may be under way, and some values may have come after it began. So
-				// there are two flushes.
+				// Another flush may be in progress, and some values may be newer than its begin. So flush
+				// twice.
 				flush(t, c)
 				flush(t, c)
 				got := parse(t, w.take())

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Sampled records only a random part of the values, for calls so frequent that even the call costs
-// too much. The server gets the rate, and scales the count up. Counts, gauges and sets need no
-// sampling: any number of calls sends one value.
+// Sampled records only a random sample of the values, for calls so frequent that each call must cost
+// less. The server gets the sampling rate, and scales the count up. Counts, gauges and sets need no
+// sampling: the client sends one value for any number of calls.
 type Sampled struct {
 	c    *Client
 	rate float64
@@ -16,8 +16,8 @@ type Sampled struct {
 // leastRate is far below any useful rate, and far above the rates that servers refuse.
 const leastRate = 1e-9
 
-// Sampled returns methods that record each value with probability rate. A rate outside 0 to 1
-// records all values.
+// Sampled returns methods that record each value with the probability rate. With a rate outside 0 to 1
+// they record all values.
 func (c *Client) Sampled(rate float64) Sampled {
 	if !(rate > 0 && rate < 1) {
 		return Sampled{c, 1}
@@ -34,17 +34,17 @@ func (c *Client) keeps(k kind, rate float64) bool {
 	return false
 }
 
-// Timing is Client.Timing.
+// Timing does the same as Client.Timing, for a sample of the values.
 func (s Sampled) Timing(name string, d time.Duration, tags ...string) {
 	s.record(timing, name, milliseconds(d), tags)
 }
 
-// Histogram is Client.Histogram.
+// Histogram does the same as Client.Histogram, for a sample of the values.
 func (s Sampled) Histogram(name string, value float64, tags ...string) {
 	s.record(histogram, name, value, tags)
 }
 
-// Distribution is Client.Distribution.
+// Distribution does the same as Client.Distribution, for a sample of the values.
 func (s Sampled) Distribution(name string, value float64, tags ...string) {
 	s.record(distribution, name, value, tags)
 }
@@ -56,21 +56,21 @@ func (s Sampled) record(k kind, name string, value float64, tags []string) {
 	s.c.record(k, s.rate, name, value, tags)
 }
 
-// NewTiming prepares calls of Timing.
+// NewTiming looks up the name and tags for calls of Timing.
 func (s Sampled) NewTiming(name string, tags ...string) *Timing {
 	h := new(Timing)
 	h.prepare(s.c, timing, s.rate, name, tags)
 	return h
 }
 
-// NewHistogram prepares calls of Histogram.
+// NewHistogram looks up the name and tags for calls of Histogram.
 func (s Sampled) NewHistogram(name string, tags ...string) *Values {
 	h := new(Values)
 	h.prepare(s.c, histogram, s.rate, name, tags)
 	return h
 }
 
-// NewDistribution prepares calls of Distribution.
+// NewDistribution looks up the name and tags for calls of Distribution.
 func (s Sampled) NewDistribution(name string, tags ...string) *Values {
 	h := new(Values)
 	h.prepare(s.c, distribution, s.rate, name, tags)

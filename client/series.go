@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// kind says how values combine, and which letters the protocol has for them.
+// kind says how values are combined, and which letters the protocol has for the kind.
 type kind uint8
 
 const (
@@ -28,13 +28,13 @@ var kindLetters = [...]string{count: "c", gauge: "g", timing: "ms", histogram: "
 
 // series holds the values of one kind, name and tags until the flusher takes them.
 //
-// A gauge is two words. All other kinds have a cell. Once two goroutines have collided there, a
-// series has several cells, so that no call waits for a goroutine that the scheduler stopped inside
-// one. Each value is in exactly one cell until the flusher takes it. A series that leaves the table
-// is retired: a call that still has a pointer to it finds that out, and looks up the series again.
+// A gauge is two words. All other kinds have a cell. Once two goroutines have collided at the cell, the
+// series gets several cells, so that no call waits for a goroutine that the scheduler has stopped in
+// a cell. Each value is in exactly one cell until the flusher takes it. A series that leaves the
+// table is retired: a call that still has a pointer to the series notices that, and looks it up again.
 //
-// A series is 128 bytes and its text: one cache line that is read to find it, and one that is
-// written when it is found.
+// A series is 128 bytes and its text: one cache line that is read to find the series, and one that is
+// written when the series is found.
 type series struct {
 	hash     uint64
 	text     string // name|#tag,tag
@@ -43,21 +43,21 @@ type series struct {
 	tags     uint16 // number of tags
 	kind     kind
 	overflow bool
-	idle     uint8 // flushes in a row without a call; owned by the flusher, as is alone
+	idle     uint8 // flushes in a row without a call; only the flusher uses idle and alone
 	alone    uint8 // flushes in a row without a collision
 
 	more  atomic.Pointer[stripes] // nil until calls collide
 	value atomic.Uint64           // a gauge's value, as its bits
-	calls atomic.Uint64           // calls that set the gauge since it was taken; goneBit if retired
+	calls atomic.Uint64           // calls of the gauge since the last take; goneBit if retired
 
 	first cell
 }
 
 const goneBit = 1 << 63
 
-// cell aggregates some of the calls of a series. 64 bytes, a cache line.
+// cell aggregates some of the calls of a series. It has 64 bytes, the size of a cache line.
 type cell struct {
-	mu      sync.Mutex // held for some nanoseconds, to add or to take
+	mu      sync.Mutex // held for some nanoseconds, to add values or to take them
 	retired bool
 	small   uint8 // flushes in a row that needed only a small part of values
 	calls   uint64
@@ -66,12 +66,11 @@ type cell struct {
 	members *members
 }
 
-// stripes are the cells of a series whose calls collide. Eight goroutines can call at a time
-// without waiting; more than that on one series in the same nanosecond happens only in
-// benchmarks.
+// stripes are the cells of a series whose calls collide. Eight goroutines can call at the same time
+// without waiting. More than eight on one series in the same nanosecond occur only in benchmarks.
 type stripes [8]cell
 
-// away marks the stripes of a retired series.
+// away replaces the stripes of a retired series.
 var away stripes
 
 func init() {
@@ -80,9 +79,9 @@ func init() {
 	}
 }
 
-// limits are the bounds shared by all series.
+// limits are the bounds that all series share.
 type limits struct {
-	values int          // most values of a cell, or members of a set
+	values int          // the largest number of values of a cell, or of members of a set
 	room   atomic.Int64 // bytes left for values and members
 }
 
@@ -96,7 +95,7 @@ func (l *limits) take(bytes int) bool {
 
 func (l *limits) giveBack(bytes int) { l.room.Add(int64(bytes)) }
 
-// newSeries copies name and tags, which must be clean.
+// newSeries makes a series. It copies name and tags, which must not contain separators.
 func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *series {
 	var b strings.Builder
 	b.WriteString(name)
@@ -112,8 +111,8 @@ func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *s
 	return &series{hash: hash, text: b.String(), rate: rate, name: uint16(len(name)), tags: n, kind: k}
 }
 
-// is reports whether the series has this kind, rate, name and tags. The name and the tags need not
-// be clean. A tag with a comma in it never matches, because the numbers of tags must be equal.
+// is reports whether the series has this kind, rate, name and tags. The name and the tags may contain
+// separators. A tag with a comma never matches, since the numbers of tags must be equal.
 func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) ||
 		s.text[:len(name)] != name {
@@ -133,15 +132,15 @@ func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	return rest == ""
 }
 
-// set stores the value, then counts the call so that the flusher sends it. It returns false if
-// the series is retired: the caller must find another.
+// set stores the value, then counts the call so that the flusher sends the value. It returns false if
+// the series is retired: the caller must look it up again.
 func (s *series) set(v float64) bool {
 	s.value.Store(math.Float64bits(v))
 	return s.calls.Add(1) < goneBit
 }
 
-// takeGauge returns the value and how many calls set it. The value may come from a call that
-// only the next take counts. Then it is sent twice, and nothing is missed.
+// takeGauge returns the value, and how many calls set it. The value may come from a call that is counted
+// only by the next take. Then the value is sent twice, and none is missed.
 func (s *series) takeGauge(retire bool) (v float64, calls uint64) {
 	if retire {
 		calls = s.calls.Swap(goneBit)
@@ -189,8 +188,8 @@ func (s *series) add(n float64) bool {
 	return true
 }
 
-// record keeps a value. When there are too many values, it replaces one at random, so that each value
-// since the last flush is kept with the same probability.
+// record keeps a value. If there are too many values, it replaces a random one, so that each value since
+// the last flush is kept with the same probability.
 func (s *series) record(v float64, l *limits) bool {
 	c := s.lock()
 	defer c.mu.Unlock()
@@ -206,13 +205,13 @@ func (s *series) record(v float64, l *limits) bool {
 	return true
 }
 
-// firstValues is how many values each cell may always hold, whatever other cells hold.
+// firstValues is how many values each cell may always hold, even if other cells use all memory.
 const firstValues = 16
 
 const valueBytes = 8
 
-// grow makes room for one more value, if allowed. It never does so after a value has been left out,
-// because the next value would then be kept with a higher probability than earlier ones.
+// grow makes room for one more value, if the limits allow. After a value has been left out, the cell
+// must not grow: the next value would be kept with a higher probability than earlier values.
 func (c *cell) grow(l *limits) bool {
 	n := cap(c.values)
 	if c.calls-1 > uint64(n) || n >= l.values {
@@ -226,26 +225,26 @@ func (c *cell) grow(l *limits) bool {
 	return true
 }
 
-// shrink gives back the memory of values.
+// shrink releases the memory of values.
 func (c *cell) shrink(l *limits) {
 	l.giveBack(valueBytes * max(0, cap(c.values)-min(firstValues, l.values)))
 	c.values = nil
 }
 
-// members are the members of a set since the last flush, and the members of the flush before. A
-// member that comes again need not be copied again. The flusher reads the earlier members without a
-// lock, because they no longer change.
+// members are the members of a set since the last flush, and those of the flush before. A member that
+// comes again need not be copied again. The flusher reads the earlier members without a lock, since
+// they no longer change.
 type members struct {
 	now, before map[string]string // from each member to itself
-	empty       map[string]string // for the next flush; owned by the flusher
+	empty       map[string]string // for use in the next flush; only the flusher uses it
 }
 
-// memberBytes is a member's size in a map, without its text.
+// memberBytes is the size of a member's entry in a map, without its text.
 const memberBytes = 96
 
 func costOf(member string) int { return memberBytes + len(member) }
 
-// insertion is what happened to a member.
+// insertion is the result of inserting a member.
 type insertion uint8
 
 const (
@@ -275,7 +274,7 @@ func (s *series) insert(member string, client *Client) insertion {
 		if known, ok = client.cleanMember(s, member); !ok {
 			return malformed
 		}
-		if _, again := m.now[known]; again { // m.before gave the clean spelling, which m.now has
+		if _, again := m.now[known]; again { // m.before has the spelling without separators, and m.now has that, too
 			c.calls++
 			return inserted
 		}
@@ -292,9 +291,9 @@ func (s *series) insert(member string, client *Client) insertion {
 	return inserted
 }
 
-// takeAll calls `take` for each cell. `take` empties the cell, retires it if `retire` is set, and
-// returns its calls. A series that is being retired gets no new cells. takeAll removes the stripes
-// when calls have not collided for a while.
+// takeAll calls `take` for each cell. `take` empties the cell, retires the cell if `retire` is set, and
+// returns the calls of the cell. A series that is being retired gets no new cells. takeAll removes
+// the stripes when calls have not collided for a while.
 func (s *series) takeAll(retire bool, take func(c *cell, retire bool) uint64) (calls uint64) {
 	more, unused := s.more.Load(), false
 	if retire {
@@ -317,7 +316,7 @@ func (s *series) takeAll(retire bool, take func(c *cell, retire bool) uint64) (c
 	return calls + met
 }
 
-// held returns how many calls wait for the flusher.
+// held returns how many calls of the series wait for the flusher.
 func (s *series) held() (calls uint64) {
 	if s.kind == gauge {
 		if calls = s.calls.Load(); calls >= goneBit { // later calls have gone to another series
@@ -349,16 +348,16 @@ func (c *cell) takeSum(retire bool) (sum float64, calls uint64) {
 	return sum, calls
 }
 
-// next returns n + 1, but at most 254, so that it never wraps around.
+// next returns n + 1, but at most 254, so that the count never wraps around.
 func next(n uint8) uint8 { return min(n+1, math.MaxUint8-1) }
 
-// spares are empty buffers of values, one of each size, in powers of two.
+// spares are empty buffers for values, one of each size. The sizes are powers of two.
 type spares [64][]float64
 
 func sizeOf(n int) int { return bits.Len(uint(n - 1)) }
 
-// takeValues empties a cell of values. It leaves a spare buffer of the same size there, so that it
-// holds the lock no longer than other calls do. The values are valid until the next call.
+// takeValues empties a cell of values. It puts a spare buffer of the same size into the cell, so that it
+// holds the lock no longer than other calls do. The returned values are valid until the next call.
 func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *limits) (values []float64, calls uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -381,7 +380,7 @@ func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *lim
 	case len(values) == 0:
 	case cap(other) == cap(values):
 		c.values = other[:0]
-		spare[size] = values // valid until the next cell of this size is emptied
+		spare[size] = values // its values are valid until the next cell of this size is emptied
 	default: // no spare of this size yet: copy the values and make one
 		*scratch = append((*scratch)[:0], values...)
 		spare[size] = make([]float64, 0, cap(values))
@@ -390,7 +389,7 @@ func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *lim
 	return values, calls
 }
 
-// takeMembers empties a set's cell. The map is valid until the next call for this cell.
+// takeMembers empties a set's cell. The returned map is valid until the next call for this cell.
 func (c *cell) takeMembers(retire bool, l *limits) (taken map[string]string, calls uint64) {
 	c.mu.Lock()
 	m := c.members
@@ -411,7 +410,7 @@ func (c *cell) takeMembers(retire bool, l *limits) (taken map[string]string, cal
 
 	release(old, l)
 	m.empty = nil
-	if len(old) <= 2*len(taken)+firstValues { // otherwise the map is too large to keep
+	if len(old) <= 2*len(taken)+firstValues { // a larger map is not worth keeping
 		clear(old)
 		m.empty = old
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The networks, as package net names them; guess is a Unix socket of unknown type.
+// The networks, by the names of package net. guess is a Unix socket of unknown type.
 const (
 	udp      = "udp"
 	unixgram = "unixgram"
@@ -23,7 +23,7 @@ const (
 
 const defaultPort = "8125"
 
-// address is where packets go.
+// address is the destination of packets.
 type address struct{ network, at string }
 
 func (a address) String() string {
@@ -108,46 +108,46 @@ func (a address) dial(ctx context.Context) (net.Conn, error) {
 
 const (
 	dialWait   = time.Second
-	writeWait  = 100 * time.Millisecond // then see whether Close was called
-	stuckAfter = 5 * time.Second        // replace a socket that takes nothing: its file may belong to a new server
-	nameAge    = time.Minute            // look up a host's name again after this time: UDP does not notice a move
+	writeWait  = 100 * time.Millisecond // after this time, check whether Close was called
+	stuckAfter = 5 * time.Second        // then replace a socket that accepts nothing: its file may belong to a new server
+	nameAge    = time.Minute            // after this time, look the host up again: UDP does not notice a new address
 	answerWait = 10 * time.Millisecond  // how long to wait for another host's answer to a probe
 )
 
-// frameHead is the size of a frame's head on a stream: the length of the payload in four
-// bytes, little-endian. Packets have room for it.
+// frameHead is the size of the head of a frame on a stream: the length of the payload in four bytes,
+// little-endian. Packets leave room for it.
 const frameHead = 4
 
-// probe is an empty line, which shows over UDP whether there is a server.
+// probe is an empty line. Over UDP it shows whether a server listens.
 var probe = []byte("\n")
 
-// socket is the connection of a client. It is made when needed, and again when it breaks. The
-// flusher owns it.
+// socket is the connection of a client. The flusher owns it, and connects when it has packets to send
+// and the connection is missing or broken.
 type socket struct {
 	to   address
 	dial func(context.Context) (net.Conn, error)
 
 	conn     net.Conn  // nil if there is none
-	dialed   time.Time // when conn was made
-	took     time.Time // when conn was made, or last took a packet
+	dialed   time.Time // the time when conn was made
+	took     time.Time // the time when conn was made, or last accepted a packet
 	stream   bool
-	loopback bool // UDP within this host, where an answer comes before the next write
-	written  int  // bytes of the current frame that the stream has taken
+	loopback bool // UDP within this host: a refusal comes before the next write
+	written  int  // bytes of the current frame that the stream has accepted
 
 	asks   bool // a probe precedes the next packet
 	down   bool // the server's host said that there is no listener
 	probes int  // probes sent since the flusher last read this count
 }
 
-// startFlush prepares for packets after a pause.
+// startFlush must be called before the packets of a flush.
 func (s *socket) startFlush() {
 	s.asks = s.loopback
 	s.took = time.Now()
 }
 
-// write hands over a packet, which has room for a frame's head before it. After an error the server
-// does not get the packet. On a stream this includes earlier writes of the same packet, because the
-// server ignores a frame that is cut off. Only EMSGSIZE is permanent; other errors may go away.
+// write hands over a packet, which has room for a frame's head before it. If write returns an error, the
+// server does not get the packet. On a stream this also holds for parts that were written earlier,
+// since the server ignores an incomplete frame. EMSGSIZE is permanent; all other errors may go away.
 func (s *socket) write(ctx context.Context, packet []byte) error {
 	now := time.Now()
 	if err := s.connect(ctx, now); err != nil {
@@ -180,8 +180,8 @@ func (s *socket) write(ctx context.Context, packet []byte) error {
 	return s.broken(err)
 }
 
-// ask sends a probe. If there is no listener, the host refuses the probe, and the next write fails
-// without sending its packet. If the refusal of an earlier packet has already come, ask itself fails.
+// ask sends a probe. If no server listens, the host refuses the probe, and the next write fails without
+// sending its packet. If the refusal of an earlier packet has already arrived, ask itself fails.
 func (s *socket) ask() error {
 	if _, err := s.conn.Write(probe); err != nil {
 		return err
@@ -194,14 +194,14 @@ func (s *socket) ask() error {
 	return nil
 }
 
-// connect makes a connection if there is none, or if it is time for a new one.
+// connect makes a connection if there is none, or if the present one is due for replacement.
 func (s *socket) connect(ctx context.Context, now time.Time) error {
 	if s.conn != nil && !s.named(now) {
 		return nil
 	}
 	conn, err := s.dial(ctx)
 	if err != nil {
-		if s.conn != nil { // keep using the old one
+		if s.conn != nil { // keep the old connection
 			s.dialed = now
 			return nil
 		}
@@ -248,7 +248,7 @@ func (s *socket) hangUp() {
 	s.conn, s.written = nil, 0
 }
 
-// transport returns the kind of socket in the words of other clients.
+// transport returns the kind of socket by the name that other clients use for it.
 func (s *socket) transport() string {
 	switch {
 	case s.to.network == udp:

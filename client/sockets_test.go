@@ -24,14 +24,14 @@ type receiver struct {
 	at string
 
 	mu      sync.Mutex
-	arrived *sync.Cond // signaled for each packet
+	arrived *sync.Cond // signalled for each packet
 	packets []string
 	closers []io.Closer
 	reading sync.WaitGroup
 }
 
-// listen binds an address, as a server does right after its start. The receiver reads nothing
-// until `read` is called.
+// listen binds an address, as a server does when it starts. The receiver reads nothing until `read` is
+// called.
 func listen(t *testing.T, network, at string) (r *receiver, read func()) {
 	t.Helper()
 	r = &receiver{at: at}
@@ -58,7 +58,7 @@ func listen(t *testing.T, network, at string) (r *receiver, read func()) {
 	return r, func() { r.readPackets(conn) }
 }
 
-// receive returns a server that reads.
+// receive returns a server that reads all packets.
 func receive(t *testing.T, network, at string) *receiver {
 	t.Helper()
 	r, read := listen(t, network, at)
@@ -113,7 +113,7 @@ func (r *receiver) add(packet []byte) {
 	r.arrived.Broadcast()
 }
 
-// close ends the server at once. Packets that it has not read are lost.
+// close ends the server at once. Packets that are still unread are lost.
 func (r *receiver) close() {
 	r.mu.Lock()
 	for _, c := range r.closers {
@@ -150,8 +150,8 @@ func listenAt(t *testing.T, network string) string {
 	return filepath.Join(dir, "s")
 }
 
-// A server ends and another takes its place, again and again. Counts continue without a gap, and
-// nothing is lost or doubled. The server reads its queue before it ends, as Freshet does. Over UDP,
+// A server ends and another server replaces it, many times. Counts continue without a gap, and nothing
+// is lost or counted twice. The server reads its queue before it ends, as Freshet does. Over UDP,
 // probes show in time that no server listens.
 func TestServerComesBack(t *testing.T) {
 	for _, network := range []string{udp, unixgram, unix} {
@@ -214,9 +214,9 @@ func TestServerComesBack(t *testing.T) {
 	}
 }
 
-// A server does not read: its queue is full, and the kernel takes no more. Callers do not
-// notice, since the server reads only after their last call. Each call is sent, held, or
-// counted as lost.
+// The server does not read, so its queue fills up and the kernel accepts no more packets. Callers do not
+// notice that: the server begins to read only after their last call. Each call is sent, held, or counted
+// as lost.
 func TestServerDoesNotRead(t *testing.T) {
 	for _, network := range []string{unixgram, unix} {
 		t.Run(network, func(t *testing.T) {
@@ -239,8 +239,8 @@ func TestServerDoesNotRead(t *testing.T) {
 					counted++
 				}
 			}
-			// Values that are just being put into a packet are in no count for a moment, until
-			// the socket is full.
+			// While values are being put into a packet, no count includes them. When the socket is full,
+			// the counts are complete again.
 			s := c.Stats()
 			for ; s.Calls != uint64(calls); s = c.Stats() {
 				runtime.Gosched()
@@ -279,7 +279,7 @@ func TestServerComesLate(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
 			at := listenAt(t, network)
-			if network == udp { // a port that is free
+			if network == udp { // any free port
 				r := receive(t, udp, at)
 				at = r.at
 				r.close()

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// fate is what happened to a call that was not aggregated.
+// fate is what became of a call that was not aggregated.
 type fate uint8
 
 const (
-	refused fate = iota // the server would not take it
+	refused fate = iota // the server would not accept the value
 	tooMany             // there was no room
 	unsent              // the client was closed
 	numFates
@@ -27,18 +27,18 @@ func (p *perKind) total() (n uint64) {
 
 // counts are the client's own figures.
 type counts struct {
-	taken    perKind           // calls taken out of series, and all events and checks
-	sent     perKind           // calls in taken that went out in packets that the socket took
-	unsent   perKind           // calls in taken whose packets were given up
-	infinite perKind           // calls in taken whose sum overflowed a float64
+	taken    perKind           // calls whose values the flusher took out of series, and all events and checks
+	sent     perKind           // the part of taken in packets that the socket accepted
+	unsent   perKind           // the part of taken in packets that were dropped
+	infinite perKind           // the part of taken whose sum overflowed a float64
 	away     [numFates]perKind // calls that never reached a series
-	skipped  [16]perKind       // calls skipped by Sampled; spread at random, so that callers do not collide
+	skipped  [16]perKind       // calls skipped by Sampled, in random elements, so that callers do not collide
 
-	thinned  atomic.Uint64 // values in taken that a sample left out; the sampled values stand for them
+	thinned  atomic.Uint64 // values in taken that a random sample left out; its rate accounts for them
 	cleaned  atomic.Uint64
 	folded   atomic.Uint64
-	series   atomic.Int64 // in the table, without overflow series
-	contexts perKind      // series with something to send, added up over flushes
+	series   atomic.Int64 // series in the table, without overflow series
+	contexts perKind      // series with something to send, summed over all flushes
 
 	packets, bytes, droppedPackets, droppedBytes atomic.Uint64
 }
@@ -47,7 +47,7 @@ func (c *counts) turnAway(f fate, k kind) { c.away[f][k].Add(1) }
 
 func (c *counts) skip(k kind) { c.skipped[rand.Uint32()%uint32(len(c.skipped))][k].Add(1) }
 
-// handed returns how many calls of a kind there were, without the calls that are still in series.
+// handed returns the number of calls of a kind, without the calls whose values are still in series.
 func (c *counts) handed(k kind) uint64 {
 	n := c.taken[k].Load()
 	for i := range c.away {
@@ -59,28 +59,26 @@ func (c *counts) handed(k kind) uint64 {
 	return n
 }
 
-// Stats count what happened to the calls of Count, Gauge, Timing, Histogram, Distribution,
-// Set, Event and ServiceCheck so far:
+// Stats counts what became of the calls of Count, Gauge, Timing, Histogram, Distribution, Set, Event and
+// ServiceCheck so far. Whenever no call and no flush is in progress,
 //
 //	Calls = Sent + Held + Skipped + Refused + Full + Unsent
-//
-// whenever no call and no flush is under way.
 type Stats struct {
 	Calls   uint64
-	Sent    uint64 // in packets that the socket took: as they were, in a sum, or by sampled values with a rate
+	Sent    uint64 // in packets that the socket accepted: as single values, in a sum, or in a sample with a rate
 	Held    uint64 // waiting to be sent
-	Skipped uint64 // left out by Sampled; the sampled values stand for them
-	Refused uint64 // empty name, value not finite, negative count, or too long
+	Skipped uint64 // left out by Sampled; the rate of the sampled values accounts for them
+	Refused uint64 // an empty name, a value that is not finite, a negative count, or a line that is too long
 	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or too many events at a time
-	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or made after Close
+	Unsent  uint64 // in a packet too long for the socket, dropped by Close, or made after Close
 
-	Thinned   uint64 // part of Sent and Held: values beyond MaxValues; the sampled values stand for them
+	Thinned   uint64 // part of Sent and Held: values beyond MaxValues; the rate of the sample accounts for them
 	Folded    uint64 // part of Sent and Held: in an overflow series, beyond MaxSeries
 	Respelled uint64 // part of Calls: with a name, tag or member that the protocol cannot carry unchanged
 
-	Series         int // held now, without overflow series
+	Series         int // series in the client now, without overflow series
 	Packets, Bytes uint64
-	DroppedPackets uint64 // packets that the socket can never take, or that Close gave up
+	DroppedPackets uint64 // packets that were too long for the socket, or that Close dropped
 	DroppedBytes   uint64
 }
 
@@ -108,18 +106,18 @@ func (c *Client) Stats() (s Stats) {
 	return s
 }
 
-// version is sent to the server with the client's own counts.
+// version is the client's version, which it sends to the server with its own counts.
 const version = "0.1.0"
 
-// telemetry holds the counts reported to the server, under the names that all clients use, and how
-// much of each was already reported.
+// telemetry holds the counts that are reported to the server, under the names that all clients use, and
+// how much of each count was already reported.
 type telemetry struct {
 	told map[string]uint64
 }
 
 const telemetryPrefix = "datadog.dogstatsd.client."
 
-// report calls `line` with every count and its increase since the last report.
+// report calls `line` with every count, and its increase since the last report.
 func (t *telemetry) report(c *counts, line func(name string, n uint64, tag string)) {
 	tell := func(name string, n uint64, tag string) {
 		key := name + tag

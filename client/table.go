@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// table finds series by kind, rate, name and tags. Lookups take no lock; changes hold
-// Client.mu. Series are only ever added; removing some makes a new table. A table is at most
-// half full, so that a search ends soon.
+// table finds series by kind, rate, name and tags. Lookups take no lock; changes hold Client.mu. Series
+// are only added to a table. To remove series, the client makes a new table. A table is at most half
+// full, so that a search ends soon.
 type table struct {
 	slots []atomic.Pointer[series] // their number is a power of two
 	n     int                      // number of series; guarded by Client.mu
@@ -51,7 +51,7 @@ func (t *table) each(f func(*series)) {
 	}
 }
 
-// with returns a table that also has s: t itself if there is room.
+// with returns a table that also has s. If t has room, that is t itself.
 func (t *table) with(s *series) *table {
 	if 2*(t.n+1) > len(t.slots) {
 		grown := newTable(2 * len(t.slots))
@@ -62,9 +62,9 @@ func (t *table) with(s *series) *table {
 	return t
 }
 
-// hash hashes everything that identifies a series, by wyhash (github.com/wangyi-fudan/wyhash).
-// The seed is secret, so that tags cannot be chosen to collide. wyhash is written out here, because
-// package maphash takes twice as long for so many short strings.
+// hash hashes everything that identifies a series, by wyhash (github.com/wangyi-fudan/wyhash). The seed
+// is secret, so that nobody can choose tags that collide. wyhash is implemented here, since package
+// maphash takes twice as long for so many short strings.
 func (c *Client) hash(k kind, rate float64, name string, tags []string) uint64 {
 	h := hashString(c.seed^uint64(k), name)
 	if rate != 1 {
@@ -114,8 +114,8 @@ func four(s string) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// find returns the series that a call belongs to, perhaps an overflow series. If there is none,
-// find counts the call and returns nil. It keeps neither name nor tags.
+// find returns the series for a call, perhaps an overflow series. If there is no place, find counts the
+// call as refused and returns nil. It keeps neither name nor tags.
 func (c *Client) find(k kind, rate float64, name string, tags []string) *series {
 	h := c.hash(k, rate, name, tags)
 	if s := c.table.Load().get(h, k, rate, name, tags); s != nil {
@@ -124,7 +124,7 @@ func (c *Client) find(k kind, rate float64, name string, tags []string) *series 
 	return c.findNew(h, k, rate, name, tags)
 }
 
-// findNew is find for a series that is not known by this name and these tags.
+// findNew is the rest of find, for a series that is not in the table under this name and these tags.
 func (c *Client) findNew(h uint64, k kind, rate float64, name string, tags []string) *series {
 	if name == "" {
 		c.counts.turnAway(refused, k)
@@ -145,7 +145,7 @@ func (c *Client) findNew(h uint64, k kind, rate float64, name string, tags []str
 	if s := c.add(h, k, rate, name, tags, false); s != nil {
 		return s
 	}
-	if k == gauge { // gauges of several series cannot be folded
+	if k == gauge { // values of several gauges cannot be combined
 		c.counts.turnAway(c.whyNot(), k)
 		return nil
 	}
@@ -168,7 +168,7 @@ func (c *Client) findOverflow(k kind, rate float64, name string) *series {
 	return s
 }
 
-// whyNot returns the fate of a call whose series could not be added.
+// whyNot returns the reason why a series could not be added.
 func (c *Client) whyNot() fate {
 	if c.closed.Load() {
 		return unsent
@@ -176,11 +176,11 @@ func (c *Client) whyNot() fate {
 	return tooMany
 }
 
-// add puts the series into the table and returns it, or returns nil if there is no room.
-// Overflow series have reserved room, because they are used when there is no other.
+// add puts the series into the table and returns it, or returns nil if there is no room. Overflow series
+// have reserved places, since they are needed when all other places are taken.
 func (c *Client) add(h uint64, k kind, rate float64, name string, tags []string, overflow bool) *series {
 	if !overflow && c.counts.series.Load() >= int64(c.options.MaxSeries) {
-		return nil // before taking the lock: in a flood of series all calls would wait for it
+		return nil // return before taking the lock, for which all calls would wait in a flood
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,25 +205,26 @@ func (c *Client) add(h uint64, k kind, rate float64, name string, tags []string,
 	return s
 }
 
-// setTable must be called with mu held.
+// setTable replaces the table. The caller must hold mu.
 func (c *Client) setTable(t *table) {
 	c.table.Store(t)
 	c.counts.series.Store(int64(t.n - c.overflow))
 }
 
-// An unused series is evicted after this many flushes, once the table is half full, or full.
+// An unused series is evicted after this many flushes: the first value holds once the table is half full,
+// the second once it is full.
 const (
 	idleHalfFull = 10
 	idleFull     = 1
 )
 
-// evict removes series from the table and returns them. Calls may still reach one of them
-// until it is retired.
+// evict removes series from the table and returns them. Calls may still find them until they are
+// retired.
 func (c *Client) evict() (evicted []*series) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.table.Load()
-	idle := uint8(math.MaxUint8) // never
+	idle := uint8(math.MaxUint8) // no series is idle for so long
 	if n := t.n - c.overflow; n >= c.options.MaxSeries {
 		idle = idleFull
 	} else if 2*n > c.options.MaxSeries {

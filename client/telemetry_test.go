@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The reported counts add up to what happened, whatever is lost on the way.
+// The reported counts add up to what happened, even if packets are lost.
 func TestTelemetryAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram, refuses: func(p string) bool {
@@ -30,7 +30,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 				_ = c.ServiceCheck(ServiceCheck{Name: fmt.Sprint(i)})
 			}
 			for range 1000 {
-				c.Distribution("d", 1.0/3) // packets that the socket does not take
+				c.Distribution("d", 1.0/3) // in a packet that the socket does not accept
 			}
 			handed["count"] += 200
 			handed["gauge"] += 100
@@ -42,7 +42,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 			handed["service_checks"] += 100
 		}
 		got := received{}
-		time.Sleep(defaultInterval / 2) // so that no flush runs during the calls
+		time.Sleep(defaultInterval / 2) // the middle between two flushes, so that no flush runs during the calls
 		for range 5 {
 			use()
 			time.Sleep(telemetryGap / 2)
@@ -65,7 +65,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 
 		tags := " client:freshet,client_version:" + version + ",client_transport:uds,env:prod"
 		s := c.Stats()
-		inLast := float64(0) // packets that hold the last report; no report counts them
+		inLast := float64(0) // packets with the last report; no report counts them
 		for i, p := range last {
 			if strings.Contains(p, "client.metrics:") {
 				inLast = float64(len(last) - i)
@@ -96,7 +96,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 		}
 		// A series counts once for each flush in which it had values.
 		if n := got.sum("c " + telemetryPrefix + "aggregated_context" + tags); n < 6*50 || n > 6*70 {
-			t.Errorf("%v contexts in 6 flushes of 50 series and some overflow series", n)
+			t.Errorf("%v contexts were reported for 6 flushes of 50 series and up to 20 overflow series", n)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestTelemetryOfEachTransport(t *testing.T) {
 	}
 }
 
-// A client without calls sends only telemetry, every 10 s, and nothing if telemetry is off.
+// A client without calls sends only its own counts, every 10 s. If telemetry is off, it sends nothing.
 func TestTelemetryFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The protocol's separators, by the places where they separate. A carriage return before a line
-// break is part of the line break.
+// The separators of the protocol, by where they occur. A carriage return before a line break is part
+// of the line break.
 const (
 	notInNames   = ":|\n\r"
 	notInTags    = ",|\n\r"
@@ -35,7 +35,7 @@ func looksLikeEvent(prefix, name string) bool {
 	return ok && strings.HasPrefix(name, rest)
 }
 
-// cleaned returns name and tags in a form that the protocol can carry.
+// cleaned returns name and tags without bytes that the protocol cannot carry there.
 func cleaned(prefix, name string, tags []string) (string, []string) {
 	name = replace(name, notInNames)
 	if looksLikeEvent(prefix, name) {
@@ -51,8 +51,8 @@ func cleaned(prefix, name string, tags []string) (string, []string) {
 	return name, clean
 }
 
-// replace returns a copy of s with '_' for each byte that is in bad. It always copies. This shows
-// the compiler that calls keep none of their strings, and callers can build tags on the stack.
+// replace returns a copy of s with '_' for each byte that is in bad. It always copies: then the compiler
+// sees that calls keep none of their strings, and callers can build tags on the stack.
 func replace(s, bad string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -63,8 +63,8 @@ func replace(s, bad string) string {
 	return string(b)
 }
 
-// cleanMember returns a copy of a set member in a form that the protocol can carry. It returns
-// false if there is no such form.
+// cleanMember returns a copy of a set member without bytes that the protocol cannot carry. It returns
+// false if the member cannot be sent.
 func (c *Client) cleanMember(s *series, member string) (string, bool) {
 	if member == "" || c.constantBytes()+len(s.text)+len(member) > c.options.PacketBytes {
 		return "", false
@@ -79,7 +79,7 @@ func (c *Client) cleanMember(s *series, member string) (string, bool) {
 // longestNumber is the most bytes that appendNumber writes: -1.2345678901234567e-308.
 const longestNumber = 24
 
-// constantBytes returns the most bytes that a line has without its series' text and its value.
+// constantBytes returns the largest size of a line, in bytes, without its series' text and its value.
 func (c *Client) constantBytes() int {
 	return len(c.options.Prefix) + len(":") + len("|ms|@") + longestNumber + max(len(c.tags), len(c.tagless))
 }
@@ -93,8 +93,8 @@ func (c *Client) lineBytes(name string, tags []string) int {
 	return n
 }
 
-// appendNumber writes v so that it parses to the same float64. It avoids an exponent unless the
-// number gets long, because servers read plain digits faster.
+// appendNumber writes v so that it parses to the same float64. It uses an exponent only for long numbers,
+// since servers read plain digits faster.
 func appendNumber(b []byte, v float64) []byte {
 	size := math.Abs(v)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A record of common attributes allocates no memory in the caller, whatever happens to the record.
-// Under the race detector sync.Pool drops items on purpose.
+// Logging a record with common attributes allocates nothing in the caller, whatever happens to the
+// record. Under the race detector sync.Pool drops items on purpose.
 func TestNoAllocations(t *testing.T) {
 	ctx := context.Background()
 	at := time.Unix(1795228020, 0)

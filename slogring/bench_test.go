@@ -17,18 +17,17 @@ var errRefused = errors.New("connection refused")
 var attrs = []slog.Attr{slog.String("carrier", "dhl"), slog.Int("routes", 12),
 	slog.Duration("took", 153*time.Microsecond), slog.Bool("cached", true), slog.Any("error", errRefused)}
 
-// call logs as a request handler would.
+// call logs one record, as a handler of requests would.
 func call(l *slog.Logger) {
 	l.LogAttrs(context.Background(), slog.LevelInfo, "lookup done", slog.String("carrier", "dhl"), slog.Int("routes", 12),
 		slog.Duration("took", 153*time.Microsecond), slog.Bool("cached", true), slog.Any("error", errRefused))
 }
 
 // BenchmarkHandle measures the cost of Handle for its caller. Bounds: no allocation. A repeat, or a
-// record while the output is blocked, costs a tenth of the time that slog's handler takes to format
-// the record. A written record costs no more than slog's handler with an output that costs nothing.
+// record while the output is blocked, costs a tenth of the time in which slog's handler formats the
+// record. A written record costs no more than slog's handler with an output that discards it.
 //
-// The benchmark flushes now and then so that nothing is lost: ns/op includes the writer's
-// time.
+// The benchmark flushes now and then so that nothing is lost: ns/op includes the writer's time.
 func BenchmarkHandle(b *testing.B) {
 	_, blocked := io.Pipe()
 	for _, goroutines := range []int{1, 8} {

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
-// Warnings and errors are written however often they come. Repeats of lower levels are counted
-// after the first ones of a period.
+// Warnings and errors are written however often they repeat. At lower levels, only the first records of
+// a message are written in a period; the rest are counted.
 func ExampleOptions() {
 	var file bytes.Buffer
 	h := slogring.New(&file, slogring.Options{First: 1, Unsampled: slog.LevelWarn})
@@ -37,8 +37,8 @@ func Example() {
 		log.Info("lookup done", "carrier", "dhl", "routes", i)
 	}
 
-	// Close before the program ends, so that the last lines are written. The timeout is for a
-	// blocked output.
+	// Call Close before the program ends, so that the last lines are written. The timeout limits the
+	// wait for a blocked output.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := h.Close(ctx); err != nil {
@@ -46,7 +46,7 @@ func Example() {
 	}
 
 	for line := range strings.Lines(file.String()) {
-		_, line, _ = strings.Cut(line, " ") // the time
+		_, line, _ = strings.Cut(line, " ") // cut off the time
 		fmt.Print(regexp.MustCompile(` within=\S+`).ReplaceAllString(line, ""))
 	}
 	fmt.Println(h.Stats().Written, "written,", h.Stats().Suppressed, "suppressed,", h.Stats().Lost.Sum(), "lost")

@@ -2,32 +2,32 @@ package slogring
 
 import "sync/atomic"
 
-// ring holds the lines between the logging goroutines and the writer. It is a buffer of bytes, and
-// a word for each record in the buffer. Many goroutines push, and one takes.
+// ring holds the lines between the logging goroutines and the writer. It has a buffer of bytes, and a
+// word for each record in the buffer. Many goroutines push, and one takes.
 //
-// A push reserves the next word and the bytes after the last line in one compare-and-swap, copies
-// its line there, and stores the word: then the line is ready. No foreign code runs in between, so
-// every reserved line is soon ready. The writer takes lines in the order of their words, and writes
-// them directly from the ring.
+// A push reserves the next word and the bytes after the last line in one compare-and-swap, copies its
+// line there, and stores the word: then the line is ready. Between these steps it calls no code of
+// users, so every reserved line is soon ready. The writer takes lines in the order of their words, and
+// writes them directly from the ring.
 type ring struct {
 	// tail is the place of the next record, and head the place of the oldest. The upper half of a
-	// place is the record's number, and the lower half its first byte; both halves only count up.
-	// tail and head are two cache lines apart, because processors prefetch the neighbouring line.
+	// place is the record's number, and the lower half its first byte; both only count up. tail and
+	// head are two cache lines apart, since processors also prefetch the neighbouring line.
 	tail atomic.Uint64
 	_    [120]byte
 	head atomic.Uint64
 	_    [120]byte
 
-	bytes []byte          // a power of two, for lines of at most half of it
+	bytes []byte          // a power of two; a line takes at most half of it
 	words []atomic.Uint64 // a power of two
-	line  int             // bytes of the longest line
+	line  int             // largest length of a line, in bytes
 }
 
-// closed in tail means that nothing can be pushed. A record's number has the other 31 bits of the
-// upper half.
+// The bit `closed` in tail means that nothing can be pushed any more. The other 31 bits of the upper half
+// are the record's number.
 const closed, numbers = 1 << 63, 1<<31 - 1
 
-// A word is 0, or describes a line that is ready: its length in 30 bits, its first byte in 32.
+// A word is 0, or describes a line that is ready: its length in 30 bits, and its first byte in 32 bits.
 const ready, isCut = 1 << 63, 1 << 62
 
 func newRing(size, line int) *ring {
@@ -36,7 +36,7 @@ func newRing(size, line int) *ring {
 
 func place(number, first uint32) uint64 { return uint64(number&numbers)<<32 | uint64(first) }
 
-// between returns the number of records from head to tail, which may be closed.
+// between returns the number of records from head to tail. tail may have the bit `closed`.
 func between(head, tail uint64) int { return int(uint32(tail>>32-head>>32) & numbers) }
 
 func span(word uint64) (first, n uint32) { return uint32(word), uint32(word>>32) & (1<<30 - 1) }
@@ -55,14 +55,14 @@ func (r *ring) full() bool {
 		if tail&closed == 0 && int(used)+r.line <= len(r.bytes) && between(head, tail) < len(r.words) {
 			return false
 		}
-		if r.head.Load() == head { // otherwise lines were released meanwhile: look again
+		if r.head.Load() == head { // if head has moved, lines were released meanwhile: look again
 			return true
 		}
 	}
 }
 
-// push copies `line` into the ring, if there is room. `high` reports whether half of the ring is in
-// use afterwards.
+// push copies `line` into the ring, if there is room. `high` reports whether at least half of the ring
+// is in use afterwards.
 func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 	size, n := uint32(len(r.bytes)), uint32(len(line))
 	for {
@@ -78,7 +78,7 @@ func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 		used, waiting := first+n-uint32(head), between(head, tail)
 		if used > size || waiting >= len(r.words) {
 			if r.tail.Load() != tail {
-				continue // tail is out of date, and head may be beyond it
+				continue // tail was read too early, and head may be beyond it
 			}
 			return false, false
 		}
@@ -104,7 +104,7 @@ func (r *ring) end() uint64 { return r.tail.Load() }
 // passed reports whether all records before `end` have been released.
 func (r *ring) passed(end uint64) bool {
 	left := between(r.head.Load(), end)
-	return left == 0 || left > len(r.words) // more records than fit: head has passed end
+	return left == 0 || left > len(r.words) // a number larger than the ring means that head has passed end
 }
 
 // len returns the number of records that have not been released.
@@ -116,8 +116,8 @@ func (r *ring) len() int {
 // isReady reports whether take would return lines.
 func (r *ring) isReady() bool { return r.word(uint32(r.head.Load()>>32)).Load() != 0 }
 
-// take returns ready lines that are contiguous, and their number: one line, or several lines that
-// together have at most `most` bytes. They stay in the ring until they are released.
+// take returns ready lines that are contiguous, and their number. It returns one line, or several lines
+// that together have at most `most` bytes. They stay in the ring until they are released.
 func (r *ring) take(most int) (lines []byte, n int) {
 	number, size := uint32(r.head.Load()>>32), uint32(len(r.bytes))
 	var begin, end uint32
@@ -137,8 +137,8 @@ func (r *ring) take(most int) (lines []byte, n int) {
 	return r.bytes[at : at+end-begin], n
 }
 
-// release gives back the `n` lines from take, of which the writer wrote the first `written` bytes.
-// It returns how many lines were written whole, and how many were written cut.
+// release removes the `n` lines of the last take from the ring. The writer wrote the first `written`
+// bytes of them. release returns how many lines were written whole, and how many were written cut.
 func (r *ring) release(n, written int) (whole, cut uint64) {
 	number := uint32(r.head.Load() >> 32)
 	var end uint32

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// at moves an empty ring to a position, as if it had been used for a long time.
+// at moves an empty ring to a position, as after long use.
 func (r *ring) at(number, first uint32) *ring {
 	r.tail.Store(place(number, first))
 	r.head.Store(place(number, first))
 	return r
 }
 
-// For any order of push, take and release, and when the counters wrap: lines come out as they went
-// in, and a push fails only if there is no contiguous room.
+// For any order of push, take and release, and when the counters wrap around, lines come out as they
+// went in, and a push fails only if there is no contiguous room.
 func TestRingModel(t *testing.T) {
 	const size, line = 1024, 256
 	const words = size / minRecord
@@ -34,7 +34,7 @@ func TestRingModel(t *testing.T) {
 		r := newRing(size, line).at(uint32(numbers-rng.IntN(100)), uint32(first))
 		pushes, longest := 4+rng.IntN(4), line
 		if seed%2 == 0 {
-			longest = 50 // so that words run out first
+			longest = 50 // lines are short, so the ring runs out of words first
 		}
 		var waiting []record
 		head, tail := first, first
@@ -93,7 +93,8 @@ func TestRingModel(t *testing.T) {
 				fail("%d lines of at most %d bytes:\n%s\nwant\n%s", n, most, lines, want)
 			}
 			if gotWhole, gotCut := r.release(n, written); gotWhole != whole || gotCut != cut {
-				fail("%d bytes are %d whole lines and %d cut ones, want %d and %d", written, gotWhole, gotCut, whole, cut)
+				fail("release of %d bytes returned %d whole and %d cut lines, want %d and %d",
+					written, gotWhole, gotCut, whole, cut)
 			}
 			head, waiting = waiting[n-1].end, waiting[n:]
 			if earlier.tail > 0 && r.passed(earlier.end) != (head >= earlier.tail) {
@@ -108,14 +109,14 @@ func TestClosedRing(t *testing.T) {
 	r.push([]byte("line"), false)
 	r.close()
 	if pushed, _ := r.push([]byte("line"), false); pushed || !r.full() || r.len() != 1 {
-		t.Errorf("a closed ring accepts lines, or is not full, or holds %d", r.len())
+		t.Errorf("a closed ring must be full, empty and accept no lines; it holds %d", r.len())
 	}
 	if lines, n := r.take(100); string(lines) != "line" || n != 1 {
 		t.Errorf("%d lines: %q", n, lines)
 	}
 }
 
-// Many goroutines push, and one takes: every line comes out once, whole and in order.
+// Many goroutines push and one takes. Every line comes out once, whole and in order.
 func TestRingTogether(t *testing.T) {
 	const goroutines, each = 4, 20000
 	r := newRing(4096, 256).at(numbers-1000, 1<<32-10000)
@@ -170,7 +171,7 @@ func TestRingTogether(t *testing.T) {
 	}
 }
 
-// full is never true of a ring with room, even if head and tail move between its two reads.
+// full returns false for a ring with room, even if head and tail move between its two reads.
 func TestRingIsNotFull(t *testing.T) {
 	const goroutines, each = 4, 50000
 	r := newRing(2048, 256)

@@ -8,36 +8,35 @@ import (
 )
 
 const (
-	messages = 1024 // tracked at a time
-	nearby   = 8    // slots in which a message may be
-	textKept = 256  // bytes of a message that are kept for its line of suppressed records
+	messages = 1024 // number of messages that are counted at a time
+	nearby   = 8    // number of slots in which a message may be
+	textKept = 256  // length of the part of a message, in bytes, that its summary shows
 )
 
-// sampler counts records of the same level and message. Each record is in the count of
-// exactly one period.
+// sampler counts records of the same level and message. It counts each record in exactly one period.
 type sampler struct {
 	first  uint64 // records of a message that pass in a period
 	places [messages]atomic.Pointer[tally]
-	past   uint64 // suppressed in periods that have ended; under the writer's lock
+	past   uint64 // records suppressed in ended periods; guarded by the writer's lock
 }
 
-// tally is the count of one level and message. Callers add to it, and at the end of a period the
-// writer takes the sum. If the sum is zero, the writer seals the count and removes the tally: a
-// caller that had found the tally before sees the seal, and knows that its record was not counted.
+// tally is the count of one level and message. Callers increment it, and at the end of a period the writer
+// takes the sum. If the sum is zero, the writer seals the count and removes the tally. A caller that
+// found the tally earlier sees the seal, and looks for a tally again.
 type tally struct {
 	hash  uint64 // seeded; two messages collide with probability 2^-64
 	level slog.Level
-	text  string // the message's beginning, copied: it may be part of something large
+	text  string // a copy of the message's beginning, since the message may be part of a large string
 	n     atomic.Uint64
 
-	unsaid uint64 // suppressed in ended periods, not yet written in a line; owned by the writer
+	unsaid uint64 // records suppressed in ended periods that no summary has counted yet; only the writer uses it
 }
 
 const sealed = 1 << 63
 
 var seed = maphash.MakeSeed()
 
-// pass counts a record, and reports whether it is among the first of the period.
+// pass counts a record, and reports whether it is one of the first in the period, which are written.
 func (s *sampler) pass(level slog.Level, message string) bool {
 	hash := maphash.String(seed, message) ^ uint64(level)*0x9e3779b97f4a7c15
 	for {
@@ -51,9 +50,9 @@ func (s *sampler) pass(level slog.Level, message string) bool {
 	}
 }
 
-// find returns the message's tally. It makes one if there is none, and returns nil if there is no
-// slot for it. If a slot becomes free just then, two callers may each make a tally. Both tallies
-// count; the tally that find no longer reaches is soon removed.
+// find returns the message's tally. If there is none, it makes one, or returns nil if no slot is free. If a
+// slot becomes free at that moment, two callers may each make a tally. Both tallies count; find no longer
+// returns one of them, which is soon removed.
 func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	var made *tally
 	for {
@@ -79,9 +78,9 @@ func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	}
 }
 
-// settle ends a period. It appends to `due` the tallies with unwritten counts, and reports whether
-// anything was counted. After the last period every record passes, and nothing is counted. The
-// caller holds the writer's lock.
+// settle ends a period. It appends to `due` the tallies with suppressed records that no summary has
+// counted, and reports whether the period had any records. With `last`, no further period begins: every
+// later record passes without being counted. The caller holds the writer's lock.
 func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	for i := range s.places {
 		at := &s.places[i]
@@ -111,7 +110,7 @@ func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	return due, any
 }
 
-// noPlace takes every slot when the last period ends, and stays there. So find returns nil from then
+// noPlace fills every slot when the last period ends, and is never removed. So find returns nil from then
 // on, and every record passes without being counted.
 var noPlace = func() *tally {
 	t := new(tally)
@@ -119,7 +118,7 @@ var noPlace = func() *tally {
 	return t
 }()
 
-// beyond returns how many of `n` records did not pass.
+// beyond returns how many of the `n` records of a message in a period did not pass.
 func (s *sampler) beyond(n uint64) uint64 {
 	if n&sealed != 0 || n <= s.first {
 		return 0
@@ -127,7 +126,7 @@ func (s *sampler) beyond(n uint64) uint64 {
 	return n - s.first
 }
 
-// suppressed returns all records that did not pass. The caller holds the writer's lock.
+// suppressed returns the number of all records that did not pass. The caller holds the writer's lock.
 func (s *sampler) suppressed() uint64 {
 	sum := s.past
 	for i := range s.places {

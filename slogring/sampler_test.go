@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The counts are exact while periods end, messages are forgotten and come again, and the last
-// period ends during logging. Here only records that are not counted pass: records without a slot,
-// and records after the end.
+// The counts are exact even while periods end, messages are forgotten and come again, and the last period
+// ends during logging. Only records that are not counted pass in this test: records without a slot, and
+// records after the end.
 func TestSamplerTogether(t *testing.T) {
 	const goroutines, each, rounds = 4, 4000, 60
 	names := make([]string, 2*messages)
@@ -20,7 +20,7 @@ func TestSamplerTogether(t *testing.T) {
 	for round := range rounds {
 		known := []int{1, 3, len(names)}[round%3]
 		s := &sampler{}
-		var mu sync.Mutex // the writer's
+		var mu sync.Mutex // the lock of the writer
 		var passed [goroutines]uint64
 		var calling sync.WaitGroup
 		var over atomic.Bool
@@ -54,12 +54,13 @@ func TestSamplerTogether(t *testing.T) {
 			sum += n
 		}
 		if sum != goroutines*each || s.suppressed() != said {
-			t.Errorf("%d messages: %d in all, %d reported, %d suppressed, passed %v", known, sum, said, s.suppressed(), passed)
+			t.Errorf("%d messages: %d records were made, %d reported and %d suppressed; passed: %v",
+				known, sum, said, s.suppressed(), passed)
 		}
 	}
 }
 
-// A tally that is sealed and not yet removed delays no caller.
+// A tally that is sealed but not yet removed delays no caller.
 func TestSealedTally(t *testing.T) {
 	s := &sampler{first: 1}
 	level, message := slog.LevelInfo, "message"

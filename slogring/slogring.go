@@ -10,37 +10,37 @@
 //
 // # What a caller pays
 //
-// The caller formats its own line, because values may change after the call, and copies it into the
-// ring. It never waits: there is no lock, no write, and no allocation for strings, numbers,
+// The caller formats its own line, since values may change after the call, and copies the line into the
+// ring. It never waits: it takes no lock, writes nothing, and allocates nothing for strings, numbers,
 // booleans, times, durations and errors, in up to the five attributes that a [slog.Record] holds
-// inline. The first record after a second without records finds the writer asleep and wakes it,
-// which may be a system call of Go's scheduler. A record at [slog.LevelError] or above also wakes
-// the writer, and so does a record that makes the ring half full. Further such records do not wake
-// it again until all lines are written. All other lines are written within 10 ms.
+// inline. The first record after a second without records wakes the writer, which may be a system call
+// of Go's scheduler. A record at [slog.LevelError] or above also wakes the writer, and so does a record
+// that makes the ring half full. Further such records do not wake it again until all lines are written.
+// All other lines are written within 10 ms.
 //
-// No call waits until its line is written. So a program must call [Handler.Flush] or
-// [Handler.Close] before it exits. A panic or a kill loses the lines in the ring, at most the last
+// Handle does not wait until its line is written. So a program must call [Handler.Flush] or
+// [Handler.Close] before it exits. A panic or a kill loses the lines in the ring: at most the last
 // 10 ms if the output keeps up.
 //
 // # What is not written
 //
-// Repeats are not written. In a period the handler writes the first records of each level and
-// message, and counts the others. A line at the end of the period has the count:
+// Repeats are not written. In each period the handler writes the first records of each level and message,
+// and counts the others. At the end of the period, a line has the count:
 //
 //	level=INFO msg="log records suppressed" count=4711 within=1s message="cache miss"
 //
-// So keep messages constant, and put the values that vary into attributes. The handler tracks 1024
+// So keep messages constant, and put the values that vary into attributes. The handler counts 1024
 // messages at a time; records of further messages are not recognized as repeats, and are written.
 //
-// If the ring is full, because the writer is slow, blocked or failing, a new record is lost, and
-// counted by level. When writing works again, a line has the counts; [Handler.Stats] has them at
-// any time. Every record is in exactly one count.
+// If the ring is full, since the writer is slow, blocked or failing, a new record is lost, and counted by
+// level. When writing works again, a line has these counts; [Handler.Stats] has them at any time. Every
+// record is in exactly one count.
 //
 // # Memory
 //
-// The ring is allocated by [New] and does not grow. A line longer than [Options.Line] is cut.
-// Beyond the ring the handler uses at most some hundred kilobytes for the counted messages,
-// and, while it formats a record, memory for the text of its values.
+// The ring is allocated by [New] and does not grow. A line longer than [Options.Line] is cut. Besides
+// the ring, the handler uses at most some hundred kilobytes for the counted messages and, while it
+// formats a record, memory for the text of its values.
 package slogring
 
 import (
@@ -66,7 +66,7 @@ type Options struct {
 
 	First     int           // records of one level and message written in a period; default 10
 	Period    time.Duration // default 1 s
-	Unsampled slog.Leveler  // repeats at this level and above are written; default: at no level
+	Unsampled slog.Leveler  // repeats at this level and above are written; default: no repeats are
 }
 
 // EveryLevel is below all other levels. As Options.Unsampled it turns suppression off.
@@ -102,15 +102,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Handler is a [slog.Handler]. The handlers that WithAttrs and WithGroup return share its
-// ring, writer and counts. All methods are safe for concurrent use.
+// Handler is a [slog.Handler]. The handlers that WithAttrs and WithGroup return share its ring, writer
+// and counts. All methods are safe for concurrent use.
 type Handler struct {
 	*sink
 	attrs  []byte // from WithAttrs, formatted, each after a space
-	prefix string // of keys: the open groups, each with its dot
+	prefix string // prefix of keys: the open groups, each with a dot
 }
 
-// sink is shared by the handlers that come from one New.
+// sink is what all handlers share that come from one call of New.
 type sink struct {
 	opts    Options
 	ring    *ring
@@ -120,8 +120,8 @@ type sink struct {
 }
 
 // New returns a handler and starts the goroutine that writes to w. The goroutine runs until
-// [Handler.Close]. Each Write gets one or more whole lines, and must not keep them. Write need not
-// be quick, but while it blocks the ring fills, and then records are lost.
+// [Handler.Close]. Each call of w.Write gets one or more whole lines, and must not keep them. Write may be
+// slow, but while it blocks the ring fills up, and then records are lost.
 func New(w io.Writer, o Options) *Handler {
 	s := &sink{opts: o.withDefaults()}
 	s.ring = newRing(s.opts.Bytes, s.opts.Line)
@@ -136,7 +136,7 @@ func (h *Handler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= h.opts.Level.Level()
 }
 
-// WithAttrs formats the attributes once, now.
+// WithAttrs returns a handler with more attributes. It formats them once, in this call.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	f := formatter{prefix: []byte(h.prefix)}
 	if !f.attrs(attrs) {
@@ -148,7 +148,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &made
 }
 
-// WithGroup puts name and a dot before the keys that follow.
+// WithGroup returns a handler that puts name and a dot before the keys of later attributes.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
@@ -158,14 +158,14 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &made
 }
 
-// Handle puts the record into the ring, or counts it. It always returns nil, because the record is
-// not written yet. Stats counts what becomes of it.
+// Handle puts the record into the ring, or counts it as suppressed or lost. It always returns nil, since
+// the record is written later. Stats counts what becomes of it.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	s := h.sink
 	if (s.opts.Unsampled == nil || r.Level < s.opts.Unsampled.Level()) && !s.sampler.pass(r.Level, r.Message) {
 		return nil
 	}
-	if s.ring.full() { // checked before formatting: a blocked output then costs less
+	if s.ring.full() { // checked before formatting, to save time while the output is blocked
 		s.lost[classOf(r.Level)].Add(1)
 		return nil
 	}
@@ -181,11 +181,11 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// levels is the number of counted classes of levels.
+// levels is the number of levels that are counted separately.
 const levels = 4
 
-// classOf returns the index of a level among debug, info, warn and error. A level in between counts
-// as the lower one, as in the level's own text ("INFO+2").
+// classOf returns the index of a level among debug, info, warn and error. A level in between counts as
+// the next lower level, as in the text of the level ("INFO+2").
 func classOf(l slog.Level) int {
 	switch {
 	case l < slog.LevelInfo:
@@ -198,25 +198,25 @@ func classOf(l slog.Level) int {
 	return 3
 }
 
-// Levels are counts by level. A level between two of them counts as the lower one.
+// Levels are counts by level. A level between two of these counts as the lower level.
 type Levels struct{ Debug, Info, Warn, Error uint64 }
 
 // Sum returns the count of all levels.
 func (l Levels) Sum() uint64 { return l.Debug + l.Info + l.Warn + l.Error }
 
-// Stats are counts of records: each record is in exactly one field. The counts only grow, except
+// Stats are counts of records. Each record is in exactly one field. The counts only grow, except
 // Waiting.
 type Stats struct {
-	Written    uint64 // written whole
+	Written    uint64 // records that were written whole
 	Cut        uint64 // written without their end: longer than Options.Line
-	Suppressed uint64 // repeats within a period, not written
-	Lost       Levels // the ring was full, or closed
-	Failed     uint64 // the writer returned an error; part of the line may be written
-	Waiting    uint64 // in the ring
+	Suppressed uint64 // repeats within a period, which were not written
+	Lost       Levels // records that came while the ring was full or closed
+	Failed     uint64 // records whose write failed; a part of the line may be written
+	Waiting    uint64 // records in the ring
 }
 
-// Handled returns the number of all records. It equals the number of calls of Handle, if none is
-// running.
+// Handled returns the number of all records. If no call of Handle is running, it equals the number of
+// calls of Handle.
 func (s Stats) Handled() uint64 {
 	return s.Written + s.Cut + s.Suppressed + s.Lost.Sum() + s.Failed + s.Waiting
 }

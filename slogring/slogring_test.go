@@ -142,8 +142,8 @@ func repeat(n int, f func()) {
 	}
 }
 
-// The first line after a pause is written at once, and so is an error. Other lines wait until the
-// writer's delay is over: their callers do not wake it.
+// The first line after a pause is written at once, and so is an error. Other lines wait for the writer's
+// delay, since their callers do not wake the writer.
 func TestWhenLinesAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -182,7 +182,7 @@ func TestWhenLinesAreWritten(t *testing.T) {
 	})
 }
 
-// A burst wakes the writer, whose delay would be too long.
+// A burst that half fills the ring wakes the writer, since its delay would be too long.
 func TestHalfFullWakesTheWriter(t *testing.T) {
 	for name, line := range map[string]int{"bytes": 700, "records": 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestHalfFullWakesTheWriter(t *testing.T) {
 			for i := range half + 1000/max(line, 1) + 2 {
 				if i == half-2 {
 					if synctest.Wait(); out.writes != 1 {
-						t.Errorf("%s: woken by record %d of %d", name, i, half)
+						t.Errorf("%s: the writer was woken by record %d, want %d", name, i, half)
 					}
 				}
 				_ = h.Handle(ctx, r)
@@ -210,8 +210,8 @@ func TestHalfFullWakesTheWriter(t *testing.T) {
 	}
 }
 
-// In a period the first records of each message and level are written. The others are counted, and
-// a line has their number.
+// In each period the first records of each message and level are written. The others are counted, and a
+// line has their number.
 func TestRepeatsAreSuppressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -239,7 +239,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 		}; !slices.Equal(lines, want) {
 			t.Errorf("lines at the end of the period: %q", lines)
 		}
-		// The next period begins anew. An hour without records has no summary.
+		// The next period begins with new counts. An hour without records has no summary.
 		time.Sleep(time.Hour)
 		repeat(4, func() { l.Info("a") })
 		time.Sleep(time.Hour)
@@ -254,7 +254,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 	})
 }
 
-// The level may change at any time, for existing handlers, too.
+// The level may change at any time. The change also applies to existing handlers.
 func TestLevel(t *testing.T) {
 	out := newOutput()
 	level := new(slog.LevelVar)
@@ -383,8 +383,8 @@ func TestLongLinesAreCut(t *testing.T) {
 	}
 }
 
-// When the ring is full, callers go on, and every record is counted. When the output works
-// again, a line has the number of lost records.
+// While the ring is full, callers do not wait, and every record is counted. When the output works again, a
+// line has the number of lost records.
 func TestBlockedOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -427,7 +427,7 @@ func TestBlockedOutput(t *testing.T) {
 		s.Lost.Warn++
 		s.Written, s.Waiting = s.Waiting, 0
 		if after != s {
-			t.Errorf("in the end %+v, want %+v", after, s)
+			t.Errorf("the final counts are %+v, want %+v", after, s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
 			t.Errorf("%d lines, and the counts are %+v", n, s)
@@ -444,8 +444,8 @@ func TestBlockedOutput(t *testing.T) {
 	})
 }
 
-// When an output fails, only the bytes that it did not take are lost. The next line starts on a new
-// line, and summaries that could not be written are written later.
+// When a write fails, only the bytes that the output did not accept are lost. The next line starts on a
+// line of its own. Summaries that could not be written are written later.
 func TestFailingOutput(t *testing.T) {
 	full := errors.New("no space left on device")
 	synctest.Test(t, func(t *testing.T) {
@@ -461,7 +461,7 @@ func TestFailingOutput(t *testing.T) {
 		if err := h.Flush(ctx); !errors.Is(err, full) || err.Error() != "write log: no space left on device" {
 			t.Errorf("flush: %v", err)
 		}
-		out.failing(func([]byte) (int, error) { return -1, nil }) // against the rules of io.Writer
+		out.failing(func([]byte) (int, error) { return -1, nil }) // violates the rules of io.Writer
 		l.Info("fourth")
 		if err := h.Flush(ctx); !errors.Is(err, io.ErrShortWrite) {
 			t.Errorf("flush: %v", err)
@@ -469,7 +469,7 @@ func TestFailingOutput(t *testing.T) {
 		if s := h.Stats(); s != (Stats{Written: 2, Suppressed: 3, Failed: 2}) {
 			t.Errorf("%+v", s)
 		}
-		out.failing(func(p []byte) (int, error) { // has room for the end of the torn line
+		out.failing(func(p []byte) (int, error) { // the output has room only for the end of the torn line
 			if len(p) > 1 {
 				return 0, full
 			}
@@ -479,7 +479,7 @@ func TestFailingOutput(t *testing.T) {
 		if err := h.Flush(ctx); !errors.Is(err, full) {
 			t.Errorf("flush: %v", err)
 		}
-		out.failing(func(p []byte) (int, error) { return len(p) + 1, nil }) // against the rules, too
+		out.failing(func(p []byte) (int, error) { return len(p) + 1, nil }) // violates the rules, too
 		l.Info("sixth")
 		for range 2 { // a summary is not repeated
 			if err := h.Flush(ctx); err != nil {
@@ -496,7 +496,7 @@ func TestFailingOutput(t *testing.T) {
 	})
 }
 
-// Lines that come while the writer falls asleep do not have to wait for the next push.
+// A line that is pushed while the writer falls asleep does not wait for the next push.
 func TestNoLineIsOverslept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sink{ring: newRing(1024, 256)}
@@ -571,7 +571,7 @@ func TestFlushAndClose(t *testing.T) {
 	})
 }
 
-// A flush may come between the count of a record and its line.
+// Flush may be called between the counting of a record and the push of its line.
 func TestFlushBeforeTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -585,7 +585,7 @@ func TestFlushBeforeTheLine(t *testing.T) {
 	})
 }
 
-// A period is as long as the options say, and the writer sleeps through it if nothing happens.
+// A period is as long as the option says. If nothing happens in it, the writer sleeps.
 func TestLongPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -606,7 +606,7 @@ func TestLongPeriod(t *testing.T) {
 	})
 }
 
-// A value's method may panic, log, or wait for another line to be written.
+// The methods of a value may panic, log, or wait until another line is written.
 func TestValuesThatMisbehave(t *testing.T) {
 	out := newOutput()
 	h := New(out, Options{})
@@ -652,8 +652,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Many goroutines, a small ring, an output that blocks and fails now and then, and Stats and
-// Flush at any time: each record is in exactly one count, each line that counts as written is
+// Many goroutines log to a small ring, the output sometimes blocks or fails, and Stats and Flush are
+// called at any time. Still each record is in exactly one count, each line that counts as written is
 // there once, whole and in its goroutine's order, and the summaries add up.
 func TestEveryRecordIsCounted(t *testing.T) {
 	const goroutines, each = 8, 3000
@@ -679,7 +679,7 @@ func TestEveryRecordIsCounted(t *testing.T) {
 				for i := range each {
 					level := []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}[i%3]
 					l.Log(ctx, level, "message", "number", i, "text", strings.Repeat("x", i%200))
-					if i%100 == 0 { // lets the writer have a turn
+					if i%100 == 0 { // lets the writer run
 						c, cancel := within(time.Millisecond)
 						_ = h.Flush(c)
 						cancel()
@@ -723,27 +723,27 @@ func TestEveryRecordIsCounted(t *testing.T) {
 			var g, number int
 			if _, err := fmt.Sscanf(line, "level=%s msg=%s goroutine=%d number=%d text=%s", &level, &message, &g, &number,
 				&rest); err != nil {
-				continue // torn
+				continue // a torn line
 			}
 			rest, missing, isCut := strings.Cut(line[strings.Index(line, "text=")+5:], " !CUT=")
 			text := strings.Trim(rest, `"`)
 			switch {
 			case isCut:
 				if n, _ := strconv.Atoi(missing); len(text)+n != number%200 {
-					continue // torn
+					continue // a torn line
 				}
 				cut++
 			case len(text) == number%200:
 				whole++
 			default:
-				continue // torn
+				continue // a torn line
 			}
 			if number < next[g] {
 				t.Fatalf("goroutine %d: number %d comes after %d", g, number, next[g]-1)
 			}
 			next[g] = number + 1
 		}
-		// A line that lacks only its line break is found whole, but counts as not written.
+		// A line that lacks only its line break looks whole to the test, but counts as not written.
 		if whole < s.Written || cut < s.Cut || whole+cut > s.Written+s.Cut+s.Failed {
 			t.Errorf("%d whole and %d cut lines, and the counts are %+v", whole, cut, s)
 		}

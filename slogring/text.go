@@ -12,19 +12,19 @@ import (
 	"unicode/utf8"
 )
 
-// formatter makes lines with the same bytes as slog.TextHandler, except that TextHandler writes a
-// second space after a group whose values resolve to nothing. We do not use TextHandler itself,
-// because it writes under a lock and allocates for each error.
+// formatter makes lines with the same bytes as slog.TextHandler, except that TextHandler writes a second
+// space after a group whose values resolve to nothing. TextHandler itself is not used, since it writes
+// under a lock and allocates for each error.
 type formatter struct {
 	line   []byte
-	prefix []byte // of keys: the open groups, each with its dot
-	text   []byte // of a value, before it is quoted
+	prefix []byte // prefix of keys: the open groups, each with a dot
+	text   []byte // text of a value, before it is quoted
 }
 
-// formatters are kept for each processor, without a lock.
+// formatters are reused. The pool keeps some for each processor, so that getting one takes no lock.
 var formatters = sync.Pool{New: func() any { return &formatter{line: make([]byte, 0, 1024)} }}
 
-// keptBytes is the size of the largest buffers for lines and values that are reused.
+// keptBytes is the size of the largest buffer, for a line or a value, that is kept for reuse.
 const keptBytes = 16 << 10
 
 func (f *formatter) free() {
@@ -65,7 +65,7 @@ func (f *formatter) record(h *Handler, r *slog.Record) (cut bool) {
 // markBytes is room for the mark of a cut line.
 const markBytes = len(" !CUT=18446744073709551615\n")
 
-// cut shortens a line of more than `most` bytes, and puts the number of missing bytes at its end.
+// cut shortens a line of more than `most` bytes, and appends the number of missing bytes.
 func (f *formatter) cut(most int) bool {
 	if len(f.line) <= most {
 		return false
@@ -136,7 +136,7 @@ func (f *formatter) group(key string, attrs []slog.Attr) bool {
 		f.prefix = append(f.prefix, '.')
 	}
 	if !f.attrs(attrs) {
-		return false // leave the group open, as slog does
+		return false // the group stays open, as in slog
 	}
 	if key != "" {
 		f.prefix = f.prefix[:len(f.prefix)-len(key)-1]
@@ -220,8 +220,8 @@ func (f *formatter) any(v any) {
 	}
 }
 
-// errorText returns the text that fmt would print for an error, without copying it. `ok` is false
-// if only fmt knows the text: the error has a Format method, or its Error panics.
+// errorText returns the text that fmt would print for an error, without allocating. `ok` is false if only
+// fmt can print the error: it has a Format method, or its Error panics.
 func errorText(err error) (text string, ok bool) {
 	if _, is := err.(fmt.Formatter); is {
 		return "", false
@@ -241,15 +241,15 @@ func (f *formatter) string(s string) {
 		f.line = append(f.line, s...)
 	case escaped:
 		f.line = strconv.AppendQuote(f.line, s)
-	default: // most messages: nothing to escape, and far cheaper than quoting
+	default: // most messages: nothing to escape, which is far cheaper than strconv.Quote
 		f.line = append(f.line, '"')
 		f.line = append(f.line, s...)
 		f.line = append(f.line, '"')
 	}
 }
 
-// quoting reports whether slog quotes s, and if so, whether strconv.Quote changes more than adding
-// the quotes.
+// quoting reports whether slog would quote s, and whether quoting changes s itself, besides adding the
+// quotes.
 func quoting[S string | []byte](s S) (quoted, escaped bool) {
 	if len(s) == 0 {
 		return true, false
@@ -275,8 +275,8 @@ func quoting[S string | []byte](s S) (quoted, escaped bool) {
 	return quoted, escaped
 }
 
-// appendTime appends t with milliseconds. It uses RFC3339Nano, because that layout is fast: it adds
-// a tenth of a millisecond, so that four decimals are printed, and removes the fourth.
+// appendTime appends t with milliseconds. It uses RFC3339Nano, which is a fast layout: it adds a tenth of a
+// millisecond, so that exactly four decimals are printed, and removes the fourth.
 func appendTime(line []byte, t time.Time) []byte {
 	const millis = len("2006-01-02T15:04:05.000")
 	n := len(line)

@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// both holds our handler, slog's handler and their outputs, and makes the same calls on both
-// handlers.
+// both holds our handler, slog's handler and their outputs, and makes the same calls on both handlers.
 type both struct {
 	ours, slogs slog.Handler
 	line, text  *bytes.Buffer
@@ -103,7 +102,7 @@ var (
 	here    = time.FixedZone("here", -(3*3600 + 30*60))
 )
 
-// values are of every kind, with every way to become text.
+// values has values of every kind, with every way to convert them to text.
 var values = []slog.Value{
 	slog.StringValue(""), slog.StringValue("plain"), slog.StringValue("two words"), slog.StringValue("a=b"),
 	slog.StringValue(`C:\temp`), slog.StringValue(`C:\my temp`), slog.StringValue(`"quoted"`),
@@ -151,8 +150,8 @@ var keys = []string{
 	"a long key that has to be copied when it stands in a group",
 }
 
-// Each value, under each key, in a record, in a group, and by WithAttrs, gives the same bytes
-// as slog.TextHandler.
+// Each value, under each key, in a record, in a group, and by WithAttrs, gives the same bytes as
+// slog.TextHandler.
 func TestSameBytes(t *testing.T) {
 	at := time.Date(2026, 11, 21, 21, 14, 47, 123_900_000, here)
 	for _, v := range values {
@@ -191,7 +190,7 @@ func TestSameSource(t *testing.T) {
 	logger := slog.New(tee{b.ours, b.slogs}).With("with", 1).WithGroup("group")
 	logger.Info("message", "key", "value")
 	if !strings.Contains(b.text.String(), "text_test.go:") {
-		t.Error("there was no source")
+		t.Error("no line has a source")
 	}
 	b.compare(t)
 }
@@ -213,8 +212,8 @@ func (t tee) WithGroup(name string) slog.Handler {
 	return tee{t[0].WithGroup(name), t[1].WithGroup(name)}
 }
 
-// Handlers derived from the same one do not overwrite each other's attributes, and a group
-// without a name is no group.
+// Handlers that are derived from the same handler do not overwrite each other's attributes. A group
+// without a name is not a group.
 func TestSiblings(t *testing.T) {
 	out := newOutput()
 	h := New(out, Options{Unsampled: EveryLevel})
@@ -222,7 +221,7 @@ func TestSiblings(t *testing.T) {
 	var want []string
 	var parent slog.Handler = h
 	attrs := ""
-	for i := range 9 { // a slice may have any spare capacity
+	for i := range 9 { // several, since the spare capacity of a slice varies
 		parent = parent.WithAttrs([]slog.Attr{slog.Int("n", i)})
 		attrs += fmt.Sprint(" n=", i)
 		for _, name := range []string{"a", "b"} {
@@ -241,11 +240,11 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	f := &formatter{line: make([]byte, keptBytes+1), text: make([]byte, keptBytes+1)}
 	f.free()
 	if cap(f.line)+cap(f.text) > 0 {
-		t.Errorf("%d and %d bytes are kept", cap(f.line), cap(f.text))
+		t.Errorf("buffers of %d and %d bytes are kept", cap(f.line), cap(f.text))
 	}
 }
 
-// random makes values that a program might log, and some that it should not log.
+// random makes values that programs log, and values that they should not log.
 type random struct{ *rand.Rand }
 
 func (r random) attrs(depth int) (all []slog.Attr) {
@@ -267,7 +266,7 @@ func (r random) handlers(b *both) {
 		switch attrs, name := r.attrs(2), keys[r.IntN(len(keys))]; {
 		case r.IntN(2) == 0:
 			b.with(func(h slog.Handler) slog.Handler { return h.WithAttrs(append([]slog.Attr(nil), attrs...)) })
-		case name != "": // a Logger never asks for a group without a name; TextHandler would write a dot
+		case name != "": // a Logger never makes a group without a name, for which TextHandler would write a dot
 			b.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
 		}
 	}
@@ -292,7 +291,7 @@ func TestSameBytesOfRandomRecords(t *testing.T) {
 	}
 }
 
-// Text from outside may be anything: the line is the same as slog's, and a single line.
+// For any text, the line is the same as slog's, and a single line.
 func FuzzSameBytes(f *testing.F) {
 	for _, v := range values {
 		if v.Kind() == slog.KindString {

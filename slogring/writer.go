@@ -11,41 +11,41 @@ import (
 )
 
 const (
-	// delay is the longest wait of a line that is not urgent. Waking up a hundred times a
-	// second costs 0.1 % of a core, and the lines that come meanwhile share a system call.
+	// delay is the longest time that a line waits if it is not urgent. Waking up a hundred times a
+	// second costs 0.1 % of a core, and all lines of that time share a system call.
 	delay = 10 * time.Millisecond
 
-	// linger is how long the writer keeps waking up after the last line. Then it sleeps until
-	// it is woken, so that a program that does not log pays nothing.
+	// linger is how long the writer keeps waking up after the last line. Then it sleeps until a caller
+	// wakes it, so that a program that does not log pays nothing.
 	linger = time.Second
 
-	// batch is the most bytes of one Write: the size of a pipe. The room of these bytes in the ring
-	// is freed when all of them are written.
+	// batch is the largest size of one Write, in bytes: the size of a pipe. The ring can reuse the room
+	// of these bytes only when all of them are written.
 	batch = 64 << 10
 )
 
-// The states of the writer, for pushing goroutines.
+// The states of the writer, which pushing goroutines read.
 const (
-	awake   = iota // looks at the ring before it rests
-	resting        // looks again after delay
-	asleep         // must be woken
+	awake   = iota // will look at the ring before it rests
+	resting        // will look at the ring after delay
+	asleep         // looks at the ring only when woken
 )
 
 // writer is the state of the goroutine that writes.
 type writer struct {
 	to    io.Writer
 	state atomic.Uint32
-	wake  chan struct{} // holds one
+	wake  chan struct{} // holds one wake-up
 	done  chan struct{} // closed when it has ended
 
-	// mu is for Stats, Flush and Close. It is never held during a Write.
+	// mu is held by Stats, Flush, Close and the writer, but never during a Write.
 	mu                   sync.Mutex
-	written, cut, failed uint64        // records
+	written, cut, failed uint64        // numbers of records
 	faults               uint64        // calls of Write that returned an error
-	fault                error         // the last error of Write
-	asked                uint64        // calls of Flush
+	fault                error         // the last error that Write returned
+	asked                uint64        // number of calls of Flush
 	answered             uint64        // calls of Flush that were answered
-	answer               chan struct{} // closed when answered grows
+	answer               chan struct{} // closed when answered increases
 	closing              bool
 
 	// Only the writer's goroutine uses these fields.
@@ -60,9 +60,9 @@ func (w *writer) init(to io.Writer) {
 	w.wake, w.done, w.answer = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 }
 
-// pushed is called after a line was pushed. It wakes the writer if the writer is asleep, or if the
-// writer is resting and the line is urgent. Of several callers at that moment, only the first wakes
-// it.
+// pushed must be called after a line was pushed. It wakes the writer if the writer is asleep, or if it is
+// resting and the line is urgent. If several callers push at that moment, only the first wakes the
+// writer.
 func (w *writer) pushed(urgent bool) {
 	state := w.state.Load()
 	if (state == asleep || state == resting && urgent) && w.state.CompareAndSwap(state, awake) {
@@ -77,11 +77,10 @@ func (w *writer) rouse() {
 	}
 }
 
-// Flush waits until the lines of all earlier calls of Handle are written. It also ends the period,
-// so that the lines about suppressed and lost records are written. Call it before the program
-// exits, after the record that gives the reason. It returns an error if a line could not be
-// written, or if ctx is done first, for example because the output is blocked; then the writer goes
-// on.
+// Flush waits until the lines of all earlier calls of Handle are written. It also ends the period, so that
+// the lines about suppressed and lost records are written. Call it before the program exits, after the
+// record that gives the reason. It returns an error if a line could not be written, or if ctx is done
+// first, for example since the output is blocked. Then the writer continues.
 func (h *Handler) Flush(ctx context.Context) error {
 	w := &h.writer
 	w.mu.Lock()
@@ -106,9 +105,9 @@ func (h *Handler) Flush(ctx context.Context) error {
 	}
 }
 
-// Close does a last Flush. Later records are lost, and counted. The output stays open. When Close
-// returns nil, the writer has ended. If ctx is done first, the writer goes on, and ends after its
-// last line. Close may be called again.
+// Close does a last Flush. Later records are counted as lost. The output stays open. When Close returns
+// nil, the writer has ended. If ctx is done first, the writer continues, and ends after its last line.
+// Close may be called again.
 func (h *Handler) Close(ctx context.Context) error {
 	w := &h.writer
 	h.ring.close()
@@ -134,14 +133,14 @@ func (w *writer) faultSince(faults uint64) error {
 	return fmt.Errorf("write log: %w", w.fault)
 }
 
-// run is the writer's loop. After a period in which nothing was counted, the next period begins
-// with the next line, so an idle program has no periods.
+// run is the loop of the writer. After a period without records, the next period begins only with the next
+// line, so an idle program has no periods.
 func (s *sink) run() {
 	w := &s.writer
 	defer close(w.done)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	var last, begun time.Time // time of the last line; begin of the period, zero if there is no period
+	var last, begun time.Time // time of the last line, and begin of the period or zero if there is none
 	var flush struct{ asked, end uint64 }
 	for {
 		w.state.Store(awake)
@@ -162,7 +161,7 @@ func (s *sink) run() {
 		ended := closing && s.ring.len() == 0
 		if over || flushed || ended {
 			if begun.IsZero() {
-				begun = now // a record may be counted before its line is pushed
+				begun = now // the earlier time, since a record is counted before its line is pushed
 			}
 			if s.endPeriod(now, now.Sub(begun), ended) {
 				begun = now
@@ -179,7 +178,7 @@ func (s *sink) run() {
 		if wrote {
 			continue
 		}
-		// A flush or close that is still unanswered here waits for a line that is being copied.
+		// If a Flush or Close is still unanswered here, a caller is just copying a line into the ring.
 		if now.Sub(last) < linger || flush.asked > w.answered || closing {
 			timer.Reset(delay)
 			s.rest(resting, timer.C)
@@ -192,12 +191,12 @@ func (s *sink) run() {
 	}
 }
 
-// rest waits to be woken, or for the timer.
+// rest waits until a caller wakes the writer, or until the timer fires.
 func (s *sink) rest(state uint32, timer <-chan time.Time) {
 	w := &s.writer
 	w.state.Store(state)
 	if s.ring.isReady() {
-		return // a line came before the pusher could see the state
+		return // a line was pushed before its caller could see the state
 	}
 	select {
 	case <-w.wake:
@@ -219,8 +218,8 @@ func (w *writer) answerTo(asked uint64) {
 	w.answer = make(chan struct{})
 }
 
-// writeBatch writes the ready, contiguous lines, and reports whether there were any. It counts and
-// drops lines that it cannot write, because newer lines need the room.
+// writeBatch writes the ready, contiguous lines, and reports whether there were any. Lines that it cannot
+// write are counted and dropped, since newer lines need the room.
 func (s *sink) writeBatch() bool {
 	lines, n := s.ring.take(batch)
 	if n == 0 {
@@ -237,7 +236,7 @@ func (s *sink) writeBatch() bool {
 	return true
 }
 
-// write writes lines. If an error left the last line torn, it first ends that line.
+// write writes lines. If an earlier error left a torn line in the output, it ends that line first.
 func (w *writer) write(lines []byte) (n int, err error) {
 	if w.torn {
 		if n, err = w.put([]byte{'\n'}); n == 0 {
@@ -251,10 +250,10 @@ func (w *writer) write(lines []byte) (n int, err error) {
 	return n, err
 }
 
-// put calls Write once, and counts its error.
+// put calls Write once, and counts the error.
 func (w *writer) put(p []byte) (n int, err error) {
 	n, err = w.to.Write(p)
-	n = min(max(n, 0), len(p)) // whatever Write returned
+	n = min(max(n, 0), len(p)) // even if Write returned an invalid number
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
@@ -267,9 +266,9 @@ func (w *writer) put(p []byte) (n int, err error) {
 	return n, err
 }
 
-// endPeriod writes a line for each message with suppressed records, and for lost records. Lines
-// that cannot be written now are written later. It reports whether the period had any records, or
-// whether any such line is left.
+// endPeriod writes a line for each message with suppressed records, and for lost records. Lines that
+// cannot be written now are written later. It returns true if the period had records, or if such lines
+// remain.
 func (s *sink) endPeriod(now time.Time, length time.Duration, last bool) bool {
 	w := &s.writer
 	w.mu.Lock()
@@ -308,7 +307,7 @@ func (s *sink) endPeriod(now time.Time, length time.Duration, last bool) bool {
 	return any
 }
 
-// say writes a line of the handler's own. It does not go through the ring, which may be full.
+// say writes a line of the handler itself. It bypasses the ring, which may be full.
 func (s *sink) say(now time.Time, level slog.Level, message string, attrs ...slog.Attr) error {
 	r := slog.NewRecord(now, level, message, 0)
 	r.AddAttrs(attrs...)
