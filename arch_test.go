@@ -23,7 +23,7 @@ import (
 
 const module = "github.com/freshet-io/freshet"
 
-// layers from the top: a package imports from its own layer or from below. The
+// layers lists the layers from the top. A package imports from its own layer or from lower layers. The
 // parts of an isolated layer never import each other.
 var layers = []struct {
 	dir      string
@@ -32,26 +32,26 @@ var layers = []struct {
 	{dir: "e2e"},
 	{dir: "lab"},
 	{dir: "sim"},      // a group of whole members on a virtual clock; tests only
-	{dir: "examples"}, // services as users would write them
+	{dir: "examples"}, // example services for users to copy
 	{dir: "cmd"},
 	{dir: "deploy"},          // writes alerts and dashboards for Freshet
 	{dir: "internal/server"}, // a process with roles
 	{dir: "internal/cli"},    // commands, with or without a server
 	{dir: "internal/bench"},  // the command bench
 	{dir: "internal/role", isolated: true},
-	{dir: "internal/tiling"},  // what the two roles that make tiles have in common
+	{dir: "internal/tiling"},  // what the two roles that make tiles share
 	{dir: "internal/explain"}, // predicts the series of a datagram, for the server and the command
 	{dir: "internal/settings"},
 	{dir: "internal/adapter", isolated: true},
 	{dir: "internal/answer"}, // the forms of a server's answers, for the server and the commands
 	{dir: "internal/core"},
 	{dir: "internal/lib"},
-	{dir: "client"},   // for other people's services: imports none of our packages
-	{dir: "slogring"}, // likewise
+	{dir: "client"},   // imported by services of users: imports none of our packages
+	{dir: "slogring"}, // imported by services of users, like client
 	{dir: "ui"},       // the web page's files
 }
 
-// strangers do not import each other, although the layers would allow it. A command knows a server
+// strangers must not import each other, although the layers would allow it. A command knows a server
 // only by its HTTP API.
 var strangers = [][2]string{
 	{"internal/server", "internal/cli"}, {"internal/server", "internal/bench"},
@@ -61,18 +61,18 @@ var strangers = [][2]string{
 
 const core = "internal/core"
 
-// outside are the packages that reach files, sockets or the kernel. Packages in directories below
-// them count too, except for those in harmless. The rule sees only direct imports.
+// outside lists the packages that reach files, sockets or the kernel. The packages below their
+// directories count too, except for those in harmless. The rule sees only direct imports.
 var (
 	outside  = []string{"os", "net", "syscall", "golang.org/x/sys"}
-	harmless = []string{"net/netip", "net/url"} // values only
+	harmless = []string{"net/netip", "net/url"} // these only parse values
 )
 
-// forCore are the packages of lib that core may import. Other packages of lib might import packages
-// that core must avoid. conf can read files, but core hands it text.
+// forCore lists the packages of lib that core may import. Other packages of lib could import packages that
+// core must avoid. conf can read files, but core gives it text.
 var forCore = []string{"internal/lib/arena", "internal/lib/conf", "internal/lib/index", "internal/lib/prefetch"}
 
-// clock lists, by package, the functions that read the time, wait, or call a function later.
+// clock lists, by package, the functions that read the time, wait, or schedule a call.
 var clock = map[string][]string{
 	"time":    {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"},
 	"context": {"WithDeadline", "WithDeadlineCause", "WithTimeout", "WithTimeoutCause", "AfterFunc"},
@@ -84,7 +84,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The tree under testdata breaks each rule once or more; everything else in it is allowed.
+// The tree under testdata breaks each rule at least once; everything else in it is allowed.
 func TestImportRulesCatch(t *testing.T) {
 	want := []string{
 		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not " +
@@ -185,7 +185,7 @@ func check(dir string, file *ast.File) (broken []string) {
 		name, _ := strconv.Unquote(spec.Path.Value)
 		if own, ok := strings.CutPrefix(name, module+"/"); ok {
 			switch to := layerOf(own); {
-			case to < 0: // the check of that package reports it
+			case to < 0: // the check of the imported package reports this
 			case to < from:
 				broken = append(broken, "imports "+own+": imports point down, never up")
 			case to == from && layers[from].isolated && part(own, to) != part(dir, from):
@@ -206,8 +206,8 @@ func check(dir string, file *ast.File) (broken []string) {
 	return broken
 }
 
-// clockUses finds the functions listed in clock that a file calls or hands on, whatever name the
-// file gives to their packages.
+// clockUses finds the functions listed in clock that a file calls or uses as values, by whatever name the
+// file imports their packages.
 func clockUses(file *ast.File) (broken []string) {
 	names := map[string]string{} // import paths of packages in clock, by their names in file
 	for _, spec := range file.Imports {
@@ -246,7 +246,7 @@ func layerOf(dir string) int {
 	return -1
 }
 
-// part returns the directory directly below the layer: internal/role/collector for
+// part returns the directory directly below the layer's directory: internal/role/collector for
 // internal/role/collector/x.
 func part(dir string, layer int) string {
 	rest := strings.TrimPrefix(dir, layers[layer].dir+"/")
@@ -262,11 +262,11 @@ type requirement struct {
 	Indirect      bool
 }
 
-// own reports whether it is a module of this repository.
+// own reports whether the requirement is a module of this repository.
 func (r requirement) own() bool { return within(r.Path, module) }
 
-// requirements returns the requirements of each module of the repository, by its directory. It leaves
-// out the programs that the lab compares with Freshet: their READMEs list what they need.
+// requirements returns the requirements of each module of the repository, by the module's directory. It
+// leaves out the programs that the lab compares with Freshet: their READMEs list what they need.
 func requirements(t *testing.T) map[string][]requirement {
 	t.Helper()
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod",
@@ -293,8 +293,8 @@ func requirements(t *testing.T) map[string][]requirement {
 	return all
 }
 
-// All modules require the same versions. So the tests use the code that is shipped, and it is
-// compiled once.
+// All modules require the same versions. So the tests run the code that is shipped, and it is compiled only
+// once.
 func TestModulesAgreeOnVersions(t *testing.T) {
 	all := requirements(t)
 	root := map[string]string{}
@@ -304,14 +304,14 @@ func TestModulesAgreeOnVersions(t *testing.T) {
 	for dir, required := range all {
 		for _, r := range required {
 			if version, shared := root[r.Path]; shared && version != r.Version {
-				t.Errorf("%s/go.mod requires %s %s, and the binary has %s", dir, r.Path, r.Version, version)
+				t.Errorf("%s/go.mod requires %s %s, but the binary has %s", dir, r.Path, r.Version, version)
 			}
 		}
 	}
 }
 
-// mostLinked is how many third-party packages the binary links at most. docs/dependencies.md says
-// where they come from; one import can bring a hundred.
+// mostLinked bounds the number of third-party packages that the binary links. docs/dependencies.md says
+// where they come from; a single import can bring a hundred.
 const mostLinked = 790
 
 func TestTheBinaryLinksNoMore(t *testing.T) {
@@ -328,13 +328,13 @@ func TestTheBinaryLinksNoMore(t *testing.T) {
 		}
 	}
 	if others > mostLinked {
-		t.Errorf("the binary links %d packages of others, and %d are allowed: see docs/dependencies.md", others, mostLinked)
+		t.Errorf("the binary links %d third-party packages, but %d are allowed: see docs/dependencies.md", others, mostLinked)
 	}
 	t.Logf("%d packages of others", others)
 }
 
-// `make test` uses one workspace for all modules, where each module sees what the others require.
-// Each module must find all of its packages without the workspace, too, for single tests by hand.
+// `make test` uses one workspace for all modules, in which each module sees what the others require. Each
+// module must also find all of its packages without the workspace, for single tests that are run by hand.
 func TestModulesAreComplete(t *testing.T) {
 	for dir := range requirements(t) {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "./...")
@@ -347,8 +347,8 @@ func TestModulesAreComplete(t *testing.T) {
 	}
 }
 
-// A service that imports the client, or logs with slogring, gets nothing else with it: none of
-// our dependencies, and not our version of Go.
+// A service that imports the client or slogring gets nothing else with it: none of our dependencies, and
+// no requirement of our version of Go.
 func TestPublicModulesBringNothing(t *testing.T) {
 	for name, oldest := range map[string]string{"client": "1.22", "slogring": "1.25"} {
 		public := module + "/" + name

@@ -22,13 +22,13 @@ import (
 	"testing"
 )
 
-// manyFiles is how many files a package may have without an order. A package of more files names
-// them all in its package comment, in indented lines that begin with one or more names. The file to
-// read first is at the top. A file uses declarations (functions, types, variables, constants,
-// methods, fields) only of the files below it. There is one exception, since a method may stand in a
-// file below its type: the type of the receiver, and the fields that a method takes directly from
-// its receiver, are not counted. So a reader understands a file without the files above it, but may
-// look up a field of the receiver there.
+// manyFiles is the largest number of files in a package that needs no order. A package with more files
+// lists all of them in its package comment, in indented lines that begin with one or more names. The
+// file to read first is at the top. A file uses declarations (functions, types, variables, constants,
+// methods, fields) only from the files below it. There is one exception, since a method may stand in a
+// file below its type: the type of the receiver, and the fields that a method takes directly from its
+// receiver, are not counted. So a reader understands a file without the files above it, but may look up a
+// field of the receiver there.
 const manyFiles = 10
 
 func TestFilesPointDown(t *testing.T) {
@@ -44,7 +44,7 @@ func TestFilesPointDown(t *testing.T) {
 		arrows := arrowsOf(t, all[dir], typed[dir])
 		total += len(arrows.all)
 		if typed[dir] == nil {
-			continue // this package's files may be read in any order
+			continue // small packages need no order
 		}
 		for _, problem := range arrows.order {
 			t.Errorf("%s: the package comment %s", dir, problem)
@@ -57,12 +57,12 @@ func TestFilesPointDown(t *testing.T) {
 	t.Logf("%d arrows between files; %d packages of more than %d files have an order", total, len(many), manyFiles)
 }
 
-// The packages under testdata break each rule of the order.
+// The packages under testdata break each rule of the order at least once.
 func TestFileOrderCatches(t *testing.T) {
 	const dir = "testdata/arch/internal/lib/order"
 	files := goFiles(t, "testdata/arch")["internal/lib/order"]
 	if len(files) <= manyFiles {
-		t.Fatalf("%d files, too few to have an order", len(files))
+		t.Fatalf("the package has %d files, too few to need an order", len(files))
 	}
 	got := arrowsOf(t, files, typesOf(t, []string{dir})[dir])
 	wrong := []string{"does not name forgotten.go", "names gone.go, which is not there", "names middle.go twice"}
@@ -104,16 +104,16 @@ func goFiles(t *testing.T, root string) map[string][]string {
 	return all
 }
 
-// arrows are the uses of names across the files of a package.
+// arrows are the places where a file of a package uses a name from another file.
 type arrows struct {
 	order   []string // mistakes in the order that the package comment gives
 	all, up []string // all uses of names of other files, and the uses that break the order
 }
 
-// arrowsOf finds where a file uses a name that another file of the package declares: functions,
-// types, variables and constants, whatever the build constraints of the files. If typed is not nil,
-// it finds methods and fields, too. A method may stand in another file than its type, so the
-// receiver and the fields that the method takes directly from it are not counted.
+// arrowsOf finds where a file uses a name that another file of the package declares: functions, types,
+// variables and constants, whatever the build constraints of the files. If typed is not nil, it finds
+// methods and fields, too. A method may stand in another file than its type. So uses of the receiver's
+// type, and of fields that the method takes directly from its receiver, are not counted.
 func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) {
 	t.Helper()
 	set, files, declared := token.NewFileSet(), map[string]*ast.File{}, map[string]string{}
@@ -130,7 +130,7 @@ func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) 
 		}
 		files[base] = file
 		for name := range file.Scope.Objects {
-			declared[name] = base // any of the files that declare it under different build constraints
+			declared[name] = base // if several files declare it under different build constraints, any of them
 		}
 	}
 	at := map[string]int{} // places in the order, from 1
@@ -184,16 +184,16 @@ func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) 
 	return found
 }
 
-// packageTypes has the inputs for type-checking a package: its files under the build constraints of
-// this machine, and its imports.
+// packageTypes holds what is needed to type-check a package: its files under the build constraints of this
+// machine, and its imports.
 type packageTypes struct {
 	path    string
 	files   []string
-	imports types.Importer // of the module
+	imports types.Importer // reads the compiled imports of the module
 }
 
-// typesOf makes the go command compile the imports of the packages. `dirs` are the directories of
-// the packages, which may be in several modules.
+// typesOf lets the go command compile the imports of the packages. `dirs` are the directories of the
+// packages, which may be in several modules.
 func typesOf(t *testing.T, dirs []string) map[string]*packageTypes {
 	t.Helper()
 	modules := map[string][]string{} // directories of packages, by the directory of their module
@@ -248,7 +248,7 @@ func (p *packageTypes) members(t *testing.T, set *token.FileSet, files map[strin
 	t.Helper()
 	var parsed []*ast.File
 	for _, name := range p.files {
-		if files[name] != nil { // not doc.go
+		if files[name] != nil { // doc.go is not in files
 			parsed = append(parsed, files[name])
 		}
 	}
@@ -264,7 +264,7 @@ func (p *packageTypes) members(t *testing.T, set *token.FileSet, files map[strin
 			receivers[info.Defs[id]] = true
 		}
 	}
-	delete(receivers, nil) // the key of receivers' types, which are not in Defs
+	delete(receivers, nil) // the names of receivers' types are not in Defs, so they gave a nil key
 	found := map[*ast.Ident]string{}
 	for _, file := range parsed {
 		ast.Inspect(file, func(n ast.Node) bool {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// nobody is the id of the user that runs the script if the test runs as root. This user may not
-// install packages.
+// nobody is the id of the user that runs the script if the test runs as root. This user must not be able
+// to install packages.
 const nobody = 65534
 
 // packages runs .ci/packages as a user who is not root. The script finds only these programs and
@@ -23,7 +23,7 @@ func packages(t *testing.T, groups string, programs ...string) (out string, code
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "packages") // not t.TempDir, which the user nobody may not enter
+	dir, err := os.MkdirTemp("", "packages") // the user nobody may not enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +57,8 @@ func packages(t *testing.T, groups string, programs ...string) (out string, code
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// A user who is not root sees everything that is missing at once, as one command to run. Naming one
-// package after the other, the last one twelve minutes later, would cost an afternoon.
+// A user who is not root sees all missing packages at once, in one command to run. If the script named one
+// package at a time, finding the last one could take an afternoon.
 func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		why, groups string
@@ -96,16 +96,16 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 		}
 		for name := range got {
 			if !strings.HasPrefix(name, "lib") { // libraries of nginx, which this machine may have
-				t.Errorf("%s: %s is named, though installed or already named: %s", c.why, name, list)
+				t.Errorf("%s: %s is listed although it is installed or listed twice: %s", c.why, name, list)
 			}
 		}
 	}
 	if out, code := packages(t, "page engine", "node", "npm", "javac", "mvn"); code != 0 || out != "" {
-		t.Errorf("nothing is missing, and the exit code is %d: %s", code, out)
+		t.Errorf("with nothing missing, the exit code is %d: %s", code, out)
 	}
 	if out, code := packages(t, "engine"); code != 1 || !strings.Contains(out, "(names are Debian's)") ||
 		!strings.HasSuffix(out, "    default-jdk-headless maven\n") {
-		t.Errorf("not a Debian: exit code %d, %s", code, out)
+		t.Errorf("on a system other than Debian: exit code %d, %s", code, out)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestPackagesAreAskedForFirst(t *testing.T) {
 	} {
 		text, err := os.ReadFile(file)
 		if m := installs.FindSubmatch(text); err != nil || m == nil || string(m[1]) != group {
-			t.Errorf("%s does not ask for the packages of %s (%v)", file, group, err)
+			t.Errorf("%s does not check the packages of the group %s (%v)", file, group, err)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package deploy_test checks that the binary understands the files that install
-// Freshet, since nobody notices a variable that is ignored.
+// Package deploy_test checks that the binary understands the files that install Freshet. Otherwise nobody
+// would notice that it ignores a variable.
 package deploy_test
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// build makes the binary and returns its path.
+// build compiles the binary and returns its path.
 func build(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "freshet")
@@ -29,7 +29,7 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// serveHelp is the help of freshet serve, with all of its flags.
+// serveHelp returns the help of freshet serve, with all its flags.
 func serveHelp(t *testing.T, binary string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), binary, "serve", "--help").CombinedOutput()
@@ -39,13 +39,13 @@ func serveHelp(t *testing.T, binary string) string {
 	return string(out)
 }
 
-// checkVariable fails unless the variable stands for a flag of freshet serve.
+// checkVariable fails the test unless a flag of freshet serve has this variable.
 func checkVariable(t *testing.T, help, name string) {
 	t.Helper()
 	key, ours := strings.CutPrefix(name, "FRESHET_")
 	flag := "--" + strings.ToLower(strings.ReplaceAll(key, "_", "-"))
 	if !ours || !slices.Contains(strings.Fields(help), flag) {
-		t.Errorf("the variable %s stands for %s, which freshet serve does not have", name, flag)
+		t.Errorf("the variable %s sets the flag %s, which freshet serve does not have", name, flag)
 	}
 }
 
@@ -72,8 +72,8 @@ func readDockerfile(t *testing.T) []instruction {
 func TestDockerfile(t *testing.T) {
 	help := serveHelp(t, build(t))
 	instructions := readDockerfile(t)
-	last := map[string]string{} // arguments of each instruction, in the final stage
-	var copied []string         // into the final stage
+	last := map[string]string{} // by instruction: its arguments in the final stage
+	var copied []string         // files that are copied into the final stage
 	for _, in := range instructions {
 		switch in.name {
 		case "FROM":
@@ -93,19 +93,19 @@ func TestDockerfile(t *testing.T) {
 		}
 		version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)[1]
 		if want := "golang:" + string(version) + " AS build"; instructions[0] != (instruction{"FROM", want}) {
-			t.Errorf("begins with %v, want FROM %s", instructions[0], want)
+			t.Errorf("the Dockerfile begins with %v, want FROM %s", instructions[0], want)
 		}
 		for _, replaced := range regexp.MustCompile(`(?m) => \./(\S+)$`).FindAllSubmatch(mod, -1) {
 			dir := string(replaced[1])
 			if want := (instruction{"COPY", dir + "/go.mod " + dir + "/"}); !slices.Contains(instructions, want) {
-				t.Errorf("go mod download needs the directories that go.mod replaces, and lacks %v", want)
+				t.Errorf("go mod download needs the directories of the replace directives in go.mod; missing: %v", want)
 			}
 		}
 		if !slices.ContainsFunc(instructions, func(in instruction) bool {
 			return in.name == "RUN" && strings.HasPrefix(in.args, "CGO_ENABLED=0 go build ") &&
 				strings.Contains(in.args, " ./cmd/freshet ")
 		}) {
-			t.Error("does not build ./cmd/freshet with CGO_ENABLED=0, which an empty image needs")
+			t.Error("the Dockerfile does not build ./cmd/freshet with CGO_ENABLED=0, which an empty image needs")
 		}
 	})
 
@@ -116,7 +116,7 @@ func TestDockerfile(t *testing.T) {
 		variables[name] = value
 	}
 
-	t.Run("listens where publishing ports reaches it", func(t *testing.T) {
+	t.Run("listens at addresses that published ports reach", func(t *testing.T) {
 		for _, tt := range []struct{ variable, exposed string }{
 			{"FRESHET_DOGSTATSD_UDP", "8125/udp"}, {"FRESHET_HTTP_LISTEN", "7125"},
 			{"FRESHET_DISTRIBUTOR_OTLP_GRPC_LISTEN", "4317"},
@@ -143,7 +143,7 @@ func TestDockerfile(t *testing.T) {
 		}
 		if want := (instruction{"COPY",
 			"--from=build --chown=" + last["USER"] + " /out/data " + data}); !slices.Contains(instructions, want) {
-			t.Errorf("%s is not made with the owner %s", data, last["USER"])
+			t.Errorf("%s is not created with the owner %s", data, last["USER"])
 		}
 	})
 
@@ -155,7 +155,7 @@ func TestDockerfile(t *testing.T) {
 	})
 }
 
-// readUnit returns the values of each directive of each section, in order.
+// readUnit returns the values of each directive of each section of a unit, in order.
 func readUnit(t *testing.T, file string) map[string]map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -186,7 +186,7 @@ func readUnit(t *testing.T, file string) map[string]map[string][]string {
 // notified returns the first message that a server sends to systemd.
 func notified(t *testing.T, binary string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "deploy") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "deploy") // t.TempDir may be too long for the path of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,8 +215,8 @@ func notified(t *testing.T, binary string) string {
 	return string(said[:n])
 }
 
-// TestSocketUnit compares the two units: the service refuses to start with a
-// socket that its configuration does not name.
+// TestSocketUnit checks that the socket unit matches the service unit and the configuration: the service
+// refuses to start with a socket that its configuration does not name.
 func TestSocketUnit(t *testing.T) {
 	socket := readUnit(t, filepath.Join("systemd", "freshet.socket"))
 	service := readUnit(t, filepath.Join("systemd", "freshet.service"))["Service"]
@@ -228,21 +228,21 @@ func TestSocketUnit(t *testing.T) {
 	for section, directives := range socket {
 		for name := range directives {
 			if !slices.Contains(strings.Fields(known[section]), name) {
-				t.Errorf("[%s] %s is not among the known ones", section, name)
+				t.Errorf("[%s] %s is not a directive that the test knows", section, name)
 			}
 		}
 	}
 
 	t.Run("outlives the service, where everybody can reach it", func(t *testing.T) {
 		if !slices.Equal(service["RuntimeDirectoryPreserve"], []string{"yes"}) {
-			t.Error("the directory of the sockets would go with the service")
+			t.Error("systemd would remove the directory of the sockets when the service stops")
 		}
 		if service["DynamicUser"] != nil {
 			t.Error("systemd puts a preserved directory of a dynamic user into /run/private, which only root can enter")
 		}
 		users, err := os.ReadFile(filepath.Join("systemd", "freshet.sysusers.conf"))
 		if err != nil || len(service["User"]) != 1 || !strings.Contains(string(users), "\nu "+service["User"][0]+" ") {
-			t.Errorf("the user %v is not made by freshet.sysusers.conf: %v", service["User"], err)
+			t.Errorf("freshet.sysusers.conf does not create the user %v: %v", service["User"], err)
 		}
 	})
 
@@ -304,7 +304,7 @@ func TestUnit(t *testing.T) {
 		for section, directives := range unit {
 			for name := range directives {
 				if !slices.Contains(strings.Fields(known[section]), name) {
-					t.Errorf("[%s] %s is not among the known ones", section, name)
+					t.Errorf("[%s] %s is not a directive that the test knows", section, name)
 				}
 			}
 		}
@@ -332,16 +332,16 @@ func TestUnit(t *testing.T) {
 		}
 	})
 
-	t.Run("writes only where systemd makes room", func(t *testing.T) {
+	t.Run("writes only to directories that systemd creates for it", func(t *testing.T) {
 		rooms := []string{path.Join("/var/lib", one("StateDirectory")), path.Join("/run", one("RuntimeDirectory"))}
 		if one("ProtectSystem") != "strict" {
-			t.Error("the rest of the system is not protected")
+			t.Error("the service can write to the rest of the system")
 		}
 		for _, assignment := range service["Environment"] {
 			name, value, _ := strings.Cut(assignment, "=")
 			checkVariable(t, help, name)
 			if !slices.ContainsFunc(rooms, func(room string) bool { return value == room || path.Dir(value) == room }) {
-				t.Errorf("%s = %s is in none of %v", name, value, rooms)
+				t.Errorf("%s = %s is in none of the writable directories %v", name, value, rooms)
 			}
 		}
 	})
@@ -367,10 +367,10 @@ func TestUnit(t *testing.T) {
 		if err := os.WriteFile(file, []byte("frobnicate: 1\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // ends a server that starts although it must not
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // ends the server if it starts after all
 		defer cancel()
 		serve := exec.CommandContext(ctx, binary, "serve", "--config", file)
-		out, _ := serve.CombinedOutput() // the error is the exit code
+		out, _ := serve.CombinedOutput() // the error only holds the exit code, which is checked below
 		if code := strconv.Itoa(serve.ProcessState.ExitCode()); code != one("RestartPreventExitStatus") ||
 			!strings.Contains(string(out), "frobnicate") {
 			t.Errorf("exit code %s, want %s, which systemd does not restart after\n%s",

@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// format/capture.md draws, byte by byte, a capture as the code writes it.
+// format/capture.md shows, byte by byte, a capture as the code writes it.
 func TestExampleOfACapture(t *testing.T) {
 	_, example, _ := strings.Cut(read(t, "format/capture.md"), "```capture\n")
 	example, _, _ = strings.Cut(example, "```")

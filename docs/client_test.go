@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The code in client.md is copied from an example of package client, which the client's tests compile
+// The code in client.md is a copy of an example of package client, which the tests of the client compile
 // and run.
 func TestClientPageShowsTheExample(t *testing.T) {
 	doc, err := os.ReadFile("client.md")
@@ -20,6 +20,6 @@ func TestClientPageShowsTheExample(t *testing.T) {
 	_, shown, _ := strings.Cut(string(doc), "```go\n")
 	shown, _, ok := strings.Cut(shown, "```")
 	if !ok || !strings.Contains(string(source), "\n"+shown) {
-		t.Errorf("client/example_test.go lacks an example of client.md:\n%s", shown)
+		t.Errorf("client/example_test.go does not contain this example of client.md:\n%s", shown)
 	}
 }

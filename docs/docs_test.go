@@ -1,6 +1,6 @@
-// Package docs_test checks the manual against the code: links lead somewhere,
-// configuration.md lists the keys of the binary, the examples of configurations,
-// tenants files and bytes on disk are valid, and ci.md has the budgets of CI.
+// Package docs_test checks the manual against the code: links have targets, configuration.md lists the keys
+// of the binary, the examples of configurations, tenants files and bytes on disk are valid, and ci.md
+// has the budgets of CI.
 package docs_test
 
 import (
@@ -53,13 +53,13 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			if to.Fragment != "" && !slices.Contains(anchors(read(t, target)), to.Fragment) {
-				t.Errorf("%s: link %s: no such heading", page, found[1])
+				t.Errorf("%s: the link %s names a heading that does not exist", page, found[1])
 			}
 		}
 	}
 }
 
-// pages are all Markdown files of the repository.
+// pages returns the paths of all Markdown files of the repository.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
@@ -89,7 +89,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// anchors are the names that GitHub gives to headings.
+// anchors returns the names that GitHub gives to the headings of a text.
 func anchors(text string) (all []string) {
 	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -104,7 +104,7 @@ var update = flag.Bool("update", false, "rewrite the lists of keys in configurat
 
 const updateCommand = "go generate ./docs"
 
-// binary builds the program that the manual is about.
+// binary compiles the program and returns its path.
 func binary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "freshet")
@@ -131,7 +131,7 @@ func TestConfigurationReference(t *testing.T) {
 		lists[found[1]] = found[0]
 	}
 	if len(lists) < 5 {
-		t.Fatalf("found the lists of %d sections only in\n%s", len(lists), out)
+		t.Fatalf("found only the lists of %d sections in\n%s", len(lists), out)
 	}
 	has := read(t, "configuration.md")
 	want := keyList.ReplaceAllStringFunc(has, func(list string) string {
@@ -163,9 +163,9 @@ func TestConfigurationReference(t *testing.T) {
 	}
 }
 
-// names.md lists all keys of a rule; configuration.md does not list them.
+// names.md lists all keys of a rule, since configuration.md leaves them out.
 func TestKeysOfRules(t *testing.T) {
-	var listed strings.Builder // first cells of tables
+	var listed strings.Builder // the first cells of all rows of tables
 	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`"+`[^|]+) \|`).FindAllStringSubmatch(read(t, "names.md"), -1) {
 		listed.WriteString(row[1])
 	}
@@ -181,13 +181,13 @@ func TestKeysOfRules(t *testing.T) {
 		}
 	}
 	if n < 10 {
-		t.Errorf("a rule has %d keys only", n)
+		t.Errorf("found only %d keys of a rule", n)
 	}
 }
 
 var yamlExample = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 
-// The manual's tenants file is valid, and its hashes belong to tokens that are made as the manual
+// The manual's example of a tenants file is valid. Its hashes belong to tokens that are made as the manual
 // says.
 func TestExampleOfATenantsFile(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "operations.md"), "\n## Many tenants\n")
@@ -210,7 +210,7 @@ func TestExampleOfATenantsFile(t *testing.T) {
 	}
 }
 
-// format/batch.md draws, byte by byte, a batch as the code writes it.
+// format/batch.md shows, byte by byte, a batch as the code writes it.
 func TestExampleOfABatch(t *testing.T) {
 	_, example, _ := strings.Cut(read(t, "format/batch.md"), "```batch\n")
 	example, _, _ = strings.Cut(example, "```")
@@ -232,8 +232,8 @@ func TestExampleOfABatch(t *testing.T) {
 	}
 }
 
-// ci.md has the budget of each step, as .ci/run enforces it. The budgets of steps that follow one
-// another add up to no more than the bound of ci.md.
+// ci.md has the budget of each step, as .ci/run enforces it. The sum of the budgets of steps that run one
+// after another does not exceed the bound in ci.md.
 func TestBudgetsOfCI(t *testing.T) {
 	budgets := regexp.MustCompile(`(?m)^declare -A budget=\((.*)\)$`).FindStringSubmatch(read(t, "../.ci/run"))
 	if budgets == nil {
@@ -249,7 +249,7 @@ func TestBudgetsOfCI(t *testing.T) {
 		}
 		row := regexp.MustCompile(`(?m)^\| ` + step + ` \| ([\d,]+) \|`).FindStringSubmatch(page)
 		if row == nil || strings.ReplaceAll(row[1], ",", "") != found[2] {
-			t.Errorf("%s may take %s s by .ci/run, and ci.md has %q", step, found[2], row)
+			t.Errorf("the budget of %s in .ci/run is %s s, but ci.md has %q", step, found[2], row)
 		}
 	}
 	bound := regexp.MustCompile(`The bound is (\d+) minutes`).FindStringSubmatch(page)
@@ -259,13 +259,13 @@ func TestBudgetsOfCI(t *testing.T) {
 	minutes, _ := strconv.Atoi(bound[1])
 	if sum := seconds["test"] + seconds["race"] + seconds["fuzz"]; sum > seconds["total"] ||
 		seconds["lint"] > seconds["total"] || seconds["total"] != 60*minutes {
-		t.Errorf("steps may take %d s one after the other, lint %d s, all together %d s; the bound is %d minutes",
+		t.Errorf("steps may take %d s one after another, and lint %d s, in total %d s; the bound is %d minutes",
 			sum, seconds["lint"], seconds["total"], minutes)
 	}
 }
 
-// needed.txt names what users look for. A page may be shortened and rewritten; headings that people
-// search for, and that programs and alerts point to, must remain.
+// needed.txt lists headings and texts that must remain when pages are shortened and rewritten: users
+// search for them, and programs and alerts point to them.
 func TestNothingThatUsersNeedVanishes(t *testing.T) {
 	var manual strings.Builder
 	headings := map[string]bool{}
@@ -288,24 +288,25 @@ func TestNothingThatUsersNeedVanishes(t *testing.T) {
 		n++
 		if h, is := strings.CutPrefix(line, "## "); is {
 			if !headings[h] {
-				t.Errorf("no page has the heading %q", h)
+				t.Errorf("no page has the heading %q, which needed.txt lists", h)
 			}
 		} else if !strings.Contains(manual.String(), line) {
 			t.Errorf("no page says %s", line)
 		}
 	}
 	if n < 300 {
-		t.Errorf("needed.txt names %d things only", n)
+		t.Errorf("needed.txt lists only %d entries", n)
 	}
 }
 
-// proseWidth is how wide prose is, in characters. A wider link or code span has a line to itself.
+// proseWidth is the largest width of a line of prose, in characters. A wider link or code span has
+// a line of its own.
 const proseWidth = 100
 
-// Prose in documents is wrapped at one width, so that two versions can be compared.
+// Prose in documents is wrapped at the same width, so that versions are easy to compare.
 func TestProseIsWrapped(t *testing.T) {
 	for _, page := range pages(t) {
-		if page == "../docs/commands.md" { // as the commands print it
+		if page == "../docs/commands.md" { // generated from the output of commands
 			continue
 		}
 		text := generated.ReplaceAllStringFunc(fence.ReplaceAllStringFunc(read(t, page), blank), blank)
@@ -316,7 +317,7 @@ func TestProseIsWrapped(t *testing.T) {
 			if utf8.RuneCountInString(line) <= proseWidth || unwrapped.MatchString(line) {
 				continue
 			}
-			t.Errorf("%s:%d: %d characters, and prose is wrapped at %d", page, n, utf8.RuneCountInString(line), proseWidth)
+			t.Errorf("%s:%d: the line has %d characters; wrap prose at %d", page, n, utf8.RuneCountInString(line), proseWidth)
 		}
 	}
 }
@@ -324,9 +325,9 @@ func TestProseIsWrapped(t *testing.T) {
 var (
 	generated = regexp.MustCompile(`(?s)<!-- (keys|lab): .*?<!-- end -->`)
 	// unwrapped matches lines that may be wider: tables, headings, code, comments, pictures, and
-	// single words that cannot be cut.
+	// single words that cannot be broken.
 	unwrapped = regexp.MustCompile("^(\\||#|    |<|!|> )|^\\s*([-*] )?(\\S+|`[^`]+`|\\[[^]]*\\]\\(\\S+)[.,:;)]*$")
 )
 
-// blank removes everything from text but its line breaks.
+// blank replaces a text by its line breaks.
 func blank(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }

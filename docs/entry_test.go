@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// format/entry.md draws, byte by byte, an entry as the code writes it.
+// format/entry.md shows, byte by byte, an entry as the code writes it.
 func TestExampleOfAnEntry(t *testing.T) {
 	_, example, _ := strings.Cut(read(t, "format/entry.md"), "```entry\n")
 	example, _, _ = strings.Cut(example, "```")

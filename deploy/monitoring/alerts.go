@@ -8,37 +8,39 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// alert asks for a person's attention. docs/operations.md says what to do, under the same
-// name.
+// alert is a condition that needs a person's attention. docs/operations.md says what to do, under the
+// same name.
 type alert struct {
 	Name     string
 	Expr     string
-	For      string // none if empty
-	Severity string // page, or ticket
+	For      string // how long the condition must hold; empty: no time
+	Severity string // page or ticket
 	Summary  string
 }
 
 var alerts = []alert{
 	{"FreshetDown", `up{job="freshet"} == 0`, "2m", "page",
-		"{{ $labels.instance }} does not answer: samples sent to it are lost."},
+		"Prometheus cannot scrape {{ $labels.instance }}: samples that clients send to it may be lost."},
 	{"FreshetDatagramsDropped", `rate(freshet_dogstatsd_kernel_dropped_packets_total[5m]) > 0`, "5m", "page",
 		"The kernel drops {{ $value | humanize }} datagrams a second at {{ $labels.instance }}: " +
-			"its reader does not keep up."},
+			"Freshet does not read them fast enough."},
 	{"FreshetDiskRefusesWrites", `rate(freshet_aggregator_journal_errors_total[5m]) > 0
 or rate(freshet_aggregator_store_errors_total[5m]) > 0
 or rate(freshet_aggregator_checkpoint_errors_total[15m]) > 0`, "1m", "page",
-		"{{ $labels.instance }} cannot write to its disk: windows wait in memory, and are lost when it is full."},
+		"{{ $labels.instance }} cannot write to its disk: windows wait in memory, and are lost when " +
+			"the memory for them is full."},
 	{"FreshetSamplesLost", `increase(freshet_dogstatsd_unsent_samples_total[10m]) > 0
 or increase(freshet_dogstatsd_refused_samples_total[10m]) > 0`, "", "page",
-		"{{ $labels.instance }} lost {{ $value | humanize }} samples that it had counted; its log says why."},
+		"{{ $labels.instance }} lost {{ $value | humanize }} samples that it had received; its log says why."},
 	{"FreshetBooksDiffer", `freshet_ledger_difference != 0`, "2m", "ticket",
-		"The books of tenant {{ $labels.tenant }} at {{ $labels.instance }} do not close: " +
-			"{{ $value }} samples have no state. This is a bug: report it."},
+		"In the ledger of tenant {{ $labels.tenant }} at {{ $labels.instance }}, {{ $value }} samples are missing. " +
+			"This is a bug: report it."},
 	{"FreshetTileConflicts", `increase(freshet_store_tile_conflicts_total[10m]) > 0`, "", "ticket",
-		"{{ $labels.instance }} wrote a tile twice with different values. This is a bug: report it with the log."},
+		"{{ $labels.instance }} wrote a tile twice, with different values. This is a bug: report it with the log."},
 	{"FreshetJournalGrows", `freshet_aggregator_journal_bytes > 1e9
 and increase(freshet_aggregator_checkpoints_total[15m]) == 0`, "5m", "ticket",
-		"{{ $labels.instance }} has not checkpointed for 15 minutes; a restart would read {{ $value | humanize1024 }}B."},
+		"{{ $labels.instance }} has written no checkpoint for 15 minutes; a restart would read " +
+			"{{ $value | humanize1024 }}B."},
 	{"FreshetLimitReached", `sum by (instance, tenant, reason) (rate(freshet_limit_samples_total[5m])) > 0`, "5m",
 		"ticket",
 		"New series of tenant {{ $labels.tenant }} at {{ $labels.instance }} are folded or refused: {{ $labels.reason }}."},
@@ -46,61 +48,61 @@ and increase(freshet_aggregator_checkpoints_total[15m]) == 0`, "5m", "ticket",
 		"{{ $value | humanize }} new series a second at {{ $labels.instance }}: a client writes values into labels."},
 	{"FreshetLateSamples", `rate(freshet_aggregator_late_samples_total[10m])
 > 0.01 * rate(freshet_aggregator_journalled_samples_total[10m])`, "10m", "ticket",
-		"At least one sample in a hundred comes after its tile was closed: a clock is off, or the machine is " +
-			"overloaded."},
+		"More than 1 % of the samples at {{ $labels.instance }} come after their tile was closed: a clock is wrong, " +
+			"or the machine is overloaded."},
 	{"FreshetMalformedLines", `sum by (instance, reason) (rate(freshet_dogstatsd_malformed_lines_total[10m])) > 1`, "10m",
 		"ticket",
-		"{{ $value | humanize }} lines a second cannot be read ({{ $labels.reason }}) at {{ $labels.instance }}: " +
-			"a client is broken."},
+		"{{ $value | humanize }} lines a second are malformed ({{ $labels.reason }}) at {{ $labels.instance }}: " +
+			"a client sends wrong lines."},
 	{"FreshetStoreRefusesSamples", `sum by (instance, store, reason) (rate(freshet_store_samples_refused_total[10m])) > 0`,
 		"10m", "ticket",
 		"Store {{ $labels.store }} at {{ $labels.instance }} refuses samples: {{ $labels.reason }}."},
 	{"FreshetReloadFailed", `freshet_config_last_reload_successful == 0`, "5m", "ticket",
-		"{{ $labels.instance }} keeps its last good configuration: the present file has mistakes."},
+		"{{ $labels.instance }} keeps its last valid configuration, because the present file is invalid; its log says why."},
 	{"FreshetBlockCorrupted", `increase(prometheus_tsdb_reloads_failures_total[15m]) > 0`, "15m", "page",
 		"A block of {{ $labels.tenant }}/{{ $labels.store }} at {{ $labels.instance }} cannot be read; the log names it."},
 	{"FreshetStoreBroken", `freshet_store_broken > 0`, "1m", "page",
 		"Store {{ $labels.store }} of tenant {{ $labels.tenant }} at {{ $labels.instance }} cannot be opened: " +
 			"it answers no queries and accepts no samples."},
 	{"FreshetTilesWait", `freshet_aggregator_pending_seconds > 60`, "1m", "page",
-		"The store of tenant {{ $labels.tenant }} at {{ $labels.instance }} accepts nothing: its tiles wait, " +
-			"and beyond store.pending new samples are refused."},
+		"The store of tenant {{ $labels.tenant }} at {{ $labels.instance }} accepts no samples: tiles wait, " +
+			"and new samples are refused once store.pending is reached."},
 	{"FreshetLogCut", `freshet_store_wal_cut_bytes_total > 0`, "", "ticket",
 		"{{ $value | humanize1024 }}B of the log of {{ $labels.tenant }}/{{ $labels.store }} at {{ $labels.instance }} " +
-			"were damaged and cut off: samples are lost."},
+			"were damaged and removed: samples are lost."},
 	{"FreshetJournalMissing", `freshet_aggregator_journal_missing > 0`, "", "ticket",
-		"{{ $labels.instance }} found stores but no journal at its start: totals of counters began at 0."},
+		"{{ $labels.instance }} found stores but no journal at its start: the totals of counters restarted at 0."},
 	{"FreshetPacketsTooLong", `increase(freshet_dogstatsd_oversized_packets_total[15m]) > 0`, "", "ticket",
-		"Datagrams longer than dogstatsd.max_packet are not read at {{ $labels.instance }}."},
+		"{{ $labels.instance }} drops datagrams that are longer than dogstatsd.max_packet."},
 	{"FreshetRequestsRefused", `sum by (instance, reason) (rate(freshet_distributor_refused_total[10m])) > 0`, "10m",
 		"ticket",
 		"{{ $value | humanize }} samples a second of remote write and OTLP are refused at {{ $labels.instance }}: " +
 			"{{ $labels.reason }}."},
 	{"FreshetSendersWait", `sum by (instance, reason) (rate(freshet_distributor_retries_total[5m])) > 0`, "10m", "page",
-		"Senders of remote write and OTLP must send again to {{ $labels.instance }}: {{ $labels.reason }}. " +
-			"Their queues will run full."},
+		"{{ $labels.instance }} tells senders of remote write and OTLP to retry: {{ $labels.reason }}. " +
+			"Their queues will fill up."},
 	{"FreshetBackendBehind", `freshet_forwarder_oldest_seconds > 300`, "5m", "ticket",
-		"Backend {{ $labels.backend }} of {{ $labels.instance }} is {{ $value | humanizeDuration }} behind. " +
-			"When the queue is full, the oldest samples are lost."},
+		"The queue of {{ $labels.instance }} for backend {{ $labels.backend }} is {{ $value | humanizeDuration }} behind. " +
+			"When it is full, the oldest samples are lost."},
 	{"FreshetStale", "(" + quantile(0.99, "freshet_freshness_seconds", "", "5m", "instance", "tenant", "path") + `) > 2
 or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`, "5m", "page",
-		"Samples of tenant {{ $labels.tenant }} at {{ $labels.instance }} by {{ $labels.path }} reach " +
-			"queries late, or never."},
+		"Queries see samples of tenant {{ $labels.tenant }} that come to {{ $labels.instance }} by {{ $labels.path }} " +
+			"late, or never."},
 	{"FreshetStageOverBudget", "(" + quantile(0.99, "freshet_stage_seconds", "", "5m", "instance", "stage") + `)
 > on (instance, stage) (freshet_stage_budget_seconds > 0)`, "10m", "ticket",
-		"Stage {{ $labels.stage }} of {{ $labels.instance }} takes {{ $value | humanizeDuration }}, more than its budget: " +
-			"freshet diagnose --last says why."},
+		"Stage {{ $labels.stage }} of {{ $labels.instance }} takes {{ $value | humanizeDuration }}, more than its budget. " +
+			"To see why, run freshet diagnose --last."},
 	{"FreshetLogLost", `sum by (instance) (rate(freshet_log_records_total{outcome=~"lost|failed"}[5m])) > 0`, "5m",
 		"ticket",
-		"{{ $labels.instance }} loses {{ $value | humanize }} log lines a second: the pipe is not read, " +
-			"or the disk of the log is full."},
+		"{{ $labels.instance }} loses {{ $value | humanize }} log lines a second: nobody reads the pipe of the log, " +
+			"or its disk is full."},
 }
 
-// runbooks is the address of docs/operations.md, for a person on call.
+// runbooks is the address of docs/operations.md, which tells the person on call what to do.
 const runbooks = "https://github.com/freshet-io/freshet/blob/main/docs/operations.md#"
 
-const rulesHeader = `# Rules for a Prometheus that scrapes Freshet's /metrics. Each names what a person
-# should look at; docs/operations.md says what to do then, under the same name.
+const rulesHeader = `# Alerting rules for a Prometheus that scrapes /metrics of Freshet. For each alert,
+# docs/operations.md says what to do, under the name of the alert.
 # Written by go generate ./deploy/monitoring.
 `
 

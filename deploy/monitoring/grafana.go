@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// object is a piece of Grafana's JSON.
+// object is an object in Grafana's JSON.
 type object = map[string]any
 
 const (
-	gridWidth   = 24 // width of a dashboard
+	gridWidth   = 24 // columns in the grid of a dashboard
 	panelHeight = 7
 )
 

@@ -1,6 +1,6 @@
-// Command monitoring writes the alerts and dashboards for Freshet: deploy/alerts.yaml for Prometheus
-// and deploy/grafana/*.json for Grafana, from the lists in alerts.go and dashboards.go. Run it by
-// go generate ./deploy/monitoring; a test checks that the files are up to date.
+// Command monitoring writes the alerts and dashboards for Freshet: deploy/alerts.yaml for Prometheus and
+// deploy/grafana/*.json for Grafana, from the lists in alerts.go and dashboards.go. go generate
+// ./deploy/monitoring runs it. A test checks that the files are up to date.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "monitoring: give the directory that alerts.yaml and grafana/ are in")
+		fmt.Fprintln(os.Stderr, "monitoring: give one argument, the directory for alerts.yaml and grafana/")
 		os.Exit(2)
 	}
 	if err := write(os.Args[1]); err != nil {
@@ -35,7 +35,7 @@ func write(dir string) error {
 	return nil
 }
 
-// files returns the files to write, by path.
+// files returns the contents of the files to write, by path.
 func files() map[string][]byte {
 	all := map[string][]byte{"alerts.yaml": rulesFile(alerts)}
 	for _, d := range dashboards() {

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// The committed files match the lists: neither is edited without the other.
+// The committed files match the lists.
 func TestFilesAreWritten(t *testing.T) {
 	all := files()
 	for name, want := range all {
 		if got, err := os.ReadFile(filepath.Join("..", name)); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("deploy/%s is not what the lists say; run: go generate ./deploy/monitoring (%v)", name, err)
+			t.Errorf("deploy/%s differs from the lists; run: go generate ./deploy/monitoring (%v)", name, err)
 		}
 	}
 	there, err := os.ReadDir("../grafana")
 	if err != nil || len(there) != len(all)-1 {
-		t.Errorf("deploy/grafana has %d files, and %d are written; %v", len(there), len(all)-1, err)
+		t.Errorf("deploy/grafana has %d files, but go generate writes %d; %v", len(there), len(all)-1, err)
 	}
 }
