@@ -24,6 +24,7 @@ type tiles interface {
 	Series() iter.Seq[tile.Held]
 	Pending() map[string]tiling.Pending
 	Replaying() []string
+	Applied() uint64
 	Run(context.Context) error
 	Halt()
 }

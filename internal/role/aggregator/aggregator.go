@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,6 +48,7 @@ type Aggregator struct {
 	saidAt  time.Time // when the log last said that a tenant is not admitted
 	stored  *notes.Stored
 	last    journal.Position // of the newest frame
+	applied atomic.Uint64    // the same, for other goroutines
 	writes  context.Context  // the context of all writes, until Run returns
 
 	backlogs map[string]*backlog // by tenant; only tenants that wait for a store
@@ -116,6 +118,7 @@ func New(o Options) (*Aggregator, error) {
 	}
 	a.rewriteNotes(0)
 	a.Looked(a.now())
+	a.applied.Store(uint64(a.last))
 	return a, nil
 }
 
@@ -158,6 +161,9 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		a.countWaiting()
 	}
 }
+
+// Applied returns the position of the last frame that counts.
+func (a *Aggregator) Applied() uint64 { return a.applied.Load() }
 
 // Halt stops all work of Run until Run's context ends. A process that takes over finds everything
 // that is journalled by then, and the ledger agrees with the journal.

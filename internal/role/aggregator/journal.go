@@ -33,6 +33,7 @@ func (a *Aggregator) append(frames []journal.Frame) error {
 		return fmt.Errorf("journal %d frames: %w", len(frames), err)
 	}
 	a.last = last
+	a.applied.Store(uint64(last))
 	first := last - journal.Position(len(frames)) + 1
 	for i, f := range frames {
 		a.positions[f.Shard] = first + journal.Position(i)

@@ -54,6 +54,9 @@ func (g *Group) Status() Status {
 	return Status{Lag: maxLag}
 }
 
+// Applied returns the index of the last entry in the state.
+func (g *Group) Applied() uint64 { return g.Status().Applied }
+
 // Leader returns the node that leads, as far as this member knows; empty if there is none. For a group
 // that no other node joins, its name is empty, too.
 func (g *Group) Leader() string {

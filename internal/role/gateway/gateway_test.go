@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// cluster has three nodes. One leads, some are dead, and one call may lose its answer.
+type cluster struct {
+	leader string
+	dead   []string
+	lose   int      // answers that are lost after the call counted
+	called []string // node and what it was asked
+	counts map[string]int
+}
+
+func (c *cluster) at(node, what string) error {
+	c.called = append(c.called, node+" "+what)
+	if slices.Contains(c.dead, node) {
+		return fmt.Errorf("%w: connection refused", ErrUnreachable)
+	}
+	if what == "leader" {
+		return nil
+	}
+	if node != c.leader {
+		return replica.ErrNotLeader
+	}
+	c.counts[what]++
+	if c.lose > 0 {
+		c.lose--
+		return member.ErrLost
+	}
+	return nil
+}
+
+func (c *cluster) Leader(_ context.Context, node string) (string, error) {
+	return c.leader, c.at(node, "leader")
+}
+
+func (c *cluster) Push(_ context.Context, node string, _ []byte) error { return c.at(node, "push") }
+
+func (c *cluster) Write(_ context.Context, node string, bytes []byte) (*outcome.Outcome, error) {
+	var e entry.Entry
+	if err := e.Parse(bytes); err != nil {
+		return nil, err
+	}
+	return &outcome.Outcome{Written: outcome.Counts{Samples: len(e.Request.Tenant)}}, c.at(node, "write")
+}
+
+// own is the member of node a.
+type own struct{ *cluster }
+
+func (o own) Leader() string                              { return o.leader }
+func (o own) PushBytes(_ context.Context, _ []byte) error { return o.at("a", "push") }
+func (o own) Write(_ context.Context, e *entry.Entry) (*outcome.Outcome, error) {
+	e.Shape = 99 // a member may change the entry that it is given
+	return &outcome.Outcome{Written: outcome.Counts{Samples: len(e.Request.Tenant)}}, o.at("a", "write")
+}
+
+func newCluster(leader string) *cluster { return &cluster{leader: leader, counts: map[string]int{}} }
+
+// from returns the gateway of node a, or of a process that is no node.
+func (c *cluster) from(node string) *Gateway {
+	o := Options{Node: node, Names: []string{"a", "b", "c"}, Nodes: c}
+	if node != "" {
+		o.Member = own{c}
+	}
+	return New(o)
+}
+
+func request() *entry.Entry {
+	return &entry.Entry{Kind: entry.KindRequest,
+		Request: entry.Request{Tenant: "abc", Form: entry.RemoteWrite2, Body: []byte{0}}}
+}
+
+func window() []batch.Batch {
+	var w batch.Writer
+	w.Begin(batch.Header{Tenant: []byte("abc"), Producer: 1, Incarnation: 1, Sequence: 1, Second: 1_700_000_000})
+	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "n"))
+	w.Add(series.Shard("abc", key), &batch.Increment{Key: key, Samples: 1, Value: 1})
+	return w.End()
+}
+
+// A call goes to the leader alone: to this process' own member, or to the node that leads.
+func TestCallsGoToTheLeader(t *testing.T) {
+	for _, from := range []string{"a", ""} {
+		for _, leader := range []string{"a", "b"} {
+			c := newCluster(leader)
+			g := c.from(from)
+			for range 3 {
+				o, err := g.Write(t.Context(), request())
+				if err != nil || o.Written.Samples != 3 {
+					t.Errorf("from %q, node %s leads: %v, %v", from, leader, o, err)
+				}
+			}
+			asked := 0
+			for _, call := range c.called {
+				if call == "a leader" {
+					asked++
+				} else if call != leader+" write" {
+					t.Errorf("from %q, node %s leads: %v", from, leader, c.called)
+				}
+			}
+			if from == "" && asked != 1 || from == "a" && asked != 0 {
+				t.Errorf("from %q, node %s leads: the leader was asked for %d times", from, leader, asked)
+			}
+		}
+	}
+}
+
+// When the leader dies, or its answer is lost, a call goes on at the next leader. What counted already is
+// a repeat there.
+func TestACallOutlivesItsLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, from := range []string{"a", ""} {
+			c := newCluster("b")
+			g := c.from(from)
+			if _, err := g.Write(t.Context(), request()); err != nil {
+				t.Fatal(err)
+			}
+			c.dead = []string{"b"}
+			time.AfterFunc(2*time.Second, func() { c.leader = "c"; c.lose = 1 })
+			begun := time.Now()
+			if _, err := g.Write(t.Context(), request()); err != nil {
+				t.Errorf("from %q: %v", from, err)
+			}
+			if took := time.Since(begun); took < 2*time.Second || took > 2500*time.Millisecond {
+				t.Errorf("from %q: %v after the death of the leader", from, took)
+			}
+			if c.counts["write"] != 3 {
+				t.Errorf("from %q: %d writes count, want one, and one whose answer was lost and its repeat", from, c.counts["write"])
+			}
+		}
+	})
+}
+
+// Without a leader a call waits as long as its context says. Other errors end it at once.
+func TestNoLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, from := range []string{"a", ""} {
+			c := newCluster("")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := c.from(from).Write(ctx, request())
+			cancel()
+			if !errors.Is(err, ErrNoLeader) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("from %q: %v", from, err)
+			}
+		}
+		g := New(Options{Node: "a", Member: full{}, Names: []string{"a"}})
+		if _, err := g.Write(t.Context(), request()); !errors.Is(err, member.ErrFull) {
+			t.Error(err)
+		}
+	})
+}
+
+type full struct{}
+
+func (full) Leader() string                          { return "a" }
+func (full) PushBytes(context.Context, []byte) error { return member.ErrFull }
+func (full) Write(context.Context, *entry.Entry) (*outcome.Outcome, error) {
+	return nil, member.ErrFull
+}
+
+// Windows go the same way. A window without batches goes nowhere.
+func TestWindowsGoToTheLeader(t *testing.T) {
+	c := newCluster("c")
+	g := c.from("a")
+	if err := g.Push(t.Context(), nil); err != nil || len(c.called) > 0 {
+		t.Errorf("nothing: %v, %v", err, c.called)
+	}
+	if err := g.Push(t.Context(), window()); err != nil || !slices.Equal(c.called, []string{"c push"}) {
+		t.Errorf("a window: %v, %v", err, c.called)
+	}
+	bad := []batch.Batch{{Bytes: []byte{1}}}
+	if err := g.Push(t.Context(), bad); !errors.Is(err, batch.ErrRefused) {
+		t.Errorf("damaged batches: %v", err)
+	}
+}
