@@ -5,7 +5,11 @@
 // The names of fields in JSON never change, because scripts read them.
 package answer
 
-import "syscall"
+import (
+	"syscall"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
 
 // Files in the data directory of a server, by which programs find and watch the server.
 const (
@@ -33,4 +37,10 @@ type Listening struct {
 	DogStatsDUDP      string `json:"dogstatsd_udp,omitempty"`
 	DogStatsDUnixgram string `json:"dogstatsd_unixgram,omitempty"`
 	DogStatsDUnix     string `json:"dogstatsd_unix,omitempty"`
+}
+
+// Difference says what a configuration file would change: POST /api/v1/status/diff.
+type Difference struct {
+	Changes  []conf.Change `json:"changes"`
+	Problems []string      `json:"problems"` // problems of the file; if there are any, Changes is empty
 }

@@ -19,11 +19,19 @@ type Windows struct {
 	Batches int                     // that were folded now
 	Folded  map[string]*tile.Folded // by tenant
 	Damaged int                     // damaged batches: only their readable parts count
+	Clock   int64                   // the leader's, of KindWindows
+	Ends    []End                   // of the windows, in the order of the pushes
+}
+
+// End is the end of a collector's window, in Unix milliseconds.
+type End struct {
+	Producer uint64
+	End      int64
 }
 
 // applyWindows folds the batches of all pushes of an entry.
 func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err error) {
-	done.Folded = map[string]*tile.Folded{}
+	done.Folded, done.Clock = map[string]*tile.Folded{}, w.Clock
 	for bytes := range w.Pushes.All() {
 		p, err := entry.ParsePush(bytes)
 		if err != nil {
@@ -32,11 +40,18 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 		done.Pushes++
 		m.senders[p.Producer] = w.Clock
 		m.since = cmp.Or(m.since, w.Clock)
+		end := End{Producer: p.Producer}
 		for b := range p.Batches.All() {
+			if end.End == 0 { // all batches of a push are of one window
+				if h, err := batch.ParseHeader(b); err == nil {
+					end.End = (h.Second + 1) * 1000
+				}
+			}
 			if err := m.fold(index, b, w.MaxTenants, &done); err != nil {
 				return done, err
 			}
 		}
+		done.Ends = append(done.Ends, end)
 	}
 	m.forgetSenders(w.Clock)
 	return done, nil

@@ -142,7 +142,8 @@ func TestACallOutlivesItsLeader(t *testing.T) {
 				t.Errorf("from %q: %v after the death of the leader", from, took)
 			}
 			if c.counts["write"] != 3 {
-				t.Errorf("from %q: %d writes count, want one, and one whose answer was lost and its repeat", from, c.counts["write"])
+				t.Errorf("from %q: %d writes count, want one, one whose answer was lost, and its repeat", from,
+					c.counts["write"])
 			}
 		}
 	})

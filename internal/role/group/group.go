@@ -59,15 +59,17 @@ type Group struct {
 	noted   *notes.Since  // of requests
 	files   []*notes.File // of both
 
-	restored   Restored
-	alone      bool // the only voter
-	now        int64
-	leads      bool
-	members    replica.Members
-	leadership replica.Leadership
-	caughtUp   time.Time // when the member last had applied all that it knew to be committed
-	leader     atomic.Pointer[string]
-	status     atomic.Pointer[Status]
+	restored    Restored
+	alone       bool // the only voter
+	now         int64
+	leads       bool
+	members     replica.Members
+	collectors  tiling.Collectors
+	leaderClock int64 // of the leader's last message, Unix ms
+	leadership  replica.Leadership
+	caughtUp    time.Time // when the member last had applied all that it knew to be committed
+	leader      atomic.Pointer[string]
+	status      atomic.Pointer[Status]
 
 	pushes   chan *push
 	held     *push // the first waiting push, or nil
@@ -208,6 +210,9 @@ func (g *Group) Run(ctx context.Context) error {
 			g.call(c)
 		case m := <-g.received:
 			g.look()
+			if m.From == g.leadership.Leader {
+				g.leaderClock = m.Sent
+			}
 			if err := g.node.Step(g.now, m.Sent, m.Message); err != nil {
 				g.Logger.Warn("a message from another member of the group is ignored", "error", err)
 			}

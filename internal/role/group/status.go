@@ -105,6 +105,29 @@ func (g *Group) report() {
 	ahead, known := g.node.Clock()
 	s.Ahead, s.AheadKnown = time.Duration(ahead)*time.Millisecond, known
 	g.status.Store(s)
+	g.pass(s)
+}
+
+// counted notes windows that count now: open tiles answer up to their end.
+func (g *Group) counted(w *member.Windows) {
+	if g.Node == "" || len(w.Ends) == 0 {
+		return // the only collector is in this process, and calls Through
+	}
+	for _, e := range w.Ends {
+		g.collectors.Pushed(e.Producer, e.End, w.Clock)
+	}
+	g.Raise(g.collectors.Through(w.Clock))
+}
+
+// pass lets open tiles answer up to the present while collectors push nothing.
+func (g *Group) pass(s *Status) {
+	clock := g.leaderClock
+	if g.leads {
+		clock = g.now
+	}
+	if g.Node != "" && g.leadership.Leader != 0 && clock != 0 && s.Applied >= s.Committed {
+		g.Raise(g.collectors.Through(clock))
+	}
 }
 
 // Join asks that another node's member gets all entries, first as a learner. The error is

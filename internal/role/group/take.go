@@ -56,6 +56,7 @@ func (g *Group) post(done *member.Applied) {
 	g.books.Duplicates(done.Closed.Duplicates)
 	g.damaged(done.Windows.Damaged)
 	g.sayRefused(done.Windows.Folded)
+	g.counted(&done.Windows)
 	if g.Told != nil {
 		tellApplied(g.Told, done)
 	}

@@ -1,0 +1,42 @@
+package tiling
+
+import "maps"
+
+// Collectors says up to which time the windows of several collectors are counted. One goroutine at a time
+// uses it. Times are Unix milliseconds.
+type Collectors struct {
+	last map[uint64]lastWindow // by producer
+}
+
+// lastWindow is the last window of a collector.
+type lastWindow struct {
+	end int64 // of the window
+	at  int64 // when it was counted, by the leader's clock
+}
+
+// silent is how long a collector may push no window before nobody waits for its next one, in milliseconds.
+// A collector pushes each second in which something happened.
+const silent = 2500
+
+// Pushed notes that a window of a collector is counted, by the leader's clock.
+func (c *Collectors) Pushed(producer uint64, end, clock int64) {
+	if c.last == nil {
+		c.last = map[uint64]lastWindow{}
+	}
+	c.last[producer] = lastWindow{max(end, c.last[producer].end), clock}
+}
+
+// Through returns the time up to which the windows of all collectors that were not silent lately are
+// counted. It is at least `silent` before the leader's clock: the windows of a collector that cannot reach
+// the leader come late.
+func (c *Collectors) Through(clock int64) int64 {
+	maps.DeleteFunc(c.last, func(_ uint64, w lastWindow) bool { return w.at < clock-silent })
+	through, first := clock-silent, true
+	earliest := through
+	for _, w := range c.last {
+		if first || w.end < earliest {
+			earliest, first = w.end, false
+		}
+	}
+	return max(through, earliest)
+}
