@@ -154,9 +154,13 @@ func (s *store) saveEnds() error {
 }
 
 // syncEnds syncs the store's files. It also saves the ends of the logs, unless an opening is under way:
-// the ends that were saved before then still count.
+// the ends that were saved before then still count, until the next sync.
 func (s *store) syncEnds() error {
-	if !s.ends.kept || !s.ends.opening.TryLock() {
+	if !s.ends.kept {
+		return s.syncFiles()
+	}
+	if !s.ends.opening.TryLock() {
+		s.unsynced.Store(true)
 		return s.syncFiles()
 	}
 	defer s.ends.opening.Unlock()

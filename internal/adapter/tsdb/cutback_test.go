@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/prometheus/storage"
 )
 
 // startInGroup starts a process of a member of a group, whose checkpoint has so many requests.
@@ -146,5 +148,63 @@ func TestAStoreThatWasInNoGroupIsNotCutBack(t *testing.T) {
 	w.startInGroup("second", 0)
 	if got := w.raw()["a"]; got != "1000=1 2000=2" {
 		t.Errorf("stored when it enters a group again: %s", got)
+	}
+}
+
+// A sync during an opening saves no ends. The next sync used to save none either, if nothing was written in
+// between: after a power loss, the store lacked requests of the checkpoint.
+func TestEndsAreSavedAfterAnOpening(t *testing.T) {
+	w := newWorld(t)
+	w.startInGroup("first", 0)
+	w.writeRaw(&plain, "a@1000=1", "a@900=2")
+	st := w.rawStore()
+	st.ends.opening.Lock()
+	w.sync()
+	st.ends.opening.Unlock()
+	w.sync()
+	if e, _, err := readEnds(st.dir); e.requests != 2 || err != nil {
+		t.Errorf("the saved ends have %d requests, %v", e.requests, err)
+	}
+}
+
+// rawStore returns the store of raw samples.
+func (w *world) rawStore() *store {
+	w.t.Helper()
+	st, err := w.stores.forWrite("default", Raw)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return st
+}
+
+// syncedAppender saves the ends of a store as soon as nobody commits to it.
+type syncedAppender struct {
+	storage.Appender
+	store *store
+	saved chan error
+}
+
+func (a syncedAppender) Commit() error {
+	go func() { a.saved <- a.store.saveEnds() }()
+	return a.Appender.Commit()
+}
+
+// A sync right behind a commit saves ends behind its requests, and must count them: nobody writes them again.
+func TestEndsHaveTheRequestsInFrontOfThem(t *testing.T) {
+	w := newWorld(t)
+	w.startInGroup("first", 0)
+	w.writeRaw(&plain, "a@1000=1")
+	st := w.rawStore()
+	for requests := range uint64(50) {
+		a := syncedAppender{w.rawDatabase().Appender(t.Context()), st, make(chan error, 1)}
+		if err := st.commit(a, requests); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-a.saved; err != nil {
+			t.Fatal(err)
+		}
+		if e, _, err := readEnds(st.dir); e.requests != max(requests, 1) || err != nil {
+			t.Errorf("%d requests are committed, and the saved ends have %d, %v", requests, e.requests, err)
+		}
 	}
 }

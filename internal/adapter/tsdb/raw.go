@@ -77,12 +77,12 @@ func (s *Stores) writeRequests(
 			return err
 		}
 	}
-	if err := st.commit(w.commit.app); err != nil {
+	complete := state.Requests + uint64(len(requests))
+	if err := st.commit(w.commit.app, complete); err != nil {
 		return err // the database opens again, with an empty cache
 	}
-	state.Requests += uint64(len(requests))
+	state.Requests = complete
 	state.Newest = w.bounds.newest
-	st.ends.has(state.Requests)
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
 }
@@ -292,7 +292,7 @@ func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 
 // commitWaiting commits the waiting samples, and begins the next commit.
 func (w *rawWrite) commitWaiting(o *rawOrder) error {
-	if err := w.commit.store.commit(w.commit.app); err != nil {
+	if err := w.commit.store.commit(w.commit.app, 0); err != nil {
 		return err
 	}
 	w.begin()

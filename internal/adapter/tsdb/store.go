@@ -124,9 +124,10 @@ func (s *store) let() {
 
 var errDamaged = errors.New("another write at the same time failed")
 
-// commit writes the samples in `app`, if any. Commits run one at a time. So no commit succeeds
-// after a failed one: a replay might not reach its samples.
-func (s *store) commit(app storage.Appender) error {
+// commit writes the samples in `app`, if any. The logs then have all of the first `requests` requests of the
+// tenant; 0 if a request is not complete. Commits run one at a time. So no commit succeeds after a failed
+// one: a replay might not reach its samples.
+func (s *store) commit(app storage.Appender, requests uint64) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	if s.damaged.Load() {
@@ -136,8 +137,10 @@ func (s *store) commit(app storage.Appender) error {
 	s.unsynced.Store(true)
 	if err != nil {
 		s.damaged.Store(true)
+		return err
 	}
-	return err
+	s.ends.has(requests) // before a sync can save where the logs end now
+	return nil
 }
 
 // repairWait is how long a repair waits for queries under way. New queries and writes are

@@ -63,7 +63,7 @@ func (s *Stores) writeTiles(
 			return tile.Written{}, errors.Join(err, w.app.Rollback())
 		}
 	}
-	if err := st.commit(w.app); err != nil {
+	if err := st.commit(w.app, 0); err != nil {
 		return tile.Written{}, err
 	}
 	for _, i := range w.appended {
