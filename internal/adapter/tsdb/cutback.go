@@ -88,7 +88,7 @@ func (s *store) cutBack(boot string) error {
 	}
 	// The chunk files may have samples from behind the ends. The logs have all samples that are in no
 	// block. The chunk files go first: while they are there, a start after a crash finds the logs uncut.
-	if err := os.RemoveAll(filepath.Join(s.dir, "chunks_head")); err != nil {
+	if err := removeChunks(s.dir); err != nil {
 		return err
 	}
 	if err := s.fsync(s.dir); err != nil {
@@ -134,6 +134,28 @@ func (s *store) beginEnds() error {
 		return err
 	}
 	return s.fsync(s.dir)
+}
+
+// fitEnds saves the ends again if renumber has replaced the segment with the end of the log of late samples. If
+// the process died in between, the next opening does it. If the power failed, CutBack reports the store. If
+// a sync fails, the next Sync saves the ends.
+func (s *store) fitEnds() {
+	if s.kind != Raw || !s.ends.kept {
+		return
+	}
+	last, found, err := readEnds(s.dir)
+	if err != nil || !found {
+		return // CutBack has reported an error
+	}
+	fits, err := last.wbl.fits(filepath.Join(s.dir, "wbl"))
+	if err == nil && !fits {
+		err = s.saveEnds()
+	}
+	if err != nil {
+		s.unsynced.Store(true)
+		s.logger.Warn("a store whose log of late samples was rewritten is not synced: until it is, a power loss "+
+			"would leave it as it is", "err", err)
+	}
 }
 
 // saveEnds syncs the logs, and saves where they ended before.

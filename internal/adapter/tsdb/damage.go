@@ -101,6 +101,45 @@ func written(path string, size int64) int64 {
 	return from + int64(len(bytes.TrimRight(tail, "\x00")))
 }
 
+// environment returns an error of the disk or the process, such as EIO or EMFILE, and nil for damage and for
+// a file that does not exist. tsdb takes a read error for damage, and removes what it cannot read. So an
+// opening reads the log of late samples before tsdb does.
+func environment(err error) error {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// roomError says that a full disk has no room for a second copy of a file, which would replace the first.
+type roomError struct {
+	path  string
+	bytes int64
+	cause error
+}
+
+func (e *roomError) Error() string {
+	return fmt.Sprintf("rewrite %s, which needs %d kB more on its disk for a moment: %v", e.path, e.kilobytes(), e.cause)
+}
+
+func (e *roomError) Unwrap() error { return e.cause }
+
+// kilobytes is the size, rounded up.
+func (e *roomError) kilobytes() int64 { return (e.bytes + 999) / 1000 }
+
+// isFull reports whether an error comes of a full disk.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// needsRoom turns the error of a full disk into a roomError, for a file that could not be replaced.
+func needsRoom(path string, err error) error {
+	info, statErr := os.Stat(path)
+	if statErr != nil || !isFull(err) {
+		return err
+	}
+	return &roomError{path, info.Size(), err}
+}
+
 // examine looks at the names and types of a store's files for obstacles to opening the store. That
 // costs some system calls for each store. It returns nil for a store that does not exist.
 func examine(dir string) error {
@@ -233,11 +272,14 @@ func wayOut(dir string, cause error) string {
 				strings.Join(missing, ", "), all)
 		}
 	}
+	var room *roomError
 	switch {
 	case errors.Is(cause, fs.ErrPermission):
 		return fmt.Sprintf("change the owner of %s and all its contents to user %d, which this process runs as: "+
 			"nothing is lost", dir, os.Getuid())
-	case errors.Is(cause, syscall.ENOSPC), errors.Is(cause, syscall.EDQUOT):
+	case isFull(cause) && errors.As(cause, &room):
+		return fmt.Sprintf("free some space on its disk, at least %d kB: nothing is lost", room.kilobytes())
+	case isFull(cause):
 		return "free some space on its disk: nothing is lost"
 	case errors.Is(cause, syscall.EMFILE), errors.Is(cause, syscall.ENFILE):
 		return "raise the limit of open files (LimitNOFILE, ulimit -n): nothing is lost"

@@ -26,10 +26,10 @@
 //	cutback.go      cuts the stores of a group back to their last sync
 //	store.go        one database, its users and its commits
 //	renumber.go     late samples of a series that has several numbers
+//	numbers.go      late samples on disk, and the numbers of series
 //	ends.go         where the logs of a store ended at its last sync
 //	unsynced.go     files whose sync failed
 //	damage.go       what can be wrong with a store's files
-//	numbers.go      keeps a series' number from being given again
 //	database.go     an open TSDB
 //	rawcache.go     known series of requests
 //	rawlookup.go    finds known series by the labels as sent

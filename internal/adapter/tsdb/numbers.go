@@ -3,6 +3,7 @@ package tsdb
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -24,65 +25,145 @@ import (
 // numbers, of series that the log has lost in a power loss, or forgotten when they were compacted. A
 // new series must not get such a number: at the next opening it would also get the samples.
 
-// usedNumber returns the highest number in the chunk files and in the log of out-of-order samples of
-// a closed database, 0 for none. It leaves out what cannot be read, as tsdb does.
-func usedNumber(dir string) chunks.HeadSeriesRef {
-	highest := chunkNumber(filepath.Join(dir, "chunks_head"))
+// lateFiles is what a closed database has in the log of late samples, and in the chunk files.
+type lateFiles struct {
+	highest chunks.HeadSeriesRef          // number of a series in either
+	markers map[record.RefMmapMarker]bool // in the log
+	there   map[record.RefMmapMarker]bool // markers whose chunk is in a file
+	logged  int                           // samples in the log
+	chunked int                           // late samples in chunks
+}
+
+// readLate reads the files up to the first damage. It removes the chunk files that the opening would remove: the
+// first damaged one and those behind it, or all if chunks are out of sequence. The opening would use their
+// positions again, for other chunks than the markers name.
+func readLate(dir string) (l lateFiles, err error) {
+	l.markers, l.there = map[record.RefMmapMarker]bool{}, map[record.RefMmapMarker]bool{}
+	if err := l.readLog(dir); err != nil {
+		return l, err
+	}
+	return l, l.readChunks(dir)
+}
+
+// readLog reads the log of late samples. A marker without a position begins the first chunk of a series, or the
+// first one after the beginning of a compaction. If the log still has samples in front of it, the compaction did
+// not end, and nothing says whether its chunk is in a file.
+func (l *lateFiles) readLog(dir string) error {
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
 	var samples []record.RefSample
 	var histograms []record.RefHistogramSample
 	var floats []record.RefFloatHistogramSample
 	var markers []record.RefMmapMarker
-	eachRecord(func(rec []byte) (err error) {
+	seen := map[chunks.HeadSeriesRef]bool{} // series with samples
+	return eachRecord(func(rec []byte) (err error) {
 		switch decoder.Type(rec) {
 		case record.Samples, record.SamplesV2:
 			samples, err = decoder.Samples(rec, samples[:0])
 			for _, s := range samples {
-				highest = max(highest, s.Ref)
+				l.highest, seen[s.Ref] = max(l.highest, s.Ref), true
 			}
+			l.logged += len(samples)
 		case record.HistogramSamples, record.CustomBucketsHistogramSamples, record.HistogramSamplesV2:
 			histograms, err = decoder.HistogramSamples(rec, histograms[:0])
 			for _, s := range histograms {
-				highest = max(highest, s.Ref)
+				l.highest, seen[s.Ref] = max(l.highest, s.Ref), true
 			}
+			l.logged += len(histograms)
 		case record.FloatHistogramSamples, record.CustomBucketsFloatHistogramSamples, record.FloatHistogramSamplesV2:
 			floats, err = decoder.FloatHistogramSamples(rec, floats[:0])
 			for _, s := range floats {
-				highest = max(highest, s.Ref)
+				l.highest, seen[s.Ref] = max(l.highest, s.Ref), true
 			}
+			l.logged += len(floats)
 		case record.MmapMarkers:
 			markers, err = decoder.MmapMarkers(rec, markers[:0])
 			for _, m := range markers {
-				highest = max(highest, m.Ref)
+				l.highest = max(l.highest, m.Ref)
+				if m.MmapRef != 0 || seen[m.Ref] {
+					l.markers[m] = true
+				}
 			}
 		}
 		return err
 	}, wlog.SegmentRange{Dir: filepath.Join(dir, "wbl"), First: -1, Last: -1})
-	return highest
 }
 
-// chunkNumber returns the highest number in the chunk files of a closed database, 0 for none.
-func chunkNumber(dir string) (highest chunks.HeadSeriesRef) {
-	if _, err := os.Stat(dir); err != nil {
-		return 0
+func (l *lateFiles) readChunks(dir string) error {
+	path := filepath.Join(dir, "chunks_head")
+	if _, err := os.Stat(path); err != nil {
+		return environment(err)
 	}
-	files, err := chunks.NewChunkDiskMapper(nil, dir, nil, chunks.MinWriteBufferSize, 0)
+	files, err := chunks.NewChunkDiskMapper(nil, path, nil, chunks.MinWriteBufferSize, 0)
 	if err != nil {
-		return 0 // tsdb reports the error
+		return environment(err) // tsdb reports other errors
 	}
 	defer files.Close()
-	_ = files.IterateAllChunks(func(ref chunks.HeadSeriesRef, _ chunks.ChunkDiskMapperRef, _, _ int64, _ uint16,
-		_ chunkenc.Encoding, _ bool) error {
-		highest = max(highest, ref)
+	err = l.eachChunk(files)
+	if _, damaged := errors.AsType[*chunks.CorruptionErr](err); damaged {
+		if err := files.DeleteCorrupted(err); err != nil {
+			return err
+		}
+		err = l.eachChunk(files)
+	}
+	if errors.Is(err, errSequence) {
+		clear(l.there)
+		l.chunked = 0
+		return removeChunks(dir)
+	}
+	return err
+}
+
+// errSequence says that chunks are not in the order of time. tsdb then removes the chunks of all series.
+var errSequence = errors.New("chunks are out of sequence")
+
+func (l *lateFiles) eachChunk(files *chunks.ChunkDiskMapper) error {
+	clear(l.there)
+	l.chunked = 0
+	ends := map[chunks.HeadSeriesRef]int64{}
+	return files.IterateAllChunks(func(ref chunks.HeadSeriesRef, at chunks.ChunkDiskMapperRef, mint, maxt int64,
+		samples uint16, _ chunkenc.Encoding, late bool) error {
+		l.highest = max(l.highest, ref)
+		switch m := (record.RefMmapMarker{Ref: ref, MmapRef: at}); {
+		case late:
+			l.chunked += int(samples)
+			if l.markers[m] {
+				l.there[m] = true
+			}
+		case len(l.markers) > 0:
+			if end, known := ends[ref]; known && mint <= end {
+				return errSequence
+			}
+			ends[ref] = maxt
+		}
 		return nil
-	}) // tsdb removes the chunks behind an error
-	return highest
+	})
+}
+
+// oldChunks is a directory of chunk files that are being removed.
+const oldChunks = "chunks_head.old"
+
+// removeChunks removes all chunk files of a closed database. The logs have all samples that are in no block. The
+// rename comes first: tsdb opens no directory that lacks some of its files.
+func removeChunks(dir string) error {
+	old := filepath.Join(dir, oldChunks)
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	err := os.Rename(filepath.Join(dir, "chunks_head"), old)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(old)
 }
 
 // givesAgain reports whether an open database, to which nothing was written yet, would give a new
 // series the number used, or a lower one.
-func givesAgain(dir string, head *tsdb.Head, used chunks.HeadSeriesRef) bool {
-	return used > 0 && used > headNumber(head) && used > logNumber(dir)
+func givesAgain(dir string, head *tsdb.Head, used chunks.HeadSeriesRef) (bool, error) {
+	if used == 0 || used <= headNumber(head) {
+		return false, nil
+	}
+	logged, err := logNumber(dir)
+	return used > logged, err
 }
 
 // headNumber returns the highest number in the head. The log may have a higher one.
@@ -104,11 +185,11 @@ func headNumber(head *tsdb.Head) (highest chunks.HeadSeriesRef) {
 }
 
 // logNumber returns the highest number that tsdb finds in its log, 0 for none.
-func logNumber(dir string) (highest chunks.HeadSeriesRef) {
+func logNumber(dir string) (highest chunks.HeadSeriesRef, err error) {
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
 	var series []record.RefSeries
 	var stones []tombstones.Stone
-	eachRecord(func(rec []byte) (err error) {
+	err = eachRecord(func(rec []byte) (err error) {
 		switch decoder.Type(rec) {
 		case record.Series:
 			series, err = decoder.Series(rec, series[:0])
@@ -123,7 +204,7 @@ func logNumber(dir string) (highest chunks.HeadSeriesRef) {
 		}
 		return err
 	}, walRanges(dir)...)
-	return highest
+	return highest, err
 }
 
 // walRanges returns what an opening of a closed database reads of its log.
@@ -136,17 +217,19 @@ func walRanges(dir string) []wlog.SegmentRange {
 }
 
 // eachRecord calls fn with the records of a log up to the first damage.
-func eachRecord(fn func(rec []byte) error, ranges ...wlog.SegmentRange) {
+func eachRecord(fn func(rec []byte) error, ranges ...wlog.SegmentRange) error {
 	segments, err := wlog.NewSegmentsRangeReader(ranges...)
 	if err != nil {
-		return
+		return environment(err)
 	}
 	defer segments.Close()
-	for r := wlog.NewReader(segments); r.Next(); {
+	r := wlog.NewReader(segments)
+	for r.Next() {
 		if fn(r.Record()) != nil {
-			return
+			return nil
 		}
 	}
+	return environment(r.Err())
 }
 
 // reserve makes the next openings of a closed database give higher numbers to new series. For that it

@@ -108,11 +108,11 @@ func (s *store) open() {
 	begun := s.now()
 	s.ends.opening.Lock()
 	db, used, cut, err := s.openFiles(with)
-	if again := err == nil && givesAgain(s.dir, db.Head(), used); again || err == nil && cut > 0 {
+	if err == nil && (used > 0 || cut > 0) {
 		// After a repair of its log, tsdb has not read the log of out-of-order samples. A power loss that
 		// tears the last record of the one must not hide the other.
 		err = db.close()
-		if err == nil && again {
+		if err == nil && used > 0 {
 			err = reserve(s.dir, used)
 		}
 		if err == nil {
@@ -153,16 +153,16 @@ func (s *store) open() {
 	}
 }
 
-// openFiles opens the database. It returns the highest number of a series that its files used before,
-// and how many bytes tsdb's repair removed from its logs.
+// openFiles opens the database. It returns a number of a series that its files used before and that it would
+// give again, 0 for none, and how many bytes tsdb's repair removed from its logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
 	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
 	}
-	if err := renumber(s.dir, with.WALCompression); err != nil {
+	if used, err = renumber(s.dir, with.WALCompression); err != nil {
 		return nil, 0, 0, fmt.Errorf("open %s: %w", s.dir, err)
 	}
-	used = usedNumber(s.dir)
+	s.fitEnds()
 	tells := s.newcomers()
 	var raw *rawCache
 	if s.kind == Raw {
@@ -170,7 +170,17 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	}
 	before := listLogs(s.dir)
 	db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.watchedLogger())
-	return db, used, before.cutOff(listLogs(s.dir)), err
+	cut = before.cutOff(listLogs(s.dir))
+	if err != nil {
+		return nil, 0, cut, err
+	}
+	switch again, err := givesAgain(s.dir, db.Head(), used); {
+	case err != nil:
+		return nil, 0, cut, errors.Join(fmt.Errorf("open %s: %w", s.dir, err), db.close())
+	case again:
+		return db, used, cut, nil
+	}
+	return db, 0, cut, nil
 }
 
 // breaks records that the store cannot be opened.

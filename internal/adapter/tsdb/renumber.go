@@ -1,6 +1,7 @@
 package tsdb
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"io/fs"
@@ -26,46 +27,82 @@ import (
 // log may leave out the record of that number, because the series has the first one. If the process
 // dies before it compacts the late samples, the next opening does not know their series:
 // https://github.com/prometheus/prometheus/issues/19744.
+//
+// A third loss needs a kill or a power loss. tsdb writes up to 64 KiB of chunks at a time, but logs their
+// markers at once. So a marker may name a chunk that is in no file. The next opening does not believe the
+// marker, because its position is behind the last file, and makes the chunk again at another position. A
+// later opening believes the marker, because other chunks are behind its position by then.
 
 // renumber gives the late samples of a closed database the numbers under which the next opening keeps
-// their series. It also removes the markers of series with several numbers, so that the opening
-// takes all their late samples from the log. Some of them may be in chunks, too: queries and
-// compactions take each sample once.
+// their series. It also removes the markers of series with several numbers, and of series with a marker
+// whose chunk is not there, so that the opening takes all their late samples from the log. Some of them may be
+// in chunks, too: queries and compactions take each sample once. renumber returns the highest number in the
+// log of late samples and in the chunk files, 0 for none.
+//
+// Each opening makes chunks again of the late samples that have no markers, until a compaction takes them. So if
+// most of the chunks are copies, renumber removes the chunk files.
 //
 // renumber replaces one segment at a time, by a rename. If the process dies, the next opening
 // replaces the others.
-func renumber(dir string, compress compression.Type) error {
+func renumber(dir string, compress compression.Type) (highest chunks.HeadSeriesRef, err error) {
 	temporary := filepath.Join(dir, "wbl.new")
-	if err := os.RemoveAll(temporary); err != nil { // left by a process that died
-		return err
+	for _, left := range []string{temporary, filepath.Join(dir, oldChunks)} { // by a process that died
+		if err := os.RemoveAll(left); err != nil {
+			return 0, err
+		}
+	}
+	late, err := readLate(dir)
+	if err != nil {
+		return 0, err
 	}
 	segments, err := filledSegments(filepath.Join(dir, "wbl"))
 	if err != nil || len(segments) == 0 {
-		return err
+		return late.highest, err
 	}
-	kept := keptNumbers(dir)
+	if late.chunked > mostCopies*late.logged+spareCopies {
+		clear(late.there)
+		if err := removeChunks(dir); err != nil {
+			return 0, err
+		}
+	}
+	kept, err := keptNumbers(dir)
+	if err != nil {
+		return 0, err
+	}
+	for m := range late.markers {
+		if _, several := kept[m.Ref]; !several && !late.there[m] {
+			kept[m.Ref] = m.Ref
+		}
+	}
 	if len(kept) == 0 {
-		return nil
+		return late.highest, nil
 	}
 	for _, path := range segments {
-		changes := false
-		if err := readSegment(path, func(rec []byte) error {
-			_, changed, err := kept.change(rec)
-			changes = changes || changed
-			return err
-		}); err != nil {
-			return nil // tsdb's repair cuts the log here, and the database is opened again
+		changes, err := kept.changes(path)
+		if err != nil { // if it is damaged, tsdb's repair cuts the log here, and the database is opened again
+			return late.highest, environment(err)
 		}
 		if !changes {
 			continue
 		}
-		err := kept.write(path, temporary, compress)
+		err = kept.write(path, temporary, compress)
 		if err := errors.Join(err, os.RemoveAll(temporary)); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return late.highest, nil
 }
+
+const (
+	// mostCopies bounds the late samples in chunks, by those in the log. With four copies, a query of late
+	// samples takes four times as long. More removals would slow down more openings, because an opening
+	// without chunks takes all samples from the logs.
+	mostCopies = 4
+
+	// spareCopies are samples, in 2000 chunks: too few to be worth the removal. After a compaction, the newest chunk
+	// file also has samples that are in a block by then.
+	spareCopies = 64 << 10
+)
 
 // filledSegments returns the paths of the segments of a log that have records.
 func filledSegments(log string) (paths []string, err error) {
@@ -105,19 +142,30 @@ func readSegment(path string, fn func(rec []byte) error) error {
 	return r.Err()
 }
 
-// numbers has all numbers of the series with several numbers in the log, and for each the number
-// under which an opening keeps the series.
+// changes reports whether the log of late samples changes in a segment.
+func (n numbers) changes(path string) (changes bool, err error) {
+	err = readSegment(path, func(rec []byte) error {
+		_, changed, err := n.change(rec)
+		changes = changes || changed
+		return err
+	})
+	return changes, err
+}
+
+// numbers has all numbers of the series whose markers go, and for each the number under which an opening keeps
+// the series.
 type numbers map[chunks.HeadSeriesRef]chunks.HeadSeriesRef
 
-// keptNumbers reads the log of a closed database up to the first damage. That takes a tenth of the
-// time of an opening, and 100 bytes of memory for each series until it returns.
-func keptNumbers(dir string) numbers {
+// keptNumbers returns the series with several numbers. It reads the log of a closed database up to the first
+// damage. That takes a tenth of the time of an opening, and 100 bytes of memory for each series until it
+// returns.
+func keptNumbers(dir string) (numbers, error) {
 	kept := numbers{}
 	first := map[[sha256.Size]byte]chunks.HeadSeriesRef{} // by the hash of the labels
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
 	var series []record.RefSeries
 	var buf []byte
-	eachRecord(func(rec []byte) (err error) {
+	err := eachRecord(func(rec []byte) (err error) {
 		if decoder.Type(rec) != record.Series {
 			return nil
 		}
@@ -135,7 +183,7 @@ func keptNumbers(dir string) numbers {
 		}
 		return err
 	}, walRanges(dir)...)
-	return kept
+	return kept, err
 }
 
 // largestSegment is more than a rewritten segment can have: tsdb begins a new one at 128 MiB, and other
@@ -146,7 +194,7 @@ const largestSegment = 1 << 30
 func (n numbers) write(path, temporary string, compress compression.Type) error {
 	log, err := wlog.NewSize(nil, nil, temporary, largestSegment, compress)
 	if err != nil {
-		return err
+		return needsRoom(path, err)
 	}
 	err = readSegment(path, func(rec []byte) error {
 		records, _, err := n.change(rec)
@@ -158,8 +206,8 @@ func (n numbers) write(path, temporary string, compress compression.Type) error 
 	if err == nil {
 		err = log.Sync() // before the rename: the old segment may survive a power loss
 	}
-	if err := errors.Join(err, log.Close()); err != nil {
-		return err
+	if err := cmp.Or(err, log.Close()); err != nil {
+		return needsRoom(path, err)
 	}
 	return os.Rename(wlog.SegmentName(temporary, 0), path)
 }
