@@ -28,7 +28,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{name: "random commit grouping", set: &mutant.CommitGroups, seed: 9, want: "has the outcome"},
 		{name: "store reopened", set: &mutant.Reopened, seed: 2, want: "has the outcome"},
 		{name: "checkpoint without store sync", mistakes: mistakes{noSync: true}, seed: 1, want: "has the outcome"},
-		{name: "no cut after a power loss", mistakes: mistakes{noCut: true}, seed: 42, want: "has the outcome"},
+		{name: "no cut after a power loss", mistakes: mistakes{noCut: true}, seed: 62, want: "store raw of tenant"},
 		{name: "replay past commit", set: &mutant.PastCommit, seed: 47, want: "has the effect"},
 		{name: "pipelined collector", mistakes: mistakes{pipelined: true}, seed: 1, want: "was acknowledged before"},
 		{name: "boundary right after an election", set: &mutant.Hasty, seed: 1, want: "and tiles are closed"},
