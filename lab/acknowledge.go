@@ -14,12 +14,12 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// acknowledgeRounds is the number of rounds: 40 rounds of 100,000 series are 2,000 requests. They
-// are sent as fast as possible, and then again at half that rate.
+// acknowledgeRounds is the number of rounds: 40 rounds of 100,000 series are 2,000 requests. The lab
+// sends them as fast as possible, and then again at half of that rate.
 const acknowledgeRounds = 40
 
-// acknowledgeStep measures how long Freshet takes for a whole request, and how long its queueing
-// and writing take. The load is the first of the loads that compare databases.
+// acknowledgeStep measures how long Freshet takes for whole requests, and for their waiting in the queue
+// and writing alone. The load is the first of the loads under which databases are compared.
 func (l *lab) acknowledgeStep(part *report.RemoteWrite, run int) step {
 	w := writeWorkloads()[0]
 	w.Rounds = 1 + 2*acknowledgeRounds
@@ -56,7 +56,7 @@ func (l *lab) acknowledge(ctx context.Context, part *report.RemoteWrite, w write
 	})
 }
 
-// timed sends a load, and adds the times that the server reports for it.
+// timed sends a load, and adds the times of its requests, as the server reports them.
 func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.WriterPace,
 	to *report.Acknowledged) (r loadgen.WriterResult, err error) {
 	before, err := f.durations(ctx)

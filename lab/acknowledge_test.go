@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run at either pace, the server reports two times for exactly the requests after the
-// first round: the time of the whole request, and the time in the ingester.
+// In a short run at either pace, the server reports two times for exactly the requests after the first
+// round: the time of whole requests, and their time in the ingester.
 func TestAcknowledge(t *testing.T) {
 	part := new(report.RemoteWrite)
 	w := writeWorkload{version: 1, WriteLoad: report.WriteLoad{Name: "few", Series: 500, Batch: 50, Rounds: 1 + 2*20}}
@@ -23,14 +23,14 @@ func TestAcknowledge(t *testing.T) {
 		t.Fatalf("%d paces", len(part.Acknowledged))
 	}
 	for _, a := range part.Acknowledged {
-		// Buckets are a tenth wide, so interpolation may make a figure too small by a tenth.
+		// Buckets are a tenth wide, so interpolation may make a figure a tenth too small.
 		if a.Load != "few" || a.Requests != 200 || a.Push[0] <= 0 || a.Whole[0] < a.Push[0]/1.1 {
 			t.Errorf("%+v", a)
 		}
 	}
 }
 
-// Only observations between the two reads count, even if the histogram has lost resolution.
+// Only observations between the two reads count, even if the server has merged buckets meanwhile.
 func TestP99Between(t *testing.T) {
 	for maxBuckets, within := range map[uint32]float64{160: .002, 10: .1} {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{

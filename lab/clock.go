@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// resident returns a process' memory in RAM, in bytes.
+// resident returns the resident memory of a process, in bytes.
 func resident(pid int) (uint64, error) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
 	text, err := os.ReadFile(path)

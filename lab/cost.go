@@ -14,8 +14,8 @@ import (
 // atLeast is the least time for which each receiver is measured.
 const atLeast = time.Second
 
-// costSteps returns the steps that measure receivers under each load. `choose` returns the receivers
-// to be measured under a load.
+// costSteps returns the steps that measure receivers under each load. `choose` returns the receivers for a
+// load.
 func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	for _, w := range l.workloads {
 		if l.wants(w.ID) {
@@ -25,8 +25,8 @@ func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	return steps
 }
 
-// costStepsOf measures receivers in turns, A B C A B C, so that other work on the machine affects
-// all equally. Each turn lasts for whole periods of the receiver's flush, and at least `atLeast`.
+// costStepsOf measures receivers in turns, A B C A B C, so that other work on the machine affects all of
+// them equally. Each turn lasts for whole periods of the receiver's flush, and at least `atLeast`.
 func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Duration) (steps []step) {
 	for run := range max(l.runs, l.peerRuns) {
 		for _, r := range receivers {
@@ -54,11 +54,11 @@ func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Durati
 type measurement struct {
 	micros   float64     // microseconds of CPU time for each received metric
 	rate     float64     // metrics a second, as sent
-	sent     load.Totals // sent in the whole run
-	received uint64      // metrics of the whole run, counted by the receiver
-	resident uint64      // bytes, at the end of the run
+	sent     load.Totals // what was sent in the whole run
+	received uint64      // metrics in the whole run, as the receiver counted them
+	resident uint64      // resident memory in bytes, at the end of the run
 
-	allocations []float64 // objects a metric; none if the receiver does not report them
+	allocations []float64 // objects a metric; empty if the receiver does not report objects
 }
 
 func (m measurement) addTo(c *report.Cost) {
@@ -72,9 +72,9 @@ func (m measurement) addTo(c *report.Cost) {
 
 // measure starts a receiver, sends it the load, and stops it.
 //
-// The measured time begins and ends during sending, and lasts for whole periods of the receiver's
-// flush. So it has the same number of flushes wherever it begins, and the receiver neither starts,
-// ends nor waits in it. Work in progress at its beginning balances work in progress at its end.
+// The measured time begins and ends during sending, and lasts for whole periods of the receiver's flush. So
+// it contains the same number of flushes wherever it begins, and no time in which the receiver starts, ends
+// or waits. Work that is in progress at its beginning balances work in progress at its end.
 func measure(ctx context.Context, r receiver, w *workload, interval time.Duration) (m measurement, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
 		s, err := send(ctx, p, road{network: w.network, segmented: r.segmented}, w.traffic, loadgen.Pace{Rate: w.Rate})
@@ -91,15 +91,16 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 		if m.received == 0 {
 			return errors.Join(err, errors.New("received nothing"))
 		}
-		// Lost metrics cost next to nothing, and must not make received metrics look cheaper.
+		// Lost metrics cost almost nothing. Without this correction they would make received metrics look
+		// cheaper.
 		m.micros *= max(1, float64(m.sent.Metrics)/float64(m.received))
 		return err
 	})
 	return m, err
 }
 
-// during measures for an interval, after a warm-up. It asks for allocations outside the interval,
-// because that costs the receiver something.
+// during measures for an interval, after a warm-up. It reads the number of allocations outside of the
+// interval, since the receiver pays for that request.
 func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp, interval time.Duration) error {
 	if err := wait(ctx, warmUp); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp
 		return err
 	}
 	end := begin
-	for end.sent == begin.sent { // once, unless the machine is too busy to let the sender run
+	for end.sent == begin.sent { // one pass, unless the machine is too busy to let the sender run
 		if err := wait(ctx, interval); err != nil {
 			return err
 		}
@@ -146,8 +147,8 @@ func lookAt(p *running, s *sending) (look, error) {
 	return look{time.Now(), cpu, s.Progress().Metrics}, err
 }
 
-// countAllocations starts to count objects on the receiver's heap. `per` returns the number of
-// objects a metric, or no number if the receiver does not report objects.
+// countAllocations begins to count the objects that the receiver allocates. `per` returns the number of
+// objects a metric, or an empty list if the receiver does not report objects.
 func (p *running) countAllocations(ctx context.Context) (per func(metrics float64) ([]float64, error), err error) {
 	if p.allocated == nil {
 		return func(float64) ([]float64, error) { return nil, nil }, nil

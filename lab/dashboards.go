@@ -18,33 +18,33 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// dashboardsJob is the label of the series on the dashboards. The writes beside the dashboards
-// continue the history's series.
+// dashboardsJob is the label `job` of the series on the dashboards. The writes beside the dashboards
+// continue the series of the history.
 const dashboardsJob = "shop"
 
 // dashboardPlan is the plan of a run.
 type dashboardPlan struct {
 	series       int
-	history      int           // rounds
-	interval     time.Duration // between them
+	history      int           // number of rounds before the measurement
+	interval     time.Duration // time between two rounds of the history
 	historyBatch int
 
-	rate        float64 // samples a second; one round a second if equal to series
+	rate        float64 // samples a second; one round a second if it equals the number of series
 	batch       int
 	connections int
 
 	dashboards int
-	every      time.Duration // from one refresh to the next
+	every      time.Duration // time from one refresh of a dashboard to the next
 
-	warmUp  time.Duration // before each of the two phases
+	warmUp  time.Duration // time before each of the two phases, which is not measured
 	alone   time.Duration
 	beside  time.Duration
-	settles time.Duration // the longest wait until a started database is idle
+	settles time.Duration // the longest wait for a started database to become idle
 	repeats int
 }
 
-// standardDashboards is a load that each database can bear on two cores: the writes take a
-// tenth of one core, and the queries at most two thirds.
+// standardDashboards is a load that each database can take on two cores: the writes need a tenth of one
+// core, and the queries at most two thirds of one.
 func standardDashboards() dashboardPlan {
 	return dashboardPlan{
 		series: 8000, history: 6 * 60 * 4, interval: 15 * time.Second, historyBatch: 2000,
@@ -55,11 +55,11 @@ func standardDashboards() dashboardPlan {
 	}
 }
 
-// takes returns about how long a run takes.
+// takes returns the approximate time of a run.
 func (p dashboardPlan) takes() time.Duration { return 2*p.warmUp + p.alone + p.beside + 4*time.Second }
 
-// dashboardSteps writes each database's history, and measures the databases in turns. A
-// database runs only while it is measured.
+// dashboardSteps writes the history of each database, and then measures the databases in turns. A database
+// runs only while it is measured.
 func (l *lab) dashboardSteps() (steps []step) {
 	plan := standardDashboards()
 	if l.noisy {
@@ -74,7 +74,7 @@ func (l *lab) dashboardSteps() (steps []step) {
 	return l.dashboardStepsOf(part, plan, runs, l.databases(), l.databases("--self-probe=true", "--self-metrics=true"))
 }
 
-// part returns the results with the plan filled in, before anything is measured.
+// part returns results that contain only the plan.
 func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	part := &report.Dashboards{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		Dashboards: p.dashboards, Panels: len(panels("", "")), Every: p.every.Seconds(),
@@ -87,8 +87,8 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	return part
 }
 
-// dashboardStepsOf returns the steps for some databases: `filling` as they are set up to take their
-// history, and `measured` as they are set up to be measured.
+// dashboardStepsOf returns the steps for some databases. `filling` are the databases with the settings for
+// taking their history, and `measured` with the settings for the measurement.
 func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling,
 	measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
@@ -114,19 +114,19 @@ func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs
 	return steps
 }
 
-// besideDashboards is the state of one database in the measurement of writes beside dashboards. The
-// directory `dir` holds the samples that fill writes and that the runs continue.
+// besideDashboards measures one database under writes beside dashboards. The directory `dir` holds the
+// database's files: fill writes the history there, and the runs continue it.
 type besideDashboards struct {
 	*lab
 	plan     dashboardPlan
 	part     *report.Dashboards
 	database database
 	dir      string
-	failed   bool      // its further runs are left out
-	last     time.Time // time of the last samples, from which the next run continues
+	failed   bool      // if set, further runs are left out
+	last     time.Time // time of the last samples, after which the next run continues
 }
 
-// tolerate leaves out a peer that failed.
+// tolerate leaves out a peer that has failed.
 func (b *besideDashboards) tolerate(ctx context.Context, err error) error {
 	if err == nil || b.database.group != report.Peer || ctx.Err() != nil {
 		return err
@@ -136,7 +136,7 @@ func (b *besideDashboards) tolerate(ctx context.Context, err error) error {
 	return nil
 }
 
-// with starts a database on its files, calls `do`, and stops the database.
+// with starts a database on the files in dir, calls `do`, and stops the database.
 func (b *besideDashboards) with(ctx context.Context, d database, do func(*runningDatabase) error) error {
 	p, err := d.start(ctx, b.dir)
 	if err != nil {
@@ -148,7 +148,7 @@ func (b *besideDashboards) with(ctx context.Context, d database, do func(*runnin
 	return nil
 }
 
-// fill writes the history, as fast as the database takes it.
+// fill writes the history, as fast as the database accepts it.
 func (b *besideDashboards) fill(ctx context.Context, d database) error {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
@@ -178,8 +178,7 @@ func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen
 	return loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: connections}, traffic)
 }
 
-// check queries the acknowledged samples of a load, and adds the number of samples found to the
-// results.
+// check queries the acknowledged samples of a load, and adds the number of found samples to the results.
 func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int,
 	written ...loadgen.WriterResult) error {
 	var acknowledged uint64
@@ -200,7 +199,7 @@ func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remo
 	return err
 }
 
-// run measures once, and again if other processes take too much processor time.
+// run measures once, and repeats the measurement if other processes take too much processor time.
 func (b *besideDashboards) run(ctx context.Context, seed uint64) error {
 	if b.failed {
 		return nil
@@ -217,8 +216,8 @@ func (b *besideDashboards) run(ctx context.Context, seed uint64) error {
 		return err
 	}
 	if others > othersAtMost {
-		b.progress.note(fmt.Sprintf("%s: other processes took %.0f %% of the processors, more than %.0f %%; "+
-			"the run counts all the same",
+		b.progress.note(fmt.Sprintf("%s: other processes took %.0f %% of the processors, more than the allowed %.0f %%; "+
+			"the run still counts",
 			b.database.name, 100*others, 100*othersAtMost))
 	}
 	cost := b.part.Cost(b.database.name, b.database.group)
@@ -234,15 +233,15 @@ type besideMeasurement struct {
 	answers       *answered
 }
 
-// timedWrites are the results of one phase.
+// timedWrites is the result of one phase.
 type timedWrites struct {
 	writes  loadgen.WriterResult
-	fresh   []float64          // ms
+	fresh   []float64          // milliseconds until a query found a sample
 	percent float64            // CPU time, in percent of a core
-	own     map[string]float64 // ms
+	own     map[string]float64 // milliseconds, as Freshet's own probes measured them, by path
 }
 
-// measure measures writes alone, and then beside the dashboards.
+// measure measures writes first alone, and then beside the dashboards.
 func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	seed uint64) (m besideMeasurement, others float64, err error) {
 	if err := p.settle(ctx, b.plan.settles); err != nil {
@@ -263,8 +262,8 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	if err != nil {
 		return m, 0, err
 	}
-	// Turn off the lab's own garbage collection: it would be timed, too. A run makes some 100
-	// MB of garbage.
+	// Turn off the lab's own garbage collection, which would delay the timed requests. A run makes
+	// some 100 MB of garbage.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.GC()
 	before, err := usedUntilNow(p.pid)
@@ -285,7 +284,7 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	return m, after.othersSince(before), b.check(ctx, p, c, w.Rounds(), first, m.alone.writes, m.beside.writes)
 }
 
-// phase sends for a while, beside the dashboards `shown`, if any. Nothing is timed during the
+// phase sends writes for a while, beside the dashboards `shown`, if any. It times nothing during the
 // warm-up.
 func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loadgen.Writer, takes time.Duration,
 	shown []*dashboard) (t timedWrites, a *answered, err error) {
@@ -294,8 +293,8 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	begun := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		// The phase ends after a number of rounds, not at a time, so that late requests are sent
-		// too.
+		// The phase ends after a number of rounds and not at a time, so that it also sends requests that
+		// are late.
 		rounds := int(math.Ceil(b.plan.rate * end.Seconds() / float64(b.plan.series)))
 		t.writes, err = w.Run(ctx, loadgen.WriterPace{Rate: b.plan.rate, Rounds: rounds, WarmUp: warmUp})
 		return err
@@ -311,7 +310,7 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	return t, a, group.Wait()
 }
 
-// server measures the server's process after the warm-up, and reads its own probes.
+// server measures the server's process after the warm-up, and reads the server's own probes.
 func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time.Time, warmUp,
 	end time.Duration) error {
 	look := func(at time.Duration) (used time.Duration, found probes, when time.Time, err error) {
@@ -337,8 +336,8 @@ func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time
 	return err
 }
 
-// settle waits until the process has finished the work that remains from its start, or from
-// writing its history.
+// settle waits until the process is idle, that is, until it has finished the work that remains from its
+// start or from its history.
 func (p *runningDatabase) settle(ctx context.Context, atMost time.Duration) error {
 	const (
 		look  = 500 * time.Millisecond

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run every acknowledged sample is found, including the history's, and each panel has an
-// answer. The test measures Freshet, Freshet in place of a peer, and a peer that does not start.
+// In a short run, queries find every acknowledged sample, including the history's, and each panel gets an
+// answer. The test measures Freshet, Freshet again as if it were a peer, and a peer that does not start.
 // Times do not matter here.
 func TestWritesBesideDashboards(t *testing.T) {
 	l := serverLab(t)
@@ -66,28 +66,28 @@ func TestWritesBesideDashboards(t *testing.T) {
 	}
 }
 
-// The plan of the published page works: a round is a whole number of requests, takes a whole number
-// of milliseconds, and every dashboard is refreshed in the measured time.
+// The plan of the published page is consistent: a round is a whole number of requests and takes a whole
+// number of milliseconds, and every dashboard is refreshed in the measured time.
 func TestStandardDashboards(t *testing.T) {
 	p := standardDashboards()
 	if p.series%p.batch != 0 || p.series%p.historyBatch != 0 || 1000*p.series%int(p.rate) != 0 {
 		t.Errorf("no whole numbers: %+v", p)
 	}
 	if p.every > p.beside || p.warmUp < p.every {
-		t.Errorf("a dashboard is not refreshed in the warm-up, or not in the measured time: %+v", p)
+		t.Errorf("the warm-up or the measured time is too short to refresh every dashboard: %+v", p)
 	}
 	if time.Duration(p.history)*p.interval < longSpan {
-		t.Errorf("panels show %v, and the history is %v", longSpan, time.Duration(p.history)*p.interval)
+		t.Errorf("panels show %v, but the history is only %v", longSpan, time.Duration(p.history)*p.interval)
 	}
 }
 
-// A run counts if other processes took little time. After too many tries the least disturbed try
-// counts.
+// A run counts if other processes took little time. After too many tries, the try that others disturbed
+// least counts.
 func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		others   []float64 // share of others in each try
+		others   []float64 // share of other processes in each try
 		repeats  int
-		best     int // try
+		best     int // the try that counts
 		repeated int
 	}{
 		"a quiet machine":                  {[]float64{.01}, 2, 0, 0},
@@ -102,7 +102,8 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 			return tries - 1, c.others[tries-1], nil
 		})
 		if err != nil || best != c.best || others != c.others[c.best] || repeated != c.repeated || tries != len(c.others) {
-			t.Errorf("%s: try %d of %d counts, with %v, measured again %d times: %v", name, best, tries, others, repeated, err)
+			t.Errorf("%s: try %d of %d counts, with the share %v of others, after %d repeats: %v",
+				name, best, tries, others, repeated, err)
 		}
 	}
 	cause := errors.New("does not start")
@@ -112,8 +113,8 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	}
 }
 
-// The time of others is all processor time except the time of the lab and the measured processes.
-// Interrupts and idle time do not count.
+// The time of other processes is all processor time except the time of the lab and of the measured
+// processes. Interrupts and idle time do not count.
 func TestTimeOfOtherProcesses(t *testing.T) {
 	at := func(stat string, ours time.Duration) used {
 		p, err := readProcessors(stat)
@@ -141,7 +142,7 @@ func TestTimeOfOtherProcesses(t *testing.T) {
 	}
 }
 
-// Each answer to a query is counted by its kind.
+// Each answer to a query is counted as what it is: empty, refused, failed or good.
 func TestQueriesOfADashboardAreCounted(t *testing.T) {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -176,13 +177,13 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 	}
 }
 
-// A refresh that takes longer than the interval delays the next one, and missed refreshes are left
-// out.
+// A refresh that takes longer than the interval delays the next refresh. Refreshes that are missed in this
+// way are left out.
 func TestSlowRefreshesDelayTheNext(t *testing.T) {
 	const every, end = 100 * time.Microsecond, 20 * time.Millisecond
 	begun := time.Now()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		<-time.After(time.Until(begun.Add(end))) // only the first refresh waits
+		<-time.After(time.Until(begun.Add(end))) // the first refresh waits until the end
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	defer s.Close()
@@ -192,11 +193,12 @@ func TestSlowRefreshesDelayTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.delayed == 0 || len(a.took) != 2*len(d.panels) {
-		t.Errorf("%d refreshes delayed, %d queries answered, want some delayed and the queries of 2", a.delayed, len(a.took))
+		t.Errorf("%d refreshes were delayed and %d queries answered; want some delayed, and the queries of two refreshes",
+			a.delayed, len(a.took))
 	}
 }
 
-// With the same seed, all databases get refreshes at the same times.
+// With the same seed, every database gets its refreshes at the same times.
 func TestDashboardsOfASeed(t *testing.T) {
 	phases := func(seed uint64) (all []time.Duration) {
 		for _, d := range dashboards(10, "http://127.0.0.1", "shop", 5*time.Second, seed) {

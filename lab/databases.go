@@ -22,27 +22,27 @@ const (
 	writeConnections = 2
 	quickWriteRuns   = 2
 
-	// afterwards is how long the lab waits before it reads a database's CPU time, since postponed
-	// work is part of the price.
+	// afterwards is how long the lab waits before it reads a database's CPU time: the price includes
+	// work that the database has postponed.
 	afterwards = 500 * time.Millisecond
 
 	// manySeries are enough to show in a process' memory, which varies by 20 MB for other reasons.
 	manySeries = 100_000
 
-	// writeEnds is the age of the last samples: some databases hide the last seconds from
-	// queries.
+	// writeEnds is the age of the last samples when they are written. Some databases hide the last
+	// seconds from queries.
 	writeEnds = time.Minute
 )
 
-// writeWorkload is a kind of requests under which databases are compared.
+// writeWorkload is a load of remote write under which databases are compared.
 type writeWorkload struct {
 	report.WriteLoad
 	version int
-	takes   time.Duration // about how long the first peer takes, which is the slowest
+	takes   time.Duration // the approximate time for the first peer, which is the slowest
 }
 
-// writeWorkloads returns the page's workloads. Each lasts for several garbage collections. Five runs
-// of all of them take about five minutes.
+// writeWorkloads returns the loads of the page. Each lasts for several garbage collections. Five
+// runs of all loads take about five minutes.
 func writeWorkloads() []writeWorkload {
 	return []writeWorkload{
 		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request",
@@ -57,7 +57,7 @@ func writeWorkloads() []writeWorkload {
 	}
 }
 
-// config returns requests whose samples end a moment ago.
+// config returns a configuration for requests whose last samples are a moment old.
 func (w writeWorkload) config() remoteload.Config {
 	c := remoteload.Standard()
 	c.Version, c.Series, c.Batch = w.version, w.Series, w.Batch
@@ -65,7 +65,7 @@ func (w writeWorkload) config() remoteload.Config {
 	return c
 }
 
-// database is a program that takes remote write.
+// database is a program that accepts remote write.
 type database struct {
 	name     string
 	group    report.Group
@@ -83,7 +83,7 @@ type runningDatabase struct {
 	probed func(context.Context) (probes, error) // results of Freshet's own probes; nil for other databases
 }
 
-// databases returns the peers, beginning with the base of comparison, and then Freshet with the
+// databases returns the peers, of which the first is the base of comparison, and then Freshet with the
 // settings.
 func (l *lab) databases(settings ...string) (all []database) {
 	for _, p := range l.tsdbs {
@@ -108,8 +108,7 @@ func (l *lab) databases(settings ...string) (all []database) {
 	return append(all, ours)
 }
 
-// buildDatabases builds the peers that are not built yet. A peer that cannot be built is left
-// out.
+// buildDatabases builds the peers that have not been built yet. It leaves out peers that cannot be built.
 func (l *lab) buildDatabases(ctx context.Context) error {
 	var steps []step
 	for _, p := range peerstsdb.All() {
@@ -140,7 +139,7 @@ func (l *lab) buildDatabases(ctx context.Context) error {
 			})
 	}
 	err := l.progress.run(ctx, steps)
-	// Put the peers into the order of the page: they were added as they were built.
+	// The peers are in the order in which they were built. Put them into the order of the page.
 	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) })
 	return err
 }
@@ -166,8 +165,8 @@ func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer,
 	return r, after - before, err
 }
 
-// find returns how many samples of a load's rounds queries find. Finding only some of the
-// series is an error.
+// find returns how many samples of a load's rounds are found by queries. It is an error if queries
+// find only some of the series.
 func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds int) (samples uint64, err error) {
 	var series uint64
 	for _, name := range remoteload.Names() {
@@ -188,7 +187,7 @@ func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds 
 
 // query returns the value of an expression at a time in Unix milliseconds, or 0 if it has no value.
 func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uint64, error) {
-	// Without nocache VictoriaMetrics would change the time of the query.
+	// Without nocache, VictoriaMetrics would change the time of the query.
 	params := url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at)/1000, 'f', 3, 64)}, "nocache": {"1"}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?"+params.Encode(), nil)
 	if err != nil {

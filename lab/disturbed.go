@@ -8,19 +8,19 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// Other work on the machine makes latencies longer. So a run is measured again if other processes
-// took more than this share of the processors.
+// Other work on the machine makes latencies longer. So a run is repeated if other processes took more than
+// this share of the processors.
 const (
 	othersAtMost  = .05
-	repeatsAtMost = 2 // how often a run is repeated; after that the least disturbed try counts
+	repeatsAtMost = 2 // how often a run is repeated; then the least disturbed try counts
 )
 
 // tick is the kernel's unit of /proc/stat.
 const tick = 10 * time.Millisecond
 
-// undisturbed measures again while other processes took more than the allowed share, at most
-// `repeats` times. It returns the least disturbed measurement, the share of other processes in
-// it, and the number of repeats.
+// undisturbed repeats a measurement while other processes took more than the allowed share, at most
+// `repeats` times. It returns the least disturbed measurement, the share that other processes took in it,
+// and the number of repeats.
 func undisturbed[T any](ctx context.Context, repeats int,
 	measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
 	for ; ; repeated++ {
@@ -37,14 +37,14 @@ func undisturbed[T any](ctx context.Context, repeats int,
 	}
 }
 
-// used is the processor time used up to one moment.
+// used is the processor time that was used up to one moment.
 type used struct {
 	machine processors
-	ours    time.Duration // used by the measured processes and the lab
+	ours    time.Duration // time of the measured processes and the lab
 }
 
-// usedUntilNow reads the processor time of the lab and the measured processes, and the time of all
-// processes.
+// usedUntilNow reads how much processor time the lab and the measured processes have used, and how much all
+// processes have.
 func usedUntilNow(pids ...int) (u used, err error) {
 	if u.machine, err = readStat(); err != nil {
 		return u, err
@@ -59,13 +59,13 @@ func usedUntilNow(pids ...int) (u used, err error) {
 	return u, nil
 }
 
-// othersSince returns the share of the processor time since an earlier moment that went to other
-// processes or, through the hypervisor, to other machines.
+// othersSince returns the share of the processor time since an earlier moment that went to other processes
+// or, through the hypervisor, to other machines.
 func (u used) othersSince(before used) float64 {
 	if u.machine.all <= before.machine.all {
 		return 0
 	}
 	others := float64(u.machine.worked) - float64(before.machine.worked) - float64(u.ours-before.ours)/float64(tick)
-	// The kernel charges whole ticks, so the difference may be negative over a short interval.
+	// The kernel counts whole ticks, so the difference may be negative over a short interval.
 	return max(0, others)/float64(u.machine.all-before.machine.all) + u.machine.stolenBy(before.machine)
 }

@@ -26,20 +26,20 @@ const (
 
 	oneTenant = "one"
 	oneLimit  = 10_000 // samples a second that the tenant "one" may send
-	oneTimes  = 20     // the tenant "one" sends this multiple of its limit
+	oneTimes  = 20     // the tenant "one" tries to send this multiple of its limit
 
-	// oneBatch is the size of Prometheus' requests, in samples. A refusal takes 0.1 ms of CPU,
-	// nearly all of it for HTTP, and as much in the sender, which is usually on another machine.
-	// With a thousand smaller requests a second the sender's cost would dominate.
+	// oneBatch is the size of Prometheus' requests, in samples. A refusal takes 0.1 ms of CPU, nearly
+	// all of it for HTTP, and the sender takes as much. Usually the sender is on another machine. Here
+	// it would dominate the cost if it sent a thousand smaller requests a second.
 	oneBatch       = 2000
-	oneConnections = 8 // most answers are immediate refusals; the others take as long as for other tenants
+	oneConnections = 8 // most requests are refused at once; the rest take as long as those of other tenants
 
-	fairSeries      = 40_000 // series of the other tenants together; the tenant "one" has as many
+	fairSeries      = 40_000 // series of all other tenants together, and of the tenant "one"
 	fairBatch       = 200
 	fairConnections = 16
 
-	// fairWarmUp is the time until the tenant "one" has used up its burst. The burst is 10 s of its
-	// limit, so at 20 times the limit it lasts 0.53 s.
+	// fairWarmUp is the time until the tenant "one" has used up its burst. The burst is ten seconds of
+	// its limit, so at 20 times the limit it lasts for 0.53 s.
 	fairWarmUp = 700 * time.Millisecond
 )
 
@@ -48,16 +48,16 @@ type fairPlan struct {
 	flatOut  time.Duration
 	pairs    int
 	half     time.Duration // length of half a pair, after its warm-up
-	requests float64       // the least number of requests that must be timed in a half
+	requests float64       // the least number of timed requests in a half
 }
 
-// standardFairness has many short pairs: other work on the machine spoils some, but not the median of
-// 30. The p99 of 2,000 requests rests on the 20 slowest.
+// standardFairness has many short pairs: other work on the machine spoils some of them, but not the
+// median of 30. A p99 of 2,000 requests depends on the 20 slowest.
 func standardFairness() fairPlan {
 	return fairPlan{flatOut: 2 * time.Second, pairs: 5, half: 1500 * time.Millisecond, requests: 2000}
 }
 
-// fairTenants are the other tenants.
+// fairTenants returns the names of the other tenants.
 func fairTenants() []string { return []string{"a", "b", "c", "d"} }
 
 // fairnessSteps returns the steps of this part. Each measures some of the pairs.
@@ -76,8 +76,8 @@ func (l *lab) fairnessSteps() (steps []step) {
 	return steps
 }
 
-// fairServer measures on one server how long the other tenants wait while the tenant "one" sends too
-// much, and while it sends nothing.
+// fairServer starts one server, and measures there how long the other tenants wait while the tenant "one"
+// sends too much, and while it sends nothing.
 func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPlan) error {
 	settings := filepath.Join(l.dir, "fairness.yaml")
 	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ndistributor: {tenants: "+
@@ -94,7 +94,7 @@ func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPl
 	}, "--config", settings)
 }
 
-// fairness is a server with its senders.
+// fairness is a server and its senders.
 type fairness struct {
 	*freshet
 	others, one *loadgen.Writer
@@ -108,7 +108,7 @@ func newFairness(f *freshet) (p *fairness, err error) {
 	writer := func(c loadgen.WriterConfig, batch int) *loadgen.Writer {
 		load := remoteload.Standard()
 		load.Series, load.Batch = fairSeries, batch
-		// Sample times advance by 100 ms per round, and may be 10 minutes ahead of the clock.
+		// The times of samples advance by 100 ms per round, and may be 10 minutes ahead of the clock.
 		load.Interval, load.Begin = 100, time.Now().Add(-5*time.Minute).UnixMilli()
 		traffic, errLoad := remoteload.New(load)
 		c.URL = "http://" + f.HTTP + "/api/v1/write"
@@ -123,7 +123,7 @@ func newFairness(f *freshet) (p *fairness, err error) {
 
 // measure measures pairs. The order of the two halves alternates from pair to pair.
 func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fairPlan) error {
-	// The first round creates the series. The samples of the tenant "one" are within its burst.
+	// The first round creates the series. The burst of the tenant "one" covers its samples.
 	first, err := p.one.Run(ctx, loadgen.WriterPace{Rounds: 1})
 	p.oneAcknowledged += first.Written
 	if err != nil {
@@ -140,10 +140,11 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	part.Capacity = append(part.Capacity, capacity)
 	rate := capacity / 2
 	seconds := fairWarmUp.Seconds() + max(plan.half.Seconds(), plan.requests*fairBatch/rate)
-	// A half ends after a number of rounds, not at a time, so that late requests are sent too.
+	// A half ends after a number of rounds and not at a time, so that it also sends requests that are
+	// late.
 	pace := loadgen.WriterPace{Rate: rate, Rounds: int(math.Ceil(rate * seconds / fairSeries)), WarmUp: fairWarmUp}
-	// Turn off the lab's own garbage collection: it would be timed, too. A half makes 16 MB of
-	// garbage.
+	// Turn off the lab's own garbage collection, which would delay the timed requests. A half makes
+	// 16 MB of garbage.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for pair := range plan.pairs {
 		for _, beside := range [][]bool{{false, true}, {true, false}}[pair%2] {

@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In two short pairs most samples of the tenant "one" are refused, and no samples of the other
-// tenants. Times do not matter here.
+// In two short pairs, most samples of the tenant "one" are refused, and none of the other tenants' samples.
+// Times do not matter here.
 func TestFairPairs(t *testing.T) {
 	part := &report.Fairness{Tenants: 4, Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
 	if err := serverLab(t).fairServer(t.Context(), part,
@@ -20,9 +20,10 @@ func TestFairPairs(t *testing.T) {
 		t.Errorf("no figures: %+v", part)
 	}
 	if part.Acknowledged == 0 || part.Lost() != 0 {
-		t.Errorf("%d samples of the other tenants acknowledged, %d stored", part.Acknowledged, part.Stored)
+		t.Errorf("%d samples of the other tenants were acknowledged, and %d stored", part.Acknowledged, part.Stored)
 	}
 	if part.Refused == 0 || part.Refused >= part.Sent {
-		t.Errorf("of %d requests of the tenant one %d were refused, want some and not all", part.Sent, part.Refused)
+		t.Errorf("the tenant one sent %d requests, of which %d were refused; want some refused, but not all",
+			part.Sent, part.Refused)
 	}
 }

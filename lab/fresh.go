@@ -17,21 +17,22 @@ const (
 	freshMetric = "lab_fresh"
 	freshEvery  = time.Second
 
-	// freshLimit is how long queries look for a sample. If a sample is not found, its time counts
-	// as freshLimit.
+	// freshLimit is how long queries look for a sample. A sample that is not found counts with this
+	// time.
 	freshLimit = 10 * time.Second
 
-	// These allow at most 30 queries a second, since queries are load, too.
+	// The pauses between queries grow from firstLook to lastLook. At most 30 queries a second are
+	// sent, since queries are load, too.
 	firstLook = 2 * time.Millisecond
 	lastLook  = 30 * time.Millisecond
 )
 
-// freshness writes a sample each second until `end`. For each sample sent after `counting`, it
-// returns the milliseconds until an instant query found the sample. Both times count from `begun`.
+// freshness writes a sample each second until `end`. For each sample sent after `counting`, it returns the
+// milliseconds until an instant query found the sample. `end` and `counting` are times since `begun`.
 func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting,
 	end time.Duration) (all []float64, err error) {
-	// The samples drift within the second, so that they meet every phase of work that is done once
-	// a second.
+	// The samples are a little more than a second apart, so that they meet every phase of work that is
+	// done once a second.
 	const step = freshEvery + 70*time.Millisecond
 	for due := step / 2; due < end; due = max(due+step, time.Since(begun)) {
 		if err := wait(ctx, time.Until(begun.Add(due))); err != nil {
@@ -48,7 +49,7 @@ func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counti
 	return all, nil
 }
 
-var freshProbes atomic.Uint64 // the number of samples sent, and the value of the next sample
+var freshProbes atomic.Uint64 // the number of samples sent so far, which gives each sample its own value
 
 // fresh writes one sample and queries until the sample is found. A refused query counts as an empty
 // answer.
@@ -102,8 +103,8 @@ func (p *runningDatabase) writeOne(ctx context.Context, name string, value float
 	return err
 }
 
-// p99Since returns, for each path, the 99th percentile of the probes between two reads, in
-// milliseconds. It leaves out paths without a probe in between.
+// p99Since returns the 99th percentile of the probes between two reads, by path, in milliseconds.
+// It leaves out paths without a probe between the reads.
 func (p probes) p99Since(before probes) (map[string]float64, error) {
 	all := map[string]float64{}
 	for path, now := range p {

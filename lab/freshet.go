@@ -28,7 +28,7 @@ const (
 	allInOneName  = "Freshet, all in one"
 )
 
-// buildFreshet compiles the server like a release, with the commit as its version.
+// buildFreshet compiles the server like a release. Its version is the commit.
 func buildFreshet(ctx context.Context, dir string) (string, error) {
 	version, err := firstLine(ctx, "git", "describe", "--tags", "--always", "--dirty")
 	if err != nil {
@@ -55,8 +55,8 @@ func firstLine(ctx context.Context, name string, args ...string) (string, error)
 	return line, nil
 }
 
-// collectorReceiver is `freshet serve --role collector` with every feature on. It flushes a window
-// each second.
+// collectorReceiver is `freshet serve --role collector` with every feature on. It flushes a window each
+// second.
 func collectorReceiver(program string) receiver {
 	return receiver{
 		name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, around: time.Second,
@@ -64,8 +64,7 @@ func collectorReceiver(program string) receiver {
 	}
 }
 
-// joinedReceiver is collectorReceiver with dogstatsd.gro, and with a sender whose datagrams the
-// kernel joins.
+// joinedReceiver is collectorReceiver with dogstatsd.gro. The kernel joins the datagrams of its sender.
 func joinedReceiver(program string) receiver {
 	return receiver{
 		name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second,
@@ -102,11 +101,11 @@ type freshet struct {
 	exited chan error
 }
 
-// startTime is how long a server may take to be ready.
+// startTime is how long a server may take to become ready.
 const startTime = 30 * time.Second
 
-// startFreshet starts a server on ports that the kernel chooses and waits until it is ready.
-// Its log is shown only if it ends early.
+// startFreshet starts a server on ports that the kernel chooses, and waits until it is ready. It shows the
+// server's log only if the server ends early.
 func startFreshet(ctx context.Context, program, dir string, on cpus, settings ...string) (*freshet, error) {
 	f := &freshet{log: filepath.Join(dir, "freshet.log"), exited: make(chan error, 1)}
 	log, err := os.Create(f.log)
@@ -200,7 +199,7 @@ func (f *freshet) running() *running {
 	}
 }
 
-// figures are the server's figures about its process.
+// figures are the figures that the server reports about its process.
 type figures struct {
 	HeapLiveBytes         uint64 `json:"heap_live_bytes"`
 	AllocatedObjectsTotal uint64 `json:"allocated_objects_total"`

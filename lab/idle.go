@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	idleWarmUp   = 5 * time.Second  // until all have started
+	idleWarmUp   = 5 * time.Second  // until all servers have started
 	idleInterval = 10 * time.Second // long enough for a flush of every receiver
 	idleRuns     = 3
-	idleAround   = 3 * time.Second // to start and stop
+	idleAround   = 3 * time.Second // time to start and stop the servers
 )
 
-// watched returns Freshets that measure themselves: with all three features (the default), with
-// each feature alone, and with none.
+// watched returns receivers that are Freshet with different features that observe itself: with all
+// three, which is the default, with each alone, and with none.
 func watched(program string) (all []receiver) {
 	for _, of := range []struct{ what, probe, metrics, flight string }{
 		{"as by default", "true", "true", "true"},
@@ -35,7 +35,7 @@ func watched(program string) (all []receiver) {
 	return all
 }
 
-// idleSteps measures all servers at the same time: being idle, they do not disturb each other.
+// idleSteps measures all servers at the same time, since idle servers do not disturb each other.
 func (l *lab) idleSteps() []step {
 	receivers := slices.Concat([]receiver{collectorReceiver(l.freshet)}, watched(l.freshet), l.others)
 	runs := idleRuns
@@ -64,8 +64,8 @@ func (l *lab) idleSteps() []step {
 	}}
 }
 
-// idle returns, for each run, the receiver's share of a core in percent, and its memory at the
-// end in bytes.
+// idle returns, for each run, the percentage of a core that the receiver used, and its memory in
+// bytes at the end.
 func (r receiver) idle(ctx context.Context, warmUp, interval time.Duration,
 	runs int) (percent, bytes []float64, err error) {
 	err = r.with(ctx, nil, func(p *running) error {

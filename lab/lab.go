@@ -12,22 +12,22 @@ import (
 
 // options say what to measure.
 type options struct {
-	only     []string // parts; empty for all
+	only     []string // the parts to measure; empty: all
 	runs     int      // runs of each bare receiver and of each Freshet
 	peerRuns int      // runs of each peer; 0 leaves the peers out
-	freshet  string   // the program; built if empty
+	freshet  string   // path of the program; empty: build it
 	brief    bool     // only the collector's goals, in shorter runs
 
-	noDatabases bool // leave out peers that take remote write, too
+	noDatabases bool // also leave out peers that accept remote write
 	noisy       bool // do not repeat runs in which other processes took too much processor time
 }
 
 // lab measures, and collects the results.
 type lab struct {
 	options
-	dir       string     // for the built programs
-	bare      string     // program of lab/limit
-	others    []receiver // peers
+	dir       string     // directory for the built programs
+	bare      string     // the bare receiver, built from lab/limit
+	others    []receiver // the peers
 	tsdbs     []peerstsdb.Peer
 	workloads []*workload
 	results   *report.Results
@@ -36,12 +36,12 @@ type lab struct {
 	mu sync.Mutex // guards results.LeftOut, since idle receivers are measured concurrently
 }
 
-// wants reports whether a part is to be measured.
+// wants reports whether a part is among those to measure.
 func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-const asideRuns = 3 // the most runs of a receiver that belongs to no goal
+const asideRuns = 3 // the largest number of runs of a receiver that belongs to no goal
 
 func (l *lab) runsOf(r receiver) int {
 	switch {
@@ -53,7 +53,7 @@ func (l *lab) runsOf(r receiver) int {
 	return l.runs
 }
 
-// tolerate leaves out a peer that failed. Otherwise a quarter of an hour of results would be lost.
+// tolerate leaves out a peer that failed. Otherwise one failure would cost a quarter of an hour of results.
 func (l *lab) tolerate(ctx context.Context, r receiver, err error) error {
 	if err == nil || r.group != report.Peer || ctx.Err() != nil {
 		return err
@@ -75,7 +75,7 @@ func (l *lab) version(name, version string) {
 	l.results.Versions = append(l.results.Versions, report.Version{Name: name, Version: version})
 }
 
-// ourVersion returns Freshet's version alone.
+// ourVersion returns the version of Freshet, without the versions of peers.
 func (l *lab) ourVersion() []report.Version {
 	return slices.DeleteFunc(slices.Clone(l.results.Versions), func(v report.Version) bool { return v.Name != "Freshet" })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-var builtDir string // has the programs that the tests built; removed at the end
+var builtDir string // holds the programs that the tests build; removed at the end
 
 func TestMain(m *testing.M) {
 	var err error
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is the program, linked once for all tests.
+// server builds the program once for all tests.
 var server = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(builtDir, "freshet")
 	out, err := exec.Command("go", "build", "-C", "..", "-o", program, "./cmd/freshet").CombinedOutput()
@@ -38,7 +38,7 @@ var server = sync.OnceValues(func() (string, error) {
 	return program, err
 })
 
-// serverLab is a lab with the server.
+// serverLab returns a lab that measures the server.
 func serverLab(t *testing.T) *lab {
 	program, err := server()
 	if err != nil {
@@ -50,7 +50,7 @@ func serverLab(t *testing.T) *lab {
 	}
 }
 
-// In a short round at a modest rate, bare receivers and Freshet in turns report that they received
+// In a short round at a low rate, bare receivers and Freshet take turns, and all report that they received
 // everything. Times do not matter here.
 func TestRound(t *testing.T) {
 	bare, err := buildLimit(t.Context(), "limit/limit.c", t.TempDir())
@@ -87,7 +87,7 @@ func TestRound(t *testing.T) {
 			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
 				t.Errorf("%s: %s sent, of which %s received %d", c.network, cost.Name, c.of[i].name, cost.Received)
 			}
-			// In 0.3 s at this rate a bare receiver's measured CPU time may be 0.
+			// In 0.3 s at this rate, the measured CPU time of a bare receiver may be 0.
 			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
 				t.Errorf("%s: %s: no figures: %+v", c.network, cost.Name, cost)
 			}
@@ -98,9 +98,9 @@ func TestRound(t *testing.T) {
 func TestHighest(t *testing.T) {
 	for _, c := range []struct {
 		name            string
-		sends, receives float64 // at most
-		paced           float64 // the highest rate that the sender can keep, if lower than sends
-		unlucky         bool    // the first try of every rate loses
+		sends, receives float64 // the highest rates at which the sender sends and the receiver receives
+		paced           float64 // the highest rate that the sender can keep up, if lower than sends
+		unlucky         bool    // the first try at every rate loses packets
 		sender          bool
 	}{
 		{name: "the receiver is the limit", sends: 10e6, receives: 3e6},
@@ -127,7 +127,7 @@ func TestHighest(t *testing.T) {
 			most = c.paced
 		}
 		if err != nil || sender != c.sender || rate > most || rate < most*(1-2*ratePrecision) {
-			t.Errorf("%s: %.0f (sender: %t, error: %v), want nearly %.0f", c.name, rate, sender, err, most)
+			t.Errorf("%s: found %.0f (sender is the limit: %t, error: %v), want nearly %.0f", c.name, rate, sender, err, most)
 		}
 	}
 }
@@ -158,7 +158,7 @@ PASS
 	}
 }
 
-// Every technique has one turn in each round, and each round records the time of other processes.
+// Every technique has one turn in each round. Each round records how much time other processes took.
 func TestTechniquesTakeTurns(t *testing.T) {
 	t.Chdir("..")
 	l := &lab{dir: t.TempDir()}
@@ -177,12 +177,12 @@ func TestTechniquesTakeTurns(t *testing.T) {
 	}
 	for _, others := range part.Pools.Others {
 		if others < 0 || others > 1 {
-			t.Errorf("other processes had %v of the processors", others)
+			t.Errorf("the recorded share of other processes is %v", others)
 		}
 	}
 }
 
-// The parts that -only accepts are the lab's parts.
+// -only accepts exactly the names of the lab's parts.
 func TestParts(t *testing.T) {
 	all, err := workloads()
 	if err != nil {
@@ -194,11 +194,11 @@ func TestParts(t *testing.T) {
 	}
 	if have = append(have, "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart,
 		dashboardsPart); !slices.Equal(parts, have) {
-		t.Errorf("-only takes %v, the lab has %v", parts, have)
+		t.Errorf("-only accepts %v, but the lab has %v", parts, have)
 	}
 }
 
-// stolenBy reports the time that the hypervisor gave to other machines, which explains odd figures.
+// stolenBy returns the share of time that the hypervisor gave to other machines. It explains odd figures.
 func TestStolenTime(t *testing.T) {
 	read := func(stat string) processors {
 		p, err := readProcessors(stat)
@@ -210,17 +210,17 @@ func TestStolenTime(t *testing.T) {
 	before := read("cpu  100 0 50 800 5 0 5 40 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
 	after := read("cpu  150 0 60 810 5 0 5 70 7 0\n")
 	if got := after.stolenBy(before); got != .3 {
-		t.Errorf("%v of the time was stolen, want 0.3", got)
+		t.Errorf("stolenBy returned %v, want 0.3", got)
 	}
 	if got := after.stolenBy(after); got != 0 {
-		t.Errorf("%v of no time was stolen", got)
+		t.Errorf("stolenBy returned %v although no time had passed", got)
 	}
 	if got := before.stolenBy(after); got != 0 {
-		t.Errorf("%v of the time counts as stolen although the counter went back", got)
+		t.Errorf("stolenBy returned %v although the counter had decreased", got)
 	}
 	for _, stat := range []string{"", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8 9", "cpu  1 2 3 4 5 6 7 x"} {
 		if _, err := readProcessors(stat); err == nil {
-			t.Errorf("%q is read as the times of processors", stat)
+			t.Errorf("readProcessors accepted %q", stat)
 		}
 	}
 }

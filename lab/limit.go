@@ -51,7 +51,7 @@ var bareNames = map[string]string{
 	unixRecv: "bare recv",
 }
 
-// bareReceiver only counts; it does not even flush.
+// bareReceiver returns a receiver that only counts; it does not even flush.
 func bareReceiver(program, method string) receiver {
 	return receiver{name: bareNames[method], group: report.Bare, segmented: method == gro, around: 200 * time.Millisecond,
 		start: func(ctx context.Context, dir string, on cpus) (*running, error) {
@@ -95,7 +95,7 @@ type limit struct {
 	out *bufio.Reader
 }
 
-// received asks for the counts. limit.c describes the lines.
+// received asks the program for its counts. limit.c describes the lines of the answer.
 func (l *limit) received(context.Context) (counted, error) {
 	if _, err := io.WriteString(l.in, "\n"); err != nil {
 		return counted{}, fmt.Errorf("ask %s: %w", l.cmd, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// thisMachine describes the machine that the lab runs on.
+// thisMachine describes the machine on which the lab runs.
 func thisMachine() (report.Machine, error) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -48,7 +48,7 @@ func thisMachine() (report.Machine, error) {
 	}, nil
 }
 
-// cpuModel returns the name in /proc/cpuinfo; not every architecture has one.
+// cpuModel returns the model name in /proc/cpuinfo, which not every architecture has.
 func cpuModel(info string) string {
 	for line := range strings.Lines(info) {
 		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
@@ -58,10 +58,10 @@ func cpuModel(info string) string {
 	return runtime.GOARCH
 }
 
-// processors is the time of all processors since the machine's start, in the kernel's ticks.
+// processors holds times of all processors since the machine's start, in the kernel's ticks.
 type processors struct {
 	all    uint64
-	worked uint64 // time of processes and the kernel, without interrupts, which serve the load
+	worked uint64 // time of processes and the kernel, without interrupts, which belong to the load
 	stolen uint64
 }
 
@@ -72,7 +72,7 @@ func readProcessors(stat string) (p processors, err error) {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return p, fmt.Errorf("/proc/stat: begins with %.80q, not with the times of all processors", line)
 	}
-	for i, text := range fields[1:9] { // user and nice already include the last two fields, the time of guests
+	for i, text := range fields[1:9] { // leaves out the last two fields, the time of guests, which user and nice include
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			return p, fmt.Errorf("/proc/stat: %w", err)
@@ -88,10 +88,10 @@ func readProcessors(stat string) (p processors, err error) {
 	return p, nil
 }
 
-// stolenBy returns the share of the processor time that the hypervisor gave to other machines since
-// an earlier moment.
+// stolenBy returns the share of the processor time since an earlier moment that the hypervisor gave
+// to other machines.
 func (p processors) stolenBy(before processors) float64 {
-	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may step back
+	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may decrease
 		return 0
 	}
 	return float64(p.stolen-before.stolen) / float64(p.all-before.all)

@@ -1,8 +1,8 @@
 // Lab measures the cost of receiving metrics, on this machine and in one run. It compares Freshet
-// with other servers, and with bare receivers, which only count and so show the kernel's cost.
-// docs/performance.md has the method and the results.
+// with other servers, and with bare receivers. A bare receiver only counts, and so shows the cost
+// of the kernel. docs/performance.md has the method and the results.
 //
-// The files, from the top; each uses only what is declared below it:
+// The files, from the top; each uses only names that are declared in files below it:
 //
 //	main.go         flags, and the output of the results
 //	measure.go      which parts are measured, one after the other
@@ -50,7 +50,7 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// Paths from the repository's directory, where the lab runs.
+// These paths are relative to the directory of the repository, where the lab runs.
 const (
 	pageFile    = "docs/performance.md"
 	resultsFile = "docs/performance/results.json"
@@ -85,10 +85,10 @@ func main() {
 	}
 }
 
-// pageRuns is the least number of runs for the page's medians.
+// pageRuns is the least number of runs from which the page's medians are computed.
 const pageRuns = 5
 
-// errUsage is a mistake on the command line that has been reported.
+// errUsage is returned for a mistake on the command line that has already been reported.
 var errUsage = errors.New("usage")
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -123,9 +123,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case o.runs < 1 || o.peerRuns < 0:
 		return mistake("-runs must be 1 or more, and -peer-runs 0 or more")
 	case write && o.noisy:
-		return mistake("-write: %s takes no runs that other processes disturbed: leave out -noisy", pageFile)
+		return mistake("-write: %s accepts no runs that other processes disturbed: leave out -noisy", pageFile)
 	case write && (quick || only != "" && !standAlone(strings.Split(only, ",")) || o.runs < pageRuns):
-		return mistake("-write: %s takes all parts and %d runs: leave out -quick, -only and -runs", pageFile, pageRuns)
+		return mistake("-write: %s needs all parts and %d runs: leave out -quick, -only and -runs", pageFile, pageRuns)
 	}
 	o.noDatabases = noPeers
 	if quick {
@@ -154,7 +154,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	err = errors.Join(l.measure(ctx), l.close())
-	fmt.Fprint(stdout, l.results) // the finished part, if the lab was interrupted
+	fmt.Fprint(stdout, l.results) // if the lab was interrupted, what was finished
 	if err != nil || !write {
 		return err
 	}

@@ -11,14 +11,15 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// standAlone reports whether the wanted parts are compared with no other parts. Then they may be
+// standAlone reports whether the wanted parts are compared with no other parts. Such parts may be
 // measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
-// receivers returns the bare receivers, beginning with the base of comparison, and then ours.
+// receivers returns the receivers for a load: bare receivers, of which the first is the base of
+// comparison, and then ours.
 func (l *lab) receivers(w *workload) (all []receiver) {
 	for i, method := range w.bare {
 		r := bareReceiver(l.bare, method)
@@ -38,7 +39,7 @@ func (l *lab) receivers(w *workload) (all []receiver) {
 	return all
 }
 
-// peers returns the peers that get a load.
+// peers returns the peers to which a load is sent.
 func (l *lab) peers(w *workload) (all []receiver) {
 	for _, r := range l.others {
 		if w.peers && (w.network == udp || r.unixgram) {
@@ -54,7 +55,7 @@ var parts = []string{
 	remoteWritePart, fairnessPart, dashboardsPart,
 }
 
-// newLab builds the programs to be measured.
+// newLab builds the programs and returns a lab that measures them.
 func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	l = &lab{options: o, progress: p, results: &report.Results{Date: time.Now().UTC().Format(time.DateOnly)}}
 	defer func() {
@@ -99,7 +100,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 
 func (l *lab) close() error { return os.RemoveAll(l.dir) }
 
-// versions records all versions except the peers'. Freshet's version includes Go's.
+// versions records all versions except those of the peers. Freshet's version includes the version of Go.
 func (l *lab) versions(ctx context.Context) error {
 	ours, err := firstLine(ctx, l.freshet, "version")
 	if err != nil {
@@ -115,7 +116,7 @@ func (l *lab) versions(ctx context.Context) error {
 }
 
 // measure measures all wanted parts, beginning with the parts that have goals. The rates for a
-// million contexts and the storm depend on the highest rate.
+// million contexts and for the storm depend on the highest rate.
 func (l *lab) measure(ctx context.Context) error {
 	steps := l.costSteps(l.receivers)
 	if l.wants("rates") || l.wants("scale") {

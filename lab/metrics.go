@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 )
 
-// metrics calls `look` with each of the server's metrics, in the only format that has native
+// metrics calls `look` with each of the server's metrics. It asks for the only format that has native
 // histograms.
 func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.Metric)) error {
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
@@ -38,7 +38,7 @@ func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.M
 	}
 }
 
-// probed reads the server's own figures of freshness.
+// probed reads the results of the server's own probes.
 func (f *freshet) probed(ctx context.Context) (probes, error) {
 	found := probes{}
 	err := f.metrics(ctx, func(family string, m *dto.Metric) {
@@ -54,8 +54,8 @@ func (f *freshet) probed(ctx context.Context) (probes, error) {
 	return found, err
 }
 
-// native returns the part of a histogram that quantiles need. Durations are never negative, so
-// negative buckets are left out.
+// native returns the part of a histogram from which quantiles are computed. It leaves out negative
+// buckets, since durations are never negative.
 func native(h *dto.Histogram) *histogram.FloatHistogram {
 	n := &histogram.Histogram{Schema: h.GetSchema(), Count: h.GetSampleCount(), Sum: h.GetSampleSum(),
 		ZeroThreshold: h.GetZeroThreshold(), ZeroCount: h.GetZeroCount(), PositiveBuckets: h.PositiveDelta}
@@ -65,9 +65,9 @@ func native(h *dto.Histogram) *histogram.FloatHistogram {
 	return n.ToFloat(nil)
 }
 
-// p99Between returns the 99th percentile of the observations between two reads of a histogram,
-// and their number. A bucket is a tenth wide. Within a bucket p99Between interpolates on a
-// logarithmic scale, as PromQL does.
+// p99Between returns the 99th percentile of the observations between two reads of a histogram, and
+// their number. Buckets are a tenth wide. Within a bucket, p99Between interpolates on a logarithmic
+// scale, as PromQL does.
 func p99Between(before, after *histogram.FloatHistogram) (p99 float64, n uint64, err error) {
 	between, _, _, err := after.Copy().Sub(before)
 	if err != nil {

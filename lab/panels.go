@@ -21,15 +21,14 @@ type panel struct {
 	step  time.Duration
 }
 
-// These follow Grafana's limits for a panel of 700 pixels: at most 700 points, and no step below
-// the interval of the samples.
+// These values follow Grafana's limits for a panel of 700 pixels: at most 700 points, and no step below the
+// interval of the samples.
 const (
 	shortSpan, shortStep = time.Hour, 15 * time.Second
 	longSpan, longStep   = 6 * time.Hour, 30 * time.Second
 )
 
-// panels returns the panels of a dashboard about one handler of a service. remoteload makes the
-// series.
+// panels returns the panels of a dashboard about one handler of a service. Its series come from remoteload.
 func panels(job, handler string) []panel {
 	all, one := fmt.Sprintf("{job=%q}", job), fmt.Sprintf("{job=%q,handler=%q}", job, handler)
 	return []panel{
@@ -51,22 +50,21 @@ func handlers() []string {
 }
 
 const (
-	// browserConnections is how many connections a browser opens to one server.
+	// browserConnections is the number of connections that a browser opens to one server.
 	browserConnections = 6
 	// queryPatience is how long Grafana waits for an answer.
 	queryPatience = 30 * time.Second
 )
 
-// dashboard is a dashboard open in a browser, refreshed at an interval.
+// dashboard is a dashboard that is open in a browser and refreshed at an interval.
 type dashboard struct {
 	client *http.Client
-	url    string // of the query API
+	url    string // base address of the query API
 	panels []panel
 	phase  time.Duration // time of its first refresh
 }
 
-// dashboards returns n dashboards that refresh at different times. The same seed gives the
-// same times.
+// dashboards returns n dashboards that refresh at different times. The same seed gives the same times.
 func dashboards(n int, url, job string, every time.Duration, seed uint64) (all []*dashboard) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range n {
@@ -86,16 +84,16 @@ func dashboards(n int, url, job string, every time.Duration, seed uint64) (all [
 // answered counts the answers to queries.
 type answered struct {
 	mu      sync.Mutex
-	took    []float64 // ms, of the queries with an answer
-	refused uint64    // answers that ask to try again, or to change the query
+	took    []float64 // time of each query with an answer, in milliseconds
+	refused uint64    // answers that tell the client to retry, or to change the query
 	failed  uint64    // queries that failed in any other way
 	empty   uint64    // answers without a series
 	delayed uint64    // refreshes that had to wait for the previous one
-	why     string    // why the first query was refused, failed or was empty
+	why     string    // the reason why the first such query was refused, failed or was empty
 }
 
-// refresh refreshes a dashboard until `end`, and returns when all queries are answered. It does not
-// count refreshes that are due before `counting`. Both times are measured from `begun`.
+// refresh refreshes a dashboard until `end`, and returns when all queries are answered. It does not count
+// refreshes that are due before `counting`. Both times are relative to `begun`.
 func (d *dashboard) refresh(ctx context.Context, begun time.Time, every, counting, end time.Duration,
 	to *answered) error {
 	defer d.client.CloseIdleConnections()
@@ -149,8 +147,8 @@ func (a *answered) count(p panel, took time.Duration, empty bool, status int, er
 	}
 }
 
-// ask sends a query as Grafana does: times are multiples of the step, so that a series keeps
-// its points between refreshes.
+// ask sends a query as Grafana does. Its times are multiples of the step, so that a series keeps its points
+// between refreshes.
 func (d *dashboard) ask(ctx context.Context, p panel, now time.Time) (empty bool, status int, err error) {
 	end := now.Truncate(p.step)
 	form := url.Values{"query": {p.query}, "step": {strconv.FormatFloat(p.step.Seconds(), 'f', -1, 64)},

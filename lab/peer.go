@@ -14,8 +14,8 @@ import (
 // peersDir keeps the built peers between runs.
 const peersDir = ".cache/peers"
 
-// buildPeers returns the peers as receivers. It builds missing ones, which takes minutes each, and
-// leaves out peers that cannot be built.
+// buildPeers returns the peers as receivers. It builds the peers that are missing, which takes
+// minutes for each, and leaves out peers that cannot be built.
 func (l *lab) buildPeers(ctx context.Context) error {
 	var steps []step
 	for _, p := range peers.All() {
@@ -50,7 +50,7 @@ func (l *lab) addPeer(p peers.Peer) {
 	l.others = append(l.others, peerReceiver(p))
 }
 
-// peerReceiver is a peer on all cores.
+// peerReceiver returns a receiver that runs a peer on all cores.
 func peerReceiver(p peers.Peer) receiver {
 	name := p.Name
 	if !p.Tags {

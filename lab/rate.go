@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	rateRuns  = 3           // searches for each receiver
-	tryTime   = time.Second // at each rate; a receive buffer holds only a small part of the metrics of that time
+	rateRuns  = 3           // number of searches for each receiver
+	tryTime   = time.Second // at each rate; a receive buffer holds only a small part of what is sent in this time
 	searching = 15 * time.Second
 
-	ratePrecision = 0.05 // as a part of the rate
-	rateTries     = 4    // at a rate that the sender does not reach
+	ratePrecision = 0.05 // as a fraction of the rate
+	rateTries     = 4    // number of tries at a rate that the sender does not reach
 	rateLeast     = 1000 // metrics a second; the search ends there
 )
 
@@ -29,10 +29,10 @@ type tried struct {
 }
 
 // highest searches for the highest rate without loss. It first sends as fast as possible, which is
-// rate 0, and then halves the interval between a rate without loss and a rate with loss. Since
-// other processes cost packets and time, too, a rate fails only after two losses, or after four
-// tries in which the sender did not reach the rate. `sender` reports that the sender was the limit:
-// it did not reach a rate, or nothing was lost at any rate.
+// rate 0, and then halves the interval between a rate without loss and a rate with loss. Other
+// processes cost packets and time, too. So a rate fails only after two losses, or after four tries
+// in which the sender did not reach the rate. `sender` reports that the sender was the limit: it
+// did not reach a rate, or nothing was lost at any rate.
 func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
 	flatOut, err := try(0)
 	if err != nil || !flatOut.lost {
@@ -40,7 +40,7 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 	}
 	for loses := flatOut.reached; loses-rate > ratePrecision*loses; {
 		if loses < rateLeast {
-			return 0, false, fmt.Errorf("loses datagrams at any rate, down to %.0f metrics a second", loses)
+			return 0, false, fmt.Errorf("datagrams are lost at every rate, down to %.0f metrics a second", loses)
 		}
 		asked := (rate + loses) / 2
 		t, err := try(asked)
@@ -64,8 +64,8 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 	return rate, false, nil
 }
 
-// rateSteps searches with packed datagrams. The receiver has one core, and the sender has all
-// others.
+// rateSteps returns the steps that search for the highest rates, with packed datagrams. The
+// receiver has one core, and the sender has all others.
 func (l *lab) rateSteps() (steps []step) {
 	receivers := []receiver{bareReceiver(l.bare, recvfrom), collectorReceiver(l.freshet)}
 	runs := rateRuns
@@ -116,7 +116,7 @@ func searchRate(ctx context.Context, r receiver) (rate float64, sender bool, err
 	return rate, sender, err
 }
 
-// halfRate returns half of the collector's highest rate in the table.
+// halfRate returns half of the collector's highest rate that the lab has measured.
 func (l *lab) halfRate() float64 {
 	for _, r := range l.results.Rates {
 		if r.Name == collectorName {

@@ -15,22 +15,22 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// The networks that the lab sends on.
+// The networks on which the lab sends.
 const (
 	udp      = "udp"
 	unixgram = "unixgram"
 )
 
-// receiver is a program to be measured.
+// receiver is a program that the lab measures.
 type receiver struct {
 	name      string
 	group     report.Group
-	flush     time.Duration // the period of its flushes; whole periods are measured
-	segmented bool          // the sender hands the kernel many datagrams as one
+	flush     time.Duration // the period of its flushes; the measured time is a multiple of it
+	segmented bool          // the sender passes many datagrams to the kernel as one
 	unixgram  bool          // it also listens on a Unix datagram socket
-	aside     bool          // whether it is measured only for information, not for a goal
-	stores    bool          // whether it creates series in a store, with the first tile
-	around    time.Duration // about how long it takes to start, to finish counting, and to stop
+	aside     bool          // it is measured only for information, not for a goal
+	stores    bool          // it creates series in a store when it stores the first tile
+	around    time.Duration // the approximate time to start, to finish counting, and to stop
 	start     func(ctx context.Context, dir string, on cpus) (*running, error)
 }
 
@@ -47,7 +47,7 @@ func (r receiver) warmUp() time.Duration {
 	return time.Second + min(r.flush, time.Second)
 }
 
-// firstTile is the time from the start until the first tiles of 10 s are stored: they close 2 s
+// firstTile is the time from the start until the first tiles of 10 s are stored. Tiles close 2 s
 // after their end.
 const firstTile = 13 * time.Second
 
@@ -71,14 +71,14 @@ func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) 
 // running is a running receiver.
 type running struct {
 	pid       int
-	addresses map[string]string // by network
+	addresses map[string]string // the addresses at which it receives, by network
 	received  func(context.Context) (counted, error)
 	stop      func() error
-	allocated func(context.Context) (objects uint64, err error) // nil if it does not report them
+	allocated func(context.Context) (objects uint64, err error) // nil if the receiver does not report objects
 }
 
 // counted is how much a receiver has received since its start, by its own counters: metrics, or
-// datagrams if it does not parse.
+// datagrams if it does not parse them.
 type counted struct{ metrics, datagrams uint64 }
 
 // metricsOf returns how many of the sent metrics a receiver has counted since the counts in `before`.
@@ -93,8 +93,8 @@ func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 	return uint64(float64(sent.Metrics) * float64(datagrams) / float64(sent.Packets))
 }
 
-// settle asks a receiver until it has counted all metrics sent since the counts in `before`, or has
-// counted nothing more for as long as `patience`. It returns the number of counted metrics.
+// settle waits until a receiver has counted all metrics sent since the counts in `before`, or has
+// counted nothing more for the time `patience`. It returns the number of counted metrics.
 func (p *running) settle(ctx context.Context, before counted, sent load.Totals,
 	patience time.Duration) (metrics uint64, err error) {
 	const pause = 50 * time.Millisecond
@@ -116,7 +116,7 @@ func (p *running) settle(ctx context.Context, before counted, sent load.Totals,
 	}
 }
 
-// wait returns early, with an error, if ctx ends.
+// wait waits for d. If ctx ends first, it returns early with an error.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -126,11 +126,11 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cpus are the cores that a process may use; nil means all.
+// cpus lists the cores that a process may use; nil means all.
 type cpus []int
 
-// start starts a command on its cores. A child inherits the cores of the thread that starts it, so
-// a Go program sees only these cores from its first line on.
+// start starts a command on the cores `on`. A child inherits the cores of the thread that starts
+// it, so a Go program sees only these cores from its start.
 func (on cpus) start(cmd *exec.Cmd) error {
 	cmd.Env = on.environment()
 	restore, err := on.pin()
@@ -140,8 +140,8 @@ func (on cpus) start(cmd *exec.Cmd) error {
 	return errors.Join(cmd.Start(), restore())
 }
 
-// pin keeps the calling goroutine on a thread that may use only these cores, until `restore` is
-// called.
+// pin keeps the calling goroutine on a thread that may use only these cores, until the caller calls
+// `restore`.
 func (on cpus) pin() (restore func() error, err error) {
 	if on == nil {
 		return func() error { return nil }, nil

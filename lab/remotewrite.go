@@ -16,7 +16,7 @@ import (
 const remoteWritePart = "remotewrite"
 
 // remoteWriteSteps measures the databases in turns, so that other work on the machine affects all
-// equally.
+// of them equally.
 func (l *lab) remoteWriteSteps() (steps []step) {
 	part := &report.RemoteWrite{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion()}
 	for _, p := range l.tsdbs {
@@ -40,7 +40,7 @@ func (l *lab) remoteWriteSteps() (steps []step) {
 
 // writeSteps returns the steps for one run of each database under a load.
 func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, databases []database) (steps []step) {
-	var base float64 // cost of the first peer in this run; 0 if it failed
+	var base float64 // cost of the first peer in this run; 0 if the peer failed
 	for i, d := range databases {
 		if w.version == 2 && !d.version2 {
 			steps = append(steps, step{what: d.name + " does not understand version 2", do: func(context.Context) error {
@@ -80,8 +80,8 @@ func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, dat
 type writeMeasurement struct {
 	seconds, newMicros  float64 // CPU s for a million samples of known series; CPU us for a new series, without its sample
 	p50, p99            time.Duration
-	resident            []float64 // bytes a series, without those of the empty database; none for few series
-	perSecond           float64   // samples
+	resident            []float64 // bytes a series, minus the memory of the empty database; empty if there are few series
+	perSecond           float64   // samples a second
 	acknowledged, found uint64
 }
 
@@ -97,8 +97,7 @@ func (m writeMeasurement) addTo(c *report.WriteCost) {
 	c.Found += m.found
 }
 
-// measure starts a database, sends it the load, queries the acknowledged samples, and stops
-// it.
+// measure starts a database, sends it the load, queries the acknowledged samples, and stops the database.
 func (w writeWorkload) measure(ctx context.Context, d database) (m writeMeasurement, err error) {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {

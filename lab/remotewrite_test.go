@@ -10,9 +10,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run with either version of remote write, all acknowledged samples are found. The test
-// measures Freshet, Freshet in place of the peer as the base of comparison, a database that does
-// not understand version 2, and a database that does not start.
+// In a short run with either version of remote write, queries find all acknowledged samples. The
+// test measures Freshet, Freshet again as the peer that is the base of comparison, a database that
+// does not understand version 2, and a database that does not start.
 func TestRemoteWriteRun(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]

@@ -11,8 +11,8 @@ import (
 
 const (
 	manyContexts = 1_000_000
-	manyRate     = 500e3            // metrics a second: each context comes every two seconds
-	manyTime     = 10 * time.Second // at that rate, until tables no longer grow
+	manyRate     = 500e3            // metrics a second, so each of a million contexts comes every two seconds
+	manyTime     = 10 * time.Second // how long to send at this rate, until tables no longer grow
 	flushTime    = 10 * time.Second
 
 	stormContexts = 100e3 // new contexts a second
@@ -36,8 +36,8 @@ func (l *lab) scaleSteps() []step {
 }
 
 // million fills a collector without limits with a million contexts of counters and gauges, and
-// measures its memory. Then it sends more load, during which the collector must flush the window of
-// each second.
+// measures its memory. Then it sends more load, and the collector must flush the window of each
+// second meanwhile.
 func (l *lab) million(ctx context.Context) error {
 	c := load.Standard()
 	c.Contexts, c.Kinds = manyContexts, load.Mix{load.Counter: 1, load.Gauge: 1}

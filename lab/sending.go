@@ -9,11 +9,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// sending is a load that is being sent to a receiver.
+// sending is a load on its way to a receiver.
 type sending struct {
 	*loadgen.Client
 	cancel context.CancelFunc
-	done   chan struct{} // closed when Run has returned; then the fields below are set
+	done   chan struct{} // closed when Run has returned; the fields below are set by then
 	result loadgen.Result
 	err    error
 }
@@ -21,13 +21,13 @@ type sending struct {
 // road says how a load is sent to a receiver.
 type road struct {
 	network   string
-	segmented bool // the kernel gets many datagrams as one
+	segmented bool // the sender passes many datagrams to the kernel as one
 	on        cpus // the cores of the sending thread
 }
 
 // send starts sending at a rate, until end is called or the pace's duration is over. It sends
 // evenly, since bursts would save a blocking receiver some wake-ups. Only segmented datagrams are
-// sent as a burst.
+// sent in a burst.
 func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (*sending, error) {
 	sender, err := loadgen.Open(loadgen.Config{Network: by.network, Address: p.addresses[by.network], GSO: by.segmented})
 	if err != nil {
@@ -49,7 +49,7 @@ func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loa
 	return s, nil
 }
 
-// over reports whether sending has ended, as it does after an error.
+// over reports whether sending has ended, which may be due to an error.
 func (s *sending) over() bool {
 	select {
 	case <-s.done:
@@ -72,8 +72,7 @@ func (s *sending) end() (loadgen.Result, error) {
 	return s.wait()
 }
 
-// sendFor sends for a while. It returns the result, and how many of its metrics the receiver
-// counted.
+// sendFor sends for a while. It returns the result, and how many of the sent metrics the receiver counted.
 func sendFor(ctx context.Context, p *running, by road, traffic *load.Load,
 	pace loadgen.Pace) (loadgen.Result, uint64, error) {
 	before, err := p.received(ctx)
@@ -88,6 +87,6 @@ func sendFor(ctx context.Context, p *running, by road, traffic *load.Load,
 	if err != nil {
 		return result, 0, err
 	}
-	received, err := p.settle(ctx, before, result.Sent, 1500*time.Millisecond) // a window of a second, and some more
+	received, err := p.settle(ctx, before, result.Sent, 1500*time.Millisecond) // more than a window, which lasts a second
 	return result, received, err
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// step is one thing to do, so small that a person sees progress.
+// step is a part of the lab's work, so small that a person sees progress.
 type step struct {
 	what  string
 	takes time.Duration // estimated
@@ -21,7 +21,7 @@ const signalGrace = 200 * time.Millisecond
 // progress shows a person what the lab is doing.
 type progress struct {
 	out  io.Writer
-	line *terminal.Line // nil if out is no terminal
+	line *terminal.Line // nil if out is not a terminal
 }
 
 // run does the steps in order. Before each step it shows the step and the remaining time. It stops
@@ -34,7 +34,7 @@ func (p progress) run(ctx context.Context, steps []step) error {
 			s.what))
 		err := s.do(ctx)
 		if err != nil {
-			// Ctrl-C also reaches the receivers, and their errors may come first.
+			// Ctrl-C also reaches the receivers, so their errors may come before the interrupt is seen here.
 			_ = wait(ctx, signalGrace)
 		}
 		switch {
@@ -57,17 +57,17 @@ func total(steps []step) (takes time.Duration) {
 	return takes
 }
 
-// corrected scales the estimate of the remaining time by the speed so far, since estimates hold only
-// for a quiet machine.
+// corrected scales the estimate of the remaining time by the speed so far, since the estimates hold
+// only for a quiet machine.
 func corrected(left, done, took time.Duration) time.Duration {
-	const enough = 30 * time.Second // before that, the speed says little
+	const enough = 30 * time.Second // after less time than this, the speed says little
 	if done < enough {
 		return left
 	}
 	return time.Duration(float64(left) * float64(took) / float64(done))
 }
 
-// show replaces the line that says what is being done.
+// show replaces the line about the present step.
 func (p progress) show(text string) {
 	if p.line == nil {
 		fmt.Fprintln(p.out, text)
@@ -76,7 +76,7 @@ func (p progress) show(text string) {
 	p.line.Draw(text)
 }
 
-// note prints a line that is not replaced.
+// note prints a line that stays.
 func (p progress) note(text string) {
 	p.line.Clear()
 	fmt.Fprintln(p.out, text)

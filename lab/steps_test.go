@@ -26,7 +26,7 @@ func TestStepsSayWhichFailed(t *testing.T) {
 	}
 }
 
-// An interruption is reported as such, even if the step returns another error when its receiver dies.
+// An interruption is reported as such, even if the step returns another error because its receiver dies.
 func TestStepsSayThatTheyWereInterrupted(t *testing.T) {
 	for what, err := range map[string]error{"a step that then fails": errors.New("connection refused"),
 		"a step that ends well": nil} {
@@ -48,7 +48,7 @@ func TestTimeLeft(t *testing.T) {
 		{left: time.Minute, done: time.Minute, took: 2 * time.Minute, want: 2 * time.Minute},
 	} {
 		if got := corrected(c.left, c.done, c.took); got != c.want {
-			t.Errorf("%v left after %v which took %v: %v, want %v", c.left, c.done, c.took, got, c.want)
+			t.Errorf("%v are left, and %v of estimated time took %v: got %v, want %v", c.left, c.done, c.took, got, c.want)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"-only weather":              "-only weather: no such part",
 		"-runs 0":                    "-runs must be 1 or more",
 		"-write -quick":              "leave out -quick",
-		"-write -runs 4":             "takes all parts and 5 runs",
+		"-write -runs 4":             "needs all parts and 5 runs",
 		"-write -only idle":          "leave out -quick, -only and -runs",
 		"-write -only fairness,idle": "leave out -quick, -only and -runs",
 		"-write -noisy":              "leave out -noisy",

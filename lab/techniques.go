@@ -18,10 +18,10 @@ import (
 // techniquesPart is the name of this part in -only.
 const techniquesPart = "techniques"
 
-// techniqueRounds is the number of rounds for the page's medians and intervals.
+// techniqueRounds is the number of rounds from which the page's medians and intervals are computed.
 const techniqueRounds = 11
 
-// techniqueSteps runs lab/dogstatsd6, lab/cortex, lab/m3pool and lab/clients.
+// techniqueSteps runs the benchmarks of lab/dogstatsd6, lab/cortex, lab/m3pool and lab/clients.
 func (l *lab) techniqueSteps() []step {
 	t := &report.Techniques{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		OthersAtMost: othersAtMost, RepeatsAtMost: repeatsAtMost}
@@ -43,8 +43,8 @@ func (l *lab) techniqueSteps() []step {
 }
 
 // benchmarkStep runs the matching Go benchmarks of a package below lab. `each` is the time of one
-// benchmark; the work around it about doubles that. In each round every benchmark has one turn, so
-// that other work on the machine affects all equally.
+// benchmark; the work around a benchmark about doubles that time. In each round every benchmark has
+// one turn, so that other work on the machine affects all of them equally.
 func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration,
 	rounds int, results *report.Benchmarks) step {
 	return step{
@@ -97,14 +97,16 @@ func benchmarkRound(ctx context.Context, program, pattern string,
 	return parseBenchmarks(string(out)), after.othersSince(before), nil
 }
 
-// BenchmarkKey/string-2   1234   56.7 ns/op   8 B/op   1 allocs/op
+// These expressions match a line and its figures:
+//
+//	BenchmarkKey/string-2   1234   56.7 ns/op   8 B/op   1 allocs/op
 var (
 	benchmarkLine = regexp.MustCompile(`^Benchmark([^/\s]+)/(\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 	benchmarkUnit = regexp.MustCompile(`([\d.e+]+) (\S+)`)
 )
 
-// parseBenchmarks reads the output of `go test -bench -benchmem`. The name of a benchmark is its
-// group and technique. Figures of repeated runs are collected.
+// parseBenchmarks reads the output of `go test -bench -benchmem`. The name of a benchmark has its
+// group and its technique. The figures of repeated runs are collected.
 func parseBenchmarks(out string) (all []report.Technique) {
 	for line := range strings.Lines(out) {
 		found := benchmarkLine.FindStringSubmatch(strings.TrimSpace(line))
@@ -119,7 +121,7 @@ func parseBenchmarks(out string) (all []report.Technique) {
 		}
 		t := &all[at]
 		for _, figure := range benchmarkUnit.FindAllStringSubmatch(found[3], -1) {
-			value, _ := strconv.ParseFloat(figure[1], 64) // 0 for text that the expression lets through by mistake
+			value, _ := strconv.ParseFloat(figure[1], 64) // 0 for text that matches the expression by mistake
 			switch figure[2] {
 			case "ns/op":
 				t.Nanoseconds = append(t.Nanoseconds, value)
@@ -139,5 +141,6 @@ func parseBenchmarks(out string) (all []report.Technique) {
 	return all
 }
 
-// words returns a benchmark's name with spaces, which Go replaces.
+// words returns a benchmark's name with its underscores replaced by spaces, as they were before Go
+// replaced them.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

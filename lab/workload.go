@@ -11,18 +11,16 @@ type workload struct {
 	network string
 	traffic *load.Load // rendered once
 	bare    []string   // methods of lab/limit, beginning with the base of comparison
-	peers   bool       // whether other servers get it, too, which takes long
+	peers   bool       // whether it is also sent to other servers, which takes long
 }
 
-// Sizes of packets that clients fill, in bytes: an Ethernet frame, and a datagram of a Unix
-// socket.
+// Sizes of packets that clients fill, in bytes: an Ethernet frame, and a datagram of a Unix socket.
 const (
 	frame = 1432
 	local = 8192
 )
 
-// workloads returns the page's loads. The goals are ratios to the first bare receiver of the
-// same run.
+// workloads returns the loads of the page. The goals are ratios to the first bare receiver of the same run.
 func workloads() ([]*workload, error) {
 	all := []*workload{
 		{Load: report.Load{

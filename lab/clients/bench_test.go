@@ -17,22 +17,21 @@ import (
 	"github.com/freshet-io/freshet/client"
 )
 
-// The benchmarks do the same work with our client and with datadog-go v5. Both aggregate all
-// kinds (datadog-go calls this extended aggregation), hold up to 4096 values of a series, and
-// flush each second to a UDP socket that is never read.
+// The benchmarks do the same work with our client and with datadog-go v5. Both clients aggregate all kinds
+// (datadog-go calls this extended aggregation), hold up to 4096 values of a series, and flush each second
+// to a UDP socket that nobody reads.
 
 var benchTags = []string{"env:prod", "route:/api/v1/orders", "code:200"}
 
-// The benchmarks of a kind measure a call of a known series with three tags, from one goroutine.
-// Parallel measures it from as many goroutines as there are processors, all on the same series. A
-// handle has already looked up its name and tags; datadog-go has no handles.
+// The benchmarks of a kind measure a call of a known series with three tags, from one goroutine. Parallel
+// measures it from as many goroutines as there are processors, all on the same series. A handle has
+// already looked up its name and tags; datadog-go has no handles.
 //
-// ns/op is CPU time of the whole process, including flushes, and without other processes on the
-// machine. docs/performance.md has the ratios of alternating turns: `go run -C lab . -only
-// techniques`.
+// ns/op is CPU time of the whole process, flushes included. Other processes do not count.
+// docs/performance.md has the ratios of alternating turns: `go run -C lab . -only techniques`.
 //
-// Bound: 0 allocs/op, and from one goroutine 100 ns by name and 50 ns by handle: a service that
-// calls 100,000 times a second pays a hundredth of a core by name, and half of that by handle.
+// Bound: 0 allocs/op, and from one goroutine 100 ns by name and 50 ns by handle. So 100,000 calls a second
+// cost a service a hundredth of a core by name, and half of that by handle.
 func BenchmarkCounter(b *testing.B)              { benchKnown(b, 1, counter) }
 func BenchmarkCounterParallel(b *testing.B)      { benchKnown(b, runtime.GOMAXPROCS(0), counter) }
 func BenchmarkGauge(b *testing.B)                { benchKnown(b, 1, gauge) }
@@ -42,7 +41,7 @@ func BenchmarkDistributionParallel(b *testing.B) { benchKnown(b, runtime.GOMAXPR
 func BenchmarkSet(b *testing.B)                  { benchKnown(b, 1, set) }
 func BenchmarkSetParallel(b *testing.B)          { benchKnown(b, runtime.GOMAXPROCS(0), set) }
 
-// kind is one kind of call, and how each client makes it.
+// kind is a kind of call, with a function for each client that makes it.
 type kind struct {
 	named, handle func(*client.Client) func()
 	theirs        func(*statsd.Client) func()
@@ -122,11 +121,11 @@ func benchCall(b *testing.B, goroutines int, call func()) {
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "ns/op")
 }
 
-// BenchmarkService measures a call in a service of 1,000 series with four tags, a third each
-// of counters, gauges and timings, in random order, so that cache misses count.
+// BenchmarkService measures a call in a service of 1,000 series with four tags, a third each of counters,
+// gauges and timings, in random order, so that cache misses count.
 //
-// Bound: 0 allocs/op, and 200 ns with its share of the flushes: a service that makes 100,000
-// calls a second pays a fiftieth of a core.
+// Bound: 0 allocs/op, and 200 ns including the call's share of the flushes. So 100,000 calls a second cost
+// a service a fiftieth of a core.
 func BenchmarkService(b *testing.B) {
 	calls := serviceCalls()
 	b.Run("ours", func(b *testing.B) {
@@ -152,10 +151,10 @@ func benchService(b *testing.B, calls []serviceCall, do func(*serviceCall)) {
 	})
 }
 
-// BenchmarkBytes measures how many bytes a million calls of that service send, 100,000 in each
-// flush.
+// BenchmarkBytes measures how many bytes the same service sends for a million calls, with 100,000 calls in
+// each flush.
 //
-// Bound: no more bytes than datadog-go, which packs values the same way.
+// Bound: no more bytes than datadog-go, which packs values in the same way.
 func BenchmarkBytes(b *testing.B) {
 	calls := serviceCalls()
 	report := func(b *testing.B, packets, bytes uint64) {
@@ -194,7 +193,7 @@ func BenchmarkBytes(b *testing.B) {
 	})
 }
 
-// serviceCall is one call of a kind, 0 to 2.
+// serviceCall is one call of a kind: 0, 1 or 2.
 type serviceCall struct {
 	kind  int
 	name  string
@@ -265,7 +264,7 @@ func newTheirs(b *testing.B, flush time.Duration) *statsd.Client {
 	return c
 }
 
-// unread returns the address of a UDP socket that is never read.
+// unread returns the address of a UDP socket that nobody reads.
 func unread(b *testing.B) string {
 	b.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// decoder reads one request and returns a sum over its whole content, so that no technique
-// leaves anything out. A decoder belongs to one goroutine.
+// decoder reads one request and returns a sum over its whole content, so that every technique has to read
+// everything. A decoder belongs to one goroutine.
 type decoder func(body []byte) (sum uint64, err error)
 
 type technique struct {
@@ -29,11 +29,11 @@ var techniques = []technique{
 	{"reflection", byReflection}, {"generated, with strings", byGenerated}, {"ours", byViews}, {"ours, by key", byKey},
 }
 
-// The requests have 100 series as in the report of Cortex, or 2,000 as Prometheus sends them.
+// The requests have 100 series, as in the report of Cortex, or 2,000, as Prometheus sends them.
 func BenchmarkReport(b *testing.B)     { benchmark(b, 100) }
 func BenchmarkPrometheus(b *testing.B) { benchmark(b, 2000) }
 
-// Bound for our decoder: 0 allocs/op; by key it takes a tenth of the time of generated code.
+// Bound for our decoder: 0 allocs/op. By key it takes a tenth of the time of generated code.
 func benchmark(b *testing.B, series int) {
 	body := request(b, series)
 	for _, t := range techniques {
@@ -66,7 +66,7 @@ func benchmark(b *testing.B, series int) {
 	}
 }
 
-// cpu is the process' CPU time in seconds, without idle time.
+// cpu is CPU time of the process in seconds, without idle time.
 type cpu struct{ gc, total float64 }
 
 func readCPU() cpu {
@@ -80,8 +80,8 @@ func readCPU() cpu {
 	return cpu{gc, gc + all[2].Value.Float64()}
 }
 
-// cpuTime returns the nanoseconds of CPU that the process has used. Unlike the time on the
-// clock, it leaves out other processes.
+// cpuTime returns the CPU time of the process in nanoseconds. Unlike wall time, it leaves out other
+// processes.
 func cpuTime() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -90,7 +90,7 @@ func cpuTime() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// All techniques read the same content.
+// All techniques return the same sum for the same content.
 func TestTechniques(t *testing.T) {
 	body := request(t, 100)
 	want := uint64(0)
@@ -102,7 +102,7 @@ func TestTechniques(t *testing.T) {
 		if i == 0 {
 			want = sum
 		}
-		if tt.name == "ours, by key" { // it does not read the labels
+		if tt.name == "ours, by key" { // this technique does not read the labels
 			continue
 		}
 		if sum != want || sum == 0 {
@@ -111,7 +111,7 @@ func TestTechniques(t *testing.T) {
 	}
 }
 
-// request returns a request of series with 7 labels, with one sample for each series.
+// request returns a request of series with 7 labels, each with one sample.
 func request(tb testing.TB, series int) []byte {
 	tb.Helper()
 	var m prompb.WriteRequest
@@ -134,8 +134,8 @@ func request(tb testing.TB, series int) []byte {
 	return body
 }
 
-// These are the messages of the first generated code: each points to its inner messages, and the
-// decoder finds the fields by reflection.
+// These messages are as in the first version of Cortex: each points to its inner messages, and the decoder
+// finds the fields by reflection.
 type (
 	writeRequest struct {
 		Timeseries []*timeSeries `protobuf:"bytes,1,rep,name=timeseries"`
@@ -244,7 +244,7 @@ func byKey() decoder {
 	}
 }
 
-// textSum reads only the length and both ends, so that it costs as little as possible.
+// textSum reads only the length, the first byte and the last byte, so that it costs as little as possible.
 func textSum[T string | []byte](s T) uint64 {
 	if len(s) == 0 {
 		return 0

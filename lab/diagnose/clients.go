@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	floodBatch    = 2000 // series a request
+	floodBatch    = 2000 // series in each request
 	floodWriters  = 4
 	growPerSecond = 300
 
-	tinyBatch = 10 // samples a request
+	tinyBatch = 10 // samples in each request
 )
 
 // floodSeries writes as many new series as it can.
@@ -58,8 +58,8 @@ func growSeries(ctx context.Context, _ string, s *server) error {
 	}
 }
 
-// writeNew writes `n` series of one metric. Their values of one label count up from `first`. A
-// refusal by a limit is no error.
+// writeNew writes `n` series of one metric. The values of one label count up from `first`. A
+// refusal because of a limit is not an error.
 func writeNew(ctx context.Context, address, prefix string, first, n int) error {
 	var request prompb.WriteRequest
 	now := time.Now().UnixMilli()
@@ -99,8 +99,8 @@ func ask(r *http.Request) (status int, err error) {
 	return answer.StatusCode, err
 }
 
-// dashboards queries a number of expensive panels as Grafana does, with a pause after each query of
-// a panel.
+// dashboards sends the queries of a number of expensive panels, as Grafana does, with a pause after each
+// query.
 func dashboards(panels int, pause time.Duration) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -140,8 +140,8 @@ func askPanel(ctx context.Context, address string, panel int) error {
 	return err
 }
 
-// sendTiny writes known series, ten samples per request, over a number of connections. It sends at a
-// rate of requests per second, or as fast as it can if the rate is 0.
+// sendTiny writes known series, ten samples in each request, over a number of connections. It sends `rate`
+// requests per second, or as many as it can if the rate is 0.
 func sendTiny(connections int, rate float64) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		c := remoteload.Standard()

@@ -21,7 +21,7 @@ const (
 	// alone does not fill it within some seconds.
 	memoryDisk = 256 << 20
 
-	// loopDisk is the size, in bytes, of the sparse file in place of a disk that freezes.
+	// loopDisk is the size, in bytes, of the sparse file that stands in for a disk that freezes.
 	loopDisk = 1 << 30
 )
 
@@ -33,7 +33,7 @@ func onMemory(dir string) (undo func() error, err error) {
 	return func() error { return unix.Unmount(dir, 0) }, nil
 }
 
-// fill keeps the disk full until ctx is done, even if the server makes room.
+// fill keeps the disk full until ctx is done, even when the server removes files.
 func fill(ctx context.Context, dir string, _ *server) error {
 	file, err := os.Create(filepath.Join(dir, "others"))
 	if err != nil {
@@ -51,7 +51,7 @@ func fill(ctx context.Context, dir string, _ *server) error {
 	}
 }
 
-// onLoop mounts a file system as the data directory, from a file beside it.
+// onLoop mounts a file system from a file beside it as the data directory.
 func onLoop(dir string) (undo func() error, err error) {
 	image := dir + ".img"
 	file, err := os.Create(image)
@@ -70,15 +70,15 @@ func onLoop(dir string) (undo func() error, err error) {
 	return func() error { return errors.Join(unix.Unmount(dir, 0), os.Remove(image)) }, nil
 }
 
-// frozen is a script that freezes a file system until the script's standard input ends, on request
-// or because the lab has died. The script must not die of a broken pipe before it has thawed the
-// file system.
+// frozen is a script that freezes a file system. It thaws the file system when the script's standard input
+// ends, either on request or because the lab has died. A broken pipe must not end the script before
+// that.
 const frozen = `trap '' PIPE HUP INT TERM; fsfreeze -f "$1" || exit 1; echo frozen; read -r end; fsfreeze -u "$1"`
 
 // freeze freezes the disk until ctx is done.
 func freeze(ctx context.Context, dir string, _ *server) (err error) {
 	cmd := exec.Command("sh", "-c", frozen, "sh", dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in the lab must not end this
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in the lab must not end the script
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	end, err := cmd.StdinPipe()

@@ -13,15 +13,15 @@ import (
 const freezeEnv = "FRESHET_LAB_FREEZE"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(freezeEnv); dir != "" { // this process is the lab, until it is killed
+	if dir := os.Getenv(freezeEnv); dir != "" { // this process plays the lab, until the test kills it
 		_ = freeze(context.Background(), dir, nil)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// The disk is thawed when the trial ends, and also when the lab is killed. A disk that stays frozen
-// would disable the machine.
+// The disk is thawed when the trial ends, and also when the lab is killed. A disk that stays frozen would
+// make the machine unusable.
 func TestAFrozenDiskIsThawed(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
@@ -38,7 +38,7 @@ func TestAFrozenDiskIsThawed(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("fsfreeze was called with %q, not %q", got, want)
+		t.Fatalf("fsfreeze was called with %q, want %q", got, want)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,6 +68,6 @@ func TestAFrozenDiskIsThawed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, untried := errors.AsType[untriedError](freeze(t.Context(), "/f", nil)); !untried {
-		t.Error("a fault that the machine does not allow is not reported as not tried")
+		t.Error("the error for a fault that the machine does not allow must be untriedError")
 	}
 }

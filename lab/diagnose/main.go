@@ -6,16 +6,17 @@
 //	go run -C lab ./diagnose --runs 1             each fault once, for a quick look
 //	go run -C lab ./diagnose --keep DIR           keep the records
 //
-// The binary is built from this tree with the build tag faults, which releases do not have:
-// FRESHET_FAULT then tells internal/lib/fault what to do to requests, datagrams and writes. The
-// server receives DogStatsD and remote write all the time. Two rows need no help from the binary: a
-// client that makes up tags, and no fault at all, for which no cause may be clear. Other faults come
-// from outside (outside.go): a CPU quota, files in place of directories, a disk that is full or
-// frozen (disk.go), a setting, or a client (clients.go). Each of them has a row beside it that looks
-// similar and does no harm. A fault that the machine does not allow is reported as not tried.
+// The binary is built from this tree with the build tag faults, which releases do not have. The
+// variable FRESHET_FAULT then tells internal/lib/fault what to do to requests, datagrams and
+// writes. The server receives DogStatsD and remote write all the time. Two rows need no help from
+// the binary: a client that invents tags, and no fault at all, for which no cause may be clear.
+// Other faults come from outside (outside.go): a CPU quota, files instead of directories, a disk
+// that is full or frozen (disk.go), a setting, or a client (clients.go). Beside each of them,
+// another row looks similar and does no harm. A fault that the machine does not allow is reported
+// as not tried.
 //
-// The time runs from the beginning of the fault until `freshet diagnose` has printed. The exit
-// status is 1 if a fault was named wrongly or took longer than a minute.
+// The time is measured from the beginning of the fault until `freshet diagnose` has printed its
+// result. The exit status is 1 if a wrong cause was named, or if it took longer than a minute.
 package main
 
 import (
@@ -36,10 +37,10 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// none is the row without a fault.
+// none is the name of the row without a fault.
 const none = "none"
 
-// faults are the rows of the table.
+// faults are the first rows of the table.
 var faults = []string{
 	diagnose.StackGrowth, diagnose.Garbage, diagnose.Lock, diagnose.Goroutines, diagnose.Starvation,
 	diagnose.Disk, diagnose.KernelDrops, diagnose.Cardinality, none,
@@ -48,7 +49,7 @@ var faults = []string{
 // rows are all rows of the table.
 func rows() []string { return slices.Concat(faults, outsideNames) }
 
-// causesOf returns the causes that are right for a row.
+// causesOf returns the causes that are correct for a row.
 func causesOf(row string) []string {
 	from, is := outsides[row]
 	switch {
@@ -60,14 +61,14 @@ func causesOf(row string) []string {
 	return []string{from.cause}
 }
 
-// limit is the longest time until a fault is named.
+// limit is the longest time in which a fault must be named.
 const limit = time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	only := flag.String("only", "", "`faults` to make, of "+strings.Join(rows(), ","))
-	runs := flag.Int("runs", 3, "how often each fault is made")
+	only := flag.String("only", "", "`faults` to inject, of "+strings.Join(rows(), ","))
+	runs := flag.Int("runs", 3, "how often each fault is injected")
 	keep := flag.String("keep", "", "keep the records in this `directory`")
 	flag.Parse()
 	right, err := false, repository.Enter()
@@ -83,7 +84,8 @@ func main() {
 	}
 }
 
-// measure injects the faults and prints the table. `right` reports whether all faults were named.
+// measure injects the faults and prints the table. `right` reports whether the right cause was
+// named for all faults.
 func measure(ctx context.Context, only string, runs int, keep string) (right bool, err error) {
 	wanted := rows()
 	if only != "" {
@@ -135,12 +137,12 @@ func measure(ctx context.Context, only string, runs int, keep string) (right boo
 	if right {
 		fmt.Printf("\nEach was named first within %v, and without a fault no score reached %.1f.\n", limit, diagnose.Clear)
 	} else {
-		fmt.Println("\nNot every fault was named. Rows with ! are wrong.")
+		fmt.Println("\nNot every fault was named correctly. Wrong rows have a !.")
 	}
 	return right, nil
 }
 
-// row prints a row of the table, and reports whether it is right.
+// row prints a row of the table, and reports whether the row is right.
 func row(name string, found *diagnose.Diagnosis, took time.Duration) (right bool) {
 	first, second := diagnose.Cause{Name: "-"}, diagnose.Cause{Name: "-"}
 	if len(found.Causes) > 0 {

@@ -23,8 +23,8 @@ func TestFaultsCompile(t *testing.T) {
 	}
 }
 
-// A row is right if the fault is named first, clearly, and in time. The row without a fault is
-// right if no cause is clear.
+// A row is right if its fault is named first, clearly, and in time. The row without a fault is right if no
+// cause is clear.
 func TestRow(t *testing.T) {
 	named := func(name string, score float64) *diagnose.Diagnosis {
 		return &diagnose.Diagnosis{Causes: []diagnose.Cause{{Name: name, Score: score}, {Name: "garbage", Score: .2}}}
@@ -57,7 +57,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// The cause that is named for a fault from outside must also contain the details.
+// The cause that is named for a fault from outside must also contain the expected texts.
 func TestUnsaid(t *testing.T) {
 	from := outside{says: []string{"tenant b", "DIR/tsdb/b", "Raise it", "10 %"}}
 	found := &diagnose.Diagnosis{Causes: []diagnose.Cause{
@@ -65,11 +65,11 @@ func TestUnsaid(t *testing.T) {
 		{Title: "10 % of another cause"},
 	}}
 	if got := from.unsaid("/d", found); !slices.Equal(got, []string{"10 %"}) {
-		t.Errorf("the missing texts are %q", got)
+		t.Errorf("unsaid returned the texts %q", got)
 	}
 }
 
-// The table has exactly the faults from outside.
+// outsideNames has exactly the faults from outside.
 func TestOutsideNames(t *testing.T) {
 	if names := slices.Sorted(maps.Keys(outsides)); !slices.Equal(names, slices.Sorted(slices.Values(outsideNames))) {
 		t.Errorf("%q are not %q", names, outsideNames)

@@ -13,31 +13,31 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// outside is a fault that comes from outside the process: from files, a cgroup, a setting or a
-// client. Or it looks like a fault and does no harm.
+// outside is a fault that comes from outside the process: from files, a cgroup, a setting or a client. Some
+// only look like a fault and do no harm.
 type outside struct {
 	cause string // the cause that must be named first, or none
 	also  string // another right answer, or empty
-	// Texts that the cause must contain; DIR stands for the data directory.
+	// Texts that the cause must contain. DIR is replaced by the data directory.
 	says    []string
-	args    []string                                        // flags of the server; DIR stands for the data directory
-	quiet   bool                                            // without the load of DogStatsD
-	mount   func(dir string) (undo func() error, err error) // undone once the server has ended
+	args    []string                                        // flags of the server; DIR is replaced by the data directory
+	quiet   bool                                            // the load has no DogStatsD
+	mount   func(dir string) (undo func() error, err error) // undo runs after the server has ended
 	prepare func(dir string) error
-	begin   func(dir string, s *server) (undo func() error, err error) // once the server is ready
-	before  time.Duration                                              // how long the load runs before the client
-	run     func(ctx context.Context, dir string, s *server) error     // a client, until ctx is done
-	wait    time.Duration                                              // until the diagnosis; 0 means warmUp
+	begin   func(dir string, s *server) (undo func() error, err error) // called once the server is ready
+	before  time.Duration                                              // how long the load runs before the client begins
+	run     func(ctx context.Context, dir string, s *server) error     // runs the client until ctx is done
+	wait    time.Duration                                              // time until the diagnosis; 0 means warmUp
 }
 
 // socket is the Unix datagram socket in the data directory.
 const socket = "lab.sock"
 
-// storeWait is the time until the first tile is due. The tile opens its store.
+// storeWait is the time until the first tile is due, which opens its store.
 const storeWait = 20 * time.Second
 
 // outsides are the faults from outside, by the name of their row. The load takes a fifth of a
-// processor, and its remote write alone takes an eighth.
+// processor; its remote write alone takes an eighth.
 var outsides = map[string]outside{
 	"cpu_quota": {
 		cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.08 processors", "Raise the quota"},
@@ -105,14 +105,14 @@ var outsides = map[string]outside{
 	},
 	"malformed_once": {cause: none, run: sendOnce},
 
-	// For the first two steps of ten seconds, a flood below every limit looks like a server that has
-	// just started.
+	// During the first two steps of ten seconds, a flood below every limit looks like the series of
+	// a server that has just started.
 	"cardinality_remote_write": {
 		cause: diagnose.Cardinality,
 		says:  []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries,
 		wait: 32 * time.Second,
 	},
-	// For two minutes and three further steps, growth looks like a server that has just started.
+	// During the first two minutes and three steps, growth looks like a server that has just started.
 	"growth": {
 		cause: diagnose.Growth,
 		says: []string{
@@ -138,7 +138,7 @@ var outsides = map[string]outside{
 	"small_requests_few": {cause: none, run: sendTiny(4, 50)},
 }
 
-// outsideNames are the rows in the order of the table.
+// outsideNames are the rows in the order in which the table shows them.
 var outsideNames = []string{
 	"cpu_quota", "cpu_quota_remote_write", "cpu_quota_unused", "small_buffer", "short_queue_unfilled",
 	"store_at_start", "store_10s_at_start", "store_while_running", "store_raw_while_running", "store_of_a_tenant",
@@ -148,15 +148,15 @@ var outsideNames = []string{
 	"cardinality_remote_write", "growth", "queries", "queries_few", "small_requests", "small_requests_few",
 }
 
-// untriedError says why a fault cannot be made on this machine.
+// untriedError is the reason why a fault cannot be injected on this machine.
 type untriedError struct{ error }
 
 func in(dir, text string) string { return strings.ReplaceAll(text, "DIR", dir) }
 
-// unsaid returns the texts that are missing in the cause that was named first.
+// unsaid returns the expected texts that are missing in the cause that was named first.
 func (o *outside) unsaid(dir string, found *diagnose.Diagnosis) (missing []string) {
 	if len(found.Causes) == 0 {
-		return nil // the row already shows that
+		return nil // the row already shows that the cause is wrong
 	}
 	c := &found.Causes[0]
 	text := c.Title + "\n" + c.Next
@@ -171,7 +171,7 @@ func (o *outside) unsaid(dir string, found *diagnose.Diagnosis) (missing []strin
 	return missing
 }
 
-// quota puts the server into a cgroup that may use that many processors.
+// quota puts the server into a cgroup that may use this number of processors.
 func quota(cores float64) func(string, *server) (func() error, error) {
 	const period = 100_000 // microseconds
 	return func(_ string, s *server) (func() error, error) {
@@ -179,7 +179,7 @@ func quota(cores float64) func(string, *server) (func() error, error) {
 		group, file, limit := filepath.Join("/sys/fs/cgroup/cpu", name), "cpu.cfs_quota_us", fmt.Sprint(int(cores*period))
 		if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil { // version 2
 			group, file, limit = filepath.Join("/sys/fs/cgroup", name), "cpu.max", fmt.Sprint(int(cores*period), period)
-			// If this write fails, cpu.max is missing, and writing cpu.max fails as well.
+			// If this write fails, cpu.max does not exist, and writing cpu.max fails as well.
 			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0)
 		}
 		if err := os.Mkdir(group, 0o755); err != nil {
@@ -197,7 +197,7 @@ func quota(cores float64) func(string, *server) (func() error, error) {
 	}
 }
 
-// fileAt puts a file where a directory belongs.
+// fileAt creates a file where the server expects a directory.
 func fileAt(path string) func(dir string) error {
 	return func(dir string) error {
 		path := filepath.Join(dir, path)
@@ -205,21 +205,21 @@ func fileAt(path string) func(dir string) error {
 	}
 }
 
-// blocking is fileAt for a running server.
+// blocking does the same as fileAt while the server runs.
 func blocking(path string) func(string, *server) (func() error, error) {
 	return func(dir string, _ *server) (func() error, error) {
 		return func() error { return nil }, fileAt(path)(dir)
 	}
 }
 
-// tenantB makes the server listen for another tenant.
+// tenantB makes the server listen for a second tenant.
 func tenantB(dir string) error {
 	text := in(dir, "dogstatsd: {listeners: [{network: unixgram, address: DIR/"+socket+", tenant: b}]}\n")
 	return os.WriteFile(filepath.Join(dir, "lab.yaml"), []byte(text), 0o600)
 }
 
-// moveRaw moves the directory of the raw store away once the store has its series. If the directory
-// moved earlier, the server would open a new store with many series.
+// moveRaw moves the directory of the raw store away after the store has its series. If it moved the
+// directory earlier, the server would open a new store with many series.
 func moveRaw(ctx context.Context, dir string, _ *server) error {
 	select {
 	case <-time.After(storeWait / 2):
@@ -259,7 +259,7 @@ func send(network, datagram string) func(context.Context, string, *server) error
 	}
 }
 
-// sendOnce sends one malformed line during the record, like a user who tries something out.
+// sendOnce sends one malformed line during the record, as a user does who tries something out.
 func sendOnce(ctx context.Context, _ string, s *server) error {
 	conn, err := net.Dial("udp", s.UDP)
 	if err != nil {

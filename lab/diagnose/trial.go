@@ -20,28 +20,28 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 )
 
-// The load runs on the server's machine. It leaves a healthy server four fifths of two processors.
+// The load runs on the machine of the server. It leaves a healthy server four fifths of two processors.
 const (
 	metricsPerSecond = 70_000 // DogStatsD, 5,000 datagrams a second
 	samplesPerSecond = 60_000 // remote write
-	writeSeries      = 60_000 // each with a sample a second
-	writeBatch       = 200    // samples a request: 300 requests a second
+	writeSeries      = 60_000 // each gets a sample a second
+	writeBatch       = 200    // samples in each request, so 300 requests a second
 	writeConnections = 8
 
-	// newShare is the share of a flood's metrics that have a new tag value: 21,000 a second.
+	// newShare is the share of a flood's metrics that have a new tag value, which is 21,000 a second.
 	newShare = 0.3
 
-	// warmUp is the time until the series exist and the flight recorder, which is part of a record,
-	// is full.
+	// warmUp is the time until the series exist and the flight recorder is full. A record contains the
+	// flight recorder's traces.
 	warmUp = 8 * time.Second
 
 	startTime = 30 * time.Second
 )
 
-// trial is one fault in a server of its own.
+// trial injects one fault into a server of its own.
 type trial struct {
 	program, dir, fault string
-	keep                string // file for the record; empty for none
+	keep                string // file that keeps the record; empty: no file
 }
 
 // run starts the server and the load, and runs the diagnosis.
@@ -49,7 +49,7 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return nil, 0, err
 	}
-	from := outsides[t.fault] // empty for a fault that the binary makes
+	from := outsides[t.fault] // zero if the binary itself makes the fault
 	if from.mount != nil {
 		unmount, failed := from.mount(t.dir)
 		if failed != nil {
@@ -63,7 +63,7 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 		}
 	}
 	undo := func() error { return nil }
-	defer func() { err = errors.Join(err, undo()) }() // after the server has ended
+	defer func() { err = errors.Join(err, undo()) }() // runs after the server has ended
 	s, err := t.start(ctx, from.args)
 	if err != nil {
 		return nil, 0, err
@@ -171,8 +171,8 @@ type server struct {
 	exited chan error
 }
 
-// start starts the server with the fault, on ports that the kernel chooses. Its log is beside
-// the data directory, whose disk may be broken.
+// start starts the server with the fault, on ports that the kernel chooses. Its log is beside the data
+// directory, since the disk of the data directory may be broken.
 func (t trial) start(ctx context.Context, more []string) (*server, error) {
 	s := &server{log: t.dir + ".log", exited: make(chan error, 1)}
 	log, err := os.Create(s.log)
@@ -225,7 +225,7 @@ func (s *server) ready(dir string) error {
 	return nil
 }
 
-// stop kills the server: its data are not needed, and with a fault it drains slowly.
+// stop kills the server: nobody needs its data, and with a fault it drains slowly.
 func (s *server) stop() error {
 	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

@@ -7,11 +7,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// bufferSize is the size of the Agent's buffers, and of the largest packet that it takes.
+// bufferSize is the size of the Agent's buffers, and so of the largest packet that the Agent accepts.
 const bufferSize = 8192
 
-// buffering copies n packets of the traffic into buffers, in place of the system call, parses
-// them there, and returns their number of samples.
+// buffering copies n packets of the traffic into buffers, as the system call would do, parses them there,
+// and returns the number of their samples.
 type buffering struct {
 	name string
 	run  func(n int) (samples int)
@@ -21,10 +21,10 @@ var bufferings = []buffering{
 	{"a buffer a packet", byMaking}, {"sync.Pool", byPool}, {"ours", bySlots},
 }
 
-// BenchmarkBuffer measures getting memory for a packet and parsing the packet there, with the same
-// parser for all techniques.
+// BenchmarkBuffer measures getting memory for a packet and parsing the packet there. All techniques use the
+// same parser.
 //
-// Bound for our technique: 0 allocs/op, and the time of the parser and a copy.
+// Bound for our technique: 0 allocs/op, and the time of the parser and of a copy.
 func BenchmarkBuffer(b *testing.B) {
 	for _, buffers := range bufferings {
 		b.Run(buffers.name, func(b *testing.B) {
@@ -55,7 +55,7 @@ func byMaking(n int) (samples int) {
 	return samples
 }
 
-// byPool is the version of the talk: buffers come from a pool and go back to it. Here both happen on
+// byPool is the version of the talk: buffers come from a pool and return to it. Here both happen on
 // one core, which is the best case for a pool.
 func byPool(n int) (samples int) {
 	p := new(dogstatsd.Parser)
@@ -68,8 +68,8 @@ func byPool(n int) (samples int) {
 	return samples
 }
 
-// bySlots is Freshet's technique: a reader keeps adjacent slots with room for one batch, and parses
-// all of them before it reads again.
+// bySlots is Freshet's technique. A reader keeps adjacent slots with room for one batch of packets, and
+// parses the whole batch before it reads again.
 func bySlots(n int) (samples int) {
 	const slots = 64
 	p := new(dogstatsd.Parser)

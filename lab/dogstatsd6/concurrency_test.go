@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// concurrency parses n packets of the traffic and returns their number of samples.
+// concurrency parses n packets of the traffic and returns the number of their samples.
 type concurrency struct {
 	name string
 	run  func(n int) (samples int)
@@ -19,10 +19,10 @@ var concurrencies = []concurrency{
 	{"goroutine a packet", byGoroutines}, {"pool", byWorkers}, {"ours", byReader},
 }
 
-// BenchmarkConcurrency measures the way from the reader to the counted sample, with the same parser
-// for all techniques.
+// BenchmarkConcurrency measures the way from the reader to the counted sample. All techniques use the same
+// parser.
 //
-// Bound for our technique: 0 allocs/op, and the parser's own time.
+// Bound for our technique: 0 allocs/op, and the time of the parser alone.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, c := range concurrencies {
 		b.Run(c.name, func(b *testing.B) {
@@ -43,8 +43,8 @@ func TestConcurrencies(t *testing.T) {
 	}
 }
 
-// byGoroutines is the first version: a goroutine for each packet. Here the number of goroutines is
-// bounded. In the agent only the rate of packets bounded it.
+// byGoroutines is the first version: a goroutine for each packet. Here a bound limits the number of
+// goroutines. In the Agent only the rate of packets limited it.
 func byGoroutines(n int) int {
 	var samples atomic.Int64
 	var all sync.WaitGroup
@@ -63,8 +63,7 @@ func byGoroutines(n int) int {
 	return int(samples.Load())
 }
 
-// byWorkers is the version of the talk: packets go through one channel to a fixed number of
-// workers.
+// byWorkers is the version of the talk: packets pass through one channel to a fixed number of workers.
 func byWorkers(n int) int {
 	var samples atomic.Int64
 	var all sync.WaitGroup
@@ -87,8 +86,8 @@ func byWorkers(n int) int {
 	return int(samples.Load())
 }
 
-// byReader is Freshet's way: one goroutine both reads the socket and parses, and shares nothing. To
-// use more cores, Freshet opens more sockets.
+// byReader is Freshet's technique: one goroutine reads the socket and parses, and shares nothing.
+// To use more cores, Freshet opens more sockets.
 func byReader(n int) (samples int) {
 	var p dogstatsd.Parser
 	for i := range n {

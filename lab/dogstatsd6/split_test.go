@@ -16,7 +16,7 @@ type fields struct {
 	tags            []string
 }
 
-// splitter reads a line name:value|type|#tags. Its results are valid until the next line.
+// splitter reads a line name:value|type|#tags. Its results are valid until it reads the next line.
 type splitter interface {
 	split(line []byte) bool
 	fields() fields
@@ -31,9 +31,9 @@ var splitters = []struct {
 	{"ours", func() splitter { return new(inPlace) }},
 }
 
-// BenchmarkSplit measures splitting a line into its fields. Freshet does not split the tags here:
-// it splits them once per context, not per metric. But it looks for parts that the other techniques
-// ignore: several values or lines, sampling rates, timestamps, origins.
+// BenchmarkSplit measures splitting a line into its fields. Freshet does not split the tags here: it splits
+// them once per context, not per metric. But it looks for parts that the other techniques ignore: several
+// values or lines, sampling rates, timestamps, origins.
 //
 // Bound for our technique: 0 allocs/op.
 func BenchmarkSplit(b *testing.B) {
@@ -65,7 +65,7 @@ func TestSplitters(t *testing.T) {
 	}
 }
 
-// atOnce is the first version: each split makes a slice with all parts at once.
+// atOnce is the first version: each split makes a slice with all parts.
 type atOnce struct{ f fields }
 
 func (s *atOnce) fields() fields { return s.f }
@@ -84,7 +84,7 @@ func (s *atOnce) split(line []byte) bool {
 	return s.f.read(head[1])
 }
 
-// inTwo is the version of the talk: it cuts off one piece, then the next.
+// inTwo is the version of the talk: it cuts off one part after another.
 type inTwo struct{ f fields }
 
 func (s *inTwo) fields() fields { return s.f }
@@ -113,7 +113,7 @@ func splitInTwo(b []byte, separator byte) (head, rest []byte) {
 	return b, nil
 }
 
-// read reads a value of a kind.
+// read parses the value of a metric.
 func (f *fields) read(value []byte) bool {
 	if f.kind == "s" {
 		f.set = string(value)

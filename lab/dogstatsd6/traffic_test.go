@@ -22,7 +22,7 @@ var traffic = func() [][]byte {
 	for len(packets) < cap(packets) {
 		next := l.Next(cap(packets) - len(packets))
 		for packet := range slices.Chunk(next.Data, next.Size) {
-			// A receiver's memory extends beyond a packet.
+			// Give each packet spare capacity, since a receiver's buffer extends beyond a packet.
 			packets = append(packets, slices.Grow(slices.Clone(packet), 128))
 		}
 	}
@@ -32,9 +32,9 @@ var traffic = func() [][]byte {
 // packet returns packet i of the traffic, which repeats without end.
 func packet(i int) []byte { return traffic[i&(len(traffic)-1)] }
 
-// measure runs f for n metrics and reports the CPU time of each in place of wall time.
+// measure runs f for n metrics and reports the CPU time of each metric instead of its wall time.
 func measure(b *testing.B, f func(n int)) {
-	f(len(traffic)) // makes contexts known, and allocates memory
+	f(len(traffic)) // introduces the contexts and allocates their memory
 	runtime.GC()
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -43,7 +43,7 @@ func measure(b *testing.B, f func(n int)) {
 	b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "ns/op")
 }
 
-// cpuTime returns the nanoseconds of CPU that the process has used.
+// cpuTime returns the CPU time of the process in nanoseconds.
 func cpuTime() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -52,8 +52,8 @@ func cpuTime() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// parse is the step that all tables of whole packets share: it reads a packet with our parser
-// and returns its number of samples.
+// parse is the step that all tables with whole packets share: it reads a packet with our parser and returns
+// the number of its samples.
 func parse(p *dogstatsd.Parser, packet []byte) (samples int) {
 	p.Reset(packet)
 	for p.Next() == dogstatsd.MetricLine {

@@ -1,20 +1,19 @@
-// Edge measures what it costs nginx to count a request, for several ways of counting. It repeats,
-// on your machine and in one run, the measurement that Kong reported about its logger at the edge.
+// Edge measures what it costs nginx to count a request, by several techniques. It repeats, on your machine
+// and in one run, the measurement that Kong reported about its logger at the edge.
 //
 //	go run -C lab ./edge             takes about seven minutes
 //	go run -C lab ./edge --quick     takes about two minutes, for a rough result
 //
 // Each log handler has an nginx with one worker, and all of them run at the same time. wrk sends
 // requests to them in turns of a second, in a new random order each round, so that other work on
-// the machine affects all equally. Each handler is compared with the empty handler in the same
-// round. Processor time is the worker's, user and system, from the scheduler.
+// the machine affects all of them equally. Each handler is compared with the empty handler in the
+// same round. Processor time is the worker's user and system time, from the scheduler.
 //
-// The cost of a request in nginx and the kernel varies between rounds by more than a handler takes.
-// So the second table shows user-mode instructions counted by callgrind, which differ between runs
-// by less than ten.
+// The cost of a request in nginx and the kernel varies between rounds by more than the cost of a
+// handler. So the second table shows user-mode instructions counted by callgrind. They differ by
+// less than ten between runs.
 //
-// nginx, its Lua module, valgrind and wrk are Debian's packages. lua/bench/conf.sh has the
-// handlers.
+// nginx, its Lua module, valgrind and wrk are packages of Debian. lua/bench/conf.sh has the handlers.
 package main
 
 import (
@@ -31,20 +30,20 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// handler is a row of the tables.
+// handler is a log handler, and a row of the tables.
 type handler struct {
-	name string // lua/bench/conf.sh
+	name string // its name in lua/bench/conf.sh
 	what string
 }
 
-// empty is the handler that the others are compared with.
+// empty is the handler with which the others are compared.
 const empty = "empty"
 
 var handlers = []handler{
 	{"none", "no Lua"},
 	{empty, "empty log_by_lua_block"},
 	{"ipairs", "counter and histogram, ipairs with a return inside"},
-	{"loop", "the same, a loop over integers"},
+	{"loop", "counter and histogram, a loop over integers"},
 	{"api", "resty.freshet: inc and observe"},
 	{"http", `resty.freshet.http: http:log("home")`},
 	{"route", `resty.freshet.http: http:route("home")`},
@@ -54,7 +53,7 @@ var handlers = []handler{
 // plan says how much to measure.
 type plan struct {
 	rounds int
-	turn   time.Duration // wrk counts whole seconds
+	turn   time.Duration // whole seconds, as wrk needs
 	warm   time.Duration
 }
 

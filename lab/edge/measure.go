@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// load measures all handlers in turns, and returns a measurement of each handler in each round.
+// load measures all handlers in turns, and returns one measurement of each handler for each round.
 func load(ctx context.Context, p plan, dir string) (map[string][]measured, error) {
 	var all []*nginx
 	defer func() {

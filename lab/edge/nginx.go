@@ -64,8 +64,8 @@ func start(ctx context.Context, h handler, dir string) (_ *nginx, err error) {
 	return n, nil
 }
 
-// pinned returns a command that runs on one processor only, if the machine has two, so that nginx
-// and wrk do not share a processor while they are measured.
+// pinned returns a command that runs on one processor only, if the machine has at least two. So
+// nginx and wrk do not share a processor while they are measured.
 func pinned(ctx context.Context, processor int, name string, arg ...string) *exec.Cmd {
 	if runtime.NumCPU() < 2 {
 		return exec.CommandContext(ctx, name, arg...)
@@ -98,10 +98,10 @@ func (n *nginx) stop() {
 	<-n.exited
 }
 
-// measured is one turn of one handler.
+// measured is the result of one turn of one handler.
 type measured struct {
 	rate float64 // requests/s
-	cpu  float64 // of the worker, in us a request
+	cpu  float64 // CPU time of the worker, in us a request
 }
 
 // ask makes wrk send requests for a while, on 20 connections of one thread.
@@ -122,7 +122,7 @@ func (n *nginx) ask(ctx context.Context, turn time.Duration) (measured, error) {
 	return parse(string(out), after-before)
 }
 
-// parse reads the line of wrk: "155413 requests in 2.10s, 23.42MB read".
+// parse reads this line of wrk: "155413 requests in 2.10s, 23.42MB read".
 func parse(out string, cpu time.Duration) (measured, error) {
 	for line := range strings.Lines(out) {
 		var requests int

@@ -18,13 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connections is the number of connections to each server. Far fewer of them wait for an answer at
-// a time, unless the server hangs. Then requests wait for a connection, which shows in their
-// latency.
+// connections is the number of connections to each server. Usually far fewer of them wait for an answer. If
+// the server hangs, requests wait for a free connection, which shows in their latency.
 const connections = 64
 
-// client has the connections to a server. It is a minimal HTTP client: the client of net/http would
-// take a third of the processors from the server.
+// client has the connections to a server. It is a minimal HTTP client: the client of net/http would take a
+// third of the processors away from the server.
 type client struct {
 	address string
 	idle    chan *connection
@@ -39,7 +38,7 @@ type connection struct {
 func newClient(address string) *client {
 	c := &client{address: address, idle: make(chan *connection, connections)}
 	for range connections {
-		c.idle <- nil // connected when it is first used
+		c.idle <- nil // its first user connects it
 	}
 	return c
 }
@@ -131,7 +130,7 @@ func (c *client) closedLoop(length time.Duration) (float64, error) {
 // slice is the result of an open loop.
 type slice struct {
 	p50, p99   time.Duration
-	behind     time.Duration // 99th percentile of how late we sent requests
+	behind     time.Duration // 99th percentile of how late the client sent requests
 	sent       int
 	unanswered int // requests still without an answer `patience` after the end of the slice
 }
@@ -139,8 +138,8 @@ type slice struct {
 // patience is how long the client waits for answers after the end of a slice.
 const patience = time.Second
 
-// openLoop sends requests at a rate, and measures each from the time when it was due. A request
-// without an answer counts with the time until the end.
+// openLoop sends requests at a rate, and measures each from the time when it was due. A request without an
+// answer counts with the time until the end.
 func (c *client) openLoop(rate float64, length time.Duration) slice {
 	n := int(rate * length.Seconds())
 	latencies := make([]time.Duration, n)
@@ -152,7 +151,7 @@ func (c *client) openLoop(rate float64, length time.Duration) slice {
 		i   int
 		due time.Time
 	}
-	queue := make(chan request, n) // has room for all, so that sending a request never blocks
+	queue := make(chan request, n) // room for all requests, so that sending to it never blocks
 	var clients sync.WaitGroup
 	for range connections {
 		clients.Go(func() {
@@ -172,8 +171,8 @@ func (c *client) openLoop(rate float64, length time.Duration) slice {
 			}
 		})
 	}
-	// The clock has a thread of its own that sleeps in the kernel: in an idle process Go's
-	// timers are up to a millisecond late, which would be most of the measured latency.
+	// The clock has its own thread, which sleeps in the kernel. In an idle process, Go's timers are up
+	// to a millisecond late, which would be most of the measured latency.
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // 1 ns; the default is 50,000 ns
 	for i := range n {

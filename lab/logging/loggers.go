@@ -13,26 +13,25 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// logger writes the three lines of a request, each in the way that the logger's authors
-// recommend for hot paths.
+// logger writes the three lines of a request in the way that the logger's authors recommend for hot paths.
 type logger interface {
 	received(method, path, origin, destination string)
 	found(routes int, cheapest string, cached bool)
 	done(status, bytes int, took time.Duration)
 }
 
-// names are the loggers, beginning with the base of comparison. Each writes its default format:
-// logrus and slog write text, zap and zerolog JSON.
+// names are the loggers, beginning with the base of comparison. Each writes its default format: logrus and
+// slog write text, zap and zerolog JSON.
 var names = []string{none, again, "logrus", "logrus, no lock", "zap", "zerolog", "slog", ring, ringAll}
 
 const (
 	none    = "no log"
 	again   = "no log, again"
-	ring    = "slogring"      // with its defaults: ten of each message a second
-	ringAll = "slogring, all" // nothing suppressed
+	ring    = "slogring"      // with its defaults, it writes ten records of each message a second
+	ringAll = "slogring, all" // suppresses nothing
 )
 
-// goals are the loggers that are compared with no log in short turns.
+// goals are the loggers that are compared with no log in short turns, for the goals.
 var goals = []string{none, again, ring, ringAll}
 
 func newLogger(name string, out *os.File) (logger, *slogring.Handler) {

@@ -5,17 +5,17 @@
 //	go run -C lab/logging . --quick    about a minute, for a rough result
 //	go run -C lab/logging . --goals    only slogring and no log
 //
-// The service looks up routes in memory and logs three lines a request. For each logger it runs in
-// another process of this program, with GOMAXPROCS=2. Requests come over loopback from the first
-// process, so that the measured garbage and scheduling are the service's alone. The two processes
-// share the processors; this is the same for all loggers.
+// The service looks up routes in memory and logs three lines a request. For each logger it runs in another
+// process of this program, with GOMAXPROCS=2. The first process sends requests over loopback, so that the
+// measured garbage and scheduling are the service's alone. The two processes share the processors, in the
+// same way for all loggers.
 //
-// Throughput is from a closed loop. Latencies are from an open loop at half of the throughput
-// without a log: each request is sent when it is due, even if earlier ones have no answer yet, and
-// its latency counts from then. In each round every logger has one turn, in random order, and is
-// compared with no log in the same round. For the goals, slogring and no log then take turns of a
-// fraction of a second, so that other work on the machine affects both. A second process without a
-// log shows how large a difference can be by chance.
+// Throughput comes from a closed loop. Latencies come from an open loop at half of the throughput without a
+// log: each request is sent when it is due, even if earlier requests have no answer yet, and its latency
+// counts from that time. In each round every logger has one turn, in random order, and is compared with no
+// log in the same round. For the goals, slogring and no log then take turns of a fraction of a second, so
+// that other work on the machine affects both. A second process without a log shows how large a difference
+// can be by chance.
 //
 // Only the lab depends on these loggers; Freshet needs none of them.
 package main

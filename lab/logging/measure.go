@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// plan is how much to measure.
+// plan says how much to measure.
 type plan struct {
 	rounds int
 	slice  time.Duration // length of an open loop
@@ -30,23 +30,23 @@ type plan struct {
 	goals  bool          // measure only the goals
 }
 
-// pipeRate is the rate of the slow pipe. The requests of half a core log more than that.
+// pipeRate is the rate at which the slow pipe is read. The requests of half a core log more than that.
 const pipeRate = 256 << 10 // bytes a second
 
-// output is a destination of the lines.
+// output is a destination of log lines.
 type output struct {
 	name  string
 	names []string // the loggers to measure
 	open  func(dir, logger string) (*sink, error)
 }
 
-// sink is an open output, and the lines that arrive there.
+// sink is an open output, and gives access to the lines that arrive there.
 type sink struct {
-	file  *os.File                      // the server writes to it
-	read  func() (io.ReadCloser, error) // reads everything written, until now or the end; nil if it cannot be read
-	hurry func()                        // lets a slow pipe be read at full speed
+	file  *os.File                      // the server writes its log to this file
+	read  func() (io.ReadCloser, error) // reads what was written; nil if that is impossible
+	hurry func()                        // makes the reader of a slow pipe read at full speed
 
-	unread *os.File // the reading end of a blocked pipe: if it were closed, writes would fail
+	unread *os.File // the reading end of a blocked pipe, kept open since writes would fail otherwise
 }
 
 var outputs = []output{
@@ -62,14 +62,14 @@ var outputs = []output{
 		return &sink{file: f, read: func() (io.ReadCloser, error) { return os.Open(f.Name()) }}, nil
 	}},
 	{fmt.Sprintf("pipe of %d KiB/s", pipeRate>>10), names, func(string, string) (*sink, error) { return newPipe() }},
-	// All other loggers would hang for ever.
+	// Other loggers would hang for ever, so only the loggers for the goals are measured here.
 	{"blocked pipe", goals, func(string, string) (*sink, error) {
 		r, w, err := os.Pipe()
 		return &sink{file: w, unread: r}, err
 	}},
 }
 
-// newPipe returns a pipe that is read slowly until hurry is called.
+// newPipe returns a pipe whose reader is slow until hurry is called.
 func newPipe() (*sink, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -80,7 +80,7 @@ func newPipe() (*sink, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		const times = 32 // a second
+		const times = 32 // reads a second
 		for {
 			if _, err := io.CopyN(&all, r, pipeRate/times); err != nil {
 				return
@@ -94,7 +94,7 @@ func newPipe() (*sink, error) {
 		file:  w,
 		hurry: func() { hurried.Store(true) },
 		read: func() (io.ReadCloser, error) {
-			<-done // when both writing ends are closed
+			<-done // closed when both writing ends are closed
 			return io.NopCloser(&all), r.Close()
 		},
 	}, nil
@@ -110,22 +110,22 @@ type server struct {
 	result *result
 }
 
-// result has the measurements of a server, one for each round unless noted.
+// result has the measurements of one logger. A list has one value for each round, unless noted.
 type result struct {
 	output, name string
-	throughput   []float64 // requests a second, of each closed loop
+	throughput   []float64 // requests a second, for each closed loop
 	p50, p99     []float64 // milliseconds
-	ratio        []float64 // p99 to the p99 without a log in the same round
-	pairs        []float64 // like ratio, in short turns
-	cpu          []float64 // microseconds of processor a request
-	inLog        []float64 // microseconds a request in calls of the logger
-	waited       []float64 // milliseconds a second that goroutines waited for a sync.Mutex
-	behind       []float64 // milliseconds that the client itself was late, p99
-	unanswered   int       // requests without an answer, of all rounds
+	ratio        []float64 // p99 divided by the p99 without a log in the same round
+	pairs        []float64 // like ratio, but in short turns
+	cpu          []float64 // processor time a request, in microseconds
+	inLog        []float64 // time a request in calls of the logger, in microseconds
+	waited       []float64 // time a second that goroutines waited for a sync.Mutex, in milliseconds
+	behind       []float64 // p99 of how late the client itself was, in milliseconds
+	unanswered   int       // requests without an answer, in all rounds
 	sent         int
-	gc           float64 // share of the server's processor time, over its whole life
-	counts       counts  // at the end
-	exact        string  // for the table: whether the counts are exact, or which are not
+	gc           float64 // share of garbage collection in the server's processor time, over its whole life
+	counts       counts  // the counts at the end
+	exact        string  // text for the table: whether the counts are exact, or which are not
 }
 
 func start(o output, name, dir string) (*server, error) {
@@ -188,7 +188,7 @@ func (s *server) counts(query string) (c counts, err error) {
 	return c, json.NewDecoder(answer.Body).Decode(&c)
 }
 
-// open measures one slice at a rate.
+// open measures one open loop at a rate.
 func (s *server) open(rate float64, length time.Duration) error {
 	before, err := s.counts("")
 	if err != nil {

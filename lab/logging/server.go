@@ -18,16 +18,16 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
-// linesARequest is how many lines the handler logs for a request.
+// linesARequest is the number of lines that the handler logs for a request.
 const linesARequest = 3
 
-// counts are a server's own figures since its start.
+// counts are a server's figures about itself since its start.
 type counts struct {
 	Requests uint64
-	InLog    time.Duration // time of all requests in calls of the logger: formatting, waiting and writing
-	CPU      time.Duration // of the process
-	GC       float64       // seconds of processor time, as of the last collection
-	User     float64       // like GC, for the program's own code
+	InLog    time.Duration // time of all requests in the logger: formatting, waiting and writing
+	CPU      time.Duration // CPU time of the process
+	GC       float64       // CPU seconds of garbage collection, up to the last collection
+	User     float64       // like GC, but of the program's own code
 	Waited   float64       // seconds that goroutines waited for a sync.Mutex
 	Stats    *slogring.Stats
 }
@@ -92,7 +92,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // fails if the client has gone
+	_, _ = w.Write(body) // an error means that the client has gone
 	inLog += s.timed(func() { s.log.done(status, len(body), time.Since(begun)) })
 	s.requests.Add(1)
 	s.inLog.Add(int64(inLog))
@@ -125,7 +125,7 @@ func (s *service) counts(h *slogring.Handler) counts {
 	return c
 }
 
-// serve runs the server's process. It ends when its standard input ends.
+// serve runs in the server's process, and returns when standard input ends.
 func serve(name string, out *os.File) error {
 	if runtime.GOMAXPROCS(0) != 2 {
 		return fmt.Errorf("GOMAXPROCS is %d, and should be 2", runtime.GOMAXPROCS(0))
@@ -144,11 +144,11 @@ func serve(name string, out *os.File) error {
 			defer cancel()
 			_ = h.Close(ctx) // if the output is blocked, the counts show it
 		}
-		_ = json.NewEncoder(w).Encode(s.counts(h)) // fails if the client has gone
+		_ = json.NewEncoder(w).Encode(s.counts(h)) // an error means that the client has gone
 	})
 	fmt.Println(listener.Addr())
 	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1)) // data, end or error: stop
+		_, _ = os.Stdin.Read(make([]byte, 1)) // returns at any data, end or error
 		os.Exit(0)
 	}()
 	return http.Serve(listener, mux)

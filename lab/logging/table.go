@@ -53,7 +53,7 @@ func printMachine(w io.Writer) error {
 	return nil
 }
 
-// print prints the tables: medians, with the least and the largest values.
+// print prints the tables: medians, with the smallest and the largest values.
 func print(out io.Writer, p plan, rate float64, results []*result) {
 	fmt.Fprintf(out,
 		"\nOpen loop: %.0f requests/s of %d lines each, %d rounds of %v. Medians, and the least and largest.\n", rate,
@@ -120,7 +120,7 @@ func spread(values []float64, digits int) string {
 	return fmt.Sprintf("%.*f (%.*f-%.*f)", digits, median(values), digits, slices.Min(values), digits, slices.Max(values))
 }
 
-// interval returns the median and its interval.
+// interval returns the median and its 95 % interval as text.
 func interval(values []float64) string {
 	low, high := report.MedianInterval(values)
 	if math.IsInf(low, 0) {

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	workers = 64   // batches in work at the same time, for every technique
-	burst   = 1024 // batches
+	workers = 64   // batches that every technique works on at the same time
+	burst   = 1024 // batches in a burst
 )
 
-// technique starts the goroutines. It returns a function that pushes a batch to them, and a
-// function that ends them when no batch is left.
+// technique starts the goroutines. It returns two functions: one pushes a batch to the goroutines,
+// and the other ends them when no batch is left.
 type technique struct {
 	name   string
 	helper helper
@@ -30,14 +30,13 @@ var techniques = []technique{
 	{"ours", outOfLine, byPool},
 }
 
-// BenchmarkDeep measures the time from the push to the end of a batch whose calls are nested 33
-// deep.
+// BenchmarkDeep measures the time from the push to the end of a batch whose calls are nested 33 deep.
 //
 // Bound for our technique: 0 allocs/op, and less than 0.01 stack growths a batch.
 func BenchmarkDeep(b *testing.B) { benchmark(b, deepWork) }
 
-// BenchmarkShallow measures the same work without nested calls, as in M3's benchmarks, which did
-// not show the copies.
+// BenchmarkShallow measures the same work without nested calls. M3's benchmarks were like this, and
+// did not show the copies.
 func BenchmarkShallow(b *testing.B) { benchmark(b, shallowWork) }
 
 func benchmark(b *testing.B, of func(helper) work) {
@@ -65,7 +64,7 @@ func benchmark(b *testing.B, of func(helper) work) {
 	}
 }
 
-// Every technique does all of the work once, at every depth.
+// Every technique does all of the work exactly once, at every depth.
 func TestTechniques(t *testing.T) {
 	for _, tt := range techniques {
 		for _, do := range []work{deepWork(tt.helper), shallowWork(tt.helper)} {
@@ -83,7 +82,7 @@ func TestTechniques(t *testing.T) {
 	}
 }
 
-// With a goroutine for each batch, a deep batch grows a stack once, and twice with the regression.
+// With a goroutine for each batch, a deep batch grows a stack once, or twice with the regression.
 // With a pool it hardly ever does. This part of the table is the same on every machine.
 func TestGrowths(t *testing.T) {
 	const n = 20 * burst
@@ -101,7 +100,7 @@ func TestGrowths(t *testing.T) {
 	}
 }
 
-// byGoroutines is M3's first version: each batch has a goroutine, which holds a token.
+// byGoroutines is M3's first version: each batch has its own goroutine, which holds a token.
 func byGoroutines(do func(uint64)) (push func(uint64), stop func()) {
 	tokens := make(chan struct{}, workers)
 	return func(batch uint64) {
@@ -113,7 +112,7 @@ func byGoroutines(do func(uint64)) (push func(uint64), stop func()) {
 	}, func() {}
 }
 
-// byChannel is the obvious pool: goroutines that live for ever share a channel.
+// byChannel is the simplest pool: goroutines that live for ever share one channel.
 func byChannel(do func(uint64)) (push func(uint64), stop func()) {
 	batches := make(chan uint64, burst)
 	var all sync.WaitGroup
@@ -130,7 +129,7 @@ func byChannel(do func(uint64)) (push func(uint64), stop func()) {
 	}
 }
 
-// byPool is Freshet's technique: several channels, and workers that are replaced.
+// byPool is Freshet's technique: several channels, and workers that are replaced now and then.
 func byPool(do func(uint64)) (push func(uint64), stop func()) {
 	p := pool.New(pool.Options{Workers: workers, Queue: burst}, do)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -142,7 +141,7 @@ func byPool(do func(uint64)) (push func(uint64), stop func()) {
 	})
 	return func(batch uint64) {
 			if !p.Push(batch) {
-				panic("BUG: the queue has room for a burst, and refused it")
+				panic("BUG: the queue refused a batch although it has room for a burst")
 			}
 		}, func() {
 			cancel()
@@ -150,11 +149,11 @@ func byPool(do func(uint64)) (push func(uint64), stop func()) {
 		}
 }
 
-// round is one technique at work.
+// round runs one technique.
 type round struct {
 	handOver     func(uint64)
 	stop         func()
-	left         sync.WaitGroup // batches of the burst that are not done
+	left         sync.WaitGroup // batches of the burst that are not done yet
 	sum, growths atomic.Uint64
 }
 
@@ -171,7 +170,7 @@ func newRound(t technique, do work) *round {
 	return r
 }
 
-// push pushes the i-th batch, and waits if it is the last one of a burst.
+// push pushes the i-th batch. After the last batch of a burst, it waits until the burst is done.
 func (r *round) push(i int) {
 	r.left.Add(1)
 	r.handOver(uint64(i % burst))

@@ -29,8 +29,10 @@ func startProfile(tb testing.TB) profile {
 	return profile{tb, file}
 }
 
-// Showing nodes accounting for 250ms, 59.52% of 420ms total
-// Showing nodes accounting for 0, 0% of 420ms total
+// accounting matches the first line of pprof's output:
+//
+//	Showing nodes accounting for 250ms, 59.52% of 420ms total
+//	Showing nodes accounting for 0, 0% of 420ms total
 var accounting = regexp.MustCompile(`(?m)^Showing nodes accounting for .*, ([\d.]+)% of`)
 
 // growthPercent ends the profile and returns the share of its samples in which the runtime
@@ -48,7 +50,7 @@ func (p profile) growthPercent() float64 {
 	}
 	found := accounting.FindSubmatch(out)
 	if found == nil {
-		p.tb.Fatalf("%s: says nothing of all samples:\n%s", cmd, out)
+		p.tb.Fatalf("%s: printed no line about all samples:\n%s", cmd, out)
 	}
 	percent, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {
@@ -57,7 +59,7 @@ func (p profile) growthPercent() float64 {
 	return percent
 }
 
-// cpuTime returns the nanoseconds of CPU that the process has used.
+// cpuTime returns the CPU time of the process in nanoseconds.
 func cpuTime() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

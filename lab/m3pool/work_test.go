@@ -6,14 +6,14 @@ import (
 	"unsafe"
 )
 
-// calls is how deep the work is.
+// calls is the depth of the work, in nested calls.
 const calls = 33
 
-// stack is a variable that detects copies of the goroutine's stack: the copy changes the variable's
+// stack is a variable that detects copies of the goroutine's stack, since a copy changes its
 // address. It must not escape to the heap, so it is never passed to a function that the compiler
 // cannot see.
 type stack struct {
-	at      uintptr // its own address
+	at      uintptr // address of this variable
 	growths uint64
 	bytes   uintptr // of stack between this variable and the deepest call
 }
@@ -27,12 +27,11 @@ func (s *stack) look(deepest uintptr) {
 	s.bytes = max(s.bytes, at-deepest)
 }
 
-// work stands for the processing of a batch. It returns a result for x, and the observed growths of
-// the stack.
+// work stands for the processing of a batch. It returns a result for x, and the growths of the
+// stack that it saw.
 type work func(x uint64) (result uint64, seen stack)
 
-// deepWork returns work like a write path: calls within calls, the last of which calls a
-// helper.
+// deepWork returns work like a write path: calls within calls, the last of which calls a helper.
 func deepWork(h helper) work {
 	return func(x uint64) (uint64, stack) {
 		var s stack
@@ -42,7 +41,7 @@ func deepWork(h helper) work {
 	}
 }
 
-// shallowWork returns the same work as in a benchmark, one call after the other.
+// shallowWork returns the same work as in M3's benchmark: one call after the other.
 func shallowWork(h helper) work {
 	return func(x uint64) (uint64, stack) {
 		var s stack
@@ -54,7 +53,7 @@ func shallowWork(h helper) work {
 	}
 }
 
-// helper is how the helper at the end of the write path is compiled.
+// helper says how the helper at the end of the write path is compiled.
 type helper bool
 
 const (
@@ -95,8 +94,8 @@ func clone(s *stack, x uint64) uint64 {
 }
 
 // The type stack counts growths correctly. Deep work makes a new goroutine grow its stack of 2 KiB
-// once, and twice with the regression. It does not grow the stack of a goroutine that has done such
-// work before. Shallow work fits into any stack.
+// once, or twice with the regression. A goroutine that has done such work before does not grow its
+// stack again. Shallow work fits into any stack.
 func TestStack(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // collections would shrink stacks
 	for _, c := range []struct {
@@ -120,7 +119,7 @@ func TestStack(t *testing.T) {
 		seen := <-done
 		t.Logf("%s: %d bytes", c.name, seen[0].bytes)
 		if seen[0].growths != c.growths || seen[1].growths != 0 {
-			t.Errorf("%s: the stack grew %d times, and %d times when it was large, want %d and 0",
+			t.Errorf("%s: the stack grew %d times, and %d times once it was large; want %d and 0",
 				c.name, seen[0].growths, seen[1].growths, c.growths)
 		}
 	}
@@ -131,7 +130,7 @@ func TestSameWork(t *testing.T) {
 		one, _ := deepWork(inlined)(x)
 		for _, do := range []work{deepWork(outOfLine), shallowWork(inlined), shallowWork(outOfLine)} {
 			if other, _ := do(x); one != other {
-				t.Fatalf("%d: one kind of work gives %d, another %d", x, one, other)
+				t.Fatalf("for %d one kind of work returned %d, and another %d", x, one, other)
 			}
 		}
 	}

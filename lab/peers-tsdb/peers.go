@@ -1,9 +1,9 @@
-// Package peerstsdb builds and runs other databases that take Prometheus remote write, so that the
-// lab can measure them beside Freshet with the same requests. They come from Go's module proxy, in
-// versions pinned here. PromQL queries find the samples that a peer stored.
+// Package peerstsdb builds and runs other databases that accept Prometheus remote write, so that
+// the lab can measure them beside Freshet with the same requests. They come from Go's module proxy,
+// in versions that are pinned here. PromQL queries find the samples that a peer stored.
 //
-// Each peer has a file here with all of its settings, and a folder with the Go module that
-// pins it, so that Freshet's module depends on none of them.
+// Each peer has a file here with all of its settings, and a folder with the Go module that pins its
+// version. So Freshet's module depends on none of them.
 package peerstsdb
 
 import (
@@ -23,9 +23,9 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// Peer is a database to compare with.
+// Peer is a database with which Freshet is compared.
 type Peer struct {
-	Name     string // the usual spelling
+	Name     string // the name in its usual spelling
 	Version  string // version of the Go module
 	Version2 bool   // whether it understands remote write 2.0
 
@@ -34,13 +34,13 @@ type Peer struct {
 	flags   []string // flags of go build
 	cgo     bool     // whether its releases have C code
 	command func(place) ([]string, error)
-	flush   string // path of a request after which queries find all acknowledged samples; empty if none is needed
+	flush   string // path of a request that makes all acknowledged samples visible to queries; empty if none is needed
 }
 
 // All returns every peer, beginning with the base of comparison.
 func All() []Peer { return []Peer{prometheus, victoriaMetrics} }
 
-// program returns the path of the built peer below the cache directory.
+// program returns the path of the peer's program below the cache directory.
 func (p *Peer) program(dir string) string {
 	return filepath.Join(dir, p.folder+"-"+p.Version, filepath.Base(p.pkg))
 }
@@ -51,8 +51,8 @@ func (p *Peer) Built(dir string) bool {
 	return err == nil
 }
 
-// Build downloads and compiles the peer below `dir`. The go command's output goes to out. It
-// takes a few minutes the first time.
+// Build downloads and compiles the peer below `dir`. The output of the go command goes to out. The
+// first build takes a few minutes.
 func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	program, err := filepath.Abs(p.program(dir))
 	if err != nil {
@@ -72,14 +72,14 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// source returns the folder of this package. Nested modules are not part of ours, so their
+// source returns the folder of this package. Nested modules are not part of our module, so their
 // files cannot be embedded.
 func source() (string, error) {
 	root, err := repository.Dir()
 	return filepath.Join(root, "lab/peers-tsdb"), err
 }
 
-// place is a directory and an address for a peer.
+// place says where a peer runs: its directory and its address.
 type place struct {
 	program string
 	dir     string // for its files
@@ -87,8 +87,8 @@ type place struct {
 }
 
 const (
-	startLimit = 30 * time.Second // on a busy machine
-	stopLimit  = 20 * time.Second // some peers flush once more
+	startLimit = 30 * time.Second // long enough for a busy machine
+	stopLimit  = 20 * time.Second // long enough for a last flush
 	pause      = 20 * time.Millisecond
 )
 
@@ -100,11 +100,10 @@ type Running struct {
 	peer  *Peer
 	log   string // path of its output
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has ended
+	ended chan struct{} // closed after the process has ended
 }
 
-// Start starts the peer that was built in cache, with its files in `dir`, and returns once it
-// answers.
+// Start starts a peer that was built in cache, with its files in `dir`. It returns once the peer answers.
 func (p *Peer) Start(ctx context.Context, cache, dir string) (*Running, error) {
 	r, err := p.start(cache, dir)
 	if err == nil {
@@ -150,7 +149,7 @@ func (p *Peer) start(cache, dir string) (*Running, error) {
 	r.PID = r.cmd.Process.Pid
 	go func() {
 		defer close(r.ended)
-		_ = r.cmd.Wait() // an early end is noticed at the next request
+		_ = r.cmd.Wait() // if the process ends early, the next request fails
 	}()
 	return r, nil
 }
@@ -201,7 +200,7 @@ func (r *Running) get(ctx context.Context, path string) error {
 
 // Stop ends the peer.
 func (r *Running) Stop() error {
-	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has already ended
 	select {
 	case <-r.ended:
 		return nil

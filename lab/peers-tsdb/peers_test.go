@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The versions that the page shows are the pinned ones.
+// The versions on the page are the versions that the modules pin.
 func TestVersions(t *testing.T) {
 	for _, p := range All() {
 		text, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
@@ -22,7 +22,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Each peer's command line has its address and the directory of its files.
+// Each peer's command line contains its address and the directory for its files.
 func TestCommands(t *testing.T) {
 	for _, p := range All() {
 		at := place{program: "/program", dir: t.TempDir(), address: "127.0.0.1:18428"}
@@ -40,11 +40,11 @@ func TestCommands(t *testing.T) {
 func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	p := prometheus
 	if p.Built(t.TempDir()) {
-		t.Error("is built in an empty directory")
+		t.Error("Built reports true for an empty directory")
 	}
 	if _, err := p.Start(t.Context(), t.TempDir(), t.TempDir()); err == nil ||
 		!strings.Contains(err.Error(), "start Prometheus v0.315.0") {
-		t.Errorf("started a peer that is not built: %v", err)
+		t.Errorf("Start of a peer that is not built returned %v", err)
 	}
 }
 
@@ -55,6 +55,6 @@ func TestAFailedStartShowsThePeersOutput(t *testing.T) {
 	}}
 	_, err := p.Start(t.Context(), t.TempDir(), t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such setting") {
-		t.Errorf("the error does not say why: %v", err)
+		t.Errorf("the error lacks the peer's output: %v", err)
 	}
 }

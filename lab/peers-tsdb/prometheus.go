@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// prometheus is built without service discovery: there is nothing to scrape here.
+// prometheus is built without service discovery, since it scrapes nothing here.
 var prometheus = Peer{
 	Name: "Prometheus", Version: "v0.315.0", Version2: true,
 	folder: "prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus",

@@ -10,5 +10,5 @@ var victoriaMetrics = Peer{
 		return []string{at.program, "-storageDataPath=" + filepath.Join(at.dir, "data"), "-httpListenAddr=" + at.address,
 			"-loggerLevel=WARN"}, nil
 	},
-	flush: "/internal/force_flush", // else queries miss the samples of the last second
+	flush: "/internal/force_flush", // otherwise queries miss the samples of the last second
 }

@@ -26,7 +26,7 @@ func goModule(pkg string, tags ...string) func(context.Context, *Peer, string, i
 	}
 }
 
-// source returns the folder of this package. Nested modules are not part of ours, so their
+// source returns the folder of this package. Nested modules are not part of our module, so their
 // files cannot be embedded.
 func source() (string, error) {
 	root, err := repository.Dir()

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// gostatsd is pinned by its commit, since the names of its releases are no Go versions.
+// gostatsd is pinned by its commit, since the names of its releases are not versions of Go modules.
 var gostatsd = Peer{
 	Name: "gostatsd", Version: "v0.0.0-20260617134838-e5cc67e82525", Language: "Go", Tags: true,
 	program: "gostatsd",
@@ -15,8 +15,8 @@ var gostatsd = Peer{
 	plan:    planGostatsd,
 }
 
-// planGostatsd runs gostatsd on UDP only, since it can have just one address. gostatsd never asks
-// for a receive buffer.
+// planGostatsd runs gostatsd only on UDP, since it can have just one address. gostatsd has no
+// setting for a receive buffer.
 func planGostatsd(at place) (plan, error) {
 	return plan{
 		command: []string{
@@ -39,9 +39,9 @@ func planGostatsd(at place) (plan, error) {
 	}, nil
 }
 
-// gostatsdReceived reads the log's report of each flush: the lines parsed since the flush before,
-// and the bad lines since the start. gostatsd does not know distributions, so it counts them as bad
-// lines.
+// gostatsdReceived reads the log's reports about flushes. Each report has the number of lines
+// parsed since the previous flush, and of bad lines since the start. gostatsd does not know
+// distributions, so it counts them as bad lines.
 func gostatsdReceived(log []byte) (Received, error) {
 	var good, bad uint64
 	for line := range bytes.Lines(log) {

@@ -7,7 +7,7 @@ import (
 )
 
 // otelcol is the OpenTelemetry Collector with the StatsD receiver of its contrib repository. The
-// version is the receiver's.
+// version is the version of the receiver.
 var otelcol = Peer{
 	Name: "otelcol", Version: "v0.160.0", Language: "Go", Tags: true, Unixgram: true,
 	program: "otelcol",
@@ -15,8 +15,8 @@ var otelcol = Peer{
 	plan:    planOtelcol,
 }
 
-// By default otelcol passes on every value of a timer. A histogram aggregates the values, as other
-// peers do. The receive buffer can be set only for Unix sockets.
+// By default otelcol passes every value of a timer on. This configuration makes it aggregate the
+// values in a histogram, as other peers do. The receive buffer can be set only for Unix sockets.
 const otelcolConfig = `
 receivers:
   statsd: &statsd
@@ -65,7 +65,7 @@ func planOtelcol(at place) (plan, error) {
 	}, err
 }
 
-// otelcolReceived may miss 99 good lines and 99 bad lines: otelcol counts good lines by the
+// otelcolReceived may miss up to 99 good lines and 99 bad lines: otelcol counts good lines by the
 // hundred, and adds one to the counter of bad lines for each hundred. It does not know sets, so it
 // counts them as bad lines.
 func otelcolReceived(page []byte) (Received, error) {

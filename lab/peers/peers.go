@@ -1,11 +1,11 @@
 // Package peers builds and runs other StatsD servers, so that the lab can measure them beside
-// Freshet under the same load. They come from a package registry, in versions pinned here, each
-// with a backend that discards its data and a flush every 10 seconds. A peer's own counters say
-// what it received.
+// Freshet under the same load. They come from a package registry, in versions that are pinned here.
+// Each has a backend that discards its data, and flushes every 10 seconds. A peer's own counters
+// say what it received.
 //
-// Each peer has a file here with all of its settings, and a folder that pins it: a Go module of its
-// own, so that Freshet's module depends on none of them, or a package.json. The lab decides how
-// often to send, and reads the figures.
+// Each peer has a file here with all of its settings, and a folder that pins its version: a Go
+// module of its own, so that Freshet's module depends on none of them, or a package.json. The lab
+// decides how often to send, and reads the figures.
 package peers
 
 import (
@@ -22,15 +22,15 @@ import (
 // Flush is the interval at which each peer flushes to its backend.
 const Flush = 10 * time.Second
 
-// receiveBuffer is the receive buffer, in bytes, that each peer asks for if it has a setting for
-// it. Freshet asks for as much. The kernel grants at most net.core.rmem_max, and
-// net.core.rmem_default to peers that do not ask.
+// receiveBuffer is the receive buffer, in bytes, that peers with such a setting request. Freshet
+// requests as much. The kernel grants at most net.core.rmem_max. Peers that request nothing get
+// net.core.rmem_default.
 const receiveBuffer = 4 << 20
 
-// Peer is a server to compare with.
+// Peer is a server with which Freshet is compared.
 type Peer struct {
 	Name     string
-	Version  string // version of the package, as its registry spells it
+	Version  string // version of the package, as the registry spells it
 	Language string
 	Tags     bool // whether it understands DogStatsD's tags
 	Unixgram bool // whether it also listens on a Unix datagram socket
@@ -54,9 +54,9 @@ func (p *Peer) Built(dir string) bool {
 	return err == nil
 }
 
-// Build downloads and compiles the peer below `dir`, with the client of its registry, whose
-// output goes to out. It takes a second if nothing changed, and up to a few minutes and 2 GiB
-// of module and build caches the first time.
+// Build downloads and compiles the peer below `dir`, with the client of its registry, whose output
+// goes to out. If nothing has changed, this takes a second. The first time it takes up to a few
+// minutes, and 2 GiB of module and build caches.
 func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	home, err := filepath.Abs(p.home(dir))
 	if err != nil {
@@ -71,30 +71,30 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// Received has a peer's own counts since its start: of metrics, which are lines, or of datagrams if
-// the peer does not count lines.
+// Received has a peer's own counts since its start. It counts metrics, which are lines, or
+// datagrams if the peer does not count lines.
 type Received struct {
 	Metrics, Datagrams uint64
 }
 
-// place is a program, a directory and addresses for a peer.
+// place says where a peer runs: its program, its directory and its addresses.
 type place struct {
 	program  string // the built program
-	dir      string // for its own files
-	udp      string // host:port to receive at
-	unixgram string // path to receive at
+	dir      string // directory for its files
+	udp      string // host:port at which it receives
+	unixgram string // path at which it receives
 	admin    string // free TCP host:port, for requests to the peer
 }
 
-// plan says how to run a peer in its place.
+// plan says how to run a peer in a place.
 type plan struct {
 	command  []string
 	received func(context.Context) (Received, error)
-	beside   func(context.Context) // runs as long as the peer does; may be nil
+	beside   func(context.Context) // a function that runs as long as the peer does; may be nil
 }
 
-// Start starts the peer that was built below `dir`, and returns once it listens. The process
-// starts on the caller's thread, so it gets the cores that the caller pinned that thread to.
+// Start starts the peer that was built below `dir`, and returns once it listens. The process starts
+// on the caller's thread, so it gets the cores to which the caller has pinned that thread.
 func (p *Peer) Start(ctx context.Context, dir string) (*Running, error) {
 	if !p.Built(dir) {
 		return nil, fmt.Errorf("start %s: version %s is not built in %s", p.Name, p.Version, dir)
@@ -136,14 +136,13 @@ func (p *Peer) start(ctx context.Context, program string) (r *Running, err error
 	return run(ctx, at, plan)
 }
 
-// write makes one of the peer's own files.
+// write creates one of the peer's own files.
 func (at place) write(name, text string) (path string, err error) {
 	path = filepath.Join(at.dir, name)
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// read returns what the peer has written into one of its files so far. It returns nothing if the file
-// does not exist yet.
+// read returns the present content of one of the peer's files, or nothing if the file does not exist yet.
 func (at place) read(name string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(at.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {

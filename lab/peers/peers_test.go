@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A peer can be built, run, asked and stopped. The test takes statsd, which is small: two packages,
-// no compiler.
+// A peer can be built, started, asked for its counts and stopped. The test uses statsd, which is
+// small: two packages and no compiler.
 func TestReceivedEqualsSent(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	p := statsd
@@ -26,13 +26,13 @@ func TestReceivedEqualsSent(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
 	if !p.Built(dir) {
-		t.Error("not built after Build")
+		t.Error("Built reports false after Build")
 	}
 	r, err := p.Start(ctx, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const packets, perPacket = 20, 50 // all of them fit the smallest receive buffer
+	const packets, perPacket = 20, 50 // all packets fit into the smallest receive buffer
 	send(t, r.UDP, packets, perPacket)
 	want := Received{Metrics: packets * perPacket}
 	if got := await(t, r, want); got != want {
@@ -42,10 +42,10 @@ func TestReceivedEqualsSent(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := r.Received(ctx); err == nil {
-		t.Error("a peer that has ended was asked, and answered")
+		t.Error("a peer that has ended still answers")
 	}
 	if _, err := os.Stat(r.at.dir); !os.IsNotExist(err) {
-		t.Errorf("its files are still there: %v", err)
+		t.Errorf("the files of the stopped peer still exist: %v", err)
 	}
 }
 
@@ -67,7 +67,7 @@ func send(t *testing.T, address string, packets, perPacket int) {
 	}
 }
 
-// await asks until the peer has received enough, or until a flush must have reported it.
+// await asks until the peer has received enough, or until at least one flush must have reported the counts.
 func await(t *testing.T, r *Running, want Received) (got Received) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Flush)
@@ -88,7 +88,7 @@ func await(t *testing.T, r *Running, want Received) (got Received) {
 func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	p := veneur
 	if _, err := p.Start(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not built") {
-		t.Errorf("started a peer that is not built: %v", err)
+		t.Errorf("Start of a peer that is not built returned %v", err)
 	}
 }
 
@@ -99,11 +99,11 @@ func TestAFailedStartShowsThePeersOutput(t *testing.T) {
 	}}
 	_, err := p.start(t.Context(), "")
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such setting") {
-		t.Errorf("the error does not say why: %v", err)
+		t.Errorf("the error lacks the peer's output: %v", err)
 	}
 }
 
-// Each peer's settings say where to receive, and to flush as often as the others.
+// Each peer's settings contain the address to receive at, and the same interval of flushes.
 func TestPlans(t *testing.T) {
 	for _, p := range All() {
 		t.Run(p.Name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The function that runs beside a peer ends with the peer. Here it ends at once.
+			// The function beside a peer ends with the peer. Here it ends at once.
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			if plan.beside != nil {
@@ -149,7 +149,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// The versions that the page shows are the pinned ones.
+// The versions on the page are the versions that the folders pin.
 func TestVersions(t *testing.T) {
 	for _, p := range All() {
 		file, pinned := filepath.Join(p.Name, "go.mod"), " "+p.Version
@@ -175,7 +175,7 @@ func sample(t *testing.T, name string) []byte {
 	return text
 }
 
-// Each peer's counters are read correctly, from real output of the version in the file's name.
+// Each peer's counters are read correctly from real output of the version in the file's name.
 func TestCounters(t *testing.T) {
 	exporter := func(page []byte) (Received, error) {
 		n, err := counter(page, statsdExporterLines, "")
@@ -191,7 +191,7 @@ func TestCounters(t *testing.T) {
 		{"gostatsd-e5cc67e82525.txt", gostatsdReceived, Received{Metrics: 2000 + 457}}, // good and bad lines
 		{"telegraf-v1.37.2.txt", telegrafReceived, Received{Datagrams: 1250}},
 		{"veneur-v14.2.0.txt", sent, Received{Metrics: 1000}},
-		{"otelcol-v0.160.0.txt", otelcolReceived, Received{Metrics: 1000 + 200}}, // good lines, and bad ones in hundreds
+		{"otelcol-v0.160.0.txt", otelcolReceived, Received{Metrics: 1000 + 200}}, // good lines, and hundreds of bad lines
 	} {
 		t.Run(c.sample, func(t *testing.T) {
 			got, err := c.read(sample(t, c.sample))
@@ -204,7 +204,7 @@ func TestCounters(t *testing.T) {
 
 func TestAnswersOfStatsd(t *testing.T) {
 	answers := bufio.NewScanner(bytes.NewReader(sample(t, "statsd-0.9.0.txt")))
-	for _, want := range []uint64{2333, 0} { // counted in earlier flushes, and since the last flush
+	for _, want := range []uint64{2333, 0} { // counts of earlier flushes, and since the last flush
 		answer, err := statsdAnswer(answers)
 		if err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ func TestAnswersOfStatsd(t *testing.T) {
 		}
 	}
 	if answer, err := statsdAnswer(answers); err == nil {
-		t.Errorf("accepted an answer that was cut: %q", answer)
+		t.Errorf("an incomplete answer was accepted: %q", answer)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestUnfinishedLineOfTelegraf(t *testing.T) {
 		}
 	}
 	if _, err := telegrafReceived([]byte("internal_statsd udp_bytes_received=1i 1\n")); err == nil {
-		t.Error("read a line without the counter")
+		t.Error("a line without the counter was accepted")
 	}
 }
 
@@ -244,6 +244,6 @@ func TestCounterOfAPage(t *testing.T) {
 		}
 	}
 	if _, err := counter([]byte("a_total many\n"), "a_total", ""); err == nil {
-		t.Error("accepted a value that is no number")
+		t.Error("a value that is not a number was accepted")
 	}
 }

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	startLimit  = 30 * time.Second // on a busy machine
-	answerLimit = 10 * time.Second // for an answer; the peer may have a backlog
-	stopLimit   = 10 * time.Second // some peers flush once more
+	startLimit  = 30 * time.Second // long enough for a busy machine
+	answerLimit = 10 * time.Second // how long an answer may take; the peer may have a backlog
+	stopLimit   = 10 * time.Second // long enough for a last flush
 	pause       = 20 * time.Millisecond
 )
 
-// logFile holds the peer's output, in its directory.
+// logFile is the file, in the peer's directory, that gets the peer's output.
 const logFile = "log"
 
 // Running is a running peer.
@@ -33,9 +33,9 @@ type Running struct {
 	at     place
 	plan   plan
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when the process has ended
+	ended  chan struct{} // closed after the process has ended
 	cancel context.CancelFunc
-	beside chan struct{} // closed when the function beside it has ended
+	beside chan struct{} // closed after the function beside it has ended
 }
 
 // run starts the process and waits until it receives.
@@ -54,7 +54,7 @@ func run(ctx context.Context, at place, plan plan) (*Running, error) {
 		ended: make(chan struct{}), beside: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
-		_ = cmd.Wait() // an early end is noticed at the next request
+		_ = cmd.Wait() // if the process ends early, the next request fails
 	}()
 	// The function beside the peer runs until Stop, even if ctx ends earlier.
 	var alive context.Context
@@ -96,8 +96,8 @@ func (r *Running) ready(ctx context.Context) error {
 	}
 }
 
-// bound reports whether sockets are bound to the peer's addresses. It sends no datagram to find out,
-// since the peer would count it.
+// bound reports whether sockets are bound to the peer's addresses. It sends no datagram to find
+// that out, since the peer would count the datagram.
 func (r *Running) bound() (bool, error) {
 	if r.Unixgram != "" {
 		if _, err := os.Stat(r.Unixgram); err != nil {
@@ -113,12 +113,12 @@ func (r *Running) bound() (bool, error) {
 		return false, err
 	}
 	table, err := os.ReadFile("/proc/net/udp")
-	// "  77: 0100007F:1FBD 00000000:0000 07 ...": the port of the local address.
+	// A line such as "  77: 0100007F:1FBD 00000000:0000 07 ..." has the port after the local address.
 	return bytes.Contains(table, fmt.Appendf(nil, ":%04X 00000000:0000 ", number)), err
 }
 
-// Received returns the peer's counters. Counters that are reported at each flush may be one Flush
-// old.
+// Received returns the peer's counters. If the peer reports its counters at each flush, they may be
+// up to one flush interval old.
 func (r *Running) Received(ctx context.Context) (Received, error) {
 	select {
 	case <-r.ended:
@@ -128,13 +128,13 @@ func (r *Running) Received(ctx context.Context) (Received, error) {
 	}
 }
 
-// Stop ends the peer and removes its files. It is called once.
+// Stop ends the peer and removes its files. It must be called once.
 func (r *Running) Stop() error {
 	return errors.Join(r.end(), os.RemoveAll(r.at.dir))
 }
 
 func (r *Running) end() (err error) {
-	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has already ended
 	select {
 	case <-r.ended:
 	case <-time.After(stopLimit):

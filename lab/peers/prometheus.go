@@ -30,8 +30,9 @@ func scrape(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// counter returns the sum of a counter's series on a page. With a label, written as `name="value"`, it
-// sums only the series with that label. A counter that was never incremented may be missing.
+// counter returns the sum of a counter's series on a page. With a label, written as `name="value"`,
+// it sums only the series with that label. A counter that was never incremented may be missing on
+// the page.
 func counter(page []byte, name, label string) (sum uint64, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(page))
 	for lines.Scan() {
@@ -39,7 +40,7 @@ func counter(page []byte, name, label string) (sum uint64, err error) {
 		if !ok || !(series == name || strings.HasPrefix(series, name+"{")) || !strings.Contains(series, label) {
 			continue
 		}
-		v, err := strconv.ParseFloat(value, 64) // 1e+06
+		v, err := strconv.ParseFloat(value, 64) // the value may be like 1e+06
 		if err != nil {
 			return 0, fmt.Errorf("counter %s: %w", name, err)
 		}

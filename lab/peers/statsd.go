@@ -26,7 +26,7 @@ var statsd = Peer{
 //go:embed statsd
 var statsdFiles embed.FS
 
-// buildStatsd installs the packages in package-lock.json, without the optional ones: these are
+// buildStatsd installs the packages in package-lock.json, except the optional packages, which are
 // for syslog, Windows and relaying.
 func buildStatsd(ctx context.Context, _ *Peer, home string, out io.Writer) error {
 	for _, name := range []string{"package.json", "package-lock.json"} {
@@ -44,7 +44,7 @@ func buildStatsd(ctx context.Context, _ *Peer, home string, out io.Writer) error
 	return cmd.Run()
 }
 
-// planStatsd asks for no receive buffer, since there is no setting for it.
+// planStatsd requests no receive buffer, since statsd has no setting for it.
 func planStatsd(at place) (plan, error) {
 	discard, err := statsdFiles.ReadFile("statsd/discard.js")
 	if err != nil {
@@ -78,9 +78,9 @@ func planStatsd(at place) (plan, error) {
 	}, err
 }
 
-// askStatsd asks for the counters at the management port. statsd's counters cover the current
-// flush, and our backend keeps the sum of earlier flushes. Because of the order of the two
-// requests, a flush between their answers makes the sum too small once, never too large.
+// askStatsd reads the counters at the management port. statsd's counters cover the time since the
+// last flush, and our backend keeps the sum of earlier flushes. The order of the two requests
+// matters: if a flush comes between their answers, the sum is too small once, but never too large.
 func askStatsd(ctx context.Context, address string) (Received, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -126,5 +126,5 @@ func statsdAnswer(lines *bufio.Scanner) (string, error) {
 
 var statsdMetrics = regexp.MustCompile(`statsd\.metrics_received'?: (\d+)`)
 
-// statsdReceived finds the counter in an answer to stats or to counters.
+// statsdReceived finds the counter in an answer to the command stats or counters.
 func statsdReceived(answer string) (uint64, error) { return submatch(statsdMetrics, []byte(answer)) }

@@ -13,8 +13,8 @@ var statsdExporter = Peer{
 	plan:    planStatsdExporter,
 }
 
-// Timers become histograms, as Prometheus advises. The exporter's default, a summary for each
-// series, costs more.
+// This mapping turns timers into histograms, as Prometheus advises. The exporter's default is a
+// summary for each series, which costs more.
 const statsdExporterMapping = `
 defaults:
   observer_type: histogram
@@ -47,14 +47,14 @@ func planStatsdExporter(at place) (plan, error) {
 	}, err
 }
 
-// scrapeEvery scrapes a peer in place of Prometheus, at the interval at which other peers flush.
+// scrapeEvery scrapes a peer as Prometheus would, at the interval at which other peers flush.
 func scrapeEvery(ctx context.Context, period time.Duration, page string) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			_, _ = scrape(ctx, page) // Received reports errors of the peer
+			_, _ = scrape(ctx, page) // Received will report errors of the peer
 		case <-ctx.Done():
 			return
 		}

@@ -16,8 +16,8 @@ var veneur = Peer{
 	plan:    planVeneur,
 }
 
-// Without sinks, veneur computes flushed values and discards them. The settings are taken from
-// veneur's example, except the 96 workers, which are for many cores.
+// Without sinks, veneur computes the values to flush and discards them. The settings come from
+// veneur's example, except the 96 workers, which suit a machine with many cores.
 const veneurConfig = `
 statsd_listen_addresses:
   - udp://%[1]s
@@ -60,8 +60,7 @@ func planVeneur(at place) (plan, error) {
 	}, err
 }
 
-// veneurReceived sums the processed metrics that a packet of veneur's counters reports for one
-// flush.
+// veneurReceived sums up the processed metrics in a packet of veneur's counters, which covers one flush.
 func veneurReceived(packet []byte) (sum uint64) {
 	for line := range bytes.SplitSeq(packet, []byte("\n")) {
 		value, ok := bytes.CutPrefix(line, []byte("veneur.worker.metrics_processed_total:"))

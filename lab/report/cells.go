@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ifAny is withSpread, or empty if there are no values.
+// ifAny does the same as withSpread, but returns an empty text if there are no values.
 func ifAny(values []float64, format func(float64) string) string {
 	if len(values) == 0 {
 		return ""
@@ -25,7 +25,7 @@ func significant(v float64) string {
 	return fmt.Sprintf("%.*f", digits, v)
 }
 
-// table returns a Markdown table. A column whose name ends with a colon has numbers.
+// table returns a Markdown table. The cells of a column whose name ends with a colon are numbers.
 func table(head []string, rows [][]string) string {
 	if len(rows) == 0 {
 		return notMeasured
@@ -49,7 +49,7 @@ func table(head []string, rows [][]string) string {
 	return b.String()
 }
 
-// grouped empties the first cell of a row if the row before has the same first cell.
+// grouped empties the first cell of a row if the row above has the same first cell.
 func grouped(rows [][]string) [][]string {
 	for i := len(rows) - 1; i > 0; i-- {
 		if rows[i][0] == rows[i-1][0] {
@@ -67,7 +67,7 @@ func thousands(v float64) string {
 	return text
 }
 
-// withSpread returns the median and, in brackets, the least and the largest.
+// withSpread returns the median and, in brackets, the smallest and the largest value.
 func withSpread(values []float64, format func(float64) string) string {
 	text := format(Median(values))
 	if len(values) > 1 {
@@ -84,7 +84,7 @@ func micros(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// two shows two digits after the decimal point.
+// two formats v with two digits after the decimal point.
 func two(v float64) string { return fmt.Sprintf("%.2f", v) }
 
 func megabytes(bytes float64) string { return fmt.Sprintf("%.1f", bytes/1e6) }

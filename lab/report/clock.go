@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime returns the CPU time of a process since its start, user and system, of all threads,
-// including ended ones. It reads the kernel's clock and not /proc: the clock counts nanoseconds,
-// and costs the process nothing. Every receiver is measured with this clock.
+// CPUTime returns the CPU time of a process since its start: user and system time of all threads,
+// including those that have ended. It reads the kernel's clock and not /proc, since the clock
+// counts nanoseconds and costs the process nothing. Every receiver is measured with this clock.
 func CPUTime(pid int) (time.Duration, error) {
 	const scheduler = 2 // CPUCLOCK_SCHED of linux/posix-timers.h
 	var t unix.Timespec

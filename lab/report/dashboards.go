@@ -14,14 +14,14 @@ type Dashboards struct {
 
 	Dashboards int     `json:"dashboards"`
 	Panels     int     `json:"panels"`          // panels of each dashboard
-	Every      float64 `json:"refresh_seconds"` // from one refresh to the next
+	Every      float64 `json:"refresh_seconds"` // time from one refresh to the next
 	Series     int     `json:"series"`
 	History    float64 `json:"history_hours"`
 	Interval   float64 `json:"history_interval_seconds"`
 	Rate       float64 `json:"samples_a_second"`
 	Batch      int     `json:"samples_a_request"`
 
-	OthersAtMost  float64 `json:"others_at_most"`  // share of other processes in the processor time; above it a run is repeated
+	OthersAtMost  float64 `json:"others_at_most"`  // allowed share of other processes; above it, a run is repeated
 	RepeatsAtMost int     `json:"repeats_at_most"` // how often a run is repeated
 
 	Databases []DashboardCost `json:"databases"`
@@ -33,7 +33,7 @@ type DashboardCost struct {
 	Group Group  `json:"group"`
 
 	// The next two fields cover all runs, including the repeated ones.
-	Acknowledged uint64 `json:"acknowledged"` // samples, the history's among them
+	Acknowledged uint64 `json:"acknowledged"` // acknowledged samples, including the history
 	Found        uint64 `json:"found"`        // how many of these samples queries found afterwards
 	Repeated     int    `json:"repeated"`
 
@@ -56,25 +56,25 @@ type DashboardCost struct {
 // WritesBeside describes the writes of one phase, alone or beside the dashboards. A list has one
 // value for each run.
 type WritesBeside struct {
-	P50     []float64 `json:"p50_ms"` // of a request, from when it was due to its answer
+	P50     []float64 `json:"p50_ms"` // time of a request, from when it was due to its answer
 	P99     []float64 `json:"p99_ms"`
 	Longest []float64 `json:"longest_ms"`
 	CPU     []float64 `json:"percent_of_a_core"`
 
-	Fresh        []float64            `json:"fresh_p50_ms"` // from sending a sample until an instant query finds it
+	Fresh        []float64            `json:"fresh_p50_ms"` // time from sending a sample until an instant query finds it
 	FreshLongest []float64            `json:"fresh_longest_ms"`
-	Own          map[string][]float64 `json:"freshness_p99_ms,omitempty"` // by path, as Freshet itself measures it
+	Own          map[string][]float64 `json:"freshness_p99_ms,omitempty"` // by path, as Freshet's own probes measure it
 }
 
-// goalBeside is the limit of a write beside the dashboards, in milliseconds: 99 of 100 must take
-// less.
+// goalBeside is the limit for a write beside the dashboards, in milliseconds: 99 of 100 writes must
+// take less.
 const goalBeside = 15.0
 
-// goalFresh is, by path, the limit of Freshet's own probes beside the dashboards, in milliseconds:
+// goalFresh is, by path, the limit for Freshet's own probes beside the dashboards, in milliseconds:
 // queries must return 99 of 100 probes sooner. A datagram waits for the end of its second.
 var goalFresh = map[string]float64{"dogstatsd": 1300, "remote_write": 100}
 
-// Cost returns the entry of a database, for adding a run. It makes one if there is none.
+// Cost returns the entry of a database, to which a run can be added. If there is none, it makes one.
 func (d *Dashboards) Cost(name string, group Group) *DashboardCost {
 	i := slices.IndexFunc(d.Databases, func(c DashboardCost) bool { return c.Name == name })
 	if i < 0 {
@@ -87,8 +87,8 @@ func (d *Dashboards) Cost(name string, group Group) *DashboardCost {
 // Lost returns how many acknowledged samples were not found.
 func (c DashboardCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
-// others returns the share of the processor time that other processes took in each run that counts,
-// and how many runs were repeated.
+// others returns the share of the processor time that other processes took, for each run that
+// counts, and how many runs were repeated.
 func (d *Dashboards) others() (all []float64, repeated int) {
 	if d == nil {
 		return nil, 0
@@ -116,8 +116,8 @@ func disturbedRule(run string, atMost float64, repeats int) string {
 		run, 100*atMost, repeats)
 }
 
-// repeatedRuns says how many runs were repeated, and how many of the runs that count break the
-// rule.
+// repeatedRuns returns a sentence about how many runs were repeated, and how many of the runs that
+// count were still disturbed too much.
 func repeatedRuns(run string, others []float64, repeated int, atMost float64) string {
 	text := fmt.Sprintf("%d of %d %ss were repeated.", repeated, len(others), run)
 	if n := disturbed(others, atMost); n > 0 {

@@ -13,16 +13,16 @@ type Fairness struct {
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
 
-	Tenants  int     `json:"tenants"`           // the others
+	Tenants  int     `json:"tenants"`           // number of the other tenants
 	Batch    int     `json:"samples_a_request"` // samples in each request of the other tenants
 	OneBatch int     `json:"its_samples_a_request"`
 	Limit    float64 `json:"limit"`           // limit of the tenant "one", in samples a second
 	Times    float64 `json:"times_the_limit"` // rate at which the tenant "one" should send, as a multiple of its limit
 
 	// The lists below have one value for each pair.
-	Capacity []float64 `json:"capacity"` // samples a second of the other tenants, flat out; in the pairs they send half as many
+	Capacity []float64 `json:"capacity"` // the highest rate of the other tenants, in samples a second; in the pairs they send half of it
 	Alone    []float64 `json:"alone_p99_ms"`
-	Beside   []float64 `json:"beside_p99_ms"` // while the tenant "one" sends
+	Beside   []float64 `json:"beside_p99_ms"` // p99 while the tenant "one" sends
 	Rate     []float64 `json:"rate"`          // rate at which the tenant "one" sent, in samples a second
 
 	// The numbers below cover all pairs.
@@ -34,10 +34,10 @@ type Fairness struct {
 	Refused      uint64 `json:"refused"`      // how many of these requests were refused
 }
 
-// goalFairness is the factor by which the wait of the other tenants may grow at most.
+// goalFairness is the factor by which the waiting time of the other tenants may grow at most.
 const goalFairness = 1.10
 
-// ratios returns the ratio of each pair.
+// ratios returns the ratio of the two halves, for each pair.
 func (f *Fairness) ratios() []float64 { return ratios(f.Beside, f.Alone) }
 
 // ratio formats the median of the ratios with its confidence interval.
@@ -60,20 +60,20 @@ func (r *Results) fairness() string {
 	}
 	return measured(f.Date, f.Machine, f.Versions) + table([]string{"", ""}, [][]string{
 		{"pairs", fmt.Sprint(len(f.Alone))},
-		{"the others, flat out",
+		{"highest rate of the other tenants",
 			thousands(Median(f.Capacity)) + fmt.Sprintf(" samples a second of %d tenants, %d a request", f.Tenants, f.Batch)},
-		{"p99 of their acknowledgements at half that rate, ms", withSpread(f.Alone, significant)},
-		{"the same while one tenant sends too much", withSpread(f.Beside, significant)},
-		{"ratio of a pair, median and its confidence interval", f.ratio()},
-		{"requests that were timed",
+		{"p99 of their acknowledgements at half of that rate, ms", withSpread(f.Alone, significant)},
+		{"the same p99 while one tenant sends too much, ms", withSpread(f.Beside, significant)},
+		{"ratio of the two in a pair, median and its confidence interval", f.ratio()},
+		{"timed requests",
 			thousands(float64(f.Requests)) + ", of which " + thousands(float64(f.SentAgain)) + " had to be sent again"},
-		{"the one tenant",
+		{"the tenant that sends too much",
 			fmt.Sprintf("%s samples a second, %s a request, %.0f times its limit",
 				thousands(Median(f.Rate)), thousands(float64(f.OneBatch)), Median(f.Rate)/f.Limit)},
 		{"its requests",
 			fmt.Sprintf("%s, of which %.1f %% were refused",
 				thousands(float64(f.Sent)), 100*float64(f.Refused)/float64(max(1, f.Sent)))},
-		{"samples of the others acknowledged and not in the ledger", thousands(float64(f.Lost()))},
+		{"samples of other tenants that were acknowledged but are not in the ledger", thousands(float64(f.Lost()))},
 	})
 }
 
@@ -84,12 +84,12 @@ func (r *Results) fairnessGoals() [][]string {
 	}
 	name := fmt.Sprintf("One tenant at %.0f times its limit", f.Times)
 	return [][]string{
-		verdictRow(name, "99 of 100 requests of the others acknowledged, to the same without it", f.ratio(),
+		verdictRow(name, "p99 of the other tenants' acknowledgements, divided by the p99 without this load", f.ratio(),
 			fmt.Sprintf("at most %.2f", goalFairness), RatioAtMost(f.ratios(), goalFairness)),
-		runsRow(name, "samples a second that it sent", f.Rate, thousands, thousands(f.Times*f.Limit), func(v float64) bool {
-			return v >= RateReached*f.Times*f.Limit
-		}),
-		goalRow(name, "samples of the others acknowledged and not in the ledger", thousands(float64(f.Lost())), "0",
+		runsRow(name, "samples a second that this tenant sent", f.Rate, thousands, thousands(f.Times*f.Limit),
+			func(v float64) bool { return v >= RateReached*f.Times*f.Limit }),
+		goalRow(name, "samples of other tenants that were acknowledged but are not in the ledger",
+			thousands(float64(f.Lost())), "0",
 			f.Lost() == 0),
 	}
 }

@@ -2,8 +2,8 @@ package report
 
 import "fmt"
 
-// The collector's goals, except the ratios, which are in each Load. The collector is always the first
-// of Freshet's receivers.
+// The collector's goals, except the ratios, which are in each Load. The collector is always the
+// first of Freshet's receivers.
 const (
 	goalIdle        = 1.0 // must be below this percentage of a core
 	goalRate        = 3e6 // must be above this many metrics a second on one core
@@ -40,8 +40,8 @@ func (r *Results) goals() string {
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 
-// ratioGoals compares the collector with the bare receiver, and the whole server with the collector,
-// turn by turn.
+// ratioGoals compares the collector with the bare receiver, and the whole server with the
+// collector, in each turn.
 func (r *Results) ratioGoals() (rows [][]string) {
 	row := func(name string, base, c *Cost, goal float64) {
 		rows = append(rows, runsRow(name, fmt.Sprintf("%s: %s, to %s: %s", c.Name, c.micros(), base.Name, base.micros()),

@@ -45,7 +45,7 @@ func (r *Results) scale() string {
 	return table([]string{"", ""}, rows)
 }
 
-// namedStorm is a storm and its name in tables.
+// namedStorm is a storm with its name in the tables.
 type namedStorm struct {
 	name          string
 	ofNewContexts bool

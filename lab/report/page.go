@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// sections are the generated parts of the page, between a marker with their name and an end marker.
+// sections are the generated parts of the page. Each stands between a marker with its name and an
+// end marker.
 var sections = []struct {
 	name   string
 	render func(*Results) string
@@ -28,7 +29,7 @@ var sections = []struct {
 	{"dashboards", (*Results).dashboards},
 }
 
-// String returns the results for a terminal.
+// String returns the results as text for a terminal.
 func (r *Results) String() string {
 	var b strings.Builder
 	for _, s := range sections {
@@ -39,10 +40,10 @@ func (r *Results) String() string {
 	return b.String()
 }
 
-// <!-- lab: costs --> ... <!-- end -->
+// section matches a generated part: <!-- lab: costs --> ... <!-- end -->
 var section = regexp.MustCompile(`(?s)<!-- lab: (\w+) -->\n.*?<!-- end -->\n`)
 
-// Page returns the page with new tables. It must have a place for each section.
+// Page returns the page with new tables. `page` must have markers for each section.
 func (r *Results) Page(page string) (string, error) {
 	found := map[string]bool{}
 	for _, place := range section.FindAllStringSubmatch(page, -1) {
@@ -76,7 +77,7 @@ func (r *Results) machine() string {
 		{"kernel", r.Machine.Kernel},
 		{"processes running before", fmt.Sprintf("%.1f on average, in the last minute", r.Machine.LoadAverage)},
 	}
-	if r.Machine.Stolen != nil { // otherwise it was not measured
+	if r.Machine.Stolen != nil { // nil means that it was not measured
 		rows = append(rows,
 			[]string{
 				"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100**r.Machine.Stolen),
@@ -112,7 +113,7 @@ func (r *Results) costs() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reached returns the rate that the sender reached: a cost holds only for its rate.
+// reached returns the rate that the sender reached, as text. A cost holds only for its rate.
 func (l *Load) reached(c Cost) string { return thousands(math.Round(Median(c.Rate)/100) * 100) }
 
 func (r *Results) idle() string {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Plots returns the files beside the page, by name.
+// Plots returns the contents of the files with plots, by name.
 func (r *Results) Plots() map[string]string {
 	files := map[string]string{}
 	for _, l := range r.Loads {
@@ -16,13 +16,13 @@ func (r *Results) Plots() map[string]string {
 	return files
 }
 
-// The picture's measures, in pixels.
+// The measures of the picture, in pixels.
 const (
 	plotWidth  = 760
-	plotTop    = 62  // above the first bar: title and legend
-	plotBottom = 34  // below the last bar: the meaning of the axis
-	plotLeft   = 236 // where the bars begin, right of their names
-	plotGap    = 8   // between a bar and its value
+	plotTop    = 62  // room above the first bar for title and legend
+	plotBottom = 34  // room below the last bar for the name of the axis
+	plotLeft   = 236 // where the bars begin, to the right of their names
+	plotGap    = 8   // distance between a bar and its value
 	plotRight  = 150 // room for the text behind the longest bar: "12.34, lost under 0.01 %"
 	rowHeight  = 26
 	barHeight  = 14
@@ -62,8 +62,8 @@ var legend = []struct {
 	{Peer, "other servers"},
 }
 
-// plot draws a bar for each receiver, in rising order. A line across the end of a bar shows the
-// spread of the runs.
+// plot draws a bar for each receiver, in rising order of cost. A line across the end of a bar shows
+// the spread of the runs.
 func (l *Load) plot() string {
 	costs := l.sorted()
 	largest := 0.0
@@ -127,7 +127,7 @@ func (c Cost) drawBar(b *strings.Builder, top int, x func(float64) float64) {
 
 // drawLegend names the groups in the plot.
 func (l *Load) drawLegend(b *strings.Builder) {
-	const letter = 6 // about the width of a letter of the legend
+	const letter = 6 // the approximate width of a letter in the legend
 	at := 16.0
 	for _, entry := range legend {
 		if len(l.of(entry.group)) == 0 {
@@ -140,7 +140,7 @@ func (l *Load) drawLegend(b *strings.Builder) {
 	}
 }
 
-// description is the plot as text, for readers who cannot see it.
+// description describes the plot in words, for readers who cannot see it.
 func (l *Load) description() string {
 	var all []string
 	for _, c := range l.sorted() {
@@ -149,7 +149,7 @@ func (l *Load) description() string {
 	return fmt.Sprintf("Microseconds of CPU a metric, %s: %s.", l.Name, strings.Join(all, "; "))
 }
 
-// gridStep returns 1, 2 or 5 times a power of ten, so that 3 to 8 steps fit below largest.
+// gridStep returns 1, 2 or 5 times a power of ten, such that 3 to 8 steps fit below largest.
 func gridStep(largest float64) float64 {
 	for step := 0.001; ; step *= 10 {
 		for _, s := range []float64{step, 2 * step, 5 * step} {
@@ -162,6 +162,6 @@ func gridStep(largest float64) float64 {
 
 func escape(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // a strings.Builder takes everything
+	_ = xml.EscapeText(&b, []byte(text)) // writing to a strings.Builder never fails
 	return b.String()
 }

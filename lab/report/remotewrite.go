@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// RemoteWrite is the cost of the same remote write requests in several databases. It may be measured
-// on another day than the rest, with which it is not compared.
+// RemoteWrite is the cost of the same remote write requests in several databases. It may be
+// measured on another day than the rest, since it is not compared with the rest.
 type RemoteWrite struct {
 	Date     string      `json:"date"` // UTC
 	Machine  Machine     `json:"machine"`
@@ -17,21 +17,21 @@ type RemoteWrite struct {
 	Acknowledged []Acknowledged `json:"acknowledged,omitempty"`
 }
 
-// Acknowledged says how long Freshet takes for whole requests, and for their necessary part: waiting
-// for a worker, appending and committing. Freshet measures both itself.
+// Acknowledged says how long Freshet takes for whole requests, and for their necessary part:
+// waiting for a worker, appending and committing. Freshet measures both times itself.
 type Acknowledged struct {
 	Load     string    `json:"load"`
 	Pace     string    `json:"pace"`
-	Requests uint64    `json:"requests"` // of all runs
-	Whole    []float64 `json:"p99_ms"`   // of each run: from the head of a request to its answer
+	Requests uint64    `json:"requests"` // requests in all runs
+	Whole    []float64 `json:"p99_ms"`   // for each run: time from the head of a request to its answer
 	Push     []float64 `json:"push_p99_ms"`
 }
 
-// ratios returns the ratio of each run.
+// ratios returns the ratio of the two times, for each run.
 func (a Acknowledged) ratios() []float64 { return ratios(a.Whole, a.Push) }
 
-// Acknowledge returns the entry of a load and pace, for adding a run. It makes one if there is
-// none.
+// Acknowledge returns the entry of a load and pace, to which a run can be added. If there is none,
+// it makes one.
 func (w *RemoteWrite) Acknowledge(load, pace string) *Acknowledged {
 	i := slices.IndexFunc(w.Acknowledged, func(a Acknowledged) bool { return a.Load == load && a.Pace == pace })
 	if i < 0 {
@@ -41,13 +41,14 @@ func (w *RemoteWrite) Acknowledge(load, pace string) *Acknowledged {
 	return &w.Acknowledged[i]
 }
 
-// The bounds of an acknowledgement, as a multiple of its necessary part.
+// The goals for an acknowledgement, as a multiple of its necessary part: the limit, and the value
+// to aim at.
 const (
 	goalAcknowledge = 1.5
 	aimAcknowledge  = 1.2
 )
 
-// WriteLoad is one kind of requests.
+// WriteLoad is a load of remote write.
 type WriteLoad struct {
 	ID     string      `json:"id"`
 	Name   string      `json:"name"`
@@ -60,8 +61,8 @@ type WriteLoad struct {
 
 // WriteGoals are Freshet's goals under a load; 0 means no goal.
 type WriteGoals struct {
-	Seconds  float64 `json:"cpu_seconds_a_million_samples"` // at most
-	Ratio    float64 `json:"ratio"`                         // to the first peer in the same run, at most
+	Seconds  float64 `json:"cpu_seconds_a_million_samples"` // the largest cost
+	Ratio    float64 `json:"ratio"`                         // the largest ratio to the first peer in the same run
 	New      float64 `json:"cpu_microseconds_a_new_series,omitempty"`
 	Resident float64 `json:"resident_bytes_a_series,omitempty"`
 }
@@ -70,23 +71,23 @@ type WriteGoals struct {
 type WriteCost struct {
 	Name  string `json:"name"`
 	Group Group  `json:"group"`
-	Not   string `json:"not_measured,omitempty"` // why it was not measured
+	Not   string `json:"not_measured,omitempty"` // why the database was not measured
 
-	Acknowledged uint64 `json:"acknowledged"` // samples, of all runs
+	Acknowledged uint64 `json:"acknowledged"` // acknowledged samples in all runs
 	Found        uint64 `json:"found"`        // how many of these samples queries found afterwards
 
 	// The lists below have one value for each run.
 	Seconds   []float64 `json:"cpu_seconds_a_million_samples,omitempty"`
-	Ratio     []float64 `json:"ratio,omitempty"` // to the first peer in the same run
+	Ratio     []float64 `json:"ratio,omitempty"` // ratio to the first peer in the same run
 	New       []float64 `json:"cpu_microseconds_a_new_series,omitempty"`
-	P50       []float64 `json:"p50_ms,omitempty"` // from a request to its answer
+	P50       []float64 `json:"p50_ms,omitempty"` // time from a request to its answer
 	P99       []float64 `json:"p99_ms,omitempty"`
 	Resident  []float64 `json:"resident_bytes_a_series,omitempty"`
 	PerSecond []float64 `json:"samples_a_second,omitempty"`
 }
 
-// Cost returns the entry of a database under a load, for adding a run. It makes one if there
-// is none.
+// Cost returns the entry of a database under a load, to which a run can be added. If there is none,
+// it makes one.
 func (w *RemoteWrite) Cost(load WriteLoad, name string, group Group) *WriteCost {
 	at := slices.IndexFunc(w.Loads, func(l WriteLoad) bool { return l.ID == load.ID })
 	if at < 0 {
@@ -153,7 +154,7 @@ func (w *RemoteWrite) acknowledgedRows() (rows [][]string) {
 	return rows
 }
 
-// measured says when and where a part was measured, if not with the rest.
+// measured says when and where a part was measured, or returns nothing if it was measured with the rest.
 func measured(date string, m Machine, versions []Version) string {
 	var names []string
 	for _, v := range versions {
@@ -200,7 +201,7 @@ func (r *Results) writeGoals() (rows [][]string) {
 	}
 	for _, a := range r.RemoteWrite.Acknowledged {
 		rows = append(rows,
-			runsRow(a.Load, "99 of 100 acknowledged, to 99 of 100 through queue, append and commit, "+a.Pace, a.ratios(), two,
+			runsRow(a.Load, "p99 of whole requests, divided by the p99 of queue, append and commit, "+a.Pace, a.ratios(), two,
 				fmt.Sprintf("at most %.2f, better %.2f", goalAcknowledge, aimAcknowledge), atMost(goalAcknowledge)))
 	}
 	return rows

@@ -1,7 +1,7 @@
-// Package report holds the lab's results, and makes the tables and plots of docs/performance.md from
-// them. It measures nothing: the same results give the same page.
+// Package report holds the lab's results, and makes the tables and plots of docs/performance.md
+// from them. It measures nothing, so the same results always give the same page.
 //
-// The files, from the top; each uses only what is declared below it:
+// The files, from the top; each uses only names that are declared in files below it:
 //
 //	page.go         the page, section by section
 //	report.go       Results, read and written
@@ -28,7 +28,7 @@ import (
 // Results are the results of one run of the lab, in docs/performance/results.json. Parts that were
 // not measured are empty.
 type Results struct {
-	Date     string    `json:"date"` // UTC, of the beginning, as in 2026-11-21
+	Date     string    `json:"date"` // UTC date of the beginning, such as 2026-11-21
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
 

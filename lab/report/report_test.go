@@ -30,12 +30,12 @@ func TestMedian(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		if !slices.Equal(c.values, before) {
-			t.Errorf("%s: the order of the runs has changed", c.name)
+			t.Errorf("%s: the function has reordered the runs", c.name)
 		}
 	}
 }
 
-// MedianInterval uses the ranks of published tables of the sign test for at least 95 %: 2 and 8 of
+// MedianInterval uses the ranks in published tables of the sign test for at least 95 %: 2 and 8 of
 // 9, 3 and 10 of 12, 3 and 12 of 14 (4 and 11 have 94 %), 6 and 15 of 20, 10 and 21 of 30.
 func TestMedianInterval(t *testing.T) {
 	for n, want := range map[int][2]float64{
@@ -48,10 +48,10 @@ func TestMedianInterval(t *testing.T) {
 		}
 		before := slices.Clone(values)
 		if low, high := MedianInterval(values); low != want[0] || high != want[1] {
-			t.Errorf("of %d values: from the %vth to the %vth, want %v", n, low, high, want)
+			t.Errorf("with %d values: the interval is from rank %v to rank %v, want %v", n, low, high, want)
 		}
 		if !slices.Equal(values, before) {
-			t.Errorf("the order of %d values has changed", n)
+			t.Errorf("the function has reordered %d values", n)
 		}
 	}
 }
@@ -197,8 +197,8 @@ func TestTables(t *testing.T) {
 			"1.50, better 1.20 |",
 		"fairness, of its own day": "Measured 2026-11-23 on A third, 8 cores, " +
 			"0.5 processes running before. Freshet: v3.",
-		"a median with its confidence interval": "| One tenant at 20 times its limit | 99 of 100 requests of the " +
-			"others acknowledged, to the same without it | 1.04 (95 %: 1.02-1.07) | at most 1.10 |",
+		"a median with its confidence interval": "| One tenant at 20 times its limit | p99 of the other tenants' " +
+			"acknowledgements, divided by the p99 without this load | 1.04 (95 %: 1.02-1.07) | at most 1.10 |",
 		"what the one tenant sent":       "| 200,000 samples a second, 2,000 a request, 20 times its limit |",
 		"how much of it was refused":     "| its requests | 10,000, of which 95.0 % were refused |",
 		"the highest rate of the others": "| 850,000 samples a second of 4 tenants, 200 a request |",
@@ -233,7 +233,7 @@ func ours(r *Results) *WriteCost { return &r.RemoteWrite.Loads[0].Costs[2] }
 
 func besideOf(r *Results) *DashboardCost { return &r.Dashboards.Databases[1] }
 
-// The page says which runs count although they were disturbed.
+// The page says which runs count although other processes disturbed them.
 func TestDisturbedRunsAreNamed(t *testing.T) {
 	r := sample()
 	besideOf(r).Others = []float64{.06, .5}
@@ -243,7 +243,7 @@ func TestDisturbedRunsAreNamed(t *testing.T) {
 	}
 	r.Dashboards.Databases = r.Dashboards.Databases[2:]
 	if text := r.dashboards() + r.goals(); !strings.HasPrefix(text, notMeasured) || strings.Contains(text, "dashboards") {
-		t.Errorf("of no finished run:\n%s", text)
+		t.Errorf("without a finished run:\n%s", text)
 	}
 }
 
@@ -255,11 +255,11 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if got := Quantile(nil, .99); got != 0 || values[0] != 4 {
-		t.Errorf("%v of none; the values are now %v", got, values)
+		t.Errorf("got %v for no values; the values are now %v", got, values)
 	}
 }
 
-// The page marks each missed goal as missed, and no other.
+// The page marks each missed goal as missed, and no other goal.
 func TestMissedGoals(t *testing.T) {
 	if text := sample().goals(); strings.Contains(text, "missed") {
 		t.Errorf("nothing was missed in\n%s", text)
@@ -323,16 +323,16 @@ func TestMissedGoals(t *testing.T) {
 		r := sample()
 		c.miss(r)
 		if text := r.goals(); strings.Count(text, "missed") != 1 || !strings.Contains(text, c.row) {
-			t.Errorf("%s: want %q alone to be missed in\n%s", what, c.row, text)
+			t.Errorf("%s: want only the goal %q to be missed in\n%s", what, c.row, text)
 		}
 	}
 }
 
-// If noise hides whether a goal is reached, the page marks it as neither reached nor missed.
+// If noise hides whether a goal is reached, the page marks the goal as neither reached nor missed.
 func TestNotShown(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		ratios []float64 // six: the interval is from the least to the largest
+		ratios []float64 // six values, so that the interval reaches from the smallest to the largest
 		bound  float64
 		want   Verdict
 	}{
@@ -360,11 +360,11 @@ func TestNotShown(t *testing.T) {
 }
 
 // Several runs show that a goal is reached if all of them reach it, and that it is missed if none
-// reaches it. Otherwise the bound lies within their range, and they show nothing.
+// reaches it. Otherwise the bound lies within their range, and the runs show nothing.
 func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 	r := sample()
 	if text := r.goals(); strings.Contains(text, string(NotShown)) {
-		t.Errorf("something is not shown in\n%s", text)
+		t.Errorf("some goals are not shown in\n%s", text)
 	}
 	for what, c := range map[string]struct {
 		spoil func(*Results)
@@ -407,11 +407,11 @@ func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 		c.spoil(r)
 		if text := r.goals(); strings.Count(text, string(NotShown)) != 1 || strings.Contains(text, string(Missed)) ||
 			!strings.Contains(text, c.row) {
-			t.Errorf("%s: want %q alone to be not shown in\n%s", what, c.row, text)
+			t.Errorf("%s: want only the goal %q to be not shown in\n%s", what, c.row, text)
 		}
 	}
 	if v := verdictOfRuns(nil, atMost(1)); v != NotShown {
-		t.Errorf("no run at all: %s", v)
+		t.Errorf("without any run, the verdict is %s", v)
 	}
 }
 
@@ -438,10 +438,10 @@ func TestPageHasAPlaceForEachSection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(page, "old") || strings.Count(page, "By hand.") != len(sections) {
-		t.Errorf("old tables stay, or text written by hand is gone:\n%s", page)
+		t.Errorf("an old table remains, or text written by hand is missing:\n%s", page)
 	}
 	if again, err := sample().Page(page); err != nil || again != page {
-		t.Errorf("made twice, the page differs (%v)", err)
+		t.Errorf("the page changes when it is made again (%v)", err)
 	}
 	for what, broken := range map[string]string{
 		"a place is missing":         strings.Replace(whole.String(), "lab: idle", "lab: costs", 1),
@@ -453,7 +453,7 @@ func TestPageHasAPlaceForEachSection(t *testing.T) {
 	}
 }
 
-// Plots are valid XML with any names, and have a bar for each receiver.
+// Plots are valid XML, whatever the names contain, and have a bar for each receiver.
 func TestPlots(t *testing.T) {
 	plots := sample().Plots()
 	if len(plots) != 1 || plots["udp.svg"] == "" {
@@ -476,7 +476,7 @@ func TestPlots(t *testing.T) {
 			}
 		}
 	}
-	// A group has one rectangle in the legend, and one for each bar.
+	// Each group has one rectangle in the legend, and one for each of its bars.
 	if want := map[string]int{"page": 1, "bare": 2, "ours": 3, "peer": 2}; !reflect.DeepEqual(bars, want) {
 		t.Errorf("rectangles %v, want %v", bars, want)
 	}
@@ -505,7 +505,7 @@ func TestResultsSurviveTheirFile(t *testing.T) {
 	}
 }
 
-// Runs are added one by one, so that finished runs are there at any time.
+// Runs are added one by one, so that the results of finished runs are always available.
 func TestRunsAreAdded(t *testing.T) {
 	r := new(Results)
 	load := Load{ID: "udp", Name: "UDP"}
@@ -528,7 +528,7 @@ func TestRunsAreAdded(t *testing.T) {
 	}
 }
 
-// Without results of another database, only the comparison is missing on the page.
+// If only Freshet was measured, the page lacks only the comparison.
 func TestRemoteWriteAlone(t *testing.T) {
 	r := sample()
 	costs := &r.RemoteWrite.Loads[0].Costs

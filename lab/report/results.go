@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Machine is the machine of the measurements.
+// Machine describes the machine of the measurements.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
@@ -25,10 +25,10 @@ type Version struct {
 	Version string `json:"version"`
 }
 
-// Group is the purpose of a receiver.
+// Group says what kind of program a receiver is.
 type Group string
 
-// A receiver is a bare receiver, which only counts, or Freshet, or another project's server.
+// A receiver is either a bare receiver, which only counts, or Freshet, or the server of another project.
 const (
 	Bare Group = "bare"
 	Ours Group = "ours"
@@ -43,8 +43,8 @@ type Load struct {
 	Bytes    int     `json:"bytes_a_packet"`
 	Rate     float64 `json:"metrics_a_second"`
 	Contexts int     `json:"contexts"`
-	Goal     float64 `json:"goal_ratio"` // the collector's cost as a ratio to the first bare receiver's, at most
-	// The whole server's cost as a ratio to the collector's, at most; 0 if it is not measured.
+	Goal     float64 `json:"goal_ratio"` // largest ratio of the collector's cost to the first bare receiver's
+	// WholeGoal is the largest ratio of the whole server's cost to the collector's; 0 if it is not measured.
 	WholeGoal float64 `json:"goal_ratio_of_all,omitempty"`
 	Costs     []Cost  `json:"costs"`
 }
@@ -54,18 +54,18 @@ type Cost struct {
 	Name     string  `json:"name"`
 	Group    Group   `json:"group"`
 	Interval float64 `json:"interval_seconds"`
-	Sent     uint64  `json:"sent"`     // metrics, of all runs
+	Sent     uint64  `json:"sent"`     // metrics in all runs
 	Received uint64  `json:"received"` // as the receiver itself counted
 
 	// The lists below have one value for each run.
 	Micros      []float64 `json:"cpu_microseconds_a_metric"`
-	Rate        []float64 `json:"metrics_a_second"` // as sent
-	Resident    []float64 `json:"resident_bytes"`   // at its end
+	Rate        []float64 `json:"metrics_a_second"` // metrics that were sent a second
+	Resident    []float64 `json:"resident_bytes"`   // resident memory at the end of the run
 	Allocations []float64 `json:"allocations_a_metric,omitempty"`
 }
 
-// Cost returns the entry of a receiver under a load, for adding a run. It makes one if there
-// is none.
+// Cost returns the entry of a receiver under a load, to which a run can be added. If there is none,
+// it makes one.
 func (r *Results) Cost(load Load, name string, group Group, interval time.Duration) *Cost {
 	at := slices.IndexFunc(r.Loads, func(l Load) bool { return l.ID == load.ID })
 	if at < 0 {
@@ -81,7 +81,7 @@ func (r *Results) Cost(load Load, name string, group Group, interval time.Durati
 	return &(*costs)[i]
 }
 
-// Rate returns the entry of a receiver, for adding a search. It makes one if there is none.
+// Rate returns the entry of a receiver, to which a search can be added. If there is none, it makes one.
 func (r *Results) Rate(name string, group Group) *Rate {
 	i := slices.IndexFunc(r.Rates, func(rate Rate) bool { return rate.Name == name })
 	if i < 0 {
@@ -103,23 +103,23 @@ func (c Cost) Lost() float64 {
 type Idle struct {
 	Name     string    `json:"name"`
 	Group    Group     `json:"group"`
-	Percent  []float64 `json:"percent_of_a_core"`        // of each run
-	Resident []float64 `json:"resident_bytes,omitempty"` // at the end of each; older results have none
+	Percent  []float64 `json:"percent_of_a_core"`        // value of each run
+	Resident []float64 `json:"resident_bytes,omitempty"` // resident memory at the end of each run; older results have none
 }
 
 // Rate is the highest rate at which a receiver on one core lost nothing.
 type Rate struct {
 	Name      string    `json:"name"`
 	Group     Group     `json:"group"`
-	PerSecond []float64 `json:"metrics_a_second"`     // of each search
-	Sender    bool      `json:"sender_was_the_limit"` // whether it was the limit in at least one search
+	PerSecond []float64 `json:"metrics_a_second"`     // the rate that each search found
+	Sender    bool      `json:"sender_was_the_limit"` // the sender was the limit in at least one search
 }
 
-// Scale is the collector's cost of large numbers of contexts.
+// Scale is the collector's cost with large numbers of contexts.
 type Scale struct {
 	Million *Million `json:"million,omitempty"`
 	Storm   *Storm   `json:"storm,omitempty"`
-	Flush   *Storm   `json:"flush,omitempty"` // the same million contexts, at half of the highest rate
+	Flush   *Storm   `json:"flush,omitempty"` // a million contexts, sent again at half of the highest rate
 }
 
 // Million is the memory of live contexts.
@@ -145,11 +145,11 @@ type Storm struct {
 	Asked         float64 `json:"asked_metrics_a_second"`
 	Rate          float64 `json:"metrics_a_second"`
 	NewContexts   float64 `json:"new_contexts_a_second"`
-	Contexts      int     `json:"contexts"` // since the start
-	Sent          uint64  `json:"sent"`     // metrics
+	Contexts      int     `json:"contexts"` // contexts since the start
+	Sent          uint64  `json:"sent"`     // metrics that were sent
 	Received      uint64  `json:"received"`
 	Refused       uint64  `json:"refused"`
-	Folded        uint64  `json:"folded"` // into an overflow series, above the soft limit
+	Folded        uint64  `json:"folded"` // samples folded into an overflow series, above the soft limit
 	KernelDropped uint64  `json:"kernel_dropped"`
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }
@@ -172,7 +172,7 @@ func (c Cost) micros() string {
 	return withSpread(c.Micros, micros) + c.lost()
 }
 
-// lost returns the lost share as text, if any.
+// lost returns the lost share as text, or nothing if nothing was lost.
 func (c Cost) lost() string {
 	switch percent := c.Lost() * 100; {
 	case percent == 0:

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Median returns the middle value, or the mean of the two middle ones; 0 if there are none.
+// Median returns the middle value, or the mean of the two middle values. Without values it returns 0.
 func Median(values []float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -15,8 +15,8 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Quantile returns the least value that at least the share q of the values, from 0 to 1, does not
-// exceed. Without values it returns 0.
+// Quantile returns the smallest value such that at least the share q of all values, from 0 to 1, is
+// not larger. Without values it returns 0.
 func Quantile(values []float64, q float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -26,13 +26,13 @@ func Quantile(values []float64, q float64) float64 {
 	return slices.Sorted(slices.Values(values))[max(1, rank)-1]
 }
 
-// MedianInterval returns the interval in which the median of all such values lies with a confidence
-// of 95 % or more. It uses order statistics: with any distribution, a value lies below the median
-// with a probability of one half. Fewer than six values say nothing, and the interval is all
-// numbers.
+// MedianInterval returns the interval that contains the median of all possible values with a
+// confidence of 95 % or more. It uses order statistics: with any distribution, a value lies below
+// the median with a probability of one half. Fewer than six values are not enough, and the interval
+// then contains all numbers.
 func MedianInterval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
-	n, k := len(sorted), 0 // k values may be left out at either end
+	n, k := len(sorted), 0 // the interval leaves out k values at either end
 	toss := math.Pow(.5, float64(n))
 	for below := toss; 2*below <= .05 && k < n/2; {
 		k++
@@ -64,7 +64,7 @@ func allRatios(values, bases []float64) (all []float64) {
 	return all
 }
 
-// spread returns the least and the largest of values. There must be at least one value.
+// spread returns the smallest and the largest value. There must be at least one value.
 func spread(values []float64) (least, largest float64) {
 	return slices.Min(values), slices.Max(values)
 }

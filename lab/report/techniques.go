@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Techniques are Go benchmarks of different ways to do one thing. They may be measured on another day
-// than the rest, with which they are not compared.
+// Techniques are Go benchmarks of different ways to do the same thing. They may be measured on
+// another day than the rest, since they are not compared with the rest.
 type Techniques struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
 
-	OthersAtMost  float64 `json:"others_at_most"` // share of other processes in the processor time; above it a round is repeated
+	OthersAtMost  float64 `json:"others_at_most"` // allowed share of other processes; above it, a round is repeated
 	RepeatsAtMost int     `json:"repeats_at_most"`
 
 	Parsing  Benchmarks `json:"parsing"`  // lab/dogstatsd6
@@ -22,8 +22,8 @@ type Techniques struct {
 	Clients  Benchmarks `json:"clients"`  // client
 }
 
-// Benchmarks are the benchmarks of one package. In each round every technique has one turn, so that
-// the figures of two techniques with the same index are taken seconds apart.
+// Benchmarks are the benchmarks of one package. In each round every technique has one turn. So the
+// figures of two techniques with the same index are taken seconds apart.
 type Benchmarks struct {
 	Others   []float64   `json:"others"`   // share of the processor time that other processes took, in each round
 	Repeated int         `json:"repeated"` // rounds that were measured again
@@ -34,16 +34,16 @@ type Benchmarks struct {
 type Technique struct {
 	Group       string    `json:"group"`
 	Name        string    `json:"name"`
-	Nanoseconds []float64 `json:"ns"` // of each round
+	Nanoseconds []float64 `json:"ns"` // value of each round
 	Bytes       float64   `json:"bytes"`
 	Allocations float64   `json:"allocations"`
 
 	GCPercent     []float64 `json:"gc_percent,omitempty"`           // share of the process' CPU time, in each round
-	Growths       []float64 `json:"stack_growths,omitempty"`        // an operation, of each round
+	Growths       []float64 `json:"stack_growths,omitempty"`        // growths of an operation, in each round
 	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // share of the samples of a CPU profile, in each round
 }
 
-// comparedWith is the technique with which the other techniques of its group are compared.
+// comparedWith is the name of the technique with which the other techniques of its group are compared.
 const comparedWith = "ours"
 
 // Add adds a round.
@@ -64,7 +64,7 @@ func (b *Benchmarks) Add(round []Technique, others float64, repeated int) {
 	}
 }
 
-// ratio returns a technique's time over our time in the same round: the median, and its 95 %
+// ratio returns a technique's time divided by our time in the same round: the median, and its 95 %
 // interval if there are enough rounds.
 func (b Benchmarks) ratio(t Technique) string {
 	i := slices.IndexFunc(b.All, func(a Technique) bool { return a.Group == t.Group && a.Name == comparedWith })
@@ -78,8 +78,7 @@ func (b Benchmarks) ratio(t Technique) string {
 	return two(Median(all)) + " of too few rounds"
 }
 
-// load says what share of the processor time other processes took, and how many rounds were
-// repeated.
+// load returns sentences about the processor time that other processes took, and about the repeated rounds.
 func (t *Techniques) load(b Benchmarks) string {
 	others := withSpread(percents(b.Others), significant)
 	return fmt.Sprintf("Others took %s %% of the processors. ", others) +
@@ -94,7 +93,7 @@ func percents(parts []float64) []float64 {
 	return all
 }
 
-// section returns the text of load and the table of some benchmarks.
+// section returns the text about the load, and the table of some benchmarks.
 func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []string) string {
 	if len(b.Others) == 0 {
 		return notMeasured
@@ -112,7 +111,7 @@ func (r *Results) techniques() string {
 		return notMeasured
 	}
 	b := all.Parsing
-	// The text that holds for all four tables stands before the first one.
+	// The text that holds for all four tables stands before the first table.
 	conditions := measured(all.Date, all.Machine, all.Versions) +
 		disturbedRule("round", all.OthersAtMost, all.RepeatsAtMost) + "\n\n"
 	head := []string{"what", "how", "ns:", "ratio to ours:", "bytes allocated:", "allocations:"}

@@ -2,11 +2,10 @@ package report
 
 import "fmt"
 
-// Verdict is what a run shows about a goal. docs/benchmarking.md has the rule for noisy
-// figures.
+// Verdict is what a run shows about a goal. docs/benchmarking.md has the rule for noisy figures.
 type Verdict string
 
-// A run shows that a goal is reached, that it is missed, or neither.
+// A run shows that a goal is reached, or that it is missed, or neither.
 const (
 	Reached  Verdict = "reached"
 	Missed   Verdict = "missed"
@@ -21,8 +20,8 @@ func verdict(reached bool) Verdict {
 	return Missed
 }
 
-// verdictOfRuns judges a figure of several runs: the bound must lie outside of their range, so
-// that each run keeps it, or none does.
+// verdictOfRuns judges a figure of several runs. The bound must lie outside of their range, so that
+// either all runs keep it or none does.
 func verdictOfRuns(runs []float64, keeps func(float64) bool) Verdict {
 	kept := 0
 	for _, v := range runs {
@@ -45,10 +44,10 @@ func atMost(bound float64) func(float64) bool { return func(v float64) bool { re
 func under(bound float64) func(float64) bool  { return func(v float64) bool { return v < bound } }
 func over(bound float64) func(float64) bool   { return func(v float64) bool { return v > bound } }
 
-// RatioAtMost says whether the median ratio of pairs is at most bound, which is over 1. The
-// 95 % interval of the median must lie on one side of the bound. An interval below the bound
-// must also be narrower than bound-1, the effect that the goal allows: noise that is larger
-// than this effect would hide it. An interval above the bound is a miss, however wide it is.
+// RatioAtMost judges whether the median ratio of pairs is at most bound, which is over 1. The 95 %
+// interval of the median must lie on one side of the bound. An interval below the bound must also
+// be narrower than bound-1, the effect that the goal allows, since larger noise would hide this
+// effect. An interval above the bound is a miss, however wide it is.
 func RatioAtMost(ratios []float64, bound float64) Verdict {
 	low, high := MedianInterval(ratios)
 	switch {
@@ -60,19 +59,19 @@ func RatioAtMost(ratios []float64, bound float64) Verdict {
 	return NotShown
 }
 
-// goalRow returns a row of the table for a figure without noise: its name, the figure as text and as
-// a number, and its bound.
+// goalRow returns a row of the table for a figure without noise: its name, the figure as text and
+// as a number, and its bound.
 func goalRow(what, how, is, bound string, reached bool) []string {
 	return verdictRow(what, how, is, bound, verdict(reached))
 }
 
-// runsRow returns the row for a figure of several runs.
+// runsRow returns the row of the table for a figure of several runs.
 func runsRow(what, how string, runs []float64, format func(float64) string, bound string,
 	keeps func(float64) bool) []string {
 	return verdictRow(what, how, withSpread(runs, format), bound, verdictOfRuns(runs, keeps))
 }
 
-// verdictRow returns the row for a goal that noise may leave undecided.
+// verdictRow returns the row of the table for a goal that noise may leave undecided.
 func verdictRow(what, how, is, bound string, v Verdict) []string {
 	if v != Reached {
 		bound += fmt.Sprintf(", **%s**", v)
@@ -80,6 +79,5 @@ func verdictRow(what, how, is, bound string, v Verdict) []string {
 	return []string{what, how, is, bound}
 }
 
-// RateReached is the part of a requested rate that must be sent. Below that the sender was the
-// limit.
+// RateReached is the part of a requested rate that must be sent. If less is sent, the sender was the limit.
 const RateReached = 0.97

@@ -1,5 +1,5 @@
-// Package repository finds the directory of Freshet's repository. The lab changes to it from any
-// directory below: `go run -C lab .` starts the lab in lab.
+// Package repository finds the directory of Freshet's repository. The lab works there, but may be
+// started in any directory below: `go run -C lab .` starts it in lab.
 package repository
 
 import (
@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Dir returns the first directory, from the current one upward, that has Freshet's sources.
+// Dir returns the first directory, from the current directory upward, that has Freshet's sources.
 func Dir() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

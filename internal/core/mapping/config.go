@@ -34,7 +34,7 @@ type Rule struct {
 	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that this rule turns into one series: last (default), sum, min or max"`
 	Histogram    string    `yaml:"histogram" help:"histogram for timers: native (default), or classic (default with buckets)"`
 	Buckets      []float64 `yaml:"buckets" help:"upper bounds of a classic histogram, ascending, at most 256, without +Inf"`
-	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram, -4 (coarsest) to 8; default 3: each bound is 9 % above the last"`
+	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram, -4 (coarsest) to 8; default 3: each bound is 9 % above the bound before"`
 	MaxBuckets   int       `yaml:"max_buckets" help:"largest number of buckets of a native histogram, 1 to 65535; with more, the resolution is halved; default 160"`
 
 	Unit  string  `yaml:"unit" help:"unit for the metadata; changes no name and no value"`

@@ -42,7 +42,6 @@ const MaxLen = 512 << 10
 
 // Arena is memory for byte strings. The zero Arena is empty.
 //
-// One goroutine at a time may call Alloc, Free and Size. Any goroutine may call Bytes and From
 // One goroutine at a time may call Alloc, Free and Size. Other goroutines may call Bytes and From
 // meanwhile, for a block that Alloc has returned and that nobody frees during the call.
 //

@@ -1,5 +1,5 @@
-// Command otelcol is the OpenTelemetry Collector with the components that the lab needs: what
-// its builder would write for a receiver of statsd and an exporter that discards.
+// Command otelcol is the OpenTelemetry Collector with the components that the lab needs. It is what
+// the Collector's builder would write for a receiver of statsd and an exporter that discards.
 package main
 
 import (
