@@ -67,7 +67,7 @@ func TestFileOrderCatches(t *testing.T) {
 	got := arrowsOf(t, files, typesOf(t, []string{dir})[dir])
 	wrong := []string{"does not name forgotten.go", "names gone.go, which is not there", "names middle.go twice"}
 	if !slices.Equal(got.order, wrong) {
-		t.Errorf("%q, not %q", got.order, wrong)
+		t.Errorf("the order has the mistakes %q, want %q", got.order, wrong)
 	}
 	if want := []string{
 		dir + "/bottom.go:5: uses Top of top.go",
@@ -76,7 +76,7 @@ func TestFileOrderCatches(t *testing.T) {
 		dir + "/bottom.go:13: uses over of middle.go",
 		dir + "/middle.go:6: uses limit of top.go",
 	}; !slices.Equal(got.up, want) {
-		t.Errorf("%s\nwant\n%s", strings.Join(got.up, "\n"), strings.Join(want, "\n"))
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got.up, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -55,7 +55,7 @@ func TestFlushDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations in a flush", n)
 	}
 	if s := c.Stats(); s.Packets < 20 || s.Held > 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("unexpected counts: %+v", s)
 	}
 }
 

@@ -138,7 +138,7 @@ func TestWhatIsWritten(t *testing.T) {
 				}
 				parse(t, packets)
 				if s := c.Stats(); s.Held != 0 || s.Calls != s.Sent+s.Refused {
-					t.Errorf("%+v", s)
+					t.Errorf("unexpected counts: %+v", s)
 				}
 			})
 		})
@@ -175,7 +175,7 @@ func TestRefusalsOfEvents(t *testing.T) {
 		}
 		flush(t, c)
 		if s := checkStats(t, c, 8+maxEvents+1); s.Refused != 8 || s.Full != 1 || s.Sent != maxEvents {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }
@@ -208,16 +208,16 @@ func TestPacketsAreFilled(t *testing.T) {
 					got := parse(t, packets)
 					for key, sum := range want {
 						if got[key] != nil && !almost(got[key].sum, sum) || got[key] == nil && sum != 1 {
-							t.Errorf("%s: %+v, want %v", key, got[key], sum)
+							t.Errorf("%s: got %+v, want %v", key, got[key], sum)
 						}
 					}
 					if n := len(got["s p.s all:x"].members); n != 1000 {
-						t.Errorf("%d members", n)
+						t.Errorf("the set has %d members, want 1000", n)
 					}
 					bytes, short := 0, 0
 					for _, p := range packets {
 						if len(p) > limit {
-							t.Errorf("a packet of %d bytes", len(p))
+							t.Errorf("a packet has %d bytes, which exceeds the limit", len(p))
 						}
 						if bytes += len(p); len(p) < limit-200 { // a line has less than 100 bytes besides its values
 							short++
@@ -257,7 +257,7 @@ func TestFlushFollowsTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := w.take(); !slices.Equal(got, []string{"a:2|c"}) {
-			t.Fatalf("%q at the end", got)
+			t.Fatalf("got %q at the end", got)
 		}
 	})
 }
@@ -284,17 +284,17 @@ func TestAfterClose(t *testing.T) {
 			}
 		}
 		if n := len(linesOf(w.take())); n != 4 {
-			t.Errorf("%d lines", n)
+			t.Errorf("got %d lines, want 4", n)
 		}
 		use()
 		if err := c.Event(Event{Title: "t"}); !errors.Is(err, errClosed) {
-			t.Errorf("an event: %v", err)
+			t.Errorf("Event after Close returned %v", err)
 		}
 		if err := c.Flush(t.Context()); !errors.Is(err, errClosed) {
-			t.Errorf("a flush: %v", err)
+			t.Errorf("Flush after Close returned %v", err)
 		}
 		if s := checkStats(t, c, 17); s.Sent != 8 || s.Unsent != 9 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }
@@ -325,7 +325,7 @@ func TestDiscard(t *testing.T) {
 		t.Error(err)
 	}
 	if s := c.Stats(); s != (Stats{}) {
-		t.Errorf("%+v", s)
+		t.Errorf("unexpected counts: %+v", s)
 	}
 }
 
@@ -362,7 +362,7 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 						synctest.Wait()
 						got.read(t, w.take())
 						if s := checkStats(t, c, calls); s.Sent != uint64(calls) {
-							t.Fatalf("%+v", s)
+							t.Fatalf("unexpected counts: %+v", s)
 						}
 						n := float64(calls / 4)
 						if a, g, v, m := got.sum("c a k:v"), got["g g "].gauge, got["ms t "], len(got["s s "].members); a != n ||
@@ -423,7 +423,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if got := parse(t, w.take())["h h "]; got == nil || got.count != 1000 || w.dialed() != 1 {
-			t.Errorf("%+v after %d dials", got, w.dialed())
+			t.Errorf("got %+v after %d connections", got, w.dialed())
 		}
 	})
 }
@@ -440,7 +440,7 @@ func TestDatagramsComeInBursts(t *testing.T) {
 			before := time.Now()
 			flush(t, c)
 			if took, n := time.Since(before), len(w.take()); took != least || n != 200 {
-				t.Errorf("%s: %d packets took %v", network, n, took)
+				t.Errorf("%s: sending %d packets took %v", network, n, took)
 			}
 		})
 	}
@@ -465,13 +465,13 @@ func TestCloseWaitsASecond(t *testing.T) {
 				before := time.Now()
 				err := c.Close()
 				if took := time.Since(before); took < closeWait || took > closeWait+writeWait {
-					t.Errorf("took %v", took)
+					t.Errorf("Close took %v", took)
 				}
 				if err == nil || !strings.HasPrefix(err.Error(), "close: 2001 values are unsent: ") {
-					t.Errorf("error: %v", err)
+					t.Errorf("got the error %v", err)
 				}
 				if s := checkStats(t, c, 2001); s.Unsent != 2001 || s.Held != 0 || s.DroppedPackets == 0 {
-					t.Errorf("%+v", s)
+					t.Errorf("unexpected counts: %+v", s)
 				}
 			})
 		})
@@ -494,10 +494,10 @@ func TestCloseInTheMiddle(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(before); took > closeWait/2+2*closingWait {
-			t.Errorf("took %v", took)
+			t.Errorf("Close took %v", took)
 		}
 		if got := w.take(); !slices.Equal(got, []string{"a:1|c"}) {
-			t.Errorf("%q", got)
+			t.Errorf("got the packets %q", got)
 		}
 	})
 }
@@ -512,7 +512,7 @@ func TestFlushUntil(t *testing.T) {
 			err := c.Flush(ctx)
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("error: %v", err)
+				t.Errorf("got the error %v", err)
 			}
 		}
 		done := make(chan error)
@@ -537,7 +537,7 @@ func TestTooLongForTheSocket(t *testing.T) {
 		flush(t, c)
 		s := checkStats(t, c, 1000)
 		if s.Unsent == 0 || s.Sent == 0 || s.DroppedPackets != 2 || len(w.take()) != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		if len(told) != 1 || !errors.Is(told[0], syscall.EMSGSIZE) {
 			t.Errorf("the client reported: %v", told)
@@ -561,7 +561,7 @@ func TestErrorsAreToldOnce(t *testing.T) {
 			t.Errorf("the client reported %v", told)
 		}
 		if dials := w.dialed(); dials < 3*(60/2) || dials > 3*(60/2+10) {
-			t.Errorf("%d dials in 3 minutes", dials)
+			t.Errorf("the client connected %d times in 3 minutes", dials)
 		}
 	})
 }
@@ -578,11 +578,11 @@ func TestAnotherSocketAfterAWhile(t *testing.T) {
 		c.Count("a", 1)
 		time.Sleep(stuckAfter - time.Second)
 		if w.dialed() != 1 {
-			t.Errorf("%d dials", w.dialed())
+			t.Errorf("the client connected %d times, want once", w.dialed())
 		}
 		time.Sleep(3 * time.Second)
 		if w.dialed() != 2 {
-			t.Errorf("%d dials after %v", w.dialed(), stuckAfter)
+			t.Errorf("the client connected %d times after %v, want twice", w.dialed(), stuckAfter)
 		}
 	})
 }
@@ -602,7 +602,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			if w.dialed() != want {
-				t.Errorf("%s: %d dials in 250 s, want %d", at, w.dialed(), want)
+				t.Errorf("%s: the client connected %d times in 250 s, want %d", at, w.dialed(), want)
 			}
 			flush(t, c) // otherwise the last count might arrive after the change
 			w.take()
@@ -645,7 +645,7 @@ func TestAddresses(t *testing.T) {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%q: %s, want %s", tt.in, got, tt.want)
+			t.Errorf("%q: got %s, want %s", tt.in, got, tt.want)
 		}
 	}
 }
@@ -693,7 +693,7 @@ func TestOptions(t *testing.T) {
 		c.Count("a", 1) // c is nil, and can still be called
 	}
 	if _, err := New("tcp://a"); err == nil {
-		t.Error("no error")
+		t.Error("want an error, got none")
 	}
 }
 

@@ -66,16 +66,16 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 		}
 	}
 	if sums["cc"] != 3*n || sums["t"] != 2*n || sums["cmoving"] != n || sums["moving"] != n {
-		t.Errorf("%v; want %d, %d, %d, %d", sums, 3*n, 2*n, n, n)
+		t.Errorf("the sums are %v; want %d, %d, %d, %d", sums, 3*n, 2*n, n, n)
 	}
 	// If flushes are fast or callers are slow, the gauge may be idle during a flush and lose its
 	// place. Then its calls may be refused. No other call is refused.
 	s := checkStats(t, c, 8*n)
 	if s.Sent+s.Full != s.Calls || s.Full > n {
-		t.Errorf("%+v", s)
+		t.Errorf("unexpected counts: %+v", s)
 	}
 	if g := got["g g hot"].gauge; g != rounds-1 && s.Full == 0 { // each goroutine ends with the same value
-		t.Errorf("gauge %v", g)
+		t.Errorf("the gauge is %v", g)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			}
 		}
 		if s := checkStats(t, c, 403+900+idleHalfFull+1); s.Sent != s.Calls {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }
@@ -199,7 +199,7 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 		f.send()
 		if got := parse(t, w.take()); got.sum("c a ") != 2 || got["g a "].count != 1 || got["h a "].count != 2 ||
 			len(got["s a "].members) != 2 {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 	})
 }

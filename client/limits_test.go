@@ -32,10 +32,10 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		// The mean of 1,000 uniformly distributed values has a standard error of 0.9 % of the width of
 		// the distribution. The test allows five standard errors.
 		if mean := got.sum / got.count; math.Abs(mean-calls/2) > 0.045*calls {
-			t.Errorf("mean %v", mean)
+			t.Errorf("the mean is %v", mean)
 		}
 		if s := checkStats(t, c, calls); s.Sent != calls || s.Thinned != calls-most {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		// Up to the limit the client sends all values.
 		for i := range most {
@@ -43,7 +43,7 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		}
 		flush(t, c)
 		if got := parse(t, w.take())["h h "]; got.count != most || got.sum != most*(most-1)/2 {
-			t.Errorf("%v values of %v", got.count, got.sum)
+			t.Errorf("got %v values with the sum %v", got.count, got.sum)
 		}
 	})
 }
@@ -88,7 +88,7 @@ func TestSampled(t *testing.T) {
 		c := startOn(t, w, Options{MaxValues: 2000})
 		timing := c.Sampled(0.25).NewTiming("handle")
 		if rate := c.Sampled(5e-324).rate; rate != leastRate { // servers refuse a rate of 5e-324
-			t.Errorf("rate %v", rate)
+			t.Errorf("got the rate %v", rate)
 		}
 		for range calls {
 			c.Sampled(0.25).Timing("t", time.Millisecond, "k:v")
@@ -122,7 +122,7 @@ func TestSampled(t *testing.T) {
 			t.Errorf("%d timings and %v others are sent without a rate, want 100 and 300", unsampled, n)
 		}
 		if s := checkStats(t, c, 4*calls+400); math.Abs(float64(s.Skipped)-3*calls) > 1400 || s.Sent != s.Calls-s.Skipped {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }
@@ -150,14 +150,14 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		for key, want := range map[string]float64{"c known 7": 2, "c known" + overflow: 900, "c new" + overflow: 1000,
 			"ms timing" + overflow: 1000, "c handle" + overflow: 1000} {
 			if sum := got.sum(key); sum != want {
-				t.Errorf("%s: %v, want %v", key, sum, want)
+				t.Errorf("%s: got %v, want %v", key, sum, want)
 			}
 		}
 		if n := len(got["s set"+overflow].members); n != 1000 || len(got) != 105 {
-			t.Errorf("%d members, %d series", n, len(got))
+			t.Errorf("got %d members and %d series", n, len(got))
 		}
 		if s := checkStats(t, c, 6100); s.Full != 1000 || s.Folded != 4900 || s.Sent != 5100 || s.Series != 100 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		// There is room for 16 overflow series, and five are in use.
 		for i := range 1000 {
@@ -165,13 +165,13 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		}
 		flush(t, c)
 		if s := checkStats(t, c, 7100); s.Full != 1000+989 || s.Sent != 5111 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		// After two flushes without a call, idle series make room for other series, and for the handle.
 		flush(t, c)
 		flush(t, c)
 		if n := c.overflow; n != 11 { // the other five were evicted with the idle series
-			t.Errorf("%d overflow series", n)
+			t.Errorf("there are %d overflow series, want 11", n)
 		}
 		for range idleHalfFull { // after these flushes, idle overflow series are evicted, too
 			flush(t, c)
@@ -205,7 +205,7 @@ func TestIdleSeriesMakeRoom(t *testing.T) {
 			}
 			synctest.Wait()
 			if s := c.Stats(); s.Series != n {
-				t.Fatalf("%d series, want %d", s.Series, n)
+				t.Fatalf("Stats has %d series, want %d", s.Series, n)
 			}
 		}
 		for i := range 499 {
@@ -220,7 +220,7 @@ func TestIdleSeriesMakeRoom(t *testing.T) {
 		}
 		series(1)
 		if used := int64(defaultBytes) - c.limits.room.Load(); used != 0 {
-			t.Errorf("%d bytes are used", used)
+			t.Errorf("%d bytes are still in use", used)
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestMaxBytes(t *testing.T) {
 		}
 		s := checkStats(t, c, handed)
 		if s.Thinned == 0 || s.Full == 0 || s.Full > 40*series || s.Sent != uint64(handed)-s.Full {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		for range 20 {
 			time.Sleep(time.Second)
@@ -322,7 +322,7 @@ func TestFullSetsAreSentEarly(t *testing.T) {
 		}
 		flush(t, c)
 		if n := len(parse(t, w.take())["s s "].members); n != 500 {
-			t.Errorf("%d members", n)
+			t.Errorf("the set has %d members, want 500", n)
 		}
 		// Members that come even faster are refused and counted.
 		for i := range 500 {
@@ -331,7 +331,7 @@ func TestFullSetsAreSentEarly(t *testing.T) {
 		}
 		flush(t, c)
 		if s := checkStats(t, c, 1000); s.Full != 400 || s.Sent != 600 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }
@@ -359,7 +359,7 @@ func TestTooLong(t *testing.T) {
 		packets := w.take()
 		for _, p := range packets {
 			if len(p) > defaultUDPPacket {
-				t.Errorf("a packet of %d bytes", len(p))
+				t.Errorf("a packet has %d bytes, which is too long", len(p))
 			}
 		}
 		got := parse(t, packets)
@@ -368,7 +368,7 @@ func TestTooLong(t *testing.T) {
 		}
 		s := c.Stats()
 		if s.Refused == 0 || s.Sent == 0 || s.Sent+s.Refused+s.Skipped != s.Calls || s.Calls != 70*9 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }
@@ -399,7 +399,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 		s := checkStats(t, c, 6*rounds)
 		if s.Held+s.Full != s.Calls || s.Series != 1000 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		w.set(func(w *wire) { w.down = false })
 		flush(t, c)
@@ -413,10 +413,10 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 		}
 		if counted != rounds || !almost(values, rounds) {
-			t.Errorf("counted %v, %v values", counted, values)
+			t.Errorf("the server got the count %v and %v values", counted, values)
 		}
 		if s := checkStats(t, c, 6*rounds); s.Held != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }

@@ -77,24 +77,24 @@ func TestModel(t *testing.T) {
 				got := parse(t, w.take())
 				for key, want := range sums {
 					if sum := got.sum(key); sum != want {
-						t.Errorf("%s: %v, want %v", key, sum, want)
+						t.Errorf("%s: got %v, want %v", key, sum, want)
 					}
 				}
 				for key, want := range gauges {
 					if got[key] == nil || got[key].gauge != want {
-						t.Errorf("%s: %+v, want %v", key, got[key], want)
+						t.Errorf("%s: got %+v, want %v", key, got[key], want)
 					}
 				}
 				for key, want := range members {
 					if got[key] == nil || !maps.Equal(want, setOf(got[key].members)) {
-						t.Errorf("%s: %+v, want %v", key, got[key], slices.Sorted(maps.Keys(want)))
+						t.Errorf("%s: got %+v, want %v", key, got[key], slices.Sorted(maps.Keys(want)))
 					}
 				}
 				if s := checkStats(t, c, calls); s.Sent != s.Calls || s.Held != 0 {
-					t.Errorf("%+v", s)
+					t.Errorf("unexpected counts: %+v", s)
 				}
 				if t.Failed() {
-					t.Fatalf("%s, seed %d", network, seed)
+					t.Fatalf("%s: failed with the seed %d", network, seed)
 				}
 			})
 		}

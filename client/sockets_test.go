@@ -205,10 +205,11 @@ func TestServerComesBack(t *testing.T) {
 			readAll()
 			if sum, timings := got.sum("c a k:v"), got["ms t "].count; sum != float64(n) || timings != float64(n) ||
 				len(got["s s "].members) != n {
-				t.Errorf("of %d: %v, %v timings, %d members", n, sum, timings, len(got["s s "].members))
+				t.Errorf("of %d calls of each kind arrived: count %v, %v timings, %d members",
+					n, sum, timings, len(got["s s "].members))
 			}
 			if s := checkStats(t, c, 4*n); s.Sent != s.Calls {
-				t.Errorf("%+v", s)
+				t.Errorf("unexpected counts: %+v", s)
 			}
 		})
 	}
@@ -246,13 +247,13 @@ func TestServerDoesNotRead(t *testing.T) {
 				runtime.Gosched()
 			}
 			if s.Sent+s.Held+s.Full != uint64(calls) || s.Held == 0 {
-				t.Errorf("of %d: %+v", calls, s)
+				t.Errorf("of %d calls: %+v", calls, s)
 			}
 			read()
 			flush(t, c)
 			s = checkStats(t, c, calls)
 			if s.Held != 0 || s.Sent+s.Full != s.Calls || s.DroppedPackets != 0 {
-				t.Errorf("%+v", s)
+				t.Errorf("unexpected counts: %+v", s)
 			}
 			sum, timings := 0.0, 0.0
 			for key, l := range parse(t, r.wait(func(packets []string) bool { return len(packets) == int(s.Packets) })) {
@@ -264,7 +265,7 @@ func TestServerDoesNotRead(t *testing.T) {
 				}
 			}
 			if sum != float64(counted) || !almost(timings, float64(counted)) {
-				t.Errorf("of %d: counted %v, %v timings", counted, sum, timings)
+				t.Errorf("of %d sent calls arrived: count %v, %v timings", counted, sum, timings)
 			}
 			if err := c.Close(); err != nil {
 				t.Error(err)
@@ -301,7 +302,7 @@ func TestServerComesLate(t *testing.T) {
 			}
 			r.wait(func(packets []string) bool { return parse(t, packets).sum("c a ") == 100 })
 			if s := checkStats(t, c, 2); s.Sent != 2 {
-				t.Errorf("%+v", s)
+				t.Errorf("unexpected counts: %+v", s)
 			}
 		})
 	}

@@ -82,16 +82,16 @@ func TestTelemetryAddsUp(t *testing.T) {
 		} {
 			key := "c " + telemetryPrefix + name + tags
 			if l := got[key]; l == nil || l.sum != want {
-				t.Errorf("%s: %+v, want %v", name, l, want)
+				t.Errorf("%s: got %+v, want %v", name, l, want)
 			}
 		}
 		if s.DroppedPackets == 0 || s.Full == 0 || s.Skipped == 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		for _, kind := range []string{"count", "gauge", "timing", "histogram", "distribution"} {
 			key := "c " + telemetryPrefix + "metrics_by_type metrics_type:" + kind + strings.Replace(tags, " ", ",", 1)
 			if got := got.sum(key); got != handed[kind] {
-				t.Errorf("%s: %v, want %v", kind, got, handed[kind])
+				t.Errorf("%s: got %v, want %v", kind, got, handed[kind])
 			}
 		}
 		// A series counts once for each flush in which it had values.
@@ -127,14 +127,14 @@ func TestTelemetryFollowsTheClock(t *testing.T) {
 		reports := w.take()
 		if len(reports) != 6 ||
 			slices.ContainsFunc(reports, func(p string) bool { return !strings.Contains(p, "client.metrics:0|c") }) {
-			t.Errorf("%q", reports)
+			t.Errorf("unexpected reports: %q", reports)
 		}
 		_ = c.Close()
 		w.take()
 		startOn(t, w, Options{})
 		time.Sleep(time.Minute)
 		if reports := w.take(); len(reports) > 0 {
-			t.Errorf("%q", reports)
+			t.Errorf("a client without telemetry sent %q", reports)
 		}
 	})
 }

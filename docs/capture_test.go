@@ -29,6 +29,6 @@ func TestExampleOfACapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(drawn, ""), hex.EncodeToString(b.Bytes()); got != want {
-		t.Errorf("drawn\n%s\nwritten\n%s", got, want)
+		t.Errorf("the page shows\n%s\nthe code writes\n%s", got, want)
 	}
 }

@@ -158,7 +158,7 @@ func TestConfigurationReference(t *testing.T) {
 		check := exec.CommandContext(t.Context(), freshet, "check", "-")
 		check.Stdin = strings.NewReader(example[1])
 		if out, err := check.CombinedOutput(); err != nil {
-			t.Errorf("%s\n%s", example[1], out)
+			t.Errorf("freshet check refuses the example\n%s\n%s", example[1], out)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestExampleOfABatch(t *testing.T) {
 	b = (&batch.Increment{Key: key, Samples: 2, Value: 3}).Append(b, second)
 	batch.End(b, 1)
 	if got, want := strings.Join(drawn, ""), hex.EncodeToString(b); got != want {
-		t.Errorf("drawn\n%s\nwritten\n%s", got, want)
+		t.Errorf("the page shows\n%s\nthe code writes\n%s", got, want)
 	}
 }
 

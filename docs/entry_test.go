@@ -27,6 +27,6 @@ func TestExampleOfAnEntry(t *testing.T) {
 		Form:   entry.RemoteWrite2, Body: snappy.Encode(nil, []byte{4<<3 | 2, 0}),
 	}}
 	if got, want := strings.Join(drawn, ""), hex.EncodeToString(e.Append(nil)); got != want {
-		t.Errorf("drawn\n%s\nwritten\n%s", got, want)
+		t.Errorf("the page shows\n%s\nthe code writes\n%s", got, want)
 	}
 }

@@ -20,12 +20,12 @@ func TestAcknowledge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(part.Acknowledged) != 2 {
-		t.Fatalf("%d paces", len(part.Acknowledged))
+		t.Fatalf("got %d paces, want 2", len(part.Acknowledged))
 	}
 	for _, a := range part.Acknowledged {
 		// Buckets are a tenth wide, so interpolation may make a figure a tenth too small.
 		if a.Load != "few" || a.Requests != 200 || a.Push[0] <= 0 || a.Whole[0] < a.Push[0]/1.1 {
-			t.Errorf("%+v", a)
+			t.Errorf("got %+v", a)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 			"p50 of queries": c.QueryP50, "p99 of queries": c.QueryP99,
 		} {
 			if len(values) != 1 || values[0] <= 0 {
-				t.Errorf("%s: %s: %v", c.Name, what, values)
+				t.Errorf("%s: %s has the values %v, want one above 0", c.Name, what, values)
 			}
 		}
 		if len(c.Others) != 1 || c.Repeated != 0 {
@@ -71,7 +71,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 func TestStandardDashboards(t *testing.T) {
 	p := standardDashboards()
 	if p.series%p.batch != 0 || p.series%p.historyBatch != 0 || 1000*p.series%int(p.rate) != 0 {
-		t.Errorf("no whole numbers: %+v", p)
+		t.Errorf("these numbers of the plan do not divide: %+v", p)
 	}
 	if p.every > p.beside || p.warmUp < p.every {
 		t.Errorf("the warm-up or the measured time is too short to refresh every dashboard: %+v", p)
@@ -147,7 +147,7 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("query") == "" || r.FormValue("start") >= r.FormValue("end") || r.FormValue("step") == "" {
-			t.Errorf("asked %v", r.Form)
+			t.Errorf("the query has the parameters %v", r.Form)
 		}
 		switch n.Add(1) {
 		case 1:

@@ -17,7 +17,7 @@ func TestFairPairs(t *testing.T) {
 	}
 	if len(part.Alone) != 2 || len(part.Beside) != 2 || len(part.Rate) != 2 || part.Alone[0] <= 0 || part.Beside[1] <= 0 ||
 		part.Requests < 400 {
-		t.Errorf("no figures: %+v", part)
+		t.Errorf("figures are missing: %+v", part)
 	}
 	if part.Acknowledged == 0 || part.Lost() != 0 {
 		t.Errorf("%d samples of the other tenants were acknowledged, and %d stored", part.Acknowledged, part.Stored)

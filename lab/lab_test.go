@@ -89,7 +89,7 @@ func TestRound(t *testing.T) {
 			}
 			// In 0.3 s at this rate, the measured CPU time of a bare receiver may be 0.
 			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
-				t.Errorf("%s: %s: no figures: %+v", c.network, cost.Name, cost)
+				t.Errorf("%s: %s: figures are missing: %+v", c.network, cost.Name, cost)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func TestHighest(t *testing.T) {
 
 func TestHighestRateOfAReceiverThatAlwaysLoses(t *testing.T) {
 	if rate, _, err := highest(func(float64) (tried, error) { return tried{1e6, true}, nil }); err == nil {
-		t.Errorf("%.0f, without an error", rate)
+		t.Errorf("highest returned %.0f, want an error", rate)
 	}
 }
 
@@ -154,7 +154,7 @@ PASS
 			GrowthPercent: []float64{0.91}},
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
+		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestRemoteWriteRun(t *testing.T) {
 			}
 			if len(c.Seconds) != 1 || c.Seconds[0] <= 0 || len(c.Ratio) != 1 || c.P50[0] <= 0 || c.P99[0] < c.P50[0] ||
 				c.PerSecond[0] <= 0 {
-				t.Errorf("%s, %s: no figures: %+v", load.ID, c.Name, c)
+				t.Errorf("%s, %s: figures are missing: %+v", load.ID, c.Name, c)
 			}
 		}
 		want := map[string]string{"one": "a peer, an old peer, Freshet",
@@ -71,7 +71,7 @@ func TestWriteWorkloads(t *testing.T) {
 			t.Errorf("%s: %v", w.ID, err)
 		}
 		if ago := time.Since(time.UnixMilli(c.Time(w.Rounds - 1))); ago < writeEnds || ago > 2*writeEnds {
-			t.Errorf("%s ends %v ago", w.ID, ago)
+			t.Errorf("the samples of %s end %v ago", w.ID, ago)
 		}
 	}
 }

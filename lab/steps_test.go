@@ -19,10 +19,10 @@ func TestStepsSayWhichFailed(t *testing.T) {
 	err := progress{out: io.Discard}.run(t.Context(),
 		[]step{named("first", nil), named("second", cause), named("third", nil)})
 	if !errors.Is(err, cause) || err.Error() != "step 2 of 3 failed, second: no such peer" {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v", err)
 	}
 	if got := strings.Join(done, " "); got != "first second" {
-		t.Errorf("did %s", got)
+		t.Errorf("run did the steps %s", got)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestStepsSayThatTheyWereInterrupted(t *testing.T) {
 			{what: "measure more", do: func(context.Context) error { t.Error("a step after the interruption ran"); return nil }},
 		})
 		if got == nil || got.Error() != "interrupted in step 1 of 2, measure" {
-			t.Errorf("%s: error %v", what, got)
+			t.Errorf("%s: got the error %v", what, got)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestClosedRing(t *testing.T) {
 		t.Errorf("a closed ring must be full, empty and accept no lines; it holds %d", r.len())
 	}
 	if lines, n := r.take(100); string(lines) != "line" || n != 1 {
-		t.Errorf("%d lines: %q", n, lines)
+		t.Errorf("take returned %d lines: %q", n, lines)
 	}
 }
 
@@ -152,10 +152,10 @@ func TestRingTogether(t *testing.T) {
 			var text string
 			if _, err := fmt.Sscanf(string(line), "%d %d %s\n", &g, &i, &text); err != nil && i%200 > 0 ||
 				text != strings.Repeat(string(rune('a'+g)), i%200) {
-				t.Fatalf("garbled: %q", line)
+				t.Fatalf("the line is garbled: %q", line)
 			}
 			if i < last[g] {
-				t.Fatalf("%d after %d", i, last[g])
+				t.Fatalf("line %d came after line %d", i, last[g])
 			}
 			last[g] = i
 			taken[g]++
@@ -167,7 +167,7 @@ func TestRingTogether(t *testing.T) {
 		r.release(bytes.Count(lines, []byte{'\n'}), len(lines))
 	}
 	if taken != pushed {
-		t.Errorf("taken %v of %v", taken, pushed)
+		t.Errorf("%v lines were taken, and %v pushed", taken, pushed)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestRingIsNotFull(t *testing.T) {
 				}
 				full := r.full()
 				if pushed, _ := r.push(line, false); !pushed || full {
-					t.Errorf("full is %v, pushed %v", full, pushed)
+					t.Errorf("full returned %v, and push %v", full, pushed)
 					taken[g].Store(each)
 					return
 				}

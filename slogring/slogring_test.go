@@ -168,7 +168,7 @@ func TestWhenLinesAreWritten(t *testing.T) {
 		after(0, "level=INFO msg=first", "level=INFO msg=second", "level=WARN msg=third", "level=INFO msg=fourth",
 			"level=ERROR msg=fifth")
 		if out.writes != 3 {
-			t.Errorf("%d writes", out.writes)
+			t.Errorf("there were %d writes, want 3", out.writes)
 		}
 		time.Sleep(time.Hour)
 		if state := h.writer.state.Load(); state != asleep {
@@ -177,7 +177,7 @@ func TestWhenLinesAreWritten(t *testing.T) {
 		l.Info("much later")
 		synctest.Wait()
 		if out.writes != 4 {
-			t.Errorf("%d writes", out.writes)
+			t.Errorf("there were %d writes, want 4", out.writes)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestHalfFullWakesTheWriter(t *testing.T) {
 				_ = h.Handle(ctx, r)
 			}
 			if synctest.Wait(); out.writes < 2 {
-				t.Errorf("%s: not woken", name)
+				t.Errorf("%s: the writer was not woken", name)
 			}
 		})
 	}
@@ -279,7 +279,7 @@ func TestUnsampled(t *testing.T) {
 	repeat(5, func() { l.Error("error"); l.Warn("warning") })
 	finish(t, h)
 	if s := h.Stats(); s != (Stats{Written: 6, Suppressed: 4}) {
-		t.Errorf("%+v", s)
+		t.Errorf("unexpected counts: %+v", s)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestManyMessages(t *testing.T) {
 		}
 		for i := range n {
 			if sum := counts[fmt.Sprintf(`"message %d"`, i)]; sum != each {
-				t.Errorf("message %d: %d in all", i, sum)
+				t.Errorf("message %d: %d records are accounted for", i, sum)
 			}
 		}
 		if known < messages*9/10 || known > messages {
@@ -410,15 +410,15 @@ func TestBlockedOutput(t *testing.T) {
 		err := h.Flush(c)
 		if want := fmt.Sprintf("flush log: %d records wait for the output: context deadline exceeded", s.Waiting); err ==
 			nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("flush: %v", err)
+			t.Errorf("Flush returned %v", err)
 		}
 		err = h.Close(c)
 		if want := fmt.Sprintf("close log: %d records wait for the output: context deadline exceeded", s.Waiting); err ==
 			nil || err.Error() != want {
-			t.Errorf("close: %v", err)
+			t.Errorf("Close returned %v", err)
 		}
 		if took := time.Since(before); took != 3*time.Second {
-			t.Errorf("both took %v", took)
+			t.Errorf("Flush and Close together took %v, want 3s", took)
 		}
 		l.Warn("too late")
 		out.unblock()
@@ -459,15 +459,15 @@ func TestFailingOutput(t *testing.T) {
 		repeat(3, func() { l.Info("first") })
 		out.failing(func(p []byte) (int, error) { return max(len(p)-4, 0), full })
 		if err := h.Flush(ctx); !errors.Is(err, full) || err.Error() != "write log: no space left on device" {
-			t.Errorf("flush: %v", err)
+			t.Errorf("Flush returned %v", err)
 		}
 		out.failing(func([]byte) (int, error) { return -1, nil }) // violates the rules of io.Writer
 		l.Info("fourth")
 		if err := h.Flush(ctx); !errors.Is(err, io.ErrShortWrite) {
-			t.Errorf("flush: %v", err)
+			t.Errorf("Flush returned %v", err)
 		}
 		if s := h.Stats(); s != (Stats{Written: 2, Suppressed: 3, Failed: 2}) {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		out.failing(func(p []byte) (int, error) { // the output has room only for the end of the torn line
 			if len(p) > 1 {
@@ -477,13 +477,13 @@ func TestFailingOutput(t *testing.T) {
 		})
 		l.Info("fifth")
 		if err := h.Flush(ctx); !errors.Is(err, full) {
-			t.Errorf("flush: %v", err)
+			t.Errorf("Flush returned %v", err)
 		}
 		out.failing(func(p []byte) (int, error) { return len(p) + 1, nil }) // violates the rules, too
 		l.Info("sixth")
 		for range 2 { // a summary is not repeated
 			if err := h.Flush(ctx); err != nil {
-				t.Errorf("flush: %v", err)
+				t.Errorf("Flush returned %v", err)
 			}
 		}
 		finish(t, h)
@@ -491,7 +491,7 @@ func TestFailingOutput(t *testing.T) {
 			`level=WARN msg="log records not written" count=3 error="no space left on device"`,
 			`level=INFO msg="log records suppressed" count=3 within=0s message=first`)
 		if s := h.Stats(); s != (Stats{Written: 3, Suppressed: 3, Failed: 3}) {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 	})
 }
@@ -563,7 +563,7 @@ func TestFlushAndClose(t *testing.T) {
 		flush()
 		out.expect(t, want...)
 		if s := h.Stats(); s != (Stats{Written: 3, Lost: Levels{Info: 100}}) {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		if time.Since(before) != 0 {
 			t.Errorf("Close took %v", time.Since(before))
@@ -617,11 +617,11 @@ func TestValuesThatMisbehave(t *testing.T) {
 	finish(t, h)
 	lines := out.lines()
 	if len(lines) != 4 || !strings.HasPrefix(lines[0], `level=INFO msg=panics value="LogValue panicked\n`) {
-		t.Fatalf("%q", lines)
+		t.Fatalf("unexpected lines: %q", lines)
 	}
 	if want := []string{`level=INFO msg="from inside"`,
 		"level=INFO msg=logs value=1", "level=INFO msg=waits value=2"}; !slices.Equal(lines[1:], want) {
-		t.Errorf("%q", lines[1:])
+		t.Errorf("unexpected lines: %q", lines[1:])
 	}
 }
 
@@ -714,7 +714,7 @@ func TestEveryRecordIsCounted(t *testing.T) {
 
 		s := h.Stats()
 		if s.Handled() != goroutines*each || s.Waiting != 0 {
-			t.Errorf("%d records: %+v", goroutines*each, s)
+			t.Errorf("%d records were logged, but the counts are %+v", goroutines*each, s)
 		}
 		whole, cut := uint64(0), uint64(0)
 		next := [goroutines]int{}
@@ -783,7 +783,7 @@ func TestCountsAreExact(t *testing.T) {
 		loggers.Wait()
 		s := h.Stats()
 		if s.Handled() != goroutines*each || s.Waiting+s.Failed+s.Cut != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("unexpected counts: %+v", s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
 			t.Errorf("%d lines, and the counts are %+v", n, s)

@@ -286,7 +286,7 @@ func TestSameBytesOfRandomRecords(t *testing.T) {
 		one := strings.ReplaceAll(b.text.String(), "  ", " ")
 		b.text = bytes.NewBufferString(one)
 		if b.compare(t); t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("the test failed with the seed %d", seed)
 		}
 	}
 }

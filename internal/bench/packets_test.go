@@ -46,7 +46,7 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "dogstatsd"}, strings.Fields(args)...)...)
 		if code != command.Usage || out != "" || !strings.Contains(said, want) {
-			t.Errorf("%s: exit code %d, %q, %q", args, code, out, said)
+			t.Errorf("%s: exit code %d, output %q, errors %q", args, code, out, said)
 		}
 	}
 	if code, _, said := freshet(t, "bench", "dogstatd"); code != command.Usage ||
@@ -107,7 +107,7 @@ func TestBenchEntersTheBooks(t *testing.T) {
 			}
 			if c.want == "" &&
 				(r.ReceivedSamples+r.LostSamples != r.SentSamples || r.ReceivedPackets+r.KernelDroppedPackets != r.SentPackets) {
-				t.Errorf("%+v", r)
+				t.Errorf("got %+v", r)
 			}
 		})
 	}
@@ -159,10 +159,10 @@ func TestSpread(t *testing.T) {
 	}
 	cpu := func(c packetCost) float64 { return c.CPUMicros }
 	if got := spreadOf(runs, cpu); got != (spread{2.5, 1, 10}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 	if got := spreadOf(runs[:3], cpu); got != (spread{2, 1, 3}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -207,6 +207,6 @@ func TestNoMetricHasNoCost(t *testing.T) {
 	var from, to moment
 	to.at, to.figures.CPUUserSeconds = from.at.Add(time.Second), 0.5
 	if c := costBetween(from, to, 0); c.CPUMicros != 0 || c.CPUPercent != 50 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 }

@@ -38,7 +38,7 @@ func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "remote-write"}, strings.Fields(args)...)...)
 		if code != command.Usage || out != "" || !strings.Contains(said, want) {
-			t.Errorf("%s: exit code %d, %q, %q", args, code, out, said)
+			t.Errorf("%s: exit code %d, output %q, errors %q", args, code, out, said)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 			"'(', match_type: regex}\n")
 	code, stdout, stderr := freshet(t, "check", good)
 	if want := good + ": ok: 3 DogStatsD sockets, 2 rules\n"; code != command.OK || stdout != want || stderr != "" {
-		t.Errorf("exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
+		t.Errorf("exit code %d, output %q, errors %q\nwant %q", code, stdout, stderr, want)
 	}
 
 	t.Setenv("FRESHET_DOGSTATSD_UPD", "x")
@@ -137,7 +137,7 @@ func TestConfigOfAServer(t *testing.T) {
 	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)
 	code, stdout, stderr := freshet(t, "config", "--server", server, "--drain", "5s")
 	if code != command.OK || stdout != "drain: 1m\n" {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 	if path := asked().Path; path != "/api/v1/status/config" {
 		t.Errorf("asked for %s", path)

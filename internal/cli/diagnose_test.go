@@ -52,7 +52,7 @@ func TestDiagnoseFile(t *testing.T) {
 	})
 	stdout, stderr, code := shell(t, "diagnose", file)
 	if code != 0 || stderr != "" || strings.Contains(stdout, "\x1b") {
-		t.Fatalf("exit code %d, %q, %q", code, stderr, stdout)
+		t.Fatalf("exit code %d, output %q, errors %q", code, stderr, stdout)
 	}
 	for _, want := range []string{"1. A flood of series: ",
 		"10,000 samples a second", "label l", "10.0.0.1", "Next: ", "Found fine:", "not in the record: trace.out"} {

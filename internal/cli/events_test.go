@@ -76,6 +76,6 @@ func TestEventsOfNone(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":[]}`)
 	if code, stdout, stderr := freshet(t, "events", "--server", server); code != command.OK || stdout != "" ||
 		!strings.HasPrefix(stderr, "no events since ") {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 }

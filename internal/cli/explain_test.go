@@ -142,7 +142,7 @@ func TestExplainShowsTheFault(t *testing.T) {
 func TestExplainMarksTheColumn(t *testing.T) {
 	out, _, _ := shell(t, "explain", "日本:1,5|g", "--offline")
 	if want := "日本:1,5|g\n      ^\n"; !strings.HasPrefix(out, want) {
-		t.Errorf("%s\nwant\n%s", out, want)
+		t.Errorf("got\n%s\nwant\n%s", out, want)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestReplay(t *testing.T) {
 			begun := time.Now()
 			code, stdout, stderr := freshet(t, append([]string{"replay", file, "--to", to, "--json"}, tt.args...)...)
 			if took := time.Since(begun); took < tt.took {
-				t.Errorf("took %v", took)
+				t.Errorf("the replay took %v", took)
 			}
 			var got []string
 			for range strings.Split(tt.want, ",") {
@@ -88,7 +88,7 @@ func TestReplay(t *testing.T) {
 			}
 			var sum replayed
 			if err := json.Unmarshal([]byte(stdout), &sum); err != nil || code != command.OK || stderr != "" {
-				t.Fatalf("exit code %d, %q, %q", code, stdout, stderr)
+				t.Fatalf("exit code %d, output %q, errors %q", code, stdout, stderr)
 			}
 			if names := strings.Join(got, ","); names != tt.want || sum.Sent != uint64(len(got)) || sum.Errors != 0 {
 				t.Errorf("got %s, want %s; %+v", names, tt.want, sum)
@@ -113,7 +113,7 @@ func TestReplayToNobody(t *testing.T) {
 		t.Fatalf("%q: %v", stdout, err)
 	}
 	if sum.Sent != 0 || sum.Bytes != 0 || sum.Errors != 3 {
-		t.Errorf("%+v", sum)
+		t.Errorf("got %+v", sum)
 	}
 	if code != command.Failure || !strings.Contains(stderr, "3 datagrams could not be sent; the first: send to "+to) ||
 		!strings.Contains(stderr, "is a server listening there?") {
@@ -131,7 +131,7 @@ func TestReplayOfACutCapture(t *testing.T) {
 	code, stdout, stderr := freshet(t, "replay", file, "--to", to, "--speed", "max")
 	if code != command.OK || !strings.HasPrefix(stdout, "sent 2 datagrams, 29 bytes ") ||
 		!strings.Contains(stderr, "cut off") {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 	next()
 	if got := next(); got != "b:oops|c\nb:1|g" {
@@ -231,7 +231,7 @@ func TestCapture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new.capture")
 	code, stdout, stderr := freshet(t, "capture", file, "--server", server, "--datagrams", "2")
 	if code != command.OK || !strings.HasPrefix(stdout, file+": 2 datagrams, 29 bytes in ") {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(whole, got) {
 		t.Errorf("wrote %q, %v", got, err)
@@ -245,6 +245,6 @@ func TestCapture(t *testing.T) {
 	}
 	code, stdout, stderr = freshet(t, "capture", "-", "--json", "--server", server)
 	if code != command.Failure || stdout != string(whole) || !strings.Contains(stderr, "the server ended the stream") {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 }

@@ -34,7 +34,7 @@ func TestExplainTimes(t *testing.T) {
 	} {
 		warnings := strings.Join(x.Explain("default", []byte(c.line)).Lines[0].Warnings, "\n")
 		if !strings.Contains(warnings, c.want) || (c.want == "") != (warnings == "") {
-			t.Errorf("%s: %q, want %q", c.line, warnings, c.want)
+			t.Errorf("%s: got %q, want %q", c.line, warnings, c.want)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		stop() // ends the first server; a real kill would have ended it earlier
 		third, stopThird := life(&savedBooks{Final: true, Books: first.ledger.Books()})
 		if third.previous.Of("default").Samples.Tile != 100_000 {
-			t.Errorf("%+v", third.previous)
+			t.Errorf("got %+v", third.previous)
 		}
 		stopThird()
 		if err := os.WriteFile(third.path(booksFile), []byte("{"), 0o644); err != nil {

@@ -20,7 +20,7 @@ func TestProbesWhileStarting(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != want {
-			t.Errorf("%s: %d, want %d", path, w.Code, want)
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
 	}
 	s.handler.Store(http.NewServeMux())

@@ -151,7 +151,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		Limits: distributorJSON{MaxSeries: 4, MaxLabels: 50, MaxLabelName: 1024, MaxLabelValue: 4096},
 	}
 	if *got != want {
-		t.Errorf("%+v, want %+v", *got, want)
+		t.Errorf("got %+v, want %+v", *got, want)
 	}
 
 	var top answer.TopAll
@@ -189,12 +189,12 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	var limits struct{ Tenants []tenantLimits }
 	s.data(t, "/api/v1/status/limits", &limits)
 	if len(limits.Tenants) != 1 || limits.Tenants[0].Distributor != nil || limits.Tenants[0].Limits.MaxSeries != 100_000 {
-		t.Errorf("%+v", limits)
+		t.Errorf("got %+v", limits)
 	}
 	var top answer.TopAll
 	s.data(t, "/api/v1/status/top", &top)
 	if top.View.Tenant != "default" || len(top.Requests)+len(top.Growing) > 0 {
-		t.Errorf("%+v", top)
+		t.Errorf("got %+v", top)
 	}
 }
 
@@ -216,6 +216,6 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	s.data(t, "/api/v1/status/limits", &limits)
 	if got := limits.Tenants[0].Distributor; got.Delayed != 2 || got.Limits.Rate != 1 || got.Series != 10_000 ||
 		got.Refused != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 }

@@ -37,7 +37,7 @@ func TestProcessFigures(t *testing.T) {
 	}
 	if before.ResidentBytes == 0 || before.ResidentBytes > 2*before.MaxResidentBytes || before.Threads < 1 ||
 		before.Goroutines < 1 || before.HeapObjects == 0 {
-		t.Errorf("%+v", before)
+		t.Errorf("got %+v", before)
 	}
 	if after.AllocatedBytesTotal < before.AllocatedBytesTotal ||
 		after.CPUUserSeconds+after.CPUSystemSeconds < before.CPUUserSeconds+before.CPUSystemSeconds {

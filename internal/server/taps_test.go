@@ -66,7 +66,7 @@ func TestTapOfNoListener(t *testing.T) {
 	} {
 		err := knownListener(collector.TapOptions{Tenant: "default", Listener: tt.listener}, all)
 		if got := fmt.Sprint(cmp.Or(err, errors.New(""))); got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.listener, got, tt.want)
+			t.Errorf("%s: got %s, want %s", tt.listener, got, tt.want)
 		}
 	}
 	if err := knownListener(collector.TapOptions{Tenant: "new"}, all); err != nil {

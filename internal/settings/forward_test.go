@@ -70,6 +70,6 @@ func TestDefaultsOfABackend(t *testing.T) {
 	b := Backend{Name: "a", URL: "http://a"}.WithDefaults()
 	if b.Protocol != ProtocolAuto || b.Queue != 1<<30 || b.Connections != 1 || b.Timeout != 30*time.Second ||
 		b.RetryMin != 30*time.Millisecond || b.RetryMax != 5*time.Second {
-		t.Errorf("%+v", b)
+		t.Errorf("got %+v", b)
 	}
 }

@@ -106,7 +106,7 @@ func TestTechniques(t *testing.T) {
 			continue
 		}
 		if sum != want || sum == 0 {
-			t.Errorf("%s: %d, want %d", tt.name, sum, want)
+			t.Errorf("%s: got %d, want %d", tt.name, sum, want)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func BenchmarkBuffer(b *testing.B) {
 func TestBufferings(t *testing.T) {
 	for _, buffers := range bufferings {
 		if n := 3*len(traffic) + 1; buffers.run(n) != n {
-			t.Errorf("%s: not %d samples", buffers.name, n)
+			t.Errorf("%s: the number of samples is not %d", buffers.name, n)
 		}
 	}
 }

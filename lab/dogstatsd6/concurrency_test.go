@@ -38,7 +38,7 @@ func BenchmarkConcurrency(b *testing.B) {
 func TestConcurrencies(t *testing.T) {
 	for _, c := range concurrencies {
 		if n := 3*len(traffic) + 1; c.run(n) != n {
-			t.Errorf("%s: not %d samples", c.name, n)
+			t.Errorf("%s: the number of samples is not %d", c.name, n)
 		}
 	}
 }

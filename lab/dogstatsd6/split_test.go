@@ -56,7 +56,7 @@ func TestSplitters(t *testing.T) {
 		first, s := splitters[0].make(), technique.make()
 		for _, line := range traffic {
 			if !first.split(line) || !s.split(line) {
-				t.Fatalf("%s: %q: malformed", technique.name, line)
+				t.Fatalf("%s: the line %q counts as malformed", technique.name, line)
 			}
 			if got, want := s.fields(), first.fields(); !reflect.DeepEqual(got, want) || len(got.tags) != 4 {
 				t.Fatalf("%s: %q:\ngot  %+v\nwant %+v", technique.name, line, got, want)

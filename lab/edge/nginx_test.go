@@ -13,12 +13,12 @@ Requests/sec:  73864.51
 `
 	m, err := parse(out, 310*time.Millisecond)
 	if want := (measured{rate: 124_000, cpu: 2}); err != nil || m != want {
-		t.Errorf("%+v, %v, want %+v", m, err, want)
+		t.Errorf("got %+v and the error %v, want %+v", m, err, want)
 	}
 	for _, wrong := range []string{"", "  Socket errors: connect 1\n" + out, out + "  Non-2xx or 3xx responses: 3\n",
 		"0 requests in 1.00s, 0B read"} {
 		if m, err := parse(wrong, time.Second); err == nil {
-			t.Errorf("%q: %+v", wrong, m)
+			t.Errorf("parse accepted %q as %+v", wrong, m)
 		}
 	}
 }

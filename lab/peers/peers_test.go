@@ -36,7 +36,7 @@ func TestReceivedEqualsSent(t *testing.T) {
 	send(t, r.UDP, packets, perPacket)
 	want := Received{Metrics: packets * perPacket}
 	if got := await(t, r, want); got != want {
-		t.Errorf("received %+v of %+v", got, want)
+		t.Errorf("the peer received %+v, want %+v", got, want)
 	}
 	if err := r.Stop(); err != nil {
 		t.Error(err)

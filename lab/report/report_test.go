@@ -27,7 +27,7 @@ func TestMedian(t *testing.T) {
 	} {
 		before := slices.Clone(c.values)
 		if got := Median(c.values); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 		if !slices.Equal(c.values, before) {
 			t.Errorf("%s: the function has reordered the runs", c.name)
@@ -224,7 +224,7 @@ func TestTables(t *testing.T) {
 		"idle, with two digits that mean something": "| Freshet | 0.030 |",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%s: no %q in\n%s", what, want, text)
+			t.Errorf("%s: missing %q in\n%s", what, want, text)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestQuantile(t *testing.T) {
 	values := []float64{4, 1, 3, 2}
 	for q, want := range map[float64]float64{0: 1, .25: 1, .26: 2, .5: 2, .99: 4, 1: 4} {
 		if got := Quantile(values, q); got != want {
-			t.Errorf("%v: %v, want %v", q, got, want)
+			t.Errorf("%v: got %v, want %v", q, got, want)
 		}
 	}
 	if got := Quantile(nil, .99); got != 0 || values[0] != 4 {
@@ -348,14 +348,14 @@ func TestNotShown(t *testing.T) {
 		{"of nothing to nothing", []float64{math.NaN(), 1, 1, 1, 1, 1}, 1.10, NotShown},
 	} {
 		if got := RatioAtMost(c.ratios, c.bound); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
 	r := sample()
 	r.Fairness.Beside = []float64{.44, 1.2, 1.8, 2.2, 6, 13.48}
 	if text, row := r.goals(), "| 1.00 (95 %: 0.22-6.74) | at most 1.10, **not shown** |"; !strings.Contains(text, row) ||
 		strings.Contains(text, "missed") {
-		t.Errorf("no %q in\n%s", row, text)
+		t.Errorf("missing %q in\n%s", row, text)
 	}
 }
 
@@ -448,7 +448,7 @@ func TestPageHasAPlaceForEachSection(t *testing.T) {
 		"a place of an unknown name": whole.String() + "<!-- lab: weather -->\n<!-- end -->\n",
 	} {
 		if _, err := sample().Page(broken); err == nil {
-			t.Errorf("%s: no error", what)
+			t.Errorf("%s: want an error, got none", what)
 		}
 	}
 }
@@ -478,7 +478,7 @@ func TestPlots(t *testing.T) {
 	}
 	// Each group has one rectangle in the legend, and one for each of its bars.
 	if want := map[string]int{"page": 1, "bare": 2, "ours": 3, "peer": 2}; !reflect.DeepEqual(bars, want) {
-		t.Errorf("rectangles %v, want %v", bars, want)
+		t.Errorf("the plot has the rectangles %v, want %v", bars, want)
 	}
 }
 
@@ -486,7 +486,7 @@ func TestPlots(t *testing.T) {
 func TestGridStep(t *testing.T) {
 	for largest, want := range map[float64]float64{0.02: 0.005, 0.3: 0.05, 1: 0.2, 7.9: 1, 8.1: 2, 40: 5} {
 		if got := gridStep(largest); got < want*0.999 || got > want*1.001 {
-			t.Errorf("up to %v: %v, want %v", largest, got, want)
+			t.Errorf("gridStep(%v) = %v, want %v", largest, got, want)
 		}
 	}
 }
@@ -521,10 +521,10 @@ func TestRunsAreAdded(t *testing.T) {
 		{Name: "ours", Group: Bare, Interval: 1, Micros: []float64{1}},
 	}}, {ID: "unix", Costs: []Cost{{Name: "bare", Group: Bare, Interval: 1}}}}
 	if !reflect.DeepEqual(r.Loads, want) {
-		t.Errorf("%+v\nwant %+v", r.Loads, want)
+		t.Errorf("got %+v\nwant %+v", r.Loads, want)
 	}
 	if len(r.Rates) != 2 || len(r.Rates[0].PerSecond) != 2 {
-		t.Errorf("rates %+v", r.Rates)
+		t.Errorf("unexpected rates: %+v", r.Rates)
 	}
 }
 
@@ -559,6 +559,6 @@ func TestRunsOfRemoteWriteAreAdded(t *testing.T) {
 	},
 		{ID: "v2", Costs: []WriteCost{{Name: "a", Group: Ours}}}}
 	if !reflect.DeepEqual(w.Loads, want) {
-		t.Errorf("%+v\nwant %+v", w.Loads, want)
+		t.Errorf("got %+v\nwant %+v", w.Loads, want)
 	}
 }

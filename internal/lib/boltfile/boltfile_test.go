@@ -145,7 +145,7 @@ func TestNotDamage(t *testing.T) {
 	t.Run("a directory in its place", func(t *testing.T) {
 		dir := t.TempDir()
 		if _, _, err := Open(dir, walk); err == nil {
-			t.Error("no error")
+			t.Error("want an error, got none")
 		}
 		if _, err := os.Stat(dir); err != nil {
 			t.Errorf("the file was moved: %v", err)

@@ -547,7 +547,7 @@ func TestOptionalInt(t *testing.T) {
 	}
 	schema := New("X", limits{})
 	if keys := schema.Keys(); keys[1].Type != "int" {
-		t.Errorf("%+v", keys[1])
+		t.Errorf("got %+v", keys[1])
 	}
 	c, origins, err := schema.LoadText("f", []byte("tenants: {acme: {series: 5, names: 0}}"),
 		func(string) (string, bool) { return "", false })
