@@ -375,7 +375,11 @@ func (l *life) losePower() {
 		var err error
 		if lost[filepath.Dir(path)] || !known && l.torn.IntN(3) == 0 {
 			lost[filepath.Dir(path)] = true
-			err = os.Remove(path)
+			if followsCheckpoint(l.t, path) {
+				err = os.Truncate(path, 0)
+			} else {
+				err = os.Remove(path)
+			}
 		} else if tail := size - synced; tail > 0 {
 			kept, hole := l.torn.Int64N(tail+1), l.torn.Int64N(tail)
 			err = os.Truncate(path, synced+kept)
@@ -388,6 +392,17 @@ func (l *life) losePower() {
 			l.t.Fatal(err)
 		}
 	})
+}
+
+// followsCheckpoint reports whether a segment is the first one behind a checkpoint. tsdb syncs the directory of the
+// log when it puts the checkpoint into place, so the segment is there after a power loss.
+func followsCheckpoint(t testing.TB, path string) bool {
+	found, err := segmentsOf(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, isSegment := segment(filepath.Base(path))
+	return isSegment && found.checkpoint >= 0 && number == found.checkpoint+1
 }
 
 // all returns everything that queries see, by tenant and series, with the bits of each value.
@@ -442,8 +457,9 @@ func bitsOf(t testing.TB, it chunkenc.Iterator) string {
 // crash is one more way to apply the log.
 func TestTheSameLogGivesTheSameStores(t *testing.T) {
 	const entries = 250
-	// In seed 343, series that came back after a compaction lost late samples.
-	seeds := []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 343}
+	// In seed 343, series that came back after a compaction lost late samples. In seed 122, a power loss leaves no
+	// byte behind a checkpoint.
+	seeds := []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 122, 343}
 	if os.Getenv("FRESHET_SOAK") != "" {
 		seeds = nil
 		for seed := range uint64(400) {
