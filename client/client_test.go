@@ -389,7 +389,7 @@ func TestLittleIsLostToAnotherHost(t *testing.T) {
 				w.set(func(w *wire) { w.down = !w.down })
 			}
 			c.Count("a", 1, strings.Repeat("x", 1000))
-			c.Count("b", 1, strings.Repeat("x", 1000)) // in another packet
+			c.Count("b", 1, strings.Repeat("x", 1000)) // long, so it goes into another packet
 			time.Sleep(time.Second)
 		}
 		flush(t, c)
@@ -484,7 +484,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 		w := &wire{network: unix, down: true}
 		c := startOn(t, w, Options{})
 		c.Count("a", 1)
-		time.Sleep(time.Minute) // by now the pauses are long
+		time.Sleep(time.Minute) // after this time, the pauses between tries are long
 		go func() {
 			time.Sleep(closeWait / 2)
 			w.set(func(w *wire) { w.down = false })

@@ -235,7 +235,7 @@ func (c *cell) shrink(l *limits) {
 // comes again need not be copied again. The flusher reads the earlier members without a lock, since
 // they no longer change.
 type members struct {
-	now, before map[string]string // from each member to itself
+	now, before map[string]string // each member maps to itself
 	empty       map[string]string // for use in the next flush; only the flusher uses it
 }
 

@@ -65,12 +65,12 @@ func (c *counts) handed(k kind) uint64 {
 //	Calls = Sent + Held + Skipped + Refused + Full + Unsent
 type Stats struct {
 	Calls   uint64
-	Sent    uint64 // in packets that the socket accepted: as single values, in a sum, or in a sample with a rate
-	Held    uint64 // waiting to be sent
+	Sent    uint64 // calls in packets that the socket accepted: as single values, in a sum, or in a sample with a rate
+	Held    uint64 // calls that wait to be sent
 	Skipped uint64 // left out by Sampled; the rate of the sampled values accounts for them
 	Refused uint64 // an empty name, a value that is not finite, a negative count, or a line that is too long
 	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or too many events at a time
-	Unsent  uint64 // in a packet too long for the socket, dropped by Close, or made after Close
+	Unsent  uint64 // calls in a packet too long for the socket, dropped by Close, or made after Close
 
 	Thinned   uint64 // part of Sent and Held: values beyond MaxValues; the rate of the sample accounts for them
 	Folded    uint64 // part of Sent and Held: in an overflow series, beyond MaxSeries

@@ -14,7 +14,7 @@ type table struct {
 	n     int                      // number of series; guarded by Client.mu
 }
 
-const minTable = 64 // slots
+const minTable = 64 // the least number of slots
 
 func newTable(slots int) *table { return &table{slots: make([]atomic.Pointer[series], slots)} }
 

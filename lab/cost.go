@@ -139,7 +139,7 @@ func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp
 type look struct {
 	at   time.Time
 	cpu  time.Duration // the receiver's CPU time
-	sent uint64        // metrics
+	sent uint64        // metrics sent so far
 }
 
 func lookAt(p *running, s *sending) (look, error) {

@@ -14,10 +14,10 @@ import (
 
 const (
 	rateRuns  = 3           // number of searches for each receiver
-	tryTime   = time.Second // at each rate; a receive buffer holds only a small part of what is sent in this time
+	tryTime   = time.Second // time at each rate; a receive buffer holds only a small part of what is sent in it
 	searching = 15 * time.Second
 
-	ratePrecision = 0.05 // as a fraction of the rate
+	ratePrecision = 0.05 // the search ends when the interval is this fraction of the rate
 	rateTries     = 4    // number of tries at a rate that the sender does not reach
 	rateLeast     = 1000 // metrics a second; the search ends there
 )

@@ -12,7 +12,7 @@ import (
 // step is a part of the lab's work, so small that a person sees progress.
 type step struct {
 	what  string
-	takes time.Duration // estimated
+	takes time.Duration // estimated time
 	do    func(context.Context) error
 }
 

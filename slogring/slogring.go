@@ -106,7 +106,7 @@ func (o Options) withDefaults() Options {
 // and counts. All methods are safe for concurrent use.
 type Handler struct {
 	*sink
-	attrs  []byte // from WithAttrs, formatted, each after a space
+	attrs  []byte // attributes of WithAttrs, formatted, each after a space
 	prefix string // prefix of keys: the open groups, each with a dot
 }
 

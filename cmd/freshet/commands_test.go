@@ -193,7 +193,7 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 		}
 		_, stdout, stderr := freshet(t, args...)
 		if strings.ContainsAny(stdout, "\u009b\x7f\u202e") || !strings.Contains(stdout, `x\u009b2Jy\u007f\u202ez`) {
-			t.Errorf("%v: %q, %q", args, stdout, stderr)
+			t.Errorf("%v: output %q, errors %q", args, stdout, stderr)
 		}
 	}
 }

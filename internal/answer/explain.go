@@ -32,7 +32,7 @@ type ExplainedFault struct {
 type Becomes struct {
 	Rule    *int              `json:"rule,omitempty"` // index of the rule in mapping.rules
 	Match   string            `json:"match,omitempty"`
-	Dropped bool              `json:"dropped,omitempty"` // by the rule
+	Dropped bool              `json:"dropped,omitempty"` // the rule drops the line
 	Kind    string            `json:"kind"`
 	Name    string            `json:"name,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`

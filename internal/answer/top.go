@@ -17,14 +17,14 @@ type TopRequester struct {
 	Agent    string  `json:"user_agent,omitempty"`
 	Requests float64 `json:"requests_per_second"`
 	Samples  float64 `json:"samples_per_second"`
-	Bytes    float64 `json:"bytes_per_second"` // decompressed
+	Bytes    float64 `json:"bytes_per_second"` // bytes after decompression
 }
 
 // TopGrowing is a metric with new series in the last four minutes.
 type TopGrowing struct {
 	Metric  string `json:"metric"`
 	New     uint64 `json:"new_series"`
-	Refused uint64 `json:"refused_series"`   // by distributor.max_series; each try of a series counts
+	Refused uint64 `json:"refused_series"`   // series that distributor.max_series refused; each try counts
 	Label   string `json:"label,omitempty"`  // likely cause: the label with most new values, if it has enough
 	Values  uint64 `json:"values,omitempty"` // the approximate number of new values
 	Sender  string `json:"sender,omitempty"` // the sender of most of the new series

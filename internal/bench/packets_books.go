@@ -16,14 +16,14 @@ import (
 // receiver's cost meanwhile. The names of the fields in JSON never change.
 type packetRun struct {
 	SentPackets          uint64            `json:"sent_packets"`
-	SentBytes            uint64            `json:"sent_bytes"` // of payload
+	SentBytes            uint64            `json:"sent_bytes"` // bytes of payload
 	SentSamples          uint64            `json:"sent_samples"`
 	SentByKind           map[string]uint64 `json:"sent_samples_by_kind"`
-	CounterSum           uint64            `json:"sent_counter_increments"` // their sum
+	CounterSum           uint64            `json:"sent_counter_increments"` // sum of the counters' increments
 	NewContexts          uint64            `json:"sent_new_contexts"`
 	RefusedTimes         uint64            `json:"sender_refused_times"` // how often a Unix socket was full
 	SenderDropped        uint64            `json:"sender_dropped_packets"`
-	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // samples in these packets
+	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // samples in the packets that the sender dropped
 	SenderCPUUser        float64           `json:"sender_cpu_user_us_per_metric"`
 	SenderCPUSystem      float64           `json:"sender_cpu_system_us_per_metric"`
 
@@ -31,7 +31,7 @@ type packetRun struct {
 	ReceivedSamples      uint64 `json:"received_samples"`
 	KernelDroppedPackets uint64 `json:"kernel_dropped_packets"`
 	OversizedPackets     uint64 `json:"oversized_packets"`
-	LostSamples          uint64 `json:"lost_samples"` // samples in these packets
+	LostSamples          uint64 `json:"lost_samples"` // samples in the packets that were lost
 	// Samples that a limit folded into the overflow series of the metric.
 	FoldedSamples uint64            `json:"received_folded_samples"`
 	NotKept       map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
@@ -52,7 +52,7 @@ type packetCost struct {
 	Allocations      float64 `json:"allocations_per_metric"`
 	AllocatedBytes   float64 `json:"allocated_bytes_per_metric"`
 	ResidentBytes    float64 `json:"resident_bytes"`
-	MaxResidentBytes float64 `json:"max_resident_bytes"` // since the receiver started
+	MaxResidentBytes float64 `json:"max_resident_bytes"` // largest resident memory since the receiver started
 	HeapLiveBytes    float64 `json:"heap_live_bytes"`
 }
 

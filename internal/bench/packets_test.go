@@ -103,7 +103,7 @@ func TestBenchEntersTheBooks(t *testing.T) {
 			}
 			err := r.enter(books(0, 0, 0), c.after, perPacket)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("%v", err)
+				t.Errorf("enter returned the error %v", err)
 			}
 			if c.want == "" &&
 				(r.ReceivedSamples+r.LostSamples != r.SentSamples || r.ReceivedPackets+r.KernelDroppedPackets != r.SentPackets) {
@@ -121,7 +121,7 @@ func TestBenchNamesWhatIsNotKept(t *testing.T) {
 		ledger.Samples{Refused: map[string]uint64{"series": 5, "kind": 3}},
 		ledger.Samples{Refused: map[string]uint64{"series": 12, "kind": 3}, Discarded: map[string]uint64{"no_aggregator": 9}})
 	if len(r.NotKept) != 1 || r.NotKept["refused: series"] != 7 {
-		t.Errorf("%v", r.NotKept)
+		t.Errorf("the samples that were not kept are %v", r.NotKept)
 	}
 }
 
@@ -129,10 +129,10 @@ func TestBenchNamesWhatIsNotKept(t *testing.T) {
 func TestReceiverEnvironment(t *testing.T) {
 	all := []string{"PATH=/bin", "FRESHET_DATA_DIR=/var/lib/freshet", "GOMAXPROCS=8", "FRESHET_SERVER=x"}
 	if got := receiverEnvironment(all, false); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=8"}) {
-		t.Errorf("%v", got)
+		t.Errorf("the environment is %v", got)
 	}
 	if got := receiverEnvironment(all, true); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=1"}) {
-		t.Errorf("%v", got)
+		t.Errorf("with pinning, the environment is %v", got)
 	}
 }
 
@@ -148,7 +148,7 @@ time=1 level=INFO msg="udp is fine"`
 	}
 	if got := r.warnings("udp"); !slices.Equal(got,
 		[]string{"udp 127.0.0.1:1: the kernel granted 1 of 2; run `sysctl -w a=b`"}) {
-		t.Errorf("%q", got)
+		t.Errorf("the warnings are %q", got)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 		},
 	} {
 		if got := found.String(); !strings.Contains(got, want) {
-			t.Errorf("%s, not %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
 		SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243,
 	}})
 	if got := rows[len(rows)-1]; !slices.Equal(got, []string{"not sent: the socket was full", "3", "243", ""}) {
-		t.Errorf("%q", got)
+		t.Errorf("the last row is %q", got)
 	}
 	waited := bookRows([]packetRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3}})
 	if len(waited) != len(rows)-1 {

@@ -66,7 +66,7 @@ type writeCost struct {
 	CPUSeconds        float64 `json:"cpu_seconds_per_million_samples"`
 	CPUUserSeconds    float64 `json:"cpu_user_seconds_per_million_samples"`
 	CPUSystemSeconds  float64 `json:"cpu_system_seconds_per_million_samples"`
-	NewSeriesMicros   float64 `json:"cpu_us_per_new_series"` // in all rounds, without the cost of its sample
+	NewSeriesMicros   float64 `json:"cpu_us_per_new_series"` // cost in all rounds, without the cost of the series' sample
 	CPUPercent        float64 `json:"cpu_percent_of_a_core"`
 	GCPercent         float64 `json:"gc_percent_of_cpu"`
 	Allocations       float64 `json:"allocations_per_sample"`

@@ -125,7 +125,7 @@ func TestBenchRemoteWriteProves(t *testing.T) {
 				q := r.URL.Query().Get("query")
 				if r.Header.Get("X-Scope-OrgID") != "team" || r.URL.Query().Get("time") != "1795000075.000" ||
 					!strings.Contains(q, `{job="bench-1-1795000000000"}[90000ms]`) {
-					t.Errorf("asked for %s as %q", r.URL, r.Header.Get("X-Scope-OrgID"))
+					t.Errorf("bench requested %s as the tenant %q", r.URL, r.Header.Get("X-Scope-OrgID"))
 				}
 				v := c.samples
 				if strings.HasPrefix(q, "count(") {
@@ -147,7 +147,7 @@ func TestBenchRemoteWriteProves(t *testing.T) {
 			r := writeRun{Rounds: 6, SentSamples: 60 * names, SentSeries: 10 * names, WrittenSamples: c.written}
 			err := m.prove(t.Context(), &r)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("%v, not %q", err, c.want)
+				t.Errorf("got the error %v, want %q", err, c.want)
 			}
 		})
 	}

@@ -65,7 +65,7 @@ The exit code is 0 if all files are fine, otherwise 2.`,
 type checkedFile struct {
 	File     string   `json:"file"`
 	OK       bool     `json:"ok"`
-	Sockets  int      `json:"sockets"` // of DogStatsD
+	Sockets  int      `json:"sockets"` // number of DogStatsD sockets
 	Rules    int      `json:"rules"`
 	Problems []string `json:"problems"`
 }

@@ -105,12 +105,12 @@ func TestConfigCanBeLoadedAgain(t *testing.T) {
 				t.Fatalf("%v in\n%s", err, stdout)
 			}
 			if changes := conf.Diff(want, got); len(changes) > 0 {
-				t.Errorf("differs: %v", changes)
+				t.Errorf("the loaded configuration differs: %v", changes)
 			}
 			for _, line := range []string{"  # Set by --dogstatsd-udp; default 127.0.0.1:8125\n  udp: 127.0.0.1:9125\n",
 				"# Set by FRESHET_DRAIN; default 30s\ndrain: 5s\n"} {
 				if !strings.Contains(stdout, line) {
-					t.Errorf("no %q in\n%s", line, stdout)
+					t.Errorf("missing %q in\n%s", line, stdout)
 				}
 			}
 		})
@@ -140,7 +140,7 @@ func TestConfigOfAServer(t *testing.T) {
 		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 	if path := asked().Path; path != "/api/v1/status/config" {
-		t.Errorf("asked for %s", path)
+		t.Errorf("the command requested %s", path)
 	}
 }
 

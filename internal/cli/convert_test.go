@@ -36,7 +36,7 @@ func TestConvert(t *testing.T) {
 		}
 		if c.code == command.Usage {
 			if out != "" {
-				t.Errorf("%s: wrote %q", c.file, out)
+				t.Errorf("%s: the command printed %q, want nothing", c.file, out)
 			}
 			continue
 		}

@@ -36,7 +36,7 @@ func TestEvents(t *testing.T) {
 	got.Del("start")
 	got.Del("end")
 	if want := (url.Values{"text": {"deploy"}, "tag": {"env:prod", "a,b"}}); got.Encode() != want.Encode() {
-		t.Errorf("asked %v, want %v", got, want)
+		t.Errorf("the command requested %v, want %v", got, want)
 	}
 }
 

@@ -158,7 +158,7 @@ func TestExplainAsJSON(t *testing.T) {
 	l := a.Data.Lines[0]
 	if a.Status != "success" || a.Data.Tenant != "shop" || l.Becomes.Query != "hits" || len(l.Fields) != 5 ||
 		len(l.Warnings) != 2 {
-		t.Errorf("%s", out)
+		t.Errorf("unexpected explanation: %s", out)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestExplainOfTooMuch(t *testing.T) {
 		root.SetErr(io.Discard)
 		if err := root.ExecuteContext(t.Context()); (err == nil) != (c.want == "") ||
 			err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%d bytes: %v", c.bytes, err)
+			t.Errorf("with %d bytes of input: got the error %v", c.bytes, err)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func TestExplainAsksAServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if got, err := io.ReadAll(r.Body); err != nil || string(got) != line || r.Method != http.MethodPost ||
 			r.URL.Query().Get("tenant") != "shop" {
-			t.Errorf("%s %s with %d bytes, %v", r.Method, r.URL, len(got), err)
+			t.Errorf("the server got %s %s with %d bytes, and the error %v", r.Method, r.URL, len(got), err)
 		}
 		_, _ = io.WriteString(w, `{"status":"success","data":{"tenant":"shop","lines":[]}}`)
 	}))

@@ -57,7 +57,7 @@ type ledgerView struct {
 	server apiclient.Server
 	raw    bool
 	live   bool             // show page after page
-	screen *terminal.Screen // to draw on; nil if the output is not a terminal
+	screen *terminal.Screen // nil if the output is not a terminal
 	seen   []answer.Ledger  // the latest answers, to compute rates
 }
 
@@ -68,7 +68,7 @@ const rateWindow = 10
 func (l *ledgerView) watch(ctx context.Context) (err error) {
 	if err := l.show(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // interrupted
+			return nil // the user interrupted the command
 		}
 		return err
 	}
@@ -193,7 +193,7 @@ func (l *ledgerView) page() (string, error) {
 type ledgerTable struct {
 	rows    [][]string
 	colours []string
-	before  *answer.Ledger // for rates
+	before  *answer.Ledger // the earlier books, to compute rates
 	seconds float64        // time since before; 0 if there are no rates
 	total   uint64         // the total of which percentages are shown
 }

@@ -141,7 +141,7 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 	for _, want := range []string{"Of the samples in tiles, 1,234 have waited for a store since ",
 		": open tsdb/b/10s: not a directory\n", "The limit store.pending is reached"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
+			t.Errorf("missing %q in\n%s", want, text)
 		}
 	}
 	l.seen[0].Waiting.Error = "" // samples also wait for a working store, every 10 s

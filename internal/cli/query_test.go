@@ -74,7 +74,7 @@ func TestQueryAsks(t *testing.T) {
 				t.Fatal(stderr)
 			}
 			if u := asked(); u.Path != tt.path || u.RawQuery != tt.want.Encode() {
-				t.Errorf("asked %s?%s\nwant  %s?%s", u.Path, u.RawQuery, tt.path, tt.want.Encode())
+				t.Errorf("the command requested %s?%s\nwant                  %s?%s", u.Path, u.RawQuery, tt.path, tt.want.Encode())
 			}
 		})
 	}

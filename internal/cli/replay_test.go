@@ -135,7 +135,7 @@ func TestReplayOfACutCapture(t *testing.T) {
 	}
 	next()
 	if got := next(); got != "b:oops|c\nb:1|g" {
-		t.Errorf("%q", got)
+		t.Errorf("the receiver got %q", got)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestCapture(t *testing.T) {
 		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(whole, got) {
-		t.Errorf("wrote %q, %v", got, err)
+		t.Errorf("the file holds %q (%v)", got, err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)

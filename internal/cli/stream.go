@@ -19,7 +19,7 @@ func each(ctx context.Context, interval time.Duration, do func() error) error {
 	for {
 		if err := do(); err != nil {
 			if ctx.Err() != nil {
-				return nil // interrupted
+				return nil // the user interrupted the command
 			}
 			return err
 		}

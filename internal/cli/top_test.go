@@ -37,7 +37,7 @@ func TestTop(t *testing.T) {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	if u := asked(); u.Path != "/api/v1/status/top" || u.Query().Get("limit") != "7" {
-		t.Errorf("asked %s", u)
+		t.Errorf("the command requested %s", u)
 	}
 	golden(t, "top.txt", stdout)
 
@@ -64,7 +64,7 @@ func TestTopInWindows(t *testing.T) {
 		for rows := 1; rows < 40; rows++ {
 			lines := topPage{columns: columns, rows: rows}.lines(top)
 			if len(lines) > rows {
-				t.Fatalf("%d lines in a window of %d", len(lines), rows)
+				t.Fatalf("the page has %d lines in a window of %d", len(lines), rows)
 			}
 			for _, line := range lines {
 				if n := utf8.RuneCountInString(line); n > columns {

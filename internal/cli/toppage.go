@@ -18,7 +18,7 @@ import (
 type topPage struct {
 	columns, rows int // size of the window; 0 for no limit
 	colour        bool
-	notice        string // at the top
+	notice        string // a line at the top
 }
 
 // topList is a list with its title.

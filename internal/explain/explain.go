@@ -56,7 +56,7 @@ func New(c settings.Config, now time.Time) (*Explainer, error) {
 	return &Explainer{config: c, mapper: mapper, now: now,
 		Peek: func(claim *catalogue.Claim) (string, bool, catalogue.Report) {
 			name, known, report := names.Peek(claim)
-			names.Resolve(now.UnixMilli(), claim) // so that lines of one datagram see each other's names
+			names.Resolve(now.UnixMilli(), claim) // later lines of the datagram must see this name
 			return name, known, report
 		}}, nil
 }

@@ -89,7 +89,7 @@ type question struct {
 	own        bool // the answer for team-beta must match ofBeta, which proves that the test can see a leak
 }
 
-const anySeries = "%7B__name__%3D~%22.%2B%22%7D" // {__name__=~".+"}
+const anySeries = "%7B__name__%3D~%22.%2B%22%7D" // the selector {__name__=~".+"}
 
 // questions returns a request for each route that shows data.
 func questions(t *testing.T) map[string]question {
@@ -283,7 +283,7 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 		for !slices.ContainsFunc(marks, func(m string) bool { return bytes.Contains(text.Bytes(), []byte(m)) }) {
 			b, err := stream.ReadByte()
 			if err != nil {
-				t.Fatalf("%s ended: %v", path, err)
+				t.Fatalf("the stream of %s ended: %v", path, err)
 			}
 			text.WriteByte(b)
 		}
@@ -364,7 +364,7 @@ dogstatsd: {udp: "", unix: "", unixgram: ""}
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Scope-OrgID", name)
-		r.Header.Set("X-Forwarded-For", "192.0.2.1") // as if through a proxy
+		r.Header.Set("X-Forwarded-For", "192.0.2.1") // as if the request came through a proxy
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -457,7 +457,7 @@ limits: {tenants: {team-beta: {}}}
 `)
 	for _, tt := range []struct {
 		headers []string
-		want    string // in the answer
+		want    string // a part of the answer
 	}{
 		{nil, `"tenant":"default"`},
 		{[]string{"team-beta"}, `"tenant":"team-beta"`},

@@ -107,7 +107,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			curl := lineOf(t, banner.String(), "curl ")
 			for _, flag := range c.flags {
 				if !strings.Contains(curl, flag) {
-					t.Errorf("%s\nhas no %s", curl, flag)
+					t.Errorf("the line\n%s\nlacks the flag %s", curl, flag)
 				}
 			}
 			if len(c.flags) == 0 && strings.Count(curl, " ") != 1 {
@@ -122,7 +122,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 				export = lineOf(t, banner.String(), "export ") + "\n"
 			}
 			if out := paste(t, pasted.Replace(export+curl)); !strings.Contains(out, `"status":"success"`) {
-				t.Errorf("%s\n%s", curl, out)
+				t.Errorf("the pasted line\n%s\nprinted\n%s", curl, out)
 			}
 			if c.instead != "" {
 				lineOf(t, banner.String(), c.instead)
@@ -132,12 +132,12 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			} else {
 				query := lineOf(t, banner.String(), os.Args[0]+" query ")
 				if out := paste(t, pasted.Replace(export+query)); !strings.Contains(out, "no series match") {
-					t.Errorf("%s\n%s", query, out)
+					t.Errorf("the pasted line\n%s\nprinted\n%s", query, out)
 				}
 			}
 			for _, secret := range []string{alpha, "fakepassword", "$2y$"} {
 				if strings.Contains(banner.String(), secret) {
-					t.Errorf("%s is in\n%s", secret, &banner)
+					t.Errorf("the secret %s is in\n%s", secret, &banner)
 				}
 			}
 		})

@@ -95,7 +95,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 					t.Errorf("%s, %s%s: %s: %s", pattern, why, kind, resp.Status, text)
 				}
 				if after := testutil.ToFloat64(s.refused.WithLabelValues(reasonForeignPage)); after != before+1 {
-					t.Errorf("%s, %s: counted %g, not 1", pattern, why, after-before)
+					t.Errorf("%s, %s: the metric rose by %g, want 1", pattern, why, after-before)
 				}
 			}
 		}
@@ -272,7 +272,7 @@ func TestForeignPagesOverGRPC(t *testing.T) {
 		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })
 		s.guardOTLP(next).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "Origin", origin))
 		if reached == refused {
-			t.Errorf("a page of %q writes: %t", origin, reached)
+			t.Errorf("a page of %q reached the handler: %t", origin, reached)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestSendersAreNotChecked(t *testing.T) {
 	s := new(server)
 	if n := testing.AllocsPerRun(100, func() {
 		if s.foreign(writes, r) != nil {
-			t.Error("a sender is refused")
+			t.Error("foreign refuses a sender")
 		}
 	}); n != 0 {
 		t.Errorf("%g allocations for each request", n)

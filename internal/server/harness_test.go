@@ -178,7 +178,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 30s: %s", what)
+			t.Fatalf("this did not happen within 30s: %s", what)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -127,12 +127,12 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Helper()
 		otlp, write := s.sendAs(t, "otel/2", "/v1/metrics", export), s.sendAs(t, "shop/1", "/api/v1/write", known)
 		if otlp != http.StatusOK || write != http.StatusNoContent {
-			t.Fatalf("answered %d and %d", otlp, write)
+			t.Fatalf("the server answered OTLP with %d and remote write with %d", otlp, write)
 		}
 	}
 	send()
 	if status := s.sendAs(t, "shop/1", "/api/v1/write", flood(t, 25)); status != http.StatusTooManyRequests {
-		t.Fatalf("answered %d", status)
+		t.Fatalf("the server answered %d", status)
 	}
 
 	// The senders' rates cover only the last seconds, so the test keeps sending the same samples.
@@ -209,7 +209,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
 	for _, want := range []int{http.StatusNoContent, http.StatusServiceUnavailable, http.StatusServiceUnavailable} {
 		if status := s.sendAs(t, "shop/1", "/api/v1/write", flood(t, 10_000)); status != want {
-			t.Fatalf("answered %d, want %d", status, want)
+			t.Fatalf("the server answered %d, want %d", status, want)
 		}
 	}
 	var limits struct{ Tenants []tenantLimits }

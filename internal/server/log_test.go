@@ -25,7 +25,7 @@ func TestLogIsWholeOnceItIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=INFO msg=restored records=3") {
-		t.Errorf("%q", got)
+		t.Errorf("the log has %q", got)
 	}
 }
 

@@ -225,7 +225,7 @@ self: {probe: false}
 	}
 	t.Setenv("FRESHET_DATA_DIR", dir)
 	if got := (apiclient.Server{}).String(); got != "unix:"+told.Operator {
-		t.Errorf("commands find %q", got)
+		t.Errorf("commands use the address %q", got)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 	t.Setenv("FRESHET_DATA_DIR", s.config.DataDir)
 	got, want := (apiclient.Server{}).String(), "unix:"+filepath.Join(s.config.DataDir, answer.OperatorSocket)
 	if got != want {
-		t.Errorf("a command asks %s, not %s", got, want)
+		t.Errorf("a command uses the address %s, want %s", got, want)
 	}
 	_, a, err := apiclient.Server{}.Ask(t.Context(), "/api/v1/status/records", nil)
 	if err != nil || a.Status != "success" {
@@ -252,7 +252,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 		t.Errorf("diff over TCP: exit code %d, %s", code, said)
 	}
 
-	dead := t.TempDir() // with the socket of a killed process
+	dead := t.TempDir() // a data directory with the socket of a killed process
 	l, err := listenPrivately(filepath.Join(dead, answer.OperatorSocket))
 	if err != nil {
 		t.Fatal(err)
@@ -303,14 +303,14 @@ func TestARestartBindsARemovedSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left := s.inherited.Left(); len(left) != 1 {
-			t.Fatalf("left are %v", left)
+			t.Fatalf("the inherited sockets that nobody took are %v, want one", left)
 		}
 		listener, bound, err := s.bindOperatorSocket([]string{path})
 		if err != nil || bound != path {
-			t.Fatalf("bound %q: %v", bound, err)
+			t.Fatalf("the socket is bound at %q (%v)", bound, err)
 		}
 		if left := s.inherited.Left(); len(left) != 0 {
-			t.Errorf("left are %v", left)
+			t.Errorf("the inherited sockets that nobody took are %v, want none", left)
 		}
 		if is, err := os.Lstat(path); err != nil || !removed && !os.SameFile(was, is) {
 			t.Errorf("with the file removed: %t: the file is missing or another file: %v", removed, err)

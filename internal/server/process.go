@@ -62,7 +62,7 @@ func readKernel(p *answer.Process) error {
 // readStat reads two fields of proc_pid_stat(5): 20, num_threads, and 24, rss in pages. Field 2 is
 // the name in parentheses, which may contain anything.
 func readStat(p *answer.Process, stat []byte) error {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from field 3
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the fields from field 3 on
 	if len(fields) < 22 {
 		return fmt.Errorf("/proc/self/stat: %d fields after the name, want at least 22", len(fields))
 	}

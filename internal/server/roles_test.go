@@ -42,7 +42,7 @@ func TestRolesAreNotBuiltWithoutWhatTheyNeed(t *testing.T) {
 			"the role querier needs the role distributor, which is not built before it; " +
 			"the role querier needs the role aggregator, which is not built before it"
 		if said := fmt.Sprint(recover()); said != want {
-			t.Errorf("%s; want %s", said, want)
+			t.Errorf("got the panic %s; want %s", said, want)
 		}
 	}()
 	_ = (&server{config: c}).buildRoles()
@@ -55,7 +55,7 @@ func TestRolesAreNotBuiltWithoutWhatTheyUseLater(t *testing.T) {
 	i := slices.IndexFunc(all, func(r role) bool { return r.name == settings.RoleAggregator })
 	missing, want := unmet(all[:i]), []string{"the role distributor uses the role aggregator, which is not built"}
 	if !slices.Equal(missing, want) {
-		t.Errorf("%q; want %q", missing, want)
+		t.Errorf("unmet returned %q; want %q", missing, want)
 	}
 	if missing := unmet(all); missing != nil {
 		t.Errorf("with all roles: %q", missing)

@@ -43,7 +43,7 @@ func TestTailer(t *testing.T) {
 	}
 	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 3 ||
 		lines[2] != `{"left_out":2,"missed":7}` {
-		t.Errorf("%s", &out)
+		t.Errorf("the tail printed %s", &out)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	_, err = (apiclient.Server{Address: web.URL}).Follow(t.Context(), "/api/v1/status/capture",
 		url.Values{"listener": {"nope"}})
 	if err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
-		t.Errorf("an unknown socket: %v", err)
+		t.Errorf("for an unknown socket, the error is %v", err)
 	}
 	body, err := apiclient.Server{Address: web.URL}.Follow(t.Context(), "/api/v1/status/capture", nil)
 	if err != nil {
@@ -183,7 +183,7 @@ func TestTailByAName(t *testing.T) {
 		eventually(t, "tail says that it waits", func() bool { return notes.String() != "" })
 		said := "waiting for lines at http://" + s.http[0].addr() + " with name " + glob + ", tag *; Ctrl-C ends it\n"
 		if notes.String() != said {
-			t.Errorf("--name %s: said %q, want %q", glob, notes, said)
+			t.Errorf("--name %s: the notes are %q, want %q", glob, notes, said)
 		}
 		eventually(t, glob+" is seen", func() bool {
 			for _, line := range all {

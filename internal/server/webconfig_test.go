@@ -75,7 +75,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	for _, tt := range []struct {
 		why  string
 		args []string
-		env  string // FRESHET_TOKEN
+		env  string // value of FRESHET_TOKEN
 		want string // a part of the output
 	}{
 		{"both", []string{"--server", address, "--ca-file", ca, "--token-file", token}, "", "tenant team-alpha since"},
@@ -154,7 +154,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 // Listeners other than HTTP also use the newest certificates, and accept the same clients.
 func TestTLSForOtherListeners(t *testing.T) {
 	if none, err := tlsConfig(""); none != nil || err != nil {
-		t.Errorf("no file: %v, %v", none, err)
+		t.Errorf("without a file, tlsConfig returned %v, %v", none, err)
 	}
 	dir := t.TempDir()
 	if none, err := tlsConfig(writeIn(t, dir, "plain.yaml", "")); none != nil || err != nil {

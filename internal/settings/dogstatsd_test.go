@@ -11,7 +11,7 @@ import (
 func TestDogStatsD(t *testing.T) {
 	c := DefaultDogStatsD()
 	if problems := c.Validate(); len(problems) > 0 {
-		t.Fatalf("the default: %v", problems)
+		t.Fatalf("the default has the problems %v", problems)
 	}
 	c.Tenant, c.Readers, c.ReceiveBuffer, c.MaxPacket, c.SocketMode, c.IdleContexts = "a/b", 0, 1, 1, "999", time.Second
 	c.Listeners = []Listener{{"tcp", "", ".."}}
@@ -26,7 +26,7 @@ func TestDogStatsD(t *testing.T) {
 	want := []string{"idle_contexts", "listeners[0].address", "listeners[0].network", "listeners[0].tenant",
 		"max_packet", "readers", "receive_buffer", "socket_mode", "tenant"}
 	if !slices.Equal(keys, want) {
-		t.Errorf("problems with\n %v, want\n %v", keys, want)
+		t.Errorf("got problems with the keys\n %v, want\n %v", keys, want)
 	}
 	for mode, valid := range map[string]bool{
 		"0722": true, "666": true, "0": true, "1777": false, "rw": false, "-1": false,

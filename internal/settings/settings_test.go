@@ -45,6 +45,6 @@ func TestReloadedConfigIsShown(t *testing.T) {
 	}
 	text := now.YAML()
 	if !strings.Contains(text, "# Set by old.yaml:1; default 2m\n") || !strings.Contains(text, "#log_level: info\n") {
-		t.Errorf("shown as\n%s", now.YAML())
+		t.Errorf("the configuration is shown as\n%s", now.YAML())
 	}
 }

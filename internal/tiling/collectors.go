@@ -2,23 +2,23 @@ package tiling
 
 import "maps"
 
-// Collectors says up to which time the windows of several collectors are counted. One goroutine at a time
-// uses it. Times are Unix milliseconds.
+// Collectors tracks up to which time the windows of several collectors are counted. It belongs to one
+// goroutine at a time. Times are Unix milliseconds.
 type Collectors struct {
-	last map[uint64]lastWindow // by producer
+	last map[uint64]lastWindow // the last window of each producer
 }
 
 // lastWindow is the last window of a collector.
 type lastWindow struct {
-	end int64 // of the window
-	at  int64 // when it was counted, by the leader's clock
+	end int64 // end of the window
+	at  int64 // when the window was counted, by the leader's clock
 }
 
-// silent is how long a collector may push no window before nobody waits for its next one, in milliseconds.
+// silent is the time, in milliseconds, after which nobody waits for a collector that pushes no windows.
 // A collector pushes each second in which something happened.
 const silent = 2500
 
-// Pushed notes that a window of a collector is counted, by the leader's clock.
+// Pushed notes that a window of a collector is counted. `clock` is the leader's clock.
 func (c *Collectors) Pushed(producer uint64, end, clock int64) {
 	if c.last == nil {
 		c.last = map[uint64]lastWindow{}

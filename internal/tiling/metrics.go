@@ -16,7 +16,7 @@ type Metrics struct {
 	Refused, Repeated, Again             prometheus.Counter
 	Tiled, Duplicates, Replayed, Damaged prometheus.Counter
 	JournalErrors                        prometheus.Counter
-	WriteErrors, PendingRefused          *prometheus.CounterVec // by tenant
+	WriteErrors, PendingRefused          *prometheus.CounterVec // labelled by tenant
 	Checkpoints, CheckpointErrors        prometheus.Counter
 	CheckpointSeconds                    prometheus.Gauge
 	FlushSeconds                         prometheus.Histogram

@@ -173,7 +173,7 @@ func (o *outside) unsaid(dir string, found *diagnose.Diagnosis) (missing []strin
 
 // quota puts the server into a cgroup that may use this number of processors.
 func quota(cores float64) func(string, *server) (func() error, error) {
-	const period = 100_000 // microseconds
+	const period = 100_000 // the period of the quota, in microseconds
 	return func(_ string, s *server) (func() error, error) {
 		name := fmt.Sprintf("freshet-lab-%d", s.cmd.Process.Pid)
 		group, file, limit := filepath.Join("/sys/fs/cgroup/cpu", name), "cpu.cfs_quota_us", fmt.Sprint(int(cores*period))

@@ -15,7 +15,7 @@ const calls = 33
 type stack struct {
 	at      uintptr // address of this variable
 	growths uint64
-	bytes   uintptr // of stack between this variable and the deepest call
+	bytes   uintptr // bytes of stack between this variable and the deepest call
 }
 
 func (s *stack) look(deepest uintptr) {

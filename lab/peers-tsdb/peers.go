@@ -82,7 +82,7 @@ func source() (string, error) {
 // place says where a peer runs: its directory and its address.
 type place struct {
 	program string
-	dir     string // for its files
+	dir     string // directory for its files
 	address string // host:port to listen on
 }
 

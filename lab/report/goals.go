@@ -10,8 +10,8 @@ const (
 	goalContexts    = 10_000
 	goalResident    = 40e6  // must be below this many bytes with goalContexts contexts
 	goalAllocations = 0.005 // must be below this many objects a metric, which rounds to 0.00
-	goalContext     = 400.0 // at most this many bytes a context
-	goalNewContexts = 100e3 // at least this many new contexts a second, in a storm
+	goalContext     = 400.0 // must be at most this many bytes a context
+	goalNewContexts = 100e3 // must be at least this many new contexts a second, in a storm
 )
 
 // goals compares all goals with the results.

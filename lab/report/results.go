@@ -55,7 +55,7 @@ type Cost struct {
 	Group    Group   `json:"group"`
 	Interval float64 `json:"interval_seconds"`
 	Sent     uint64  `json:"sent"`     // metrics in all runs
-	Received uint64  `json:"received"` // as the receiver itself counted
+	Received uint64  `json:"received"` // metrics that the receiver itself counted
 
 	// The lists below have one value for each run.
 	Micros      []float64 `json:"cpu_microseconds_a_metric"`

@@ -57,7 +57,7 @@ type Arena struct {
 	roomy      [classes]uint32 // by class: the first slab with room
 	empty      uint32          // the first slab of the list of empty slabs
 	unused     uint32          // the first slab that was never used
-	freed      []Ref           // of large blocks
+	freed      []Ref           // Refs of freed large blocks, for reuse
 	largeBytes int
 }
 

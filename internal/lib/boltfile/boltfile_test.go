@@ -67,7 +67,7 @@ func TestOpenAgain(t *testing.T) {
 	}
 	defer db.Close()
 	if n := keys(t, db); n != 2000 {
-		t.Errorf("%d keys, want 2000", n)
+		t.Errorf("the database has %d keys, want 2000", n)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	defer copied.Close()
 	if n := keys(t, copied); n != 2000 {
-		t.Errorf("%d keys, want 2000", n)
+		t.Errorf("the snapshot has %d keys, want 2000", n)
 	}
 	if err := Snapshot(db, to); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a snapshot over a file: %v", err)

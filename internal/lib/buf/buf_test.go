@@ -25,7 +25,7 @@ func TestWhatIsGivenBackIsUsedAgain(t *testing.T) {
 func TestReleasedTwice(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic")
+			t.Error("the second Release did not panic")
 		}
 	}()
 	b := had(nil)

@@ -12,7 +12,7 @@ func TestAddressProblem(t *testing.T) {
 		{":65536", false}, {":-1", false}, {":http", false}, {":+80", false}, {":", false},
 	} {
 		if got := AddressProblem(c.address, "127.0.0.1:80"); (got == "") != c.ok {
-			t.Errorf("%q: %q", c.address, got)
+			t.Errorf("AddressProblem(%q) = %q", c.address, got)
 		}
 	}
 }

@@ -49,10 +49,10 @@ import (
 // Schema is the set of keys of the configuration T, with their names, help and defaults. A Schema
 // remembers the flags of the command line, so that a file can be loaded again under the same flags.
 type Schema[T any] struct {
-	env      string // "FRESHET"
+	env      string // prefix of variables, such as "FRESHET"
 	defaults T
-	keys     []*key            // in the order of the struct
-	renamed  map[string]string // from former paths of sections and keys to the present paths
+	keys     []*key            // the keys, in the order of the struct
+	renamed  map[string]string // maps former paths of sections and keys to the present paths
 }
 
 // New returns the schema of T. Environment variables begin with `env` and an underscore. Unknown

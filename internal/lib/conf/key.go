@@ -9,7 +9,7 @@ import (
 
 // key is one key of the configuration: a value, a list, or a tree that only the file can give.
 type key struct {
-	path    string // "dogstatsd.udp"
+	path    string // such as "dogstatsd.udp"
 	help    string
 	restart bool          // a change needs a restart
 	veil    veil          // how much of the value is shown
@@ -63,10 +63,10 @@ func (s *Schema[T]) formerPaths(path string) (all []string) {
 // Key is the manual's description of one key.
 type Key struct {
 	Path    string // "dogstatsd.udp"; a key of an element begins with "rules[]." or "tenants.NAME."
-	Type    string // "duration"
+	Type    string // such as "duration"
 	Default string // as in a file; empty for keys of elements
 	Flag    string // "dogstatsd-udp"; Flag and Env are empty if only the file can give the key
-	Env     string // "FRESHET_DOGSTATSD_UDP"
+	Env     string // such as "FRESHET_DOGSTATSD_UDP"
 	Help    string
 	Restart bool // a change needs a restart
 }

@@ -32,7 +32,7 @@ func ReadFile(file string) ([]byte, error) {
 	if err != nil {
 		cause := err
 		if inner := errors.Unwrap(err); inner != nil {
-			cause = inner // without the path, which the problem already names
+			cause = inner // the error without the path, which the problem already names
 		}
 		return nil,
 			Problems{{

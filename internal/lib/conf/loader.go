@@ -11,8 +11,8 @@ type loader struct {
 	file     string
 	env      string            // prefix of variables
 	keys     []string          // the paths of all keys and sections
-	renamed  map[string]string // from former paths to the present paths
-	origins  map[string]origin // by path
+	renamed  map[string]string // maps former paths to the present paths
+	origins  map[string]origin // origin of each value, by path
 	failed   map[string]bool   // paths whose value could not be read; they hold the default
 	problems Problems
 }

@@ -15,7 +15,7 @@ type Problem struct {
 
 	where string // file, line and key, or the flag or variable
 	value string
-	line  int // in the file; 0 if the value came from elsewhere
+	line  int // line in the file; 0 if the value came from elsewhere
 }
 
 func (p Problem) Error() string {

@@ -124,5 +124,5 @@ func wrap(text string, width int) (lines []string) {
 type origin struct {
 	line  int // 0 if the value is not from the file
 	name  string
-	value string // as written; empty for lists, maps and sections in the file
+	value string // the value as written; empty for lists, maps and sections in the file
 }

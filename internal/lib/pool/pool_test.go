@@ -148,7 +148,7 @@ func TestPushBeforeRun(t *testing.T) {
 		stop := run(t, p)
 		synctest.Wait()
 		if n := done.Load(); n != int64(o.Queue) {
-			t.Errorf("%d worked off of %d", n, o.Queue)
+			t.Errorf("%d of %d items were done", n, o.Queue)
 		}
 		stop()
 	})

@@ -27,6 +27,6 @@ func TestLinesAllocatesNothing(t *testing.T) {
 		}
 		Lines(at[:])
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want none", n)
 	}
 }

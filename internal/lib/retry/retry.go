@@ -14,7 +14,7 @@ import (
 type Backoff struct {
 	Min, Max time.Duration // limits of the bound: the longest first wait, and the longest of all waits
 
-	bound time.Duration // of the last wait; 0 before the first
+	bound time.Duration // bound of the last wait; 0 before the first wait
 }
 
 // Next returns how long to wait before the next try.

@@ -69,7 +69,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(why) })
 		begun := time.Now()
 		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(begun))
+			t.Errorf("Wait returned %v after %v", err, time.Since(begun))
 		}
 		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
 			t.Errorf("with a context that has ended, Wait returned %v after %v", err, time.Since(begun))

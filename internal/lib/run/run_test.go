@@ -170,10 +170,10 @@ func TestRun(t *testing.T) {
 					got = err.Error()
 				}
 				if got != tt.err {
-					t.Errorf("error\n%s\nwant\n%s", got, tt.err)
+					t.Errorf("got the error\n%s\nwant\n%s", got, tt.err)
 				}
 				if order := j.String(); order != tt.want {
-					t.Errorf("order\n%s\nwant\n%s", order, tt.want)
+					t.Errorf("the order was\n%s\nwant\n%s", order, tt.want)
 				}
 				time.Sleep(2 * time.Hour) // abandoned parts end, as the bubble requires
 			})

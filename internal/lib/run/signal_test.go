@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // second signal used to skip the drain.
 func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 	type sent struct {
-		after  time.Duration // since the first signal
+		after  time.Duration // time since the first signal
 		signal syscall.Signal
 	}
 	for _, tt := range []struct {
@@ -87,7 +87,7 @@ func TestWithSignals(t *testing.T) {
 		{syscall.SIGTERM, syscall.SIGINT, "received terminated\n", 130},
 	} {
 		t.Run(tt.first.String()+", "+tt.second.String(), func(t *testing.T) {
-			t.Parallel() // it waits
+			t.Parallel() // the test mostly waits
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
 			cmd.Env = append(os.Environ(), "RUN_TEST_WAIT=1")
 			out, err := cmd.StdoutPipe()

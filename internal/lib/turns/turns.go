@@ -32,7 +32,7 @@ type party struct {
 	used   int64
 	late   int64     // negative for a moment if OnTime comes before its Late
 	served int64     // twice the number of its last turn; before its first turn an odd number
-	queue  []*waiter // in order of arrival
+	queue  []*waiter // waiters in order of arrival
 }
 
 type waiter struct {

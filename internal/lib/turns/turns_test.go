@@ -54,7 +54,7 @@ func TestTurns(t *testing.T) {
 				t.Errorf("%s: %v arrived in this order and were served in the order %v", c.why, c.come, got)
 			}
 			if len(s.parties) > 0 || len(s.wanting) > 0 || s.used != 0 {
-				t.Errorf("%s: left over: %+v", c.why, s)
+				t.Errorf("%s: in the end something is still held: %+v", c.why, s)
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 			t.Errorf("a second Take is not refused, although only one may wait: %v", err)
 		}
 		if err := s.Take(ctx, "b", 1); err != nil {
-			t.Errorf("another party: %v", err)
+			t.Errorf("Take of another party returned %v", err)
 		}
 		if s.Wanted("a") || !s.Wanted("b") {
 			t.Error("want Wanted false for a, which itself waits, and true for b")
@@ -140,7 +140,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 			t.Errorf("Take with a context that has ended returned %v", err)
 		}
 		if s.Wanted("b") {
-			t.Error("nobody waits")
+			t.Error("Wanted reports true although nobody waits")
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestLaws(t *testing.T) {
 			var all int64
 			s.Each(func(name string, used int64, _ int) {
 				if all += used; used > each || all > capacity {
-					t.Errorf("%s has %d, all %d", name, used, all)
+					t.Errorf("%s has %d pieces, and all parties have %d", name, used, all)
 				}
 			})
 		}
