@@ -1,0 +1,295 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+)
+
+const (
+	redial      = time.Second            // at most, after a connection failed
+	firstRedial = 100 * time.Millisecond // after the first failure
+	refusedWait = time.Second            // before a stream is offered again to a node that refused it
+	brokenWait  = 50 * time.Millisecond  // before a stream is begun again after another failure
+	unanswered  = 256                    // batches of a stream
+)
+
+// connection goes to one node.
+type connection struct {
+	name  string // entries or urgent
+	peers *Peers
+	node  *node
+	queue *queue
+	cc    *grpc.ClientConn
+
+	mu        sync.Mutex
+	connected bool
+	refused   bool      // the node refuses its stream
+	since     time.Time // of the last change of ready()
+	last      string    // the text of the last error
+
+	sentBytes, sentMessages, dials, full, late prometheus.Counter
+}
+
+func (p *Peers) newConnection(n *node, name string, room int) (*connection, error) {
+	m := p.metrics
+	c := &connection{
+		name: name, peers: p, node: n, queue: newQueue(room), since: time.Now(),
+		sentBytes: m.sentBytes.WithLabelValues(n.name, name), sentMessages: m.sentMessages.WithLabelValues(n.name, name),
+		dials: m.dials.WithLabelValues(n.name, name),
+		full:  m.dropped.WithLabelValues(n.name, name, droppedFull),
+		late:  m.dropped.WithLabelValues(n.name, name, droppedLate),
+	}
+	right := func(who Identity) error {
+		if want := (Identity{Name: n.name}); who != want {
+			return fmt.Errorf("%s is at %s, and not %s; see cluster.nodes", who, n.address, want)
+		}
+		return nil
+	}
+	var err error
+	// passthrough: the dialer resolves the name, at each dial.
+	c.cc, err = grpc.NewClient("passthrough:///"+n.address,
+		grpc.WithTransportCredentials(&clientTLS{credentials.NewTLS(p.Credentials.config(right)), c}),
+		grpc.WithContextDialer(c.dial), grpc.WithIdleTimeout(0),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxFrame)),
+		// gRPC sends no pings more often than every 10 s. The kernel probes every 2 s: see dial. Timeout is
+		// TCP_USER_TIMEOUT, too.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: 10 * time.Second, Timeout: userTimeout, PermitWithoutStream: true,
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: redial, Backoff: backoff.Config{
+			BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redial,
+		}}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("node %s at %s: %w", n.name, n.address, err)
+	}
+	return c, nil
+}
+
+func (c *connection) dial(ctx context.Context, address string) (net.Conn, error) {
+	c.dials.Inc()
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: pingEvery, Interval: time.Second, Count: 3,
+	}}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		c.failed(err)
+	}
+	return conn, err
+}
+
+// clientTLS notes why a connection fails, for Health: gRPC tells only callers.
+type clientTLS struct {
+	credentials.TransportCredentials
+	c *connection
+}
+
+// ClientHandshake is called for each new connection.
+func (t *clientTLS) ClientHandshake(ctx context.Context, name string, raw net.Conn) (
+	net.Conn, credentials.AuthInfo, error,
+) {
+	conn, info, err := t.TransportCredentials.ClientHandshake(ctx, name, raw)
+	if err != nil {
+		t.c.failed(err)
+		return nil, nil, err
+	}
+	return &watched{conn, t.c}, info, nil
+}
+
+// Clone returns a copy.
+func (t *clientTLS) Clone() credentials.TransportCredentials {
+	return &clientTLS{t.TransportCredentials.Clone(), t.c}
+}
+
+// watched notes why it ends. The refusal of a certificate comes so, too, as the first that is read.
+type watched struct {
+	net.Conn
+	c *connection
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	switch {
+	case errors.Is(err, io.EOF):
+		w.c.failed(errors.New("the node closed the connection"))
+	case err != nil && !errors.Is(err, net.ErrClosed):
+		w.c.failed(err)
+	}
+	return n, err
+}
+
+func (c *connection) failed(err error) {
+	c.mu.Lock()
+	c.last = err.Error()
+	c.mu.Unlock()
+}
+
+// ready reports whether messages reach the node. The caller has locked mu.
+func (c *connection) ready() bool { return c.connected && !c.refused }
+
+// note changes what ready tells.
+func (c *connection) note(change func()) {
+	c.mu.Lock()
+	before := c.ready()
+	change()
+	changed := c.ready() != before
+	if changed {
+		c.since = time.Now()
+	}
+	c.mu.Unlock()
+	if changed {
+		c.peers.changed()
+	}
+}
+
+// watch connects again whenever the connection has ended, until ctx is done.
+func (c *connection) watch(ctx context.Context) {
+	for {
+		state := c.cc.GetState()
+		c.note(func() {
+			if c.connected && state != connectivity.Ready && c.last == "" {
+				c.last = "the connection ended"
+			}
+			c.connected = state == connectivity.Ready
+		})
+		if state == connectivity.Idle {
+			c.cc.Connect()
+		}
+		if !c.cc.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+// send sends what comes in the queue, until ctx is done.
+func (c *connection) send(ctx context.Context) {
+	for {
+		between, more := c.queue.wait(ctx)
+		if !more {
+			return
+		}
+		err := c.streamTo(ctx, between)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		c.failed(errors.New(status.Convert(err).Message()))
+		pause := brokenWait
+		if code := status.Code(err); code != codes.Unavailable && code != codes.Canceled {
+			pause = refusedWait
+			c.note(func() { c.refused = true })
+			c.peers.Logger.Warn("another node refuses messages", "node", c.node.name, "connection", c.name,
+				"error", status.Convert(err).Message())
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+type stream = grpc.BidiStreamingClient[wire.Batch, wire.Ack]
+
+// streamTo sends what comes in the queue between two members. It returns nil when a message between others
+// comes.
+func (c *connection) streamTo(ctx context.Context, between ends) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client := wire.NewPeerClient(c.cc)
+	open := client.Urgent
+	if c.name == entries {
+		open = client.Entries
+	}
+	s, err := open(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	hello := c.peers.hello()
+	hello.From, hello.To = between.from, between.to
+	if err := s.Send(&wire.Batch{Hello: hello}); err != nil && err != io.EOF { // after io.EOF, Recv has the error
+		return err
+	}
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	c.note(func() { c.refused = false })
+	sent, ended := make(chan time.Time, unanswered), make(chan error, 1)
+	broken, brake := context.WithCancel(ctx)
+	defer brake()
+	go func() {
+		defer brake()
+		ended <- c.answers(s, sent)
+	}()
+	if c.sendAll(broken, s, between, sent) {
+		_ = s.CloseSend() // the node answers what it has, and ends the stream
+	}
+	// After a message between others, the answers end the stream. Otherwise it is broken already.
+	if err := <-ended; err != io.EOF {
+		return err
+	}
+	return nil
+}
+
+// sendAll reports whether it ended because a message between others came.
+func (c *connection) sendAll(broken context.Context, s stream, between ends, sent chan<- time.Time) bool {
+	for {
+		next, more := c.queue.wait(broken)
+		if !more {
+			return false
+		}
+		now := time.Now()
+		messages, size, late := c.queue.take(between, now.Add(-tooLate))
+		c.late.Add(float64(late))
+		if len(messages) == 0 {
+			if next != between && late == 0 {
+				return true
+			}
+			continue
+		}
+		select {
+		case sent <- now:
+		case <-broken.Done():
+			return false
+		}
+		if s.Send(&wire.Batch{Messages: messages}) != nil { // Recv has the error
+			<-broken.Done()
+			return false
+		}
+		c.sentBytes.Add(float64(size))
+		c.sentMessages.Add(float64(len(messages)))
+	}
+}
+
+// answers reads the answers to batches until the stream ends, and returns why it ended.
+func (c *connection) answers(s stream, sent <-chan time.Time) error {
+	for {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		select {
+		case at := <-sent:
+			if c.name == urgent {
+				c.node.roundTrip.Observe(time.Since(at).Seconds())
+			}
+		default:
+			return status.Error(codes.Internal, "the node answers more than it was sent")
+		}
+	}
+}

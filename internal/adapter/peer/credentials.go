@@ -1,0 +1,216 @@
+package peer
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/cluster"
+)
+
+// Identity is the process that a certificate belongs to.
+type Identity struct {
+	Name      string // of the node or of the collector
+	Collector bool   // may only push, and ask who leads
+}
+
+// String returns the URI in the certificate.
+func (i Identity) String() string {
+	if i.Collector {
+		return "freshet://collector/" + i.Name
+	}
+	return "freshet://node/" + i.Name
+}
+
+// Credentials prove who this process is, and tell who another one is.
+type Credentials struct {
+	own    func() (*tls.Certificate, error)
+	verify func(chain []*x509.Certificate) (Identity, error)
+}
+
+// Node returns the credentials of a node. A push secret has none.
+func (s *Secret) Node(name string) (*Credentials, error) {
+	if s.OnlyPush() {
+		return nil, errors.New("this is a push secret, which is for collectors; " +
+			"a node needs the secret of the cluster, which is the same on all nodes")
+	}
+	return s.credentials(Identity{Name: name}, s.nodes)
+}
+
+// Collector returns the credentials of a collector.
+func (s *Secret) Collector(name string) (*Credentials, error) {
+	return s.credentials(Identity{Name: name, Collector: true}, s.pushers)
+}
+
+func (s *Secret) credentials(who Identity, ca ed25519.PrivateKey) (*Credentials, error) {
+	leaf, err := newLeaf(who, ca)
+	if err != nil {
+		return nil, err
+	}
+	nodes, pushers := issuer(s.node), issuer(publicKey(s.pushers))
+	return &Credentials{
+		own: func() (*tls.Certificate, error) { return leaf, nil },
+		verify: func(chain []*x509.Certificate) (Identity, error) {
+			who, err := identityOf(chain)
+			if err != nil {
+				return Identity{}, err
+			}
+			signer := nodes
+			if who.Collector {
+				signer = pushers
+			}
+			if err := chain[0].CheckSignatureFrom(signer); err != nil {
+				return Identity{}, fmt.Errorf("the certificate of %s was made with another secret: %w", who, err)
+			}
+			return who, nil
+		},
+	}, nil
+}
+
+// newLeaf returns a certificate that is valid for ever, whatever the clocks: its key leaves the process
+// never, and a new secret ends it.
+func newLeaf(who Identity, ca ed25519.PrivateKey) (*tls.Certificate, error) {
+	if err := cluster.CheckName(who.Name); err != nil {
+		return nil, err
+	}
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	uri, err := url.Parse(who.String())
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1), URIs: []*url.URL{uri},
+		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, issuer(publicKey(ca)), public, ca)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// issuer returns the certificate of a CA, as far as signing and verifying need one.
+func issuer(ca ed25519.PublicKey) *x509.Certificate {
+	return &x509.Certificate{
+		Version: 3, PublicKey: ca, PublicKeyAlgorithm: x509.Ed25519,
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+}
+
+var errNoName = errors.New("the certificate needs one URI, freshet://node/NAME or freshet://collector/NAME, " +
+	"in its subject alternative names")
+
+func identityOf(chain []*x509.Certificate) (Identity, error) {
+	if len(chain) == 0 || len(chain[0].URIs) != 1 {
+		return Identity{}, errNoName
+	}
+	uri := chain[0].URIs[0]
+	who := Identity{Name: strings.TrimPrefix(uri.Path, "/"), Collector: uri.Host == "collector"}
+	if uri.String() != who.String() || cluster.CheckName(who.Name) != nil {
+		return Identity{}, errNoName
+	}
+	return who, nil
+}
+
+// Files returns the credentials of a certificate and key, which certificates of the same CAs answer.
+// The files are read for each handshake, so that they can be replaced while the process runs. It fails if
+// they cannot be read now.
+func Files(cert, key, ca string) (*Credentials, error) {
+	c := &Credentials{
+		own: func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			if err != nil {
+				return nil, fmt.Errorf("read the certificate of this node: %w", err)
+			}
+			return &pair, nil
+		},
+		verify: func(chain []*x509.Certificate) (Identity, error) { return verifyBy(ca, chain) },
+	}
+	own, err := c.own()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := readPool(ca); err != nil {
+		return nil, err
+	}
+	if _, err := identityOf([]*x509.Certificate{own.Leaf}); err != nil {
+		return nil, fmt.Errorf("%s: %w", cert, err)
+	}
+	return c, nil
+}
+
+func readPool(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the CA of the cluster: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("read the CA of the cluster: %s has no certificate in PEM", file)
+	}
+	return pool, nil
+}
+
+func verifyBy(ca string, chain []*x509.Certificate) (Identity, error) {
+	who, err := identityOf(chain)
+	if err != nil {
+		return Identity{}, err
+	}
+	pool, err := readPool(ca)
+	if err != nil {
+		return Identity{}, err
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err = chain[0].Verify(x509.VerifyOptions{
+		Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	if err != nil {
+		return Identity{}, fmt.Errorf("the certificate of %s: %w", who, err)
+	}
+	return who, nil
+}
+
+// certificateError is why a certificate is refused.
+type certificateError struct{ error }
+
+func (e certificateError) Unwrap() error { return e.error }
+
+// config returns the configuration of TLS for one side. check may refuse an identity; the other side sees
+// only that its certificate is bad.
+func (c *Credentials) config(check func(Identity) error) *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{"h2"},
+		SessionTicketsDisabled: true, // each connection shows its certificate
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.own() },
+		GetClientCertificate:   func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.own() },
+		ClientAuth:             tls.RequireAnyClientCert,
+		// VerifyConnection verifies instead: certificates name nodes, not hosts.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			who, err := c.verify(s.PeerCertificates)
+			if err == nil {
+				err = check(who)
+			}
+			if err != nil {
+				return certificateError{err}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,85 @@
+package peer
+
+import (
+	"errors"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+	"github.com/freshet-io/freshet/internal/core/batch"
+)
+
+// A batch is refused, or all of its messages are between the members of the hello, and are as they came.
+func FuzzBatch(f *testing.F) {
+	m := heartbeat(f, 1, 2, 3)
+	body, err := m.Append(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	whole, err := proto.Marshal(&wire.Batch{Messages: []*wire.Message{{Body: body, Sent: 5}, {Body: body}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add(whole[:len(whole)-3])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var in wire.Batch
+		if proto.Unmarshal(b, &in) != nil {
+			return
+		}
+		all, err := readBatch(&wire.Hello{From: 1, To: 2}, &in)
+		if err != nil {
+			return
+		}
+		if len(all) != len(in.GetMessages()) {
+			t.Fatalf("%d messages of %d", len(all), len(in.GetMessages()))
+		}
+		for i, m := range all {
+			if m.From != 1 || m.To != 2 || m.Sent != in.GetMessages()[i].GetSent() {
+				t.Errorf("%v, sent at %d", &m, m.Sent)
+			}
+		}
+	})
+}
+
+// Any text is refused, or the secret has this text. A cluster's secret is derived slowly, so only push
+// secrets are tried.
+func FuzzPushSecret(f *testing.F) {
+	f.Add(secret(f).Push()[len(pushPrefix):])
+	f.Add("AAAA")
+	f.Fuzz(func(t *testing.T, encoded string) {
+		if s, err := parsePush(encoded); err == nil && (s.Push() != pushPrefix+encoded || !s.OnlyPush()) {
+			t.Errorf("%q is read as %q", encoded, s.Push())
+		}
+	})
+}
+
+// An error that another node sent can be sent on, and stays the same.
+func FuzzError(f *testing.F) {
+	for _, err := range []error{
+		&batch.FullError{Samples: map[string]uint64{"x": 3}, Cause: batch.ErrRefused}, &NotLeaderError{"a", "b:1"},
+		errors.New("another"),
+	} {
+		b, err := proto.Marshal(encodeError(err))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var in wire.Error
+		if proto.Unmarshal(b, &in) != nil {
+			return
+		}
+		once := decodeError(&in)
+		if twice := decodeError(encodeError(once)); len(once.Error()) < maxErrorText && twice.Error() != once.Error() {
+			t.Errorf("%q becomes %q", once, twice)
+		}
+		for _, s := range sentinels {
+			if errors.Is(once, s.err) && !errors.Is(decodeError(encodeError(once)), s.err) {
+				t.Errorf("%q is no %v any more", once, s.err)
+			}
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package peer
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// The connections to another node, as in metrics.
+const (
+	entries = "entries" // messages with entries, and the answers to them
+	urgent  = "urgent"  // votes, heartbeats, barriers, and calls
+)
+
+// Reasons for refusing another process or what it says.
+const (
+	refusedHandshake  = "handshake"   // it speaks no TLS 1.3, or did not like our certificate
+	refusedCert       = "certificate" // its certificate is not of this cluster
+	refusedPermission = "permission"  // a collector called a method for nodes
+	refusedName       = "name"        // it says another name than its certificate
+	refusedCluster    = "cluster"
+	refusedEpoch      = "epoch"
+	refusedGroup      = "group"
+	refusedMember     = "member" // the hello is for another member, or from one that the name does not have
+	refusedVersion    = "version"
+	refusedForged     = "forged" // a message of another member than the hello's
+	refusedMalformed  = "malformed"
+)
+
+// Reasons for dropping a message.
+const (
+	droppedFull    = "full"    // the buffer of the node is full
+	droppedLate    = "late"    // it waited for a connection for too long
+	droppedUnknown = "unknown" // no node is known to have the member
+)
+
+type metrics struct {
+	refused          *prometheus.CounterVec
+	receivedBytes    *prometheus.CounterVec
+	receivedMessages *prometheus.CounterVec
+
+	sentBytes    *prometheus.CounterVec
+	sentMessages *prometheus.CounterVec
+	dropped      *prometheus.CounterVec
+	dials        *prometheus.CounterVec
+	roundTrip    *prometheus.HistogramVec
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "freshet", Subsystem: "peer", Name: name, Help: help,
+	}, labels)
+}
+
+// serverMetrics registers the metrics of a Server.
+func serverMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		refused: counter("refused_total",
+			"Connections, calls and messages of other processes that were refused, by reason. Rising: cluster or epoch, "+
+				"a node of another cluster or from before a recovery is wired to this one; certificate or handshake, its "+
+				"secret differs or it is no node; permission, a collector's secret is used by a node; version, it has another "+
+				"release; name, member, forged, group, malformed: a broken or hostile program.", "reason"),
+		receivedBytes: counter("received_bytes_total",
+			"Bytes of messages from other members, by node and connection.", "node", "connection"),
+		receivedMessages: counter("received_messages_total",
+			"Messages from other members, by node and connection.", "node", "connection"),
+	}
+	for _, reason := range []string{refusedHandshake, refusedCert, refusedPermission, refusedName, refusedCluster,
+		refusedEpoch, refusedGroup, refusedMember, refusedVersion, refusedForged, refusedMalformed} {
+		m.refused.WithLabelValues(reason)
+	}
+	reg.MustRegister(m.refused, m.receivedBytes, m.receivedMessages)
+	return m
+}
+
+// peersMetrics registers the metrics of Peers.
+func peersMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		sentBytes: counter("sent_bytes_total",
+			"Bytes of messages sent to other members, by node and connection.", "node", "connection"),
+		sentMessages: counter("sent_messages_total",
+			"Messages sent to other members, by node and connection.", "node", "connection"),
+		dropped: counter("dropped_messages_total",
+			"Messages to other members that were not sent; members send them again. Rising: full, the node or the network "+
+				"does not keep up; late, the node cannot be reached; unknown, the member has left.",
+			"node", "connection", "reason"),
+		dials: counter("dials_total",
+			"Attempts to connect to another node. Rising: it does not run, or the network is cut.", "node", "connection"),
+		roundTrip: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "freshet", Subsystem: "peer", Name: "urgent_round_trip_seconds",
+			Help: "Time until another node has taken a vote, heartbeat or barrier. " +
+				"Above 1 s, members elect another leader.",
+			Buckets:                     prometheus.ExponentialBuckets(0.0001, 4, 9),
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		}, []string{"node"}),
+	}
+	reg.MustRegister(m.sentBytes, m.sentMessages, m.dropped, m.dials, m.roundTrip)
+	return m
+}

@@ -1,0 +1,98 @@
+// Package peer carries what the nodes of a cluster tell each other, and what collectors tell nodes:
+// messages of members, pushes, writes, and questions. Server is the side that answers, Peers is the side
+// that asks. It decides nothing: Handler does. docs/format/peer.md has the bytes.
+package peer
+
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
+)
+
+// Versions of the protocol that this program speaks.
+const (
+	lowestVersion  = 1
+	highestVersion = 1
+)
+
+// Message goes from one member to another.
+type Message struct {
+	replica.Message
+	Sent int64 // Unix ms by the sender's clock
+}
+
+// Cluster is the id of a cluster. It is zero while the process does not know its cluster.
+type Cluster [16]byte
+
+// String returns 32 hexadecimal digits, as in cluster.json.
+func (c Cluster) String() string {
+	if c == (Cluster{}) {
+		return "(none yet)"
+	}
+	return hex.EncodeToString(c[:])
+}
+
+// Self is what a process knows of itself. It changes when a node joins a cluster.
+type Self struct {
+	Cluster Cluster
+	Epoch   uint64 // of recoveries
+	Group   uint64
+	Member  uint64 // 0 for a collector
+}
+
+// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join that
+// callers decide on arrive as they are: see package batch, member.ErrLost, ErrFull and ErrMoved,
+// replica.ErrNotLeader and ErrFull, and NotLeaderError. Of all others only the text arrives.
+type Handler interface {
+	// Receive takes a message for this member. Messages from one member come one after the other, those
+	// with entries apart from the urgent ones. While Receive waits, the sender must wait.
+	Receive(m Message)
+	// Push takes a push in the form of entry.AppendPush. member.CheckPush has checked it.
+	Push(ctx context.Context, group uint64, push []byte) error
+	// Write proposes an entry of a request or of deltas.
+	Write(ctx context.Context, group uint64, e *entry.Entry) (*outcome.Outcome, error)
+	Join(ctx context.Context, j Join) (Joined, error)
+	Leader(ctx context.Context) Leader
+	Status(ctx context.Context) Status
+}
+
+// Join is the question of a node that wants to join the cluster.
+type Join struct {
+	Name              string
+	Member            uint64
+	Format, Semantics uint32 // what the node knows: see entry.Version
+}
+
+// Joined is the answer to Join.
+type Joined struct {
+	Cluster Cluster
+	Epoch   uint64
+	Group   uint64
+	Founder uint64            // the member that founded the group
+	Index   uint64            // up to which the answering node had applied the log
+	Voters  []uint64          // the group's voters
+	Nodes   map[string]uint64 // the member of each node, by its name
+}
+
+// Leader is what a node knows of the leader.
+type Leader struct {
+	Name    string // empty if there is none
+	Address string // HOST:PORT; may be empty
+	Term    uint64
+	Cluster Cluster
+	Epoch   uint64
+}
+
+// Status is what a node says of itself.
+type Status struct {
+	Name               string
+	Member             uint64
+	Ready              bool
+	Applied, Committed uint64  // indexes of the log
+	Lag                float64 // seconds behind the leader
+	Clock              int64   // Unix ms
+	Version            string  // of the program
+}

@@ -1,0 +1,501 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/model/labels"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// patience is how long a test waits for what should come at once.
+const patience = 20 * time.Second
+
+var secretOnce = sync.OnceValues(func() (*Secret, error) { return ParseSecret("a secret for all tests") })
+
+func secret(t testing.TB) *Secret {
+	t.Helper()
+	s, err := secretOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// heartbeat returns a message without entries.
+func heartbeat(t testing.TB, from, to, commit uint64) Message {
+	t.Helper()
+	return message(t, &raftpb.Message{
+		Type: raftpb.MsgHeartbeat.Enum(), From: &from, To: &to, Term: proto.Uint64(1), Commit: &commit,
+	})
+}
+
+// appended returns a message with one entry.
+func appended(t testing.TB, from, to, index uint64, data []byte) Message {
+	t.Helper()
+	return message(t, &raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: &from, To: &to, Term: proto.Uint64(1), LogTerm: proto.Uint64(1),
+		Index:   proto.Uint64(index - 1),
+		Entries: []*raftpb.Entry{{Index: &index, Term: proto.Uint64(1), Data: data}},
+	})
+}
+
+func message(t testing.TB, m *raftpb.Message) Message {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := replica.ParseMessage(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Message{parsed, 17}
+}
+
+// handler answers as a test says.
+type handler struct {
+	received chan Message // may be nil
+	push     error
+	write    error
+	outcome  outcome.Outcome
+	pushed   chan []byte
+	wrote    chan *entry.Entry
+}
+
+func (h *handler) Receive(m Message) {
+	if h.received != nil {
+		h.received <- m
+	}
+}
+
+func (h *handler) Push(_ context.Context, group uint64, push []byte) error {
+	if h.pushed != nil {
+		h.pushed <- push
+	}
+	return h.push
+}
+
+func (h *handler) Write(_ context.Context, group uint64, e *entry.Entry) (*outcome.Outcome, error) {
+	if h.wrote != nil {
+		h.wrote <- e
+	}
+	return &h.outcome, h.write
+}
+
+var joined = Joined{
+	Cluster: Cluster{1, 2}, Epoch: 3, Group: 0, Founder: 4, Index: 5, Voters: []uint64{4, 6},
+	Nodes: map[string]uint64{"a": 4},
+}
+
+func (h *handler) Join(_ context.Context, j Join) (Joined, error) {
+	if j.Name != "c" || j.Member != 99 || j.Format != 1 || j.Semantics != 2 {
+		return Joined{}, fmt.Errorf("%+v joins", j)
+	}
+	return joined, nil
+}
+
+var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, Epoch: 1}
+
+func (h *handler) Leader(context.Context) Leader { return leads }
+
+var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1"}
+
+func (h *handler) Status(context.Context) Status { return well }
+
+// process is a node or a collector of a test.
+type process struct {
+	*Peers
+	handler  *handler
+	server   *Server
+	registry *prometheus.Registry
+	address  string
+	said     chan struct{} // after the server logged something
+	stop     func()        // ends its server
+	end      func()        // ends its connections
+}
+
+func logger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// told tells that something is logged.
+type told struct {
+	slog.Handler
+	said chan<- struct{}
+}
+
+func (*told) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *told) Handle(context.Context, slog.Record) error {
+	select {
+	case l.said <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// serve starts the server of a node.
+func serve(t testing.TB, p *process, c *Credentials, self func() Self, l net.Listener) {
+	t.Helper()
+	p.registry, p.address = prometheus.NewRegistry(), l.Addr().String()
+	p.said = make(chan struct{}, 1)
+	p.server = NewServer(ServerOptions{
+		Credentials: c, Self: self, Handler: p.handler, Registry: p.registry,
+		Logger: slog.New(&told{logger().Handler(), p.said}),
+		Member: func(node string) (uint64, bool) { m, known := members[node]; return m, known },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.server.Run(ctx, l) }()
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(p.stop)
+}
+
+var members = map[string]uint64{"a": 1, "b": 2, "c": 3}
+
+func selfOf(name string) Self { return Self{Cluster: Cluster{1}, Epoch: 1, Member: members[name]} }
+
+// connect starts the connections of a process.
+func connect(t testing.TB, p *process, o Options) {
+	t.Helper()
+	o.Registry, o.Logger = prometheus.NewRegistry(), logger()
+	peers, err := NewPeers(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Peers = peers
+	peers.Route(members)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		peers.Run(ctx)
+		close(done)
+	}()
+	p.end = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(p.end)
+}
+
+func nodeCredentials(t testing.TB, s *Secret, name string) *Credentials {
+	t.Helper()
+	c, err := s.Node(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// nodes starts a cluster.
+func nodes(t testing.TB, names ...string) map[string]*process {
+	t.Helper()
+	all, addresses := map[string]*process{}, map[string]string{}
+	for _, name := range names {
+		p := &process{handler: &handler{received: make(chan Message, 1000)}}
+		serve(t, p, nodeCredentials(t, secret(t), name), func() Self { return selfOf(name) }, listen(t, "127.0.0.1:0"))
+		all[name], addresses[name] = p, p.address
+	}
+	for _, name := range names {
+		connect(t, all[name], Options{
+			Name: name, Credentials: nodeCredentials(t, secret(t), name), Nodes: addresses,
+			Self: func() Self { return selfOf(name) },
+		})
+	}
+	return all
+}
+
+func next[T any](t testing.TB, from <-chan T) T {
+	t.Helper()
+	select {
+	case x := <-from:
+		return x
+	case <-time.After(patience):
+		t.Fatal("nothing comes")
+		panic("unreachable")
+	}
+}
+
+// awaitHealth waits until a node's health is as wanted.
+func awaitHealth(t testing.TB, p *Peers, node string, want func(Health) bool) Health {
+	t.Helper()
+	for {
+		all, changed := p.Health()
+		for _, h := range all {
+			if h.Node == node && want(h) {
+				return h
+			}
+		}
+		select {
+		case <-changed:
+		case <-time.After(patience):
+			t.Fatalf("the health is %+v", all)
+		}
+	}
+}
+
+func isConnected(h Health) bool { return h.Connected }
+
+// Each of three nodes sends to the others at once. All comes, once and in order.
+func TestMessagesComeInOrder(t *testing.T) {
+	const each = 300
+	all := nodes(t, "a", "b", "c")
+	var wg sync.WaitGroup
+	for from, p := range all {
+		wg.Go(func() {
+			for i := range uint64(each) {
+				for to := range all {
+					if to != from {
+						p.Send([]Message{
+							heartbeat(t, members[from], members[to], i+1), appended(t, members[from], members[to], i+1, []byte("data")),
+						})
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for name, p := range all {
+		last := map[string]uint64{}
+		for range 2 * 2 * each {
+			m := next(t, p.handler.received)
+			var body raftpb.Message
+			b, _ := m.Append(nil)
+			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 {
+				t.Fatalf("%v, sent at %d", err, m.Sent)
+			}
+			number := body.GetCommit()
+			if !m.Urgent {
+				number = body.GetIndex() + 1
+			}
+			key := fmt.Sprint(m.From, m.Urgent)
+			if number != last[key]+1 {
+				t.Fatalf("%s got number %d of member %d after %d", name, number, m.From, last[key])
+			}
+			last[key] = number
+		}
+		if n := testutil.ToFloat64(p.server.metrics.receivedMessages.WithLabelValues("a", urgent)); name != "a" && n != each {
+			t.Errorf("%v urgent messages of a are counted", n)
+		}
+	}
+	awaitHealth(t, all["a"].Peers, "b", isConnected)
+	all["a"].end()
+	if n := testutil.ToFloat64(all["a"].Peers.metrics.sentMessages.WithLabelValues("b", entries)); n != each {
+		t.Errorf("%v messages to b are counted", n)
+	}
+	if n := testutil.CollectAndCount(all["a"].Peers.metrics.roundTrip); n != 2 {
+		t.Errorf("round trips of %d nodes", n)
+	}
+}
+
+// A node that comes back at the same address is found again, and messages reach it.
+func TestACutConnectionIsDialledAgain(t *testing.T) {
+	all := nodes(t, "a", "b")
+	a, b := all["a"], all["b"]
+	a.Send([]Message{heartbeat(t, 1, 2, 1)})
+	next(t, b.handler.received)
+	awaitHealth(t, a.Peers, "b", isConnected) // both connections
+	before := testutil.ToFloat64(a.Peers.metrics.dials.WithLabelValues("b", urgent))
+	b.stop()
+	h := awaitHealth(t, a.Peers, "b", func(h Health) bool { return !h.Connected })
+	if h.Since.IsZero() || h.Error == "" {
+		t.Errorf("the health of a node that has ended is %+v", h)
+	}
+	serve(t, b, nodeCredentials(t, secret(t), "b"), func() Self { return selfOf("b") }, listen(t, b.address))
+	awaitHealth(t, a.Peers, "b", isConnected)
+	a.Send([]Message{heartbeat(t, 1, 2, 2), appended(t, 1, 2, 1, nil)})
+	next(t, b.handler.received)
+	next(t, b.handler.received)
+	if after := testutil.ToFloat64(a.Peers.metrics.dials.WithLabelValues("b", urgent)); after <= before {
+		t.Errorf("%v dials before, %v after", before, after)
+	}
+}
+
+// The buffer of a node that is away is bounded. Send does not wait.
+func TestAFullBufferDrops(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	l.Close() // nobody listens there
+	p := &process{}
+	connect(t, p, Options{Name: "a", Credentials: nodeCredentials(t, secret(t), "a"),
+		Self: func() Self { return selfOf("a") }, Nodes: map[string]string{"b": l.Addr().String()}})
+	big := appended(t, 1, 2, 1, make([]byte, 1<<20))
+	for range 70 {
+		p.Send([]Message{big, heartbeat(t, 1, 3, 1)})
+	}
+	m := p.Peers.metrics.dropped
+	if n := testutil.ToFloat64(m.WithLabelValues("b", entries, droppedFull)); n != 7 {
+		t.Errorf("%v of 70 messages of 1 MiB were dropped; 63 have room", n)
+	}
+	if n := testutil.ToFloat64(m.WithLabelValues("", urgent, droppedUnknown)); n != 70 {
+		t.Errorf("%v messages to an unknown member were dropped", n)
+	}
+}
+
+// A message that has waited for long is not sent, and a batch ends where the members change.
+func TestQueue(t *testing.T) {
+	q, start := newQueue(1<<20), time.Unix(100, 0)
+	for i, to := range []uint64{2, 2, 2, 3} {
+		q.put(waiting{ends{1, to}, &wire.Message{Body: []byte{byte(i)}}, start.Add(time.Duration(i) * time.Second)})
+	}
+	if e, more := q.wait(t.Context()); !more || e != (ends{1, 2}) {
+		t.Errorf("the first is for %+v, %v", e, more)
+	}
+	got, size, late := q.take(ends{1, 2}, start.Add(time.Second))
+	if len(got) != 2 || size == 0 || late != 1 {
+		t.Errorf("%d messages of %d bytes, %d late", len(got), size, late)
+	}
+	if got, _, _ := q.take(ends{1, 2}, start); len(got) != 0 {
+		t.Error("a message for another member is in the batch")
+	}
+	if got, _, _ := q.take(ends{1, 3}, start); len(got) != 1 || q.bytes != 0 {
+		t.Errorf("%d messages; %d bytes remain", len(got), q.bytes)
+	}
+}
+
+// aPush returns a valid push.
+func aPush(t testing.TB) []byte {
+	t.Helper()
+	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "hits"))
+	b := batch.Begin(nil, &batch.Header{
+		Tenant: []byte("default"), Shard: series.Shard("default", key), Producer: 1, Incarnation: 2, Sequence: 3,
+		Second: 1_795_228_020,
+	})
+	b = (&batch.Increment{Key: key, Samples: 2, Value: 3}).Append(b, 1_795_228_020)
+	batch.End(b, 1)
+	push, err := member.PushOf([]batch.Batch{{Bytes: b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return push
+}
+
+func anEntry() *entry.Entry {
+	return &entry.Entry{Kind: entry.KindRequest, Request: entry.Request{
+		Tenant: "default", Form: entry.RemoteWrite1, Body: []byte("x"),
+	}}
+}
+
+// Errors that callers decide on are the same errors on the other side.
+func TestErrorsOfCallsArrive(t *testing.T) {
+	all := nodes(t, "a", "b")
+	h := all["b"].handler
+	full := &batch.FullError{
+		Samples: map[string]uint64{"x": 3, "y": 4}, Cause: fmt.Errorf("the disk is full: %w", batch.ErrRefused),
+	}
+	for _, sent := range []error{
+		nil, full, &batch.FullError{Samples: map[string]uint64{"x": 1}}, replica.ErrNotLeader,
+		&NotLeaderError{Leader: "c", Address: "host:1"}, fmt.Errorf("a: %w", member.ErrLost), member.ErrFull, member.ErrMoved,
+		replica.ErrFull, batch.ErrUnsynced, batch.ErrRefused, errors.New("another"),
+	} {
+		h.push, h.write = sent, sent
+		_, err := all["a"].Write(t.Context(), "b", 0, anEntry())
+		for _, got := range []error{all["a"].Push(t.Context(), "b", 0, aPush(t)), err} {
+			if (got == nil) != (sent == nil) || got != nil && got.Error() != sent.Error() {
+				t.Errorf("sent %v, got %v", sent, got)
+			}
+			for _, s := range sentinels {
+				if errors.Is(sent, s.err) != errors.Is(got, s.err) {
+					t.Errorf("sent %v, got %v: %v", sent, got, s.err)
+				}
+			}
+			var x, y *batch.FullError
+			if errors.As(sent, &x) && (!errors.As(got, &y) || !reflect.DeepEqual(x.Samples, y.Samples) ||
+				(x.Cause == nil) != (y.Cause == nil)) {
+				t.Errorf("sent %v, got %+v", sent, got)
+			}
+			var from, to *NotLeaderError
+			if errors.As(sent, &from) && (!errors.As(got, &to) || *from != *to) {
+				t.Errorf("sent %v, got %+v", sent, got)
+			}
+		}
+	}
+	all["b"].stop()
+	err := all["a"].Push(t.Context(), "b", 0, aPush(t))
+	if !errors.Is(err, member.ErrLost) || !errors.Is(err, ErrUnreachable) {
+		t.Errorf("a push to a node that has ended: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	mine := errors.New("mine")
+	cancel(mine)
+	if err := all["a"].Push(ctx, "b", 0, aPush(t)); !errors.Is(err, mine) || errors.Is(err, member.ErrLost) {
+		t.Errorf("a push whose caller gave up: %v", err)
+	}
+}
+
+func TestCalls(t *testing.T) {
+	all := nodes(t, "a", "b")
+	a, h := all["a"], all["b"].handler
+	h.pushed, h.wrote = make(chan []byte, 1), make(chan *entry.Entry, 1)
+	h.outcome.NotKept, h.outcome.First = 7, outcome.Example{Series: "up", Cause: "the cause"}
+	h.outcome.Refused[outcome.TooOld].Samples = 9
+	if err := a.Push(t.Context(), "b", 0, aPush(t)); err != nil || string(<-h.pushed) != string(aPush(t)) {
+		t.Errorf("a push: %v", err)
+	}
+	e := anEntry()
+	o, err := a.Write(t.Context(), "b", 0, e)
+	if err != nil || *o != h.outcome || e.Shape != 0 {
+		t.Errorf("a write: %+v, %v", o, err)
+	}
+	if got := <-h.wrote; got.Request.Tenant != "default" || string(got.Request.Body) != "x" {
+		t.Errorf("wrote %+v", got)
+	}
+	if l, err := a.Leader(t.Context(), "b"); err != nil || l != leads {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if s, err := a.Status(t.Context(), "b"); err != nil || s != well {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := a.Leader(t.Context(), "z"); err == nil {
+		t.Error("an unknown node answers")
+	}
+	c := &process{}
+	connect(t, c, Options{Name: "c", Credentials: nodeCredentials(t, secret(t), "c"), Self: func() Self { return Self{} },
+		Nodes: map[string]string{"b": all["b"].address}})
+	j, err := c.Join(t.Context(), "b", Join{Name: "c", Member: 99, Format: 1, Semantics: 2})
+	if err != nil || !reflect.DeepEqual(j, joined) {
+		t.Errorf("%+v, %v", j, err)
+	}
+	// What is malformed is refused before the handler sees it.
+	if err := a.Push(t.Context(), "b", 0, []byte("no push")); !errors.Is(err, batch.ErrRefused) {
+		t.Errorf("a malformed push: %v", err)
+	}
+	other := &entry.Entry{Kind: entry.KindVersion, Version: entry.Version{Format: 9}}
+	if _, err := a.Write(t.Context(), "b", 0, other); err == nil || !strings.Contains(err.Error(), "only requests") {
+		t.Errorf("an entry of a version is written: %v", err)
+	}
+	if n := testutil.ToFloat64(all["b"].server.metrics.refused.WithLabelValues(refusedMalformed)); n != 2 {
+		t.Errorf("%v refusals", n)
+	}
+}

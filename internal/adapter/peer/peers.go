@@ -1,0 +1,325 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+)
+
+const (
+	writeTimeout = 30 * time.Second // of a push or write whose caller would wait longer
+	askTimeout   = 3 * time.Second  // of other calls
+)
+
+// ErrUnreachable means that another node did not answer.
+var ErrUnreachable = errors.New("the node cannot be reached")
+
+// Options are the parts of Peers. All are required.
+type Options struct {
+	Name        string // of this process
+	Collector   bool   // it sends no messages of members
+	Credentials *Credentials
+	Self        func() Self       // called at each call and stream
+	Nodes       map[string]string // HOST:PORT of each node; the own one is not connected to
+	Registry    prometheus.Registerer
+	Logger      *slog.Logger
+}
+
+// Peers are the other nodes of a cluster. They are safe for concurrent use.
+type Peers struct {
+	Options
+
+	metrics *metrics
+	nodes   map[string]*node
+	route   atomic.Pointer[map[uint64]*node] // by member
+	unknown map[string]prometheus.Counter    // dropped messages to unknown members, by connection
+
+	mu      sync.Mutex
+	changes chan struct{} // closed at the next change of a connection
+}
+
+type node struct {
+	name, address   string
+	entries, urgent *connection
+	roundTrip       prometheus.Observer
+}
+
+// NewPeers returns Peers without connections. Calls connect by themselves, and Run keeps connections.
+func NewPeers(o Options) (*Peers, error) {
+	p := &Peers{Options: o, metrics: peersMetrics(o.Registry), nodes: map[string]*node{}, changes: make(chan struct{})}
+	p.unknown = map[string]prometheus.Counter{
+		entries: p.metrics.dropped.WithLabelValues("", entries, droppedUnknown),
+		urgent:  p.metrics.dropped.WithLabelValues("", urgent, droppedUnknown),
+	}
+	p.route.Store(&map[uint64]*node{})
+	for name, address := range o.Nodes {
+		if name == o.Name && !o.Collector {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, fmt.Errorf("node %s: %w; want HOST:PORT", name, err)
+		}
+		n := &node{name: name, address: address, roundTrip: p.metrics.roundTrip.WithLabelValues(name)}
+		var err error
+		if n.entries, err = p.newConnection(n, entries, entriesRoom); err != nil {
+			return nil, err
+		}
+		if n.urgent, err = p.newConnection(n, urgent, urgentRoom); err != nil {
+			return nil, err
+		}
+		p.nodes[name] = n
+	}
+	return p, nil
+}
+
+// Run connects to the nodes, and sends, until ctx is done. Then it closes all connections.
+func (p *Peers) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, n := range p.nodes {
+		for _, c := range p.connections(n) {
+			wg.Go(func() { c.watch(ctx) })
+			wg.Go(func() { c.send(ctx) })
+		}
+	}
+	<-ctx.Done()
+	wg.Wait()
+	for _, n := range p.nodes {
+		_ = n.entries.cc.Close() // fails only if it is closed
+		_ = n.urgent.cc.Close()
+	}
+}
+
+// connections are those that the process uses. A collector has no entries.
+func (p *Peers) connections(n *node) []*connection {
+	if p.Collector {
+		return []*connection{n.urgent}
+	}
+	return []*connection{n.entries, n.urgent}
+}
+
+// Route says which member each node has. Messages to other members are dropped.
+func (p *Peers) Route(members map[string]uint64) {
+	route := make(map[uint64]*node, len(members))
+	for name, member := range members {
+		if n := p.nodes[name]; n != nil {
+			route[member] = n
+		}
+	}
+	p.route.Store(&route)
+}
+
+// Send sends messages, or drops them. It never blocks, and copies the messages.
+func (p *Peers) Send(messages []Message) {
+	now, route := time.Now(), *p.route.Load()
+	for i := range messages {
+		m := &messages[i]
+		n := route[m.To]
+		if n == nil {
+			kind := entries
+			if m.Urgent {
+				kind = urgent
+			}
+			p.unknown[kind].Inc()
+			continue
+		}
+		c := n.entries
+		if m.Urgent {
+			c = n.urgent
+		}
+		body, err := m.Append(nil)
+		if err != nil {
+			panic(fmt.Sprintf("BUG: %v cannot be encoded: %v", m, err))
+		}
+		if !c.queue.put(waiting{ends{m.From, m.To}, &wire.Message{Body: body, Sent: m.Sent}, now}) {
+			c.full.Inc()
+		}
+	}
+}
+
+// Health says how the connections to a node are.
+type Health struct {
+	Node, Address string
+	Connected     bool
+	Since         time.Time // it is connected, or not
+	Error         string    // the last error, which may be over; empty if there was none
+}
+
+// Health returns the health of all other nodes, by name. changed is closed when a connection begins or
+// ends.
+func (p *Peers) Health() (all []Health, changed <-chan struct{}) {
+	p.mu.Lock()
+	changed = p.changes
+	p.mu.Unlock()
+	for _, n := range p.nodes {
+		h := Health{Node: n.name, Address: n.address, Connected: true}
+		for _, c := range p.connections(n) {
+			c.mu.Lock()
+			switch { // one that is not connected says since when
+			case !c.ready() && (h.Connected || c.since.Before(h.Since)):
+				h.Since = c.since
+			case c.ready() && h.Connected && c.since.After(h.Since):
+				h.Since = c.since
+			}
+			h.Connected = h.Connected && c.ready()
+			if c.last != "" && (h.Error == "" || !c.ready()) {
+				h.Error = c.last
+			}
+			c.mu.Unlock()
+		}
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b Health) int { return strings.Compare(a.Node, b.Node) })
+	return all, changed
+}
+
+func (p *Peers) changed() {
+	p.mu.Lock()
+	close(p.changes)
+	p.changes = make(chan struct{})
+	p.mu.Unlock()
+}
+
+func (p *Peers) hello() *wire.Hello {
+	self := p.Self()
+	h := &wire.Hello{
+		Epoch: self.Epoch, Group: self.Group, Node: p.Name, From: self.Member,
+		Lowest: lowestVersion, Highest: highestVersion,
+	}
+	if self.Cluster != (Cluster{}) {
+		h.Cluster = self.Cluster[:]
+	}
+	return h
+}
+
+// call asks a node.
+func call[Answer, Reply any](
+	ctx context.Context, p *Peers, to string, timeout time.Duration,
+	ask func(context.Context, wire.PeerClient, *wire.Hello) (*Reply, error), read func(*Reply) (Answer, error),
+) (answer Answer, err error) {
+	n := p.nodes[to]
+	if n == nil {
+		return answer, fmt.Errorf("ask node %.80q: cluster.nodes does not have it", to)
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	out, err := ask(limited, wire.NewPeerClient(n.urgent.cc), p.hello())
+	if err == nil {
+		return read(out)
+	}
+	if ctx.Err() != nil {
+		return answer, fmt.Errorf("ask node %s at %s: %w", n.name, n.address, context.Cause(ctx))
+	}
+	s := status.Convert(err)
+	switch s.Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return answer, fmt.Errorf("ask node %s at %s: %w: %s", n.name, n.address, ErrUnreachable, s.Message())
+	}
+	return answer, fmt.Errorf("ask node %s at %s: %s", n.name, n.address, s.Message())
+}
+
+// lost says that the fate of a push or a write is unknown after its node could not be reached.
+func lost(err error) error {
+	if errors.Is(err, ErrUnreachable) {
+		return &lostError{err}
+	}
+	return err
+}
+
+// lostError is a member.ErrLost.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() []error { return []error{e.error, member.ErrLost} }
+
+// Push hands a push in the form of entry.AppendPush to a node. Its error is that of Handler.Push, or
+// member.ErrLost if the node did not answer.
+func (p *Peers) Push(ctx context.Context, to string, group uint64, push []byte) error {
+	_, err := call(ctx, p, to, writeTimeout,
+		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.Reply, error) {
+			h.Group = group
+			return c.Push(ctx, &wire.PushRequest{Hello: h, Push: push})
+		},
+		func(r *wire.Reply) (none struct{}, err error) { return none, decodeError(r.GetError()) })
+	return lost(err)
+}
+
+// Write hands an entry of a request or of deltas to a node, and returns its outcome. Its error is that of
+// Handler.Write, or member.ErrLost if the node did not answer.
+func (p *Peers) Write(ctx context.Context, to string, group uint64, e *entry.Entry) (*outcome.Outcome, error) {
+	own := *e
+	own.Group, own.Shape = group, max(1, e.Shape) // the leader sets the shape
+	o, err := call(ctx, p, to, writeTimeout,
+		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.WriteReply, error) {
+			h.Group = group
+			return c.Write(ctx, &wire.WriteRequest{Hello: h, Entry: own.Append(nil)})
+		}, readOutcome)
+	return o, lost(err)
+}
+
+func readOutcome(r *wire.WriteReply) (*outcome.Outcome, error) {
+	if err := decodeError(r.GetError()); err != nil {
+		return nil, err
+	}
+	o := &outcome.Outcome{}
+	if err := o.Parse(r.GetOutcome()); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Join asks a node to let this one join.
+func (p *Peers) Join(ctx context.Context, to string, j Join) (Joined, error) {
+	return call(ctx, p, to, askTimeout,
+		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.JoinReply, error) {
+			h.From = j.Member
+			return c.Join(ctx, &wire.JoinRequest{Hello: h, Format: j.Format, Semantics: j.Semantics})
+		},
+		func(r *wire.JoinReply) (Joined, error) {
+			if err := decodeError(r.GetError()); err != nil {
+				return Joined{}, err
+			}
+			return Joined{
+				Cluster: clusterOf(r.GetCluster()), Epoch: r.GetEpoch(), Group: r.GetGroup(), Founder: r.GetFounder(),
+				Index: r.GetIndex(), Voters: r.GetVoters(), Nodes: r.GetNodes(),
+			}, nil
+		})
+}
+
+// Leader asks a node who leads.
+func (p *Peers) Leader(ctx context.Context, to string) (Leader, error) {
+	return call(ctx, p, to, askTimeout,
+		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.LeaderReply, error) {
+			return c.Leader(ctx, &wire.LeaderRequest{Hello: h})
+		},
+		func(r *wire.LeaderReply) (Leader, error) {
+			return Leader{Name: r.GetName(), Address: r.GetAddress(), Term: r.GetTerm(),
+				Cluster: clusterOf(r.GetCluster()), Epoch: r.GetEpoch()}, nil
+		})
+}
+
+// Status asks a node how it is.
+func (p *Peers) Status(ctx context.Context, to string) (Status, error) {
+	return call(ctx, p, to, askTimeout,
+		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.StatusReply, error) {
+			return c.Status(ctx, &wire.StatusRequest{Hello: h})
+		},
+		func(r *wire.StatusReply) (Status, error) {
+			return Status{Name: r.GetName(), Member: r.GetMember(), Ready: r.GetReady(), Applied: r.GetApplied(),
+				Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion()}, nil
+		})
+}

@@ -1,0 +1,109 @@
+package peer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+)
+
+const (
+	maxBatch    = 1 << 20  // bytes of messages that are sent at once, unless a single one is longer
+	entriesRoom = 64 << 20 // bytes of messages with entries that wait for one node
+	urgentRoom  = 4 << 20  // bytes of urgent messages that wait for one node
+
+	// overhead is about what a waiting message takes beside its bytes.
+	overhead = 128
+
+	// tooLate is how long a message waits for a connection at most. Raft's answers come from what is sent
+	// later, and old messages would only delay them.
+	tooLate = 5 * time.Second
+)
+
+// ends are the members at both ends of a stream.
+type ends struct{ from, to uint64 }
+
+// waiting is a message that is not sent yet.
+type waiting struct {
+	ends
+	message *wire.Message
+	since   time.Time
+}
+
+func (w *waiting) size() int { return len(w.message.GetBody()) + overhead }
+
+// queue has the messages that wait for one connection. It is safe for concurrent use.
+type queue struct {
+	room int // bytes
+
+	mu    sync.Mutex
+	all   []waiting
+	bytes int
+	more  chan struct{} // has an element after messages came
+}
+
+func newQueue(room int) *queue { return &queue{room: room, more: make(chan struct{}, 1)} }
+
+// put adds a message, and reports whether there was room.
+func (q *queue) put(w waiting) bool {
+	q.mu.Lock()
+	full := q.bytes+w.size() > q.room
+	if !full {
+		q.all = append(q.all, w)
+		q.bytes += w.size()
+	}
+	q.mu.Unlock()
+	if full {
+		return false
+	}
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// wait waits for a message, and returns its ends. It reports false when ctx is done.
+func (q *queue) wait(ctx context.Context) (ends, bool) {
+	for {
+		q.mu.Lock()
+		if len(q.all) > 0 {
+			e := q.all[0].ends
+			q.mu.Unlock()
+			return e, ctx.Err() == nil
+		}
+		q.mu.Unlock()
+		select {
+		case <-q.more:
+		case <-ctx.Done():
+			return ends{}, false
+		}
+	}
+}
+
+// take removes the first messages between the same members, about maxBatch bytes of them. It drops those
+// that have waited since before `oldest`, and returns how many these were.
+func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, size, late int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for ; n < len(q.all); n++ {
+		w := &q.all[n]
+		if w.since.Before(oldest) {
+			late++
+		} else if w.ends != between || len(batch) > 0 && size+len(w.message.GetBody()) > maxBatch {
+			break
+		} else {
+			size += len(w.message.GetBody())
+			batch = append(batch, w.message)
+		}
+		q.bytes -= w.size()
+		*w = waiting{}
+	}
+	q.all = q.all[n:]
+	if len(q.all) == 0 {
+		q.all = nil // otherwise the array would only be used up to its end
+	}
+	return batch, size, late
+}

@@ -1,0 +1,377 @@
+package peer
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+)
+
+// dial returns a client that sends what a test says.
+func dial(t *testing.T, to *process, config *tls.Config) wire.PeerClient {
+	t.Helper()
+	cc, err := grpc.NewClient("passthrough:///"+to.address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return wire.NewPeerClient(cc)
+}
+
+// careless is the configuration of a client that trusts any server.
+func careless(c *Credentials) *tls.Config {
+	config := c.config(func(Identity) error { return nil })
+	config.VerifyConnection = nil
+	return config
+}
+
+func refusals(p *process, reason string) float64 {
+	return testutil.ToFloat64(p.server.metrics.refused.WithLabelValues(reason))
+}
+
+// awaitRefusal waits until more than `before` refusals are counted: a refused client may know of its
+// refusal first.
+func awaitRefusal(t *testing.T, p *process, reason string, before float64) {
+	t.Helper()
+	for refusals(p, reason) <= before {
+		select {
+		case <-p.said:
+		case <-time.After(patience):
+			t.Fatalf("a refusal is not counted as %s", reason)
+		}
+	}
+}
+
+// say sends batches on a stream, and returns how it ends.
+func say(t *testing.T, c wire.PeerClient, batches ...*wire.Batch) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := c.Urgent(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range batches {
+		if s.Send(b) != nil {
+			break // Recv has the error
+		}
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A hello that does not fit is refused with a text that says why, and so is a message of another member.
+func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
+	b := nodes(t, "b")["b"]
+	right := func() *wire.Hello {
+		cluster := Cluster{1}
+		return &wire.Hello{Cluster: cluster[:], Epoch: 1, Node: "a", From: 1, To: 2, Lowest: 1, Highest: 1}
+	}
+	c := dial(t, b, nodeCredentials(t, secret(t), "a").config(func(Identity) error { return nil }))
+	body := func(from, to uint64) []byte {
+		m := heartbeat(t, from, to, 1)
+		bytes, err := m.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	fits := &wire.Batch{Messages: []*wire.Message{{Body: body(1, 2)}}}
+	if err := say(t, c, &wire.Batch{Hello: right()}, fits); err != nil {
+		t.Fatalf("what fits is refused: %v", err)
+	}
+	for _, x := range []struct {
+		reason string
+		change func(*wire.Hello)
+		text   string
+	}{
+		{refusedCluster, func(h *wire.Hello) { h.Cluster = make([]byte, 16); h.Cluster[0] = 2 },
+			"belongs to cluster 02000000000000000000000000000000, and this node to cluster 01000000000000000000000000000000"},
+		{refusedCluster, func(h *wire.Hello) { h.Cluster = nil }, "cluster (none yet)"},
+		{refusedCluster, func(h *wire.Hello) { h.Cluster = append(h.Cluster, 0) }, "belongs to cluster"},
+		{refusedEpoch, func(h *wire.Hello) { h.Epoch = 2 }, "has recovery epoch 2, and this node has 1"},
+		{refusedGroup, func(h *wire.Hello) { h.Group = 5 }, "speaks to group 5"},
+		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 2, 3 }, "speaks versions 2 to 3"},
+		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 0, 0 }, "this node speaks 1 to 1"},
+		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 1, 0 }, "speaks versions 1 to 0"},
+		{refusedMember, func(h *wire.Hello) { h.To = 9 }, "speaks to member 9, and this node has member 2"},
+		{refusedMember, func(h *wire.Hello) { h.From = 9 }, "says that it has member 9, and the cluster knows member 1"},
+		{refusedName, func(h *wire.Hello) { h.Node = "c" }, `says that it is "c"`},
+	} {
+		h, before := right(), refusals(b, x.reason)
+		x.change(h)
+		err := say(t, c, &wire.Batch{Hello: h})
+		if !strings.Contains(status.Convert(err).Message(), x.text) ||
+			refusals(b, x.reason) != before+1 {
+			t.Errorf("%s: %v, %v refusals", x.reason, err, refusals(b, x.reason)-before)
+		}
+	}
+	if err := say(t, c, &wire.Batch{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("no hello: %v", err)
+	}
+	// A newer release speaks this version, too.
+	newer := right()
+	newer.Highest = 7
+	if err := say(t, c, &wire.Batch{Hello: newer}); err != nil {
+		t.Errorf("versions 1 to 7: %v", err)
+	}
+	for reason, forged := range map[string][]byte{refusedForged: body(3, 2), refusedMalformed: []byte("no message")} {
+		before := refusals(b, reason)
+		err := say(t, c, &wire.Batch{Hello: right()}, &wire.Batch{Messages: []*wire.Message{{Body: forged}}})
+		if status.Code(err) != codes.InvalidArgument || refusals(b, reason) != before+1 {
+			t.Errorf("%s: %v", reason, err)
+		}
+	}
+	if n := len(b.handler.received); n != 1 {
+		t.Errorf("%d messages were received; only the first fits", n)
+	}
+}
+
+// A collector may push and ask who leads. With its secret it is no node, whatever it says.
+func TestACollectorIsNoNode(t *testing.T) {
+	a := nodes(t, "a")["a"]
+	push, err := ParseSecret(secret(t).Push() + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := push.Collector("host-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := push.Node("b"); err == nil {
+		t.Error("a push secret makes a node")
+	}
+	c := &process{}
+	connect(t, c, Options{Name: "host-1", Collector: true, Credentials: own, Nodes: map[string]string{"a": a.address},
+		Self: func() Self { return Self{Cluster: Cluster{1}} }})
+	awaitHealth(t, c.Peers, "a", isConnected)
+	if err := c.Push(t.Context(), "a", 0, aPush(t)); err != nil {
+		t.Error(err)
+	}
+	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
+		t.Errorf("%+v, %v", l, err)
+	}
+	_, write := c.Write(t.Context(), "a", 0, anEntry())
+	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})
+	_, asked := c.Status(t.Context(), "a")
+	cluster := Cluster{1}
+	client := dial(t, a, own.config(func(Identity) error { return nil }))
+	streamed := say(t, client, &wire.Batch{Hello: &wire.Hello{
+		Cluster: cluster[:], Epoch: 1, Node: "host-1", From: 2, To: 1, Lowest: 1, Highest: 1,
+	}})
+	for name, err := range map[string]error{"write": write, "join": join, "status": asked, "stream": streamed} {
+		if err == nil || !strings.Contains(err.Error(), "freshet://collector/host-1 is a collector") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := refusals(a, refusedPermission); n != 4 {
+		t.Errorf("%v refusals", n)
+	}
+	// The certificate of a node that a push secret signs is refused.
+	forged, err := newLeaf(Identity{Name: "b"}, push.pushers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own = &Credentials{own: func() (*tls.Certificate, error) { return forged, nil }}
+	_, err = dial(t, a, careless(own)).Leader(t.Context(), &wire.LeaderRequest{})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("a forged node: %v", err)
+	}
+	awaitRefusal(t, a, refusedCert, 0)
+}
+
+// A server with a collector's certificate is no node for those who connect, and neither is another node.
+func TestAnotherServerIsRefused(t *testing.T) {
+	own, err := secret(t).Collector("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{handler: &handler{}}
+	serve(t, p, own, func() Self { return selfOf("b") }, listen(t, "127.0.0.1:0"))
+	c := nodes(t, "c")["c"]
+	a := &process{}
+	connect(t, a, Options{Name: "a", Credentials: nodeCredentials(t, secret(t), "a"),
+		Self: func() Self { return selfOf("a") }, Nodes: map[string]string{"b": p.address, "x": c.address}})
+	for to, text := range map[string]string{
+		"b": "freshet://collector/b is at", "x": "freshet://node/c is at",
+	} {
+		if _, err := a.Leader(t.Context(), to); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
+// A process with another secret, without a certificate, or with an older TLS is refused and counted.
+func TestStrangersAreRefused(t *testing.T) {
+	a := nodes(t, "a")["a"]
+	other, err := ParseSecret("another secret of another cluster")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(config *tls.Config) error {
+		_, err := dial(t, a, config).Leader(t.Context(), &wire.LeaderRequest{})
+		return err
+	}
+	foreign := nodeCredentials(t, other, "b")
+	if err := ask(careless(foreign)); status.Code(err) != codes.Unavailable {
+		t.Errorf("a foreign secret: %v", err)
+	}
+	awaitRefusal(t, a, refusedCert, 0)
+	for name, config := range map[string]*tls.Config{
+		"a stranger that verifies": foreign.config(func(Identity) error { return nil }),
+		"TLS 1.2": {InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+			GetClientCertificate: careless(nodeCredentials(t, secret(t), "b")).GetClientCertificate},
+		"no certificate": {InsecureSkipVerify: true, NextProtos: []string{"h2"}},
+	} {
+		before := refusals(a, refusedHandshake)
+		if err := ask(config); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+		awaitRefusal(t, a, refusedHandshake, before)
+	}
+	// The node that has the wrong secret says so in its status.
+	p := &process{}
+	connect(t, p, Options{Name: "b", Credentials: foreign, Self: func() Self { return selfOf("b") },
+		Nodes: map[string]string{"a": a.address}})
+	if _, err := p.Leader(t.Context(), "a"); err == nil {
+		t.Error("a stranger is answered")
+	}
+	all, _ := p.Health()
+	if all[0].Connected || !strings.Contains(all[0].Error, "freshet://node/a was made with another secret") {
+		t.Errorf("the health is %+v", all[0])
+	}
+}
+
+// testCA makes certificates into the files of a directory.
+type testCA struct {
+	key  ed25519.PrivateKey
+	cert *x509.Certificate
+}
+
+func newTestCA(t *testing.T) *testCA {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
+		IsCA: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ca, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return &testCA{key, ca}
+}
+
+// write writes ca.pem, cert.pem and key.pem.
+func (ca *testCA) write(t *testing.T, dir, uri string, serial int64, ends time.Time) {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := url.Parse(uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: ends,
+		URIs: []*url.URL{parsed}}, ca.cert, public, ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]pem.Block{
+		"ca.pem": {Type: "CERTIFICATE", Bytes: ca.cert.Raw}, "cert.pem": {Type: "CERTIFICATE", Bytes: der},
+		"key.pem": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(&block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func files(dir string) (*Credentials, error) {
+	return Files(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem"))
+}
+
+// Certificates in files are read at each handshake: both the own one and the CA.
+func TestCertificateFilesRotate(t *testing.T) {
+	ca, server, client, later := newTestCA(t), t.TempDir(), t.TempDir(), time.Now().Add(time.Hour)
+	ca.write(t, server, "freshet://node/a", 2, later)
+	ca.write(t, client, "freshet://node/b", 3, later)
+	own, err := files(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &process{handler: &handler{}}
+	serve(t, a, own, func() Self { return selfOf("a") }, listen(t, "127.0.0.1:0"))
+	other, err := files(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() (serial int64, err error) {
+		config := other.config(func(who Identity) error { return nil })
+		verify := config.VerifyConnection
+		config.VerifyConnection = func(s tls.ConnectionState) error {
+			serial = s.PeerCertificates[0].SerialNumber.Int64()
+			return verify(s)
+		}
+		hello := &wire.Hello{Node: "b", Lowest: 1, Highest: 1}
+		_, err = dial(t, a, config).Leader(t.Context(), &wire.LeaderRequest{Hello: hello})
+		return serial, err
+	}
+	if serial, err := ask(); serial != 2 || err != nil {
+		t.Errorf("certificate %d, %v", serial, err)
+	}
+	ca.write(t, server, "freshet://node/a", 4, later)
+	if serial, err := ask(); serial != 4 || err != nil {
+		t.Errorf("after a rotation: certificate %d, %v", serial, err)
+	}
+	newTestCA(t).write(t, server, "freshet://node/a", 5, later)
+	if serial, err := ask(); serial != 5 || err == nil {
+		t.Errorf("after a rotation of the CA on one side: certificate %d, %v", serial, err)
+	}
+	for name, write := range map[string]func(dir string){
+		"another URI": func(dir string) { ca.write(t, dir, "https://node/a", 6, later) },
+		"no name":     func(dir string) { ca.write(t, dir, "freshet://node/", 6, later) },
+		"no key":      func(dir string) { os.Remove(filepath.Join(dir, "key.pem")) },
+		"no CA":       func(dir string) { os.Remove(filepath.Join(dir, "ca.pem")) },
+	} {
+		dir := t.TempDir()
+		ca.write(t, dir, "freshet://node/a", 6, later)
+		write(dir)
+		if _, err := files(dir); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	// An expired certificate is refused by the other side.
+	ca.write(t, server, "freshet://node/a", 7, time.Now().Add(-time.Minute))
+	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("an expired certificate: %v", err)
+	}
+}

@@ -1,0 +1,47 @@
+package peer
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSecrets(t *testing.T) {
+	s := secret(t)
+	push, err := ParseSecret(s.Push())
+	if err != nil || !push.OnlyPush() || s.OnlyPush() || push.Push() != s.Push() {
+		t.Fatalf("%v: the push secret of a push secret is %q, not %q", err, push.Push(), s.Push())
+	}
+	again, err := ParseSecret("\n a secret for all tests \n")
+	if err != nil || !again.nodes.Equal(s.nodes) || !again.pushers.Equal(s.pushers) || s.nodes.Equal(s.pushers) {
+		t.Errorf("%v: space around a secret counts, or its keys are equal", err)
+	}
+	if strings.Contains(s.Push(), "secret for") {
+		t.Error("the push secret contains the secret")
+	}
+	if a, b := NewSecret(), NewSecret(); a == b || len(a) < minSecret {
+		t.Errorf("new secrets are %q and %q", a, b)
+	}
+}
+
+func TestBadSecretsSayTheWayOut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	for text, want := range map[string]string{
+		" short  \n": "has 5 characters, and at least 16 are needed; make one with: freshet cluster secret",
+		"":           "has 0 characters",
+		secret(t).Push()[:len(secret(t).Push())-1]: "freshet cluster secret --push",
+		pushPrefix: "damaged or cut",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadSecret(file); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), file) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := ReadSecret(file + "x"); err == nil {
+		t.Error("a missing file is read")
+	}
+}

@@ -1,0 +1,438 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/replica"
+)
+
+const (
+	// maxFrame bounds a message of gRPC. A batch has 1 MiB of messages, or a single one with an entry of at
+	// most entry.MaxSize.
+	maxFrame = entry.MaxSize + maxBatch
+
+	// maxStreams bounds the calls at one time of one connection.
+	maxStreams = 256
+
+	// window bounds the bytes of a stream, and of a connection, that wait to be read.
+	window = 2 * maxBatch
+
+	pingEvery   = 2 * time.Second // on a connection that is quiet
+	userTimeout = 5 * time.Second // until unacknowledged bytes end a connection
+	stopTimeout = 5 * time.Second // for calls under way, when the server ends
+)
+
+// ServerOptions are the parts of a Server. All but Member are required.
+type ServerOptions struct {
+	Credentials *Credentials
+	Self        func() Self // called at each call
+	Handler     Handler
+	// Member returns the member of a node, if it is known. Another member of that name is refused.
+	Member   func(node string) (member uint64, known bool)
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
+}
+
+// Server answers other nodes, and collectors.
+type Server struct {
+	wire.UnimplementedPeerServer
+	ServerOptions
+
+	metrics *metrics
+	grpc    *grpc.Server
+
+	mu      sync.Mutex
+	stopped bool
+	calls   sync.WaitGroup
+}
+
+// NewServer returns a server that does not listen yet.
+func NewServer(o ServerOptions) *Server {
+	s := &Server{ServerOptions: o, metrics: serverMetrics(o.Registry)}
+	anyone := func(Identity) error { return nil }
+	s.grpc = grpc.NewServer(
+		grpc.Creds(&serverTLS{credentials.NewTLS(o.Credentials.config(anyone)), s}),
+		grpc.MaxRecvMsgSize(maxFrame), grpc.MaxSendMsgSize(maxFrame), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(2*window),
+		grpc.WaitForHandlers(true), grpc.ConnectionTimeout(userTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: userTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+	)
+	wire.RegisterPeerServer(s.grpc, s)
+	return s
+}
+
+// Run answers until ctx is done, and closes the listener. Calls under way then have 5 s to end; streams of
+// messages are cut at the end.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	failed := make(chan error, 1)
+	go func() { failed <- s.grpc.Serve(l) }()
+	select {
+	case err := <-failed:
+		s.grpc.Stop()
+		return fmt.Errorf("listen for other nodes on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	_ = l.Close() // gRPC closes it again
+	ended := make(chan struct{})
+	go func() {
+		s.calls.Wait()
+		close(ended)
+	}()
+	patience := time.NewTimer(stopTimeout)
+	defer patience.Stop()
+	select {
+	case <-ended:
+	case <-patience.C:
+	}
+	s.grpc.Stop()
+	<-failed
+	<-ended // gRPC has ended the contexts of the calls
+	return nil
+}
+
+// serverTLS counts handshakes that fail, and says who is at the other end of a connection.
+type serverTLS struct {
+	credentials.TransportCredentials
+	server *Server
+}
+
+// authenticated is the AuthInfo of a connection.
+type authenticated struct {
+	credentials.AuthInfo
+	Identity
+}
+
+// ServerHandshake is called for each new connection.
+func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		reason := refusedHandshake
+		if bad := (certificateError{}); errors.As(err, &bad) {
+			reason = refusedCert
+		}
+		if !errors.Is(err, io.EOF) { // nothing came: a check of the port
+			c.server.refuse(reason, fmt.Errorf("connection from %s: %w", raw.RemoteAddr(), err))
+		}
+		return nil, nil, err
+	}
+	// The handshake has verified it.
+	who, err := identityOf(info.(credentials.TLSInfo).State.PeerCertificates)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, authenticated{info, who}, nil
+}
+
+// Clone is unused by servers.
+func (c *serverTLS) Clone() credentials.TransportCredentials {
+	return &serverTLS{c.TransportCredentials.Clone(), c.server}
+}
+
+func callerOf(ctx context.Context) Identity {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.AuthInfo.(authenticated); ok {
+			return a.Identity
+		}
+	}
+	panic("BUG: a call without a certificate")
+}
+
+// refuse counts a refusal.
+func (s *Server) refuse(reason string, err error) {
+	s.metrics.refused.WithLabelValues(reason).Inc()
+	s.Logger.Warn("another process is refused", "reason", reason, "error", err)
+}
+
+// refusal counts a refusal, and returns it as a status.
+func (s *Server) refusal(code codes.Code, reason, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	s.refuse(reason, err)
+	return status.Error(code, valid(err.Error()))
+}
+
+// valid returns text that protobuf accepts.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// forCollectors are the methods that a collector may call.
+var forCollectors = map[string]bool{
+	wire.Peer_Push_FullMethodName: true, wire.Peer_Leader_FullMethodName: true,
+}
+
+func (s *Server) permit(ctx context.Context, method string) error {
+	if who := callerOf(ctx); who.Collector && !forCollectors[method] {
+		return s.refusal(codes.PermissionDenied, refusedPermission,
+			"%s is a collector, and %s is for nodes; a node needs the secret of the cluster, not a push secret", who, method)
+	}
+	return nil
+}
+
+func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if err := s.permit(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return nil, status.Error(codes.Unavailable, "this node stops")
+	}
+	s.calls.Add(1)
+	s.mu.Unlock()
+	defer s.calls.Done()
+	return next(ctx, in)
+}
+
+func (s *Server) stream(srv any, in grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := s.permit(in.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return next(srv, in)
+}
+
+// greet checks a hello.
+func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
+	who, self := callerOf(ctx), s.Self()
+	const bad = codes.FailedPrecondition
+	switch theirs := clusterOf(h.GetCluster()); {
+	case h == nil:
+		return s.refusal(codes.InvalidArgument, refusedMalformed, "%s sent no hello", who)
+	case h.GetLowest() > highestVersion || h.GetHighest() < lowestVersion || h.GetLowest() > h.GetHighest():
+		return s.refusal(bad, refusedVersion, "%s speaks versions %d to %d of the protocol between nodes, and this node "+
+			"speaks %d to %d; upgrade one release after the other", who, h.GetLowest(), h.GetHighest(), lowestVersion,
+			highestVersion)
+	case h.GetNode() != who.Name:
+		return s.refusal(codes.PermissionDenied, refusedName, "%s says that it is %.80q", who, h.GetNode())
+	case knows == knowsNothing && (len(h.GetCluster()) == 0 || self.Cluster == (Cluster{})):
+		return nil
+	case len(h.GetCluster()) != len(theirs) || theirs != self.Cluster || theirs == (Cluster{}):
+		return s.refusal(bad, refusedCluster, "%s belongs to cluster %s, and this node to cluster %s; "+
+			"see cluster.nodes in the configurations of both", who, theirs, self.Cluster)
+	case !who.Collector && h.GetEpoch() != self.Epoch:
+		return s.refusal(bad, refusedEpoch, "%s has recovery epoch %d, and this node has %d; a node from before "+
+			"a recovery must join again with an empty directory", who, h.GetEpoch(), self.Epoch)
+	case h.GetGroup() != self.Group:
+		return s.refusal(bad, refusedGroup, "%s speaks to group %d, and this node has group %d", who, h.GetGroup(),
+			self.Group)
+	case knows == knowsMembers && h.GetTo() != self.Member:
+		return s.refusal(bad, refusedMember, "%s speaks to member %d, and this node has member %d; "+
+			"its directory is another one than before", who, h.GetTo(), self.Member)
+	}
+	return s.greetMember(who, h, knows)
+}
+
+// knows is what a hello must know.
+type knows uint8
+
+const (
+	knowsNothing knows = iota // either side may not know its cluster yet
+	knowsCluster
+	knowsMembers // of both sides
+)
+
+func (s *Server) greetMember(who Identity, h *wire.Hello, knows knows) error {
+	if who.Collector {
+		return nil
+	}
+	is, known := uint64(0), false
+	if s.Member != nil {
+		is, known = s.Member(who.Name)
+	}
+	if known && is != h.GetFrom() || knows == knowsMembers && h.GetFrom() == 0 {
+		return s.refusal(codes.FailedPrecondition, refusedMember, "%s says that it has member %d, and the cluster knows "+
+			"member %d of that name", who, h.GetFrom(), is)
+	}
+	return nil
+}
+
+func clusterOf(b []byte) (c Cluster) {
+	copy(c[:], b)
+	return c
+}
+
+// Entries receives messages with entries, and answers to them.
+func (s *Server) Entries(in grpc.BidiStreamingServer[wire.Batch, wire.Ack]) error {
+	return s.receive(entries, in)
+}
+
+// Urgent receives all other messages.
+func (s *Server) Urgent(in grpc.BidiStreamingServer[wire.Batch, wire.Ack]) error {
+	return s.receive(urgent, in)
+}
+
+func (s *Server) receive(connection string, in grpc.BidiStreamingServer[wire.Batch, wire.Ack]) error {
+	first, err := in.Recv()
+	if err != nil {
+		return err
+	}
+	hello, who := first.GetHello(), callerOf(in.Context())
+	if err := s.greet(in.Context(), hello, knowsMembers); err != nil {
+		return err
+	}
+	ack := &wire.Ack{}
+	if err := in.Send(ack); err != nil {
+		return err
+	}
+	bytes := s.metrics.receivedBytes.WithLabelValues(who.Name, connection)
+	messages := s.metrics.receivedMessages.WithLabelValues(who.Name, connection)
+	for {
+		b, err := in.Recv()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// The node may have left the cluster, or joined another one, since the stream began.
+		if self := s.Self(); self.Member != hello.GetTo() || self.Epoch != hello.GetEpoch() ||
+			self.Cluster != clusterOf(hello.GetCluster()) {
+			return s.greet(in.Context(), hello, knowsMembers)
+		}
+		all, err := readBatch(hello, b)
+		if err != nil {
+			reason := refusedMalformed
+			if errors.Is(err, errForged) {
+				reason = refusedForged
+			}
+			return s.refusal(codes.InvalidArgument, reason, "a message from %s: %w", who, err)
+		}
+		for i, m := range all {
+			bytes.Add(float64(len(b.GetMessages()[i].GetBody())))
+			s.Handler.Receive(m)
+		}
+		messages.Add(float64(len(all)))
+		if err := in.Send(ack); err != nil {
+			return err
+		}
+	}
+}
+
+var errForged = errors.New("it is from or for another member than its stream")
+
+// readBatch parses the messages of a batch. All must be between the members of the hello.
+func readBatch(hello *wire.Hello, b *wire.Batch) ([]Message, error) {
+	all := make([]Message, 0, len(b.GetMessages()))
+	for _, m := range b.GetMessages() {
+		parsed, err := replica.ParseMessage(m.GetBody())
+		if err != nil {
+			return nil, err
+		}
+		if parsed.From != hello.GetFrom() || parsed.To != hello.GetTo() {
+			return nil, fmt.Errorf("%w: from %d to %d, on a stream from %d to %d", errForged, parsed.From, parsed.To,
+				hello.GetFrom(), hello.GetTo())
+		}
+		all = append(all, Message{parsed, m.GetSent()})
+	}
+	return all, nil
+}
+
+// Push answers a push.
+func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, error) {
+	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
+		return nil, err
+	}
+	err := member.CheckPush(in.GetPush())
+	if err == nil && len(in.GetPush()) > entry.MaxSize/2 {
+		err = fmt.Errorf("%w: the push has %d bytes, and at most %d bytes are allowed", batch.ErrRefused,
+			len(in.GetPush()), entry.MaxSize/2)
+	}
+	if err != nil {
+		s.refuse(refusedMalformed, err)
+	} else {
+		err = s.Handler.Push(ctx, in.GetHello().GetGroup(), in.GetPush())
+	}
+	return &wire.Reply{Error: encodeError(err)}, nil
+}
+
+// Write answers a write.
+func (s *Server) Write(ctx context.Context, in *wire.WriteRequest) (*wire.WriteReply, error) {
+	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
+		return nil, err
+	}
+	e, err := readWrite(in)
+	if err != nil {
+		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "an entry from %s: %w", callerOf(ctx), err)
+	}
+	o, err := s.Handler.Write(ctx, e.Group, e)
+	if err != nil {
+		return &wire.WriteReply{Error: encodeError(err)}, nil
+	}
+	return &wire.WriteReply{Outcome: o.Append(nil)}, nil
+}
+
+// readWrite parses the entry of a write. Members propose all other entries themselves.
+func readWrite(in *wire.WriteRequest) (*entry.Entry, error) {
+	e := &entry.Entry{}
+	if err := e.Parse(in.GetEntry()); err != nil {
+		return nil, err
+	}
+	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
+		return nil, fmt.Errorf("its kind is %d, and only requests and deltas are written", e.Kind)
+	}
+	if e.Group != in.GetHello().GetGroup() {
+		return nil, fmt.Errorf("it is for group %d, and the call for group %d", e.Group, in.GetHello().GetGroup())
+	}
+	return e, nil
+}
+
+// Join answers a node that wants to join.
+func (s *Server) Join(ctx context.Context, in *wire.JoinRequest) (*wire.JoinReply, error) {
+	h := in.GetHello()
+	if err := s.greet(ctx, h, knowsNothing); err != nil {
+		return nil, err
+	}
+	j, err := s.Handler.Join(ctx, Join{
+		Name: h.GetNode(), Member: h.GetFrom(), Format: in.GetFormat(), Semantics: in.GetSemantics(),
+	})
+	if err != nil {
+		return &wire.JoinReply{Error: encodeError(err)}, nil
+	}
+	return &wire.JoinReply{
+		Cluster: j.Cluster[:], Epoch: j.Epoch, Group: j.Group, Founder: j.Founder, Index: j.Index, Voters: j.Voters,
+		Nodes: j.Nodes,
+	}, nil
+}
+
+// Leader answers who leads.
+func (s *Server) Leader(ctx context.Context, in *wire.LeaderRequest) (*wire.LeaderReply, error) {
+	if err := s.greet(ctx, in.GetHello(), knowsNothing); err != nil {
+		return nil, err
+	}
+	l := s.Handler.Leader(ctx)
+	return &wire.LeaderReply{Name: l.Name, Address: l.Address, Term: l.Term, Cluster: l.Cluster[:], Epoch: l.Epoch}, nil
+}
+
+// Status answers how the node is.
+func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.StatusReply, error) {
+	if err := s.greet(ctx, in.GetHello(), knowsNothing); err != nil {
+		return nil, err
+	}
+	x := s.Handler.Status(ctx)
+	return &wire.StatusReply{
+		Name: x.Name, Member: x.Member, Ready: x.Ready, Applied: x.Applied, Committed: x.Committed, LagSeconds: x.Lag,
+		Clock: x.Clock, Version: x.Version,
+	}, nil
+}
