@@ -31,13 +31,20 @@ type message interface{ Marshal() ([]byte, error) }
 
 // write sends a request of remote write. An error means that there was no answer.
 func (p *process) write(kind string, body []byte) (status int, text string, header http.Header, err error) {
+	return p.writeWithin(30*time.Second, kind, body)
+}
+
+// writeWithin is write with a limit of its own.
+func (p *process) writeWithin(
+	limit time.Duration, kind string, body []byte,
+) (status int, text string, header http.Header, err error) {
 	r, err := http.NewRequest(http.MethodPost, "http://"+p.HTTP+"/api/v1/write", bytes.NewReader(body))
 	if err != nil {
 		return 0, "", nil, err
 	}
 	r.Header.Set("Content-Type", kind)
 	r.Header.Set("Content-Encoding", "snappy")
-	client := http.Client{Timeout: 30 * time.Second}
+	client := http.Client{Timeout: limit}
 	answer, err := client.Do(r)
 	if err != nil {
 		return 0, "", nil, err

@@ -21,11 +21,12 @@ import (
 
 // withoutJSON are the commands that need no --json, each with its reason.
 var withoutJSON = map[string]string{
-	"freshet serve":      "says what programs need in listening.json",
-	"freshet completion": "prints a script",
-	"freshet help":       "prints text for people",
-	"freshet bench":      "names what can be measured",
-	"freshet cluster":    "names what can be done",
+	"freshet serve":          "says what programs need in listening.json",
+	"freshet completion":     "prints a script",
+	"freshet help":           "prints text for people",
+	"freshet bench":          "names what can be measured",
+	"freshet cluster":        "names what can be done",
+	"freshet cluster secret": "prints a secret for a file",
 }
 
 // commands returns every command that can be run, including subcommands.

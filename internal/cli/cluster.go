@@ -3,11 +3,13 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/identity"
@@ -24,7 +26,7 @@ and the others join it when they start.`,
 		Args:    command.Unknown,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterInitCommand())
+	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand())
 	return cmd
 }
 
@@ -56,6 +58,38 @@ before its server starts. The other nodes join: freshet serve --cluster-join.`,
 			"c=HOST:PORT --cluster-secret-file FILE\n"+
 			"The others: the same with a name and a directory of their own, and --cluster-join\n",
 			*dataDir, node.Node, node.Cluster)
+		return err
+	}
+	return cmd
+}
+
+func newClusterSecretCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "secret",
+		Short: "Make a secret for the nodes, or for collectors",
+		Long: `Prints a new secret for the nodes of a cluster. With --push it prints the push secret that
+belongs to the cluster's secret: a collector that has it can push to the nodes, and can
+neither pass for a node nor read anything.`,
+		Example: `  freshet cluster secret > /etc/freshet/cluster-secret
+  freshet cluster secret --push --cluster-secret-file /etc/freshet/cluster-secret > push-secret`,
+		Args: command.NoWords,
+	}
+	push := cmd.Flags().Bool("push", false, "print the push secret that belongs to --cluster-secret-file")
+	file := cmd.Flags().String("cluster-secret-file", os.Getenv("FRESHET_CLUSTER_SECRET_FILE"),
+		"`file` with the cluster's secret, for --push")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		text := peer.NewSecret()
+		switch {
+		case *push && *file == "":
+			return errors.New("a push secret belongs to a cluster's secret; add --cluster-secret-file FILE")
+		case *push:
+			secret, err := peer.ReadSecret(*file)
+			if err != nil {
+				return err
+			}
+			text = secret.Push()
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 		return err
 	}
 	return cmd

@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // openJournal replays the journal.
@@ -62,8 +63,12 @@ func (s *server) runAggregator(ctx context.Context) error {
 			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
 		}
 	}
-	s.opening.open(s.aggregator, s.events)
-	return s.aggregator.Run(ctx)
+	windows := collector.Aggregator(s.aggregator)
+	if s.inCluster() {
+		windows = clusterWindows{s.gateway}
+	}
+	s.opening.open(windows, s.events)
+	return s.aggregator.Run(s.untilHandedOver(ctx))
 }
 
 // checkJournal reports an empty journal, or an empty log of a group, if tiles were stored earlier. Then

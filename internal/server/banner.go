@@ -50,7 +50,7 @@ func (s *server) greet(out io.Writer) error {
 		fmt.Fprintf(&b, "  operators  %-9s %s\n", "unix", s.operatorSocket.address)
 	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
-	if !s.has(settings.RoleAggregator) {
+	if s.discards() {
 		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", settings.NothingStored)
 	}
 	s.suggest(&b, queries)

@@ -37,8 +37,12 @@ func (s *server) openCollector() error {
 		mark = probe.NewMark(producer)
 	}
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
+	config := s.config.DogStatsD
+	if !s.has(settings.RoleCollector) {
+		config.UDP, config.Unixgram, config.Unix, config.Listeners = "", "", "", nil
+	}
 	s.collector, err = collector.New(collector.Options{
-		Config: s.config.DogStatsD, Mapper: mapper, Limiter: s.limiter,
+		Config: config, Mapper: mapper, Limiter: s.limiter,
 		Catalogue: s.catalogue, CatalogueFile: s.catalogueFile, Ledger: s.ledger, Watch: s.watch,
 		Aggregator: &s.opening, Events: &s.opening, Producer: producer, Host: constant.Get("host"), Probe: mark,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,

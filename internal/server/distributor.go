@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/receive"
@@ -60,7 +59,7 @@ func (s *server) openDistributor() error {
 	s.metadata = metadata.New()
 	var requests distributor.Group
 	gate := s.tenants
-	if os.Getenv(groupVariable) != "" {
+	if s.inGroup() {
 		requests, gate = laterGroup{&s.requests}, nil
 	}
 	s.distributor = distributor.New(distributor.Options{

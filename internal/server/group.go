@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
@@ -33,13 +32,13 @@ const (
 
 // openAggregator opens the role that makes tiles.
 func (s *server) openAggregator() error {
-	if os.Getenv(groupVariable) != "" {
+	if s.inGroup() {
 		return s.openGroup()
 	}
 	return s.openJournal()
 }
 
-// openGroup restores the member of a group of one.
+// openGroup restores the member of a group: of the cluster's, or of a group of one.
 func (s *server) openGroup() error {
 	dir, err := files.Open(s.path(answer.GroupPath))
 	if err != nil {
@@ -50,7 +49,7 @@ func (s *server) openGroup() error {
 		return err
 	}
 	begun := time.Now()
-	g, err := group.New(group.Options{
+	o := group.Options{
 		Number: 0, Member: 1, Voters: []uint64{1},
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxTenants: s.config.Store.MaxTenants,
@@ -58,11 +57,19 @@ func (s *server) openGroup() error {
 		Writer: groupWriter{s.distributor, s.stores}, Told: told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
-	})
+	}
+	if i := s.identity.Load(); i != nil {
+		o.Node, o.Member, o.Voters, o.Network = i.Node, i.Member, nil, s.nodes
+	}
+	g, err := group.New(o)
 	if err != nil {
 		return s.wayOut(err)
 	}
 	s.aggregator, s.requests = g, group.NewRequests(g)
+	if s.inCluster() {
+		s.openGateway(g)
+		s.requests = group.NewRequests(s.gateway)
+	}
 	restored := g.Restored()
 	s.checkJournal(answer.GroupPath, restored.New)
 	if restored.Entries > 0 {

@@ -17,6 +17,7 @@ import (
 // serveHTTP registers all handlers of HTTP.
 func (s *server) serveHTTP() {
 	mux := &routes{http.NewServeMux(), s.guard}
+	mux.HandleFunc("GET /api/v1/status/cluster", s.serveCluster)
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
 	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
 	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
@@ -87,7 +88,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		answered = append(answered, "/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
 			"/v1/metrics               takes OpenTelemetry's metrics, OTLP")
 	}
-	if !s.has(settings.RoleAggregator) {
+	if s.discards() {
 		answered = append(answered, "Nothing is stored: "+settings.NothingStored+".\n")
 	}
 	for _, line := range append(answered,

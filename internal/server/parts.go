@@ -20,6 +20,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "traces", Run: s.tracing.Run}},
 		{Part: run.Part{Name: "ledger", Run: s.keepLedger}},
 		{Part: run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, role: settings.RoleForwarder},
+		{Part: run.Part{Name: "nodes", Run: s.runNodes}, absent: !s.inCluster()},
 		{Part: run.Part{Name: "aggregator", Run: s.runWindows}},
 		{Part: run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, role: settings.RoleIngester},
 		{Part: run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, role: settings.RoleIngester},
@@ -50,11 +51,18 @@ func (s *server) parts(opened func() error) []run.Part {
 
 // runWindows builds the roles. Then the aggregator, or its stand-in, accepts windows until ctx is done.
 func (s *server) runWindows(ctx context.Context) error {
+	if err := s.join(ctx); err != nil {
+		s.opening.fail()
+		return err
+	}
 	if err := s.startRoles(); err != nil {
 		return err
 	}
-	if s.has(settings.RoleAggregator) {
+	switch {
+	case s.has(settings.RoleAggregator):
 		return s.runAggregator(ctx)
+	case s.inCluster():
+		return s.runPushing(ctx)
 	}
 	return s.runDiscarding(ctx)
 }

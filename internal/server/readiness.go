@@ -10,6 +10,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // startRetry is the Retry-After of a request that comes before the server is ready.
@@ -74,16 +75,25 @@ func (s *server) looked() []record.BrokenStore {
 // service. Probes may send any Host, so every Host gets an answer. But only operators see the names of
 // tenants. This excludes a web page whose host name was made to resolve to this address.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
-	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
-	if s.handler.Load() == nil {
+	state := readyState{
+		Ready: s.ready.Load() && s.memberReady(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds(),
+	}
+	switch i := s.identity.Load(); {
+	case i != nil && !i.Joined():
+		state.WaitsFor = "a leader lets this node join the cluster"
+	case s.handler.Load() == nil:
 		state.WaitsFor = "the journal is replayed"
-	} else {
+	default:
 		operator := s.operator(r) && s.rebound(r) == nil
 		broken := s.brokenStores()
 		if state.Broken = len(broken); operator {
 			state.BrokenStores = broken
 		}
-		if !state.Ready && s.stores != nil {
+		switch {
+		case state.Ready || s.stores == nil:
+		case s.ready.Load():
+			state.WaitsFor = "this node votes, knows the leader and lags less than 5 s"
+		default:
 			p := s.stores.Opening()
 			if !operator {
 				p.Now = nil
@@ -97,6 +107,16 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_ = json.NewEncoder(w).Encode(state) // fails if the client is gone
+}
+
+// memberReady reports whether the member of this node votes and lags little. A server in no cluster has
+// nothing to catch up with.
+func (s *server) memberReady() bool {
+	if !s.inCluster() || !s.has(settings.RoleAggregator) {
+		return true
+	}
+	g, err := peerHandler{s}.member()
+	return err == nil && g.Ready()
 }
 
 // needsStores reports whether requests of a path read or write stores, so that they must wait until the

@@ -248,6 +248,7 @@ func (s *server) replaceImage(ctx context.Context) error {
 		return nil
 	}
 	if s.aggregator != nil {
+		s.handOver()
 		s.aggregator.Halt()
 	}
 	s.writeLedger(true)

@@ -15,7 +15,7 @@ func (s *server) openScraper() error {
 	host, _ := os.Hostname()
 	s.scraper = scraper.New(scraper.Options{
 		Gatherer: s.registry, Distributor: s.distributor, Tenant: tenant.Own, Interval: s.config.Self.Interval,
-		Labels: map[string]string{"job": "freshet", "instance": cmp.Or(host, instance)},
+		Labels: map[string]string{"job": "freshet", "instance": cmp.Or(s.config.Cluster.Node, host, instance)},
 		Now:    time.Now, Logger: s.logger,
 	})
 	return nil

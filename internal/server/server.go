@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
@@ -36,6 +37,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/role/gateway"
 	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/role/ingester"
 	"github.com/freshet-io/freshet/internal/role/prober"
@@ -53,7 +55,10 @@ type server struct {
 	registry      *prometheus.Registry
 	logger        *slog.Logger // writes to log
 	log           *serverLog
-	lock          *files.Lock // the lock of the data directory
+	lock          *files.Lock                       // the lock of the data directory
+	identity      atomic.Pointer[identity.Identity] // the node that the data directory is; nil in no cluster
+	nodes         *nodes                            // connections to the nodes of the cluster; nil in no cluster
+	seen          seenNodes                         // the last known figures of the nodes
 	memory        memory.Limit
 	shares        connections.Shares // how the file descriptors are divided
 	catalogue     *catalogue.Catalogue
@@ -73,6 +78,7 @@ type server struct {
 	metadata    *metadata.Store   // metadata that senders of remote write and OTLP have sent
 	aggregator  tiles             // the aggregator, or a member of a group
 	requests    *group.Requests   // the requests of the group; nil without a group
+	gateway     *gateway.Gateway  // hands writes to the leader of the group; nil in no cluster
 	querier     *querier.Queryable
 	engine      *promapi.Engine // the PromQL engine of the querier
 	scraper     *scraper.Scraper
@@ -130,7 +136,8 @@ func newServer(
 	registry.MustRegister(log, buildGauge(build.This()),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{
-		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.openLedger,
+		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.openIdentity, s.openNodes,
+		s.openLedger,
 		s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP,
 		s.openCatalogue, s.openCollector, s.checkLeft,
 	} {

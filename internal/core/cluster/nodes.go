@@ -78,6 +78,9 @@ func (n *Nodes) Parse(b []byte) error {
 	return nil
 }
 
+// ErrNotAdmitted means that a node must not join, and that asking again does not help.
+var ErrNotAdmitted = errors.New("the cluster does not admit this node")
+
 // maxName bounds the name of a node, in bytes.
 const maxName = 63
 

@@ -34,7 +34,7 @@ type Member interface {
 type Nodes interface {
 	Leader(ctx context.Context, node string) (leader string, err error)
 	Push(ctx context.Context, node string, push []byte) error
-	Write(ctx context.Context, node string, e []byte) (*outcome.Outcome, error)
+	Write(ctx context.Context, node string, e *entry.Entry) (*outcome.Outcome, error)
 }
 
 // ErrUnreachable means that a node did not answer. The call may count or not.
@@ -45,7 +45,6 @@ var ErrNoLeader = errors.New("the group has no leader")
 
 // Options are the parts of a Gateway.
 type Options struct {
-	Group  uint64
 	Node   string   // name of this node; empty if the process is none
 	Names  []string // of all nodes
 	Member Member   // nil if the process is no node
@@ -66,15 +65,15 @@ const (
 	// 2 s.
 	tryAgain = 50 * time.Millisecond
 
+	// watchEvery is how often a call that is not answered looks whether another node leads.
+	watchEvery = 500 * time.Millisecond
+
 	// askTime bounds the wait for the answer of a node that is asked for the leader.
 	askTime = time.Second
 )
 
 // New returns a Gateway.
 func New(o Options) *Gateway { return &Gateway{Options: o} }
-
-// shape is the only shape of a group so far.
-const shape = 1
 
 // Push hands over the batches of one window, and waits until they count: see package batch.
 func (g *Gateway) Push(ctx context.Context, batches []batch.Batch) error {
@@ -85,7 +84,7 @@ func (g *Gateway) Push(ctx context.Context, batches []batch.Batch) error {
 	if err != nil {
 		return err
 	}
-	return g.atLeader(ctx, func(node string) error {
+	return g.atLeader(ctx, func(ctx context.Context, node string) error {
 		if node == g.Node {
 			return g.Member.PushBytes(ctx, push)
 		}
@@ -96,30 +95,30 @@ func (g *Gateway) Push(ctx context.Context, batches []batch.Batch) error {
 // Write hands over an entry of a request or of deltas, and returns its outcome. An entry whose answer was
 // lost is handed over again: samples that are stored are repeats then, and so are deltas by their hash.
 func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
-	var bytes []byte
-	err = g.atLeader(ctx, func(node string) (err error) {
+	err = g.atLeader(ctx, func(ctx context.Context, node string) (err error) {
+		one := *e // a member may still use it when ctx has ended
 		if node == g.Node {
-			one := *e // the member may still use it when ctx has ended
 			o, err = g.Member.Write(ctx, &one)
-			return err
+		} else {
+			o, err = g.Nodes.Write(ctx, node, &one)
 		}
-		if bytes == nil {
-			one := *e
-			one.Group, one.Shape = g.Group, shape
-			bytes = one.Append(nil)
-		}
-		o, err = g.Nodes.Write(ctx, node, bytes)
 		return err
 	})
 	return o, err
 }
 
 // atLeader makes a call at the leader, and makes it again until its fate is known or ctx is done.
-func (g *Gateway) atLeader(ctx context.Context, call func(node string) error) error {
+func (g *Gateway) atLeader(ctx context.Context, call func(ctx context.Context, node string) error) error {
 	for {
 		node, err := g.find(ctx)
 		if err == nil {
-			if err = call(node); !again(err) {
+			watched, stop := g.watch(ctx, node)
+			err = call(watched, node)
+			if err != nil && ctx.Err() == nil && watched.Err() != nil {
+				err = context.Cause(watched)
+			}
+			stop()
+			if !again(err) {
 				return err
 			}
 			g.forget(node)
@@ -128,6 +127,52 @@ func (g *Gateway) atLeader(ctx context.Context, call func(node string) error) er
 			return fmt.Errorf("%w: %w", err, waited)
 		}
 	}
+}
+
+// errOther ends a call when another node leads.
+var errOther = fmt.Errorf("another node leads now: %w", member.ErrLost)
+
+// watch returns the context of a call at a node. It is done when another node leads: a leader that was
+// paused, or is cut off, would not answer for long.
+func (g *Gateway) watch(ctx context.Context, node string) (watched context.Context, stop func()) {
+	watched, cancel := context.WithCancelCause(ctx)
+	var timer *time.Timer
+	ready := make(chan struct{})
+	timer = time.AfterFunc(watchEvery, func() {
+		<-ready
+		if other := g.other(watched, node); other != "" {
+			cancel(errOther)
+		} else if watched.Err() == nil {
+			timer.Reset(watchEvery)
+		}
+	})
+	close(ready)
+	return watched, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// other returns the leader, if it is known to be another node than this one.
+func (g *Gateway) other(ctx context.Context, than string) string {
+	if g.Member != nil {
+		if leader := g.Member.Leader(); leader != than {
+			return leader
+		}
+		return ""
+	}
+	for _, asked := range g.Names {
+		if asked == than {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		leader, err := g.Nodes.Leader(ctx, asked)
+		cancel()
+		if err == nil && leader != "" && leader != than {
+			return leader
+		}
+	}
+	return ""
 }
 
 // again reports whether a call may succeed if it is made again. If it counts already, the new call is a
@@ -169,6 +214,12 @@ func (g *Gateway) find(ctx context.Context) (node string, err error) {
 		return "", ErrNoLeader
 	}
 	return g.leader, nil
+}
+
+// Leader returns the node that leads, as far as it is known; empty if no node that answers knows a leader.
+func (g *Gateway) Leader(ctx context.Context) string {
+	node, _ := g.find(ctx)
+	return node
 }
 
 // forget notes that a node does not lead any more, or does not answer.

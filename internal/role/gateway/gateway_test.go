@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +22,18 @@ import (
 
 // cluster has three nodes. One leads, some are dead, and one call may lose its answer.
 type cluster struct {
+	mu     sync.Mutex
 	leader string
 	dead   []string
+	paused string   // answers nothing
 	lose   int      // answers that are lost after the call counted
 	called []string // node and what it was asked
 	counts map[string]int
 }
 
 func (c *cluster) at(node, what string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.called = append(c.called, node+" "+what)
 	if slices.Contains(c.dead, node) {
 		return fmt.Errorf("%w: connection refused", ErrUnreachable)
@@ -47,24 +52,47 @@ func (c *cluster) at(node, what string) error {
 	return nil
 }
 
-func (c *cluster) Leader(_ context.Context, node string) (string, error) {
-	return c.leader, c.at(node, "leader")
+func (c *cluster) Leader(ctx context.Context, node string) (string, error) {
+	if node == c.pausing() {
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	}
+	return c.leads(), c.at(node, "leader")
 }
 
 func (c *cluster) Push(_ context.Context, node string, _ []byte) error { return c.at(node, "push") }
 
-func (c *cluster) Write(_ context.Context, node string, bytes []byte) (*outcome.Outcome, error) {
-	var e entry.Entry
-	if err := e.Parse(bytes); err != nil {
-		return nil, err
+func (c *cluster) Write(ctx context.Context, node string, e *entry.Entry) (*outcome.Outcome, error) {
+	if node == c.pausing() {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
 	}
 	return &outcome.Outcome{Written: outcome.Counts{Samples: len(e.Request.Tenant)}}, c.at(node, "write")
+}
+
+func (c *cluster) leads() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leader
+}
+
+func (c *cluster) pausing() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.paused
+}
+
+// set changes the cluster.
+func (c *cluster) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
 }
 
 // own is the member of node a.
 type own struct{ *cluster }
 
-func (o own) Leader() string                              { return o.leader }
+func (o own) Leader() string                              { return o.leads() }
 func (o own) PushBytes(_ context.Context, _ []byte) error { return o.at("a", "push") }
 func (o own) Write(_ context.Context, e *entry.Entry) (*outcome.Outcome, error) {
 	e.Shape = 99 // a member may change the entry that it is given
@@ -133,7 +161,7 @@ func TestACallOutlivesItsLeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.dead = []string{"b"}
-			time.AfterFunc(2*time.Second, func() { c.leader = "c"; c.lose = 1 })
+			time.AfterFunc(2*time.Second, func() { c.set(func() { c.leader, c.lose = "c", 1 }) })
 			begun := time.Now()
 			if _, err := g.Write(t.Context(), request()); err != nil {
 				t.Errorf("from %q: %v", from, err)
@@ -144,6 +172,41 @@ func TestACallOutlivesItsLeader(t *testing.T) {
 			if c.counts["write"] != 3 {
 				t.Errorf("from %q: %d writes count, want one, one whose answer was lost, and its repeat", from,
 					c.counts["write"])
+			}
+		}
+	})
+}
+
+// A leader that was paused does not answer. The call goes on at the next leader as soon as there is one.
+func TestAPausedLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, from := range []string{"a", ""} {
+			c := newCluster("b")
+			g := c.from(from)
+			if _, err := g.Write(t.Context(), request()); err != nil {
+				t.Fatal(err)
+			}
+			c.set(func() { c.paused = "b" })
+			time.AfterFunc(2*time.Second, func() { c.set(func() { c.leader = "c" }) })
+			begun := time.Now()
+			if o, err := g.Write(t.Context(), request()); err != nil || o == nil {
+				t.Errorf("from %q: %v", from, err)
+			}
+			if took := time.Since(begun); took < 2*time.Second || took > 4*time.Second {
+				t.Errorf("from %q: %v after the pause of the leader", from, took)
+			}
+			c.set(func() { c.paused = "c" }) // a slow leader is not left
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			calls := len(c.called)
+			if _, err := g.Write(ctx, request()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("from %q: %v", from, err)
+			}
+			cancel()
+			synctest.Wait()
+			for _, call := range c.called[calls:] {
+				if call != "a leader" && call != "b leader" {
+					t.Errorf("from %q: %v", from, call)
+				}
 			}
 		}
 	})

@@ -65,6 +65,7 @@ type Group struct {
 	leads       bool
 	members     replica.Members
 	collectors  tiling.Collectors
+	routed      int   // nodes that the network knows
 	leaderClock int64 // of the leader's last message, Unix ms
 	leadership  replica.Leadership
 	caughtUp    time.Time // when the member last had applied all that it knew to be committed
@@ -153,7 +154,11 @@ type Writer interface {
 }
 
 // Network carries messages to the other members. It may lose, delay and repeat them.
-type Network interface{ Send(messages []Message) }
+type Network interface {
+	Send(messages []Message)
+	// Route says which member each node has, by the node's name. It is called when the log names more.
+	Route(members map[string]uint64)
+}
 
 // Message goes from one member to another.
 type Message struct {

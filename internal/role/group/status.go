@@ -54,6 +54,12 @@ func (g *Group) Status() Status {
 	return Status{Lag: maxLag}
 }
 
+// Votes reports whether the member counts for the quorum.
+func (g *Group) Votes() bool {
+	s := g.Status()
+	return s.votes(g.Member)
+}
+
 // Applied returns the index of the last entry in the state.
 func (g *Group) Applied() uint64 { return g.Status().Applied }
 
@@ -106,6 +112,10 @@ func (g *Group) report() {
 	s.Ahead, s.AheadKnown = time.Duration(ahead)*time.Millisecond, known
 	g.status.Store(s)
 	g.pass(s)
+	if len(s.Nodes) > g.routed && g.Network != nil {
+		g.routed = len(s.Nodes)
+		g.Network.Route(s.Nodes)
+	}
 }
 
 // counted notes windows that count now: open tiles answer up to their end.

@@ -1,0 +1,417 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// trio is a cluster of three nodes, each on a machine of its own.
+type trio struct {
+	t        *testing.T
+	machines map[string]*machine
+	dirs     map[string]string
+	nodes    map[string]*process
+	secret   string // file
+}
+
+var nodeNames = []string{"a", "b", "c"}
+
+const peerPort = "7126"
+
+// startTrio founds a cluster, and waits until all three nodes vote.
+func startTrio(t *testing.T, others ...string) *trio {
+	t.Helper()
+	c := &trio{t: t, machines: machines(t, append(slices.Clone(nodeNames), others...)...),
+		dirs: map[string]string{}, nodes: map[string]*process{}, secret: filepath.Join(t.TempDir(), "secret")}
+	secret, err := exec.Command(freshet, "cluster", "secret").Output()
+	if err == nil {
+		err = os.WriteFile(c.secret, secret, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodeNames {
+		c.dirs[n] = dataDir(t)
+	}
+	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
+	for _, n := range nodeNames {
+		c.begin(n)
+	}
+	for _, n := range nodeNames {
+		c.nodes[n].waitReady(t)
+	}
+	return c
+}
+
+// flags are those that a process of the cluster needs.
+func (c *trio) flags() []string {
+	var all []string
+	for _, n := range nodeNames {
+		all = append(all, n+"="+c.machines[n].address+":"+peerPort)
+	}
+	return []string{"--cluster-nodes", strings.Join(all, ","), "--cluster-secret-file", c.secret}
+}
+
+// begin starts the process of a node, and does not wait until it is ready.
+func (c *trio) begin(node string) {
+	c.t.Helper()
+	m := c.machines[node]
+	serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--cluster-join",
+		"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
+		"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
+	c.nodes[node] = begin(c.t, c.dirs[node], m.command(serve.Path, serve.Args[1:]...))
+}
+
+// state is the answer of /api/v1/status/cluster.
+type state struct {
+	Leader string `json:"leader"`
+	Nodes  []struct {
+		Name    string   `json:"name"`
+		Ready   bool     `json:"ready"`
+		Applied *uint64  `json:"applied"`
+		Lag     *float64 `json:"lag_seconds"`
+	} `json:"nodes"`
+}
+
+func (p *process) clusterState() (s state, err error) {
+	return s, p.ask("/api/v1/status/cluster", nil, &s)
+}
+
+// leader waits until the nodes that run agree on a leader, and returns it.
+func (c *trio) leader() (leader string) {
+	c.t.Helper()
+	eventually(c.t, 30*time.Second, "the nodes agree on a leader", func() error {
+		leader = ""
+		for n, p := range c.nodes {
+			if p == nil {
+				continue
+			}
+			s, err := p.clusterState()
+			if err != nil {
+				return err
+			}
+			if s.Leader == "" || leader != "" && s.Leader != leader {
+				return fmt.Errorf("node %s says that %q leads, and another node %q", n, s.Leader, leader)
+			}
+			leader = s.Leader
+		}
+		return nil
+	})
+	return leader
+}
+
+// caughtUp waits until all nodes are ready, and lag less than a second.
+func (c *trio) caughtUp() {
+	c.t.Helper()
+	eventually(c.t, time.Minute, "all nodes caught up", func() error {
+		s, err := c.nodes["a"].clusterState()
+		if err != nil {
+			return err
+		}
+		for _, n := range s.Nodes {
+			if !n.Ready || n.Lag == nil || *n.Lag > 1 {
+				return fmt.Errorf("node %s is not ready, or lags: %+v", n.Name, n)
+			}
+		}
+		return nil
+	})
+}
+
+// writer sends samples of remote write, one request after the other, to the nodes in turn, and remembers
+// what was acknowledged. A request that fails is sent again to the next node, as a load balancer would.
+type writer struct {
+	c       *trio
+	name    string // of its series
+	quit    chan struct{}
+	done    chan struct{}
+	mu      sync.Mutex
+	acked   map[int64]float64 // by Unix milliseconds
+	refused []string          // answers of 400
+	longest time.Duration     // between two acknowledgements
+}
+
+func (c *trio) startWriter(name string) *writer {
+	w := &writer{c: c, name: name, quit: make(chan struct{}), done: make(chan struct{}), acked: map[int64]float64{}}
+	go w.run()
+	c.t.Cleanup(w.stop)
+	return w
+}
+
+func (w *writer) run() {
+	defer close(w.done)
+	last := time.Now()
+	at, value, node := time.Now().UnixMilli(), 0.0, 0
+	for {
+		select {
+		case <-w.quit:
+			return
+		default:
+		}
+		at, value = max(at+1, time.Now().UnixMilli()), value+1
+		body := pack(w.c.t, requestV2(at, value, w.name))
+		for {
+			p := w.c.nodes[nodeNames[node%len(nodeNames)]]
+			status, text, _, err := p.writeWithin(10*time.Second, remoteWriteV2, body)
+			if err == nil && status/100 == 2 {
+				w.mu.Lock()
+				w.acked[at] = value
+				w.longest = max(w.longest, time.Since(last))
+				w.mu.Unlock()
+				last = time.Now()
+				break
+			}
+			if status/100 == 4 {
+				w.mu.Lock()
+				w.refused = append(w.refused, text)
+				w.mu.Unlock()
+				break
+			}
+			node++
+			select {
+			case <-w.quit:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+}
+
+func (w *writer) stop() {
+	select {
+	case <-w.quit:
+	default:
+		close(w.quit)
+	}
+	<-w.done
+}
+
+// check compares what was acknowledged with what a node answers.
+func (w *writer) check(node string) {
+	t := w.c.t
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.refused) > 0 {
+		t.Errorf("%d requests were refused: %s", len(w.refused), w.refused[0])
+	}
+	got := map[int64]float64{}
+	results, err := w.c.nodes[node].query(w.name + "[1h]")
+	if err != nil {
+		t.Errorf("node %s: %v", node, err)
+		return
+	}
+	for _, r := range results {
+		for _, p := range r.Values {
+			got[int64(p.T*1000+0.5)] = p.V
+		}
+	}
+	missing := 0
+	for at, v := range w.acked {
+		if got[at] != v {
+			missing++
+		}
+	}
+	if missing > 0 || len(w.acked) == 0 {
+		t.Errorf("node %s lacks %d of %d samples that were acknowledged", node, missing, len(w.acked))
+	}
+}
+
+// increments sends increments of a counter to a node's socket until it is stopped.
+type increments struct {
+	quit chan struct{}
+	done chan struct{}
+	sent float64
+	err  error
+}
+
+func (c *trio) startIncrements(network, address, name string) *increments {
+	i := &increments{quit: make(chan struct{}), done: make(chan struct{})}
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	go func() {
+		defer close(i.done)
+		defer conn.Close()
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-i.quit:
+				return
+			case <-tick.C:
+			}
+			if _, i.err = fmt.Fprintf(conn, "%s:1|c|#host:\n%[1]s:1|c|#host:", name); i.err != nil {
+				return
+			}
+			i.sent += 2
+		}
+	}()
+	c.t.Cleanup(i.stop)
+	return i
+}
+
+func (i *increments) stop() {
+	select {
+	case <-i.quit:
+	default:
+		close(i.quit)
+	}
+	<-i.done
+}
+
+// Three nodes are one Freshet: each answers the same, wherever data came in.
+func TestThreeNodes(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	if s, err := c.nodes["b"].clusterState(); err != nil || s.Leader != "a" || len(s.Nodes) != 3 {
+		t.Errorf("the status is %+v, %v", s, err)
+	}
+	for i, n := range nodeNames {
+		status, text, header, err := c.nodes[n].write(remoteWriteV2,
+			pack(t, requestV2(time.Now().UnixMilli()+int64(i), float64(i), "written_at_"+n)))
+		if err != nil || status != 204 || header.Get("X-Prometheus-Remote-Write-Samples-Written") != "1" {
+			t.Errorf("node %s answers a write with %d, %q, %v, %v", n, status, text, header, err)
+		}
+		for _, reader := range nodeNames { // at once: a query waits for what was acknowledged
+			if v, err := c.nodes[reader].value("written_at_" + n); err != nil || v != float64(i) {
+				t.Errorf("written at node %s, read at node %s: %v, %v", n, reader, v, err)
+			}
+		}
+	}
+	var all []*increments
+	for _, n := range nodeNames {
+		all = append(all, c.startIncrements("unixgram", c.nodes[n].Unixgram, "hits"))
+	}
+	reach(time.Now().Add(3 * time.Second))
+	sent := 0.0
+	for _, i := range all {
+		i.stop()
+		if i.err != nil {
+			t.Error(i.err)
+		}
+		sent += i.sent
+	}
+	for _, n := range nodeNames {
+		eventually(t, 30*time.Second, "node "+n+" has all increments", func() error {
+			v, err := c.nodes[n].value("hits")
+			if err == nil && v != sent {
+				err = fmt.Errorf("%v increments count, of %v", v, sent)
+			}
+			return err
+		})
+	}
+}
+
+// Kills, pauses and cuts of the leader lose nothing that was acknowledged, and writes pause for seconds only.
+func TestNothingAcknowledgedIsLost(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	w := c.startWriter("w")
+	rounds := 1
+	if soak {
+		rounds = 10
+	}
+	for range rounds {
+		for _, fault := range []struct {
+			name string
+			do   func(node string) (undo func())
+		}{
+			{"kill -9", func(node string) func() {
+				c.nodes[node].kill(t)
+				return func() {
+					c.begin(node)
+					c.nodes[node].waitReady(t)
+				}
+			}},
+			{"pause", func(node string) func() {
+				pid := c.nodes[node].cmd.Process.Pid
+				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}},
+			{"cut", func(node string) func() { return c.machines[node].cut() }},
+		} {
+			reach(time.Now().Add(2 * time.Second))
+			leader := c.leader()
+			undo := fault.do(leader)
+			reach(time.Now().Add(8 * time.Second))
+			undo()
+			c.caughtUp()
+			w.mu.Lock()
+			t.Logf("%s of the leader, node %s: the longest gap so far is %v", fault.name, leader, w.longest)
+			w.mu.Unlock()
+		}
+	}
+	w.stop()
+	for _, n := range nodeNames {
+		w.check(n)
+	}
+	if w.longest > 15*time.Second {
+		t.Errorf("writes paused for %v", w.longest)
+	}
+}
+
+// Mistakes with a node's directory, name or secret end the process with a text that names the way out.
+func TestClusterMistakes(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t, "d")
+	refused := func(name string, want string, dir string, args ...string) {
+		t.Helper()
+		serve := serveCommand(dir, args...)
+		cmd := c.machines["d"].command(serve.Path, serve.Args[1:]...)
+		done := make(chan struct{})
+		timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+		out, err := cmd.CombinedOutput()
+		close(done)
+		timer.Stop()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s\nwant %q", name, err, out, want)
+		}
+	}
+	node := func(name string, more ...string) []string {
+		return append(append(c.flags(), "--cluster-node", name), more...)
+	}
+	refused("an emptied directory of a known name", "has another data directory already", dataDir(t),
+		node("b", "--cluster-listen", "10.99.0.4:7126", "--cluster-join")...)
+	refused("no cluster, and no join", "freshet cluster init", dataDir(t), node("a", "--cluster-listen", "10.99.0.4:7126")...)
+	c.nodes["c"].terminate(t)
+	refused("a cluster's directory without --cluster flags", "--cluster-node", c.dirs["c"])
+	refused("another node's directory", "is node c", c.dirs["c"], node("b", "--cluster-listen", "10.99.0.4:7126")...)
+	push, err := exec.Command(freshet, "cluster", "secret", "--push", "--cluster-secret-file", c.secret).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushFile := filepath.Join(t.TempDir(), "push")
+	if err := os.WriteFile(pushFile, push, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := node("c", "--cluster-listen", "10.99.0.4:7126")
+	refused("a collector's secret used by a node", "push secret", c.dirs["c"],
+		append(flags, "--cluster-secret-file", pushFile)...)
+}

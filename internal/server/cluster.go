@@ -1,0 +1,309 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/cluster"
+	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/gateway"
+	"github.com/freshet-io/freshet/internal/role/group"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// inCluster reports whether the process belongs to a cluster: as a node, or as a collector or a gateway
+// beside the nodes.
+func (s *server) inCluster() bool { return len(s.config.Cluster.Nodes) > 0 }
+
+// discards reports whether the process has nobody to hand its windows to.
+func (s *server) discards() bool { return !s.has(settings.RoleAggregator) && !s.inCluster() }
+
+// inGroup reports whether requests and windows go through the log of a group.
+func (s *server) inGroup() bool { return s.inCluster() || os.Getenv(groupVariable) != "" }
+
+// openIdentity finds out which node the data directory is, and refuses a directory that the configuration
+// does not fit.
+func (s *server) openIdentity() error {
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	c := &s.config.Cluster
+	i, err := identity.Read(dir)
+	if errors.Is(err, identity.ErrNone) {
+		if c.Node == "" {
+			return nil
+		}
+		i, err = s.prepareJoin(dir)
+	}
+	switch {
+	case err != nil:
+		return err
+	case c.Node == "":
+		return conf.Mistake(fmt.Errorf("the data directory %s is node %s of cluster %s, but the configuration names no "+
+			"cluster: set --cluster-node %[2]s, --cluster-nodes and --cluster-secret-file, or use another directory",
+			s.config.DataDir, i.Node, i.Cluster))
+	case c.Node != i.Node:
+		return conf.Mistake(fmt.Errorf("the data directory %s is node %s, but --cluster-node is %s: set --cluster-node %[2]s, "+
+			"or use the directory of node %[3]s", s.config.DataDir, i.Node, c.Node))
+	case !i.Joined() && !c.Join:
+		return conf.Mistake(fmt.Errorf("the data directory %s has not joined its cluster yet: set --cluster-join",
+			s.config.DataDir))
+	}
+	s.identity.Store(i)
+	return nil
+}
+
+// prepareJoin makes an empty directory a node that asks to join.
+func (s *server) prepareJoin(dir files.Dir) (*identity.Identity, error) {
+	if !s.config.Cluster.Join {
+		return nil, conf.Mistake(fmt.Errorf("the data directory %s belongs to no cluster: found a new one by freshet cluster init "+
+			"--data-dir %[1]s --name %s, or join the nodes of --cluster-nodes by --cluster-join",
+			s.config.DataDir, s.config.Cluster.Node))
+	}
+	for _, name := range []string{"tsdb", "journal", answer.GroupPath} {
+		if _, err := os.Stat(s.path(name)); err == nil {
+			return nil, conf.Mistake(fmt.Errorf("the data directory %s has data of its own (%s), which a node that joins would lose: "+
+				"join with an empty directory", s.config.DataDir, name))
+		}
+	}
+	return identity.Prepare(dir, s.config.Cluster.Node)
+}
+
+// joinPause is the pause after which a node asks again to join.
+const joinPause = time.Second
+
+// join joins the cluster, unless the directory belongs to it. It asks until a leader lets it in.
+func (s *server) join(ctx context.Context) error {
+	asking := s.identity.Load()
+	if asking == nil || asking.Joined() {
+		return nil
+	}
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	log, err := files.Open(s.path(answer.GroupPath))
+	if err != nil {
+		return err
+	}
+	var saidAt time.Time
+	for {
+		to, err := s.nodes.join(ctx, asking, &s.config.Cluster)
+		if err == nil {
+			joined := *asking
+			if err := joined.Join(dir, log, to); err != nil {
+				return err
+			}
+			s.identity.Store(&joined)
+			s.logger.Info("joined the cluster", "cluster", to.Cluster, "node", joined.Node)
+			return nil
+		}
+		if errors.Is(err, cluster.ErrNotAdmitted) {
+			return conf.Mistake(err)
+		}
+		if time.Since(saidAt) >= progressTime {
+			saidAt = time.Now()
+			s.logger.Info("not ready yet: no leader has let this node join", "error", err)
+		}
+		select {
+		case <-time.After(joinPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// openGateway makes the gateway to the leader.
+func (s *server) openGateway(member gateway.Member) {
+	c := &s.config.Cluster
+	o := gateway.Options{Node: c.Node, Member: member, Nodes: s.nodes}
+	for _, a := range c.Nodes {
+		o.Names = append(o.Names, a.Node)
+	}
+	s.gateway = gateway.New(o)
+}
+
+// clusterWindows hands the windows of this process' collector to the leader. How far open tiles answer is
+// known from the log.
+type clusterWindows struct{ *gateway.Gateway }
+
+// Through implements collector.Aggregator.
+func (clusterWindows) Through(int64) {}
+
+// runPushing stands in for runAggregator in a collector, which pushes to the nodes of a cluster.
+func (s *server) runPushing(ctx context.Context) error {
+	s.openGateway(nil)
+	s.opening.open(clusterWindows{s.gateway}, newDiscarding(s.ledger, s.registry))
+	<-ctx.Done()
+	return nil
+}
+
+// transferTime bounds the wait until another member leads, before this one stops.
+const transferTime = 3 * time.Second
+
+// untilHandedOver returns a context that is done once ctx is, and another member leads.
+func (s *server) untilHandedOver(ctx context.Context) context.Context {
+	if !s.inCluster() {
+		return ctx
+	}
+	over, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		s.handOver()
+		end(context.Cause(ctx))
+	})
+	return over
+}
+
+// handOver lets another member lead before this one stops.
+func (s *server) handOver() {
+	g, is := s.aggregator.(*group.Group)
+	if !is || !s.inCluster() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), transferTime)
+	defer cancel()
+	if err := g.Transfer(ctx); err != nil {
+		s.logger.Warn("no other node took over the lead before the stop; the others elect a leader in 1 to 2 s", "error", err)
+	}
+}
+
+// seenNodes has the last known figures of other nodes.
+type seenNodes struct {
+	mu    sync.Mutex
+	nodes map[string]seenNode
+}
+
+type seenNode struct {
+	answer.ClusterNode
+	at time.Time
+}
+
+// statusTime bounds the wait for the figures of another node.
+const statusTime = time.Second
+
+// serveCluster answers how the nodes of the cluster are. It always answers: an unreachable node has its
+// last known figures.
+func (s *server) serveCluster(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	// Fails if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": s.clusterStatus(r.Context())})
+}
+
+func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
+	if !s.inCluster() {
+		return s.aloneStatus()
+	}
+	c := answer.Cluster{Nodes: make([]answer.ClusterNode, len(s.config.Cluster.Nodes))}
+	if i := s.identity.Load(); i != nil {
+		c.Cluster = i.Cluster
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, a := range s.config.Cluster.Nodes {
+		wg.Go(func() { c.Nodes[i] = s.nodeStatus(ctx, a) })
+	}
+	wg.Wait()
+	if g, err := (peerHandler{s}).member(); err == nil {
+		status := g.Status()
+		c.Leader = status.Leader
+		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied}
+		for _, n := range c.Nodes {
+			if n.Part == answer.PartVoter {
+				of.Members = append(of.Members, n.Name)
+			}
+		}
+		c.Groups = []answer.ClusterGroup{of}
+		return c
+	}
+	if !s.has(settings.RoleAggregator) && s.opening.isOpen() {
+		c.Leader = s.gateway.Leader(ctx)
+	}
+	return c
+}
+
+// nodeStatus returns the figures of one node.
+func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.ClusterNode {
+	if a.Node == s.config.Cluster.Node {
+		n := s.ownStatus()
+		n.Address = a.Address
+		return n
+	}
+	n, err := s.nodes.status(ctx, a.Node)
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	if err == nil {
+		n.Name, n.Address, n.Part = a.Node, a.Address, s.partOf(a.Node)
+		s.seen.nodes[a.Node] = seenNode{n, time.Now()}
+		return n
+	}
+	last, known := s.seen.nodes[a.Node]
+	n = answer.ClusterNode{Name: a.Node, Address: a.Address}
+	if known {
+		n = last.ClusterNode
+		n.SeenSeconds = new(time.Since(last.at).Seconds())
+	}
+	n.Ready, n.Error = false, err.Error()
+	return n
+}
+
+// ownStatus returns the figures of this node.
+func (s *server) ownStatus() answer.ClusterNode {
+	n := answer.ClusterNode{Name: s.config.Cluster.Node, Version: build.This().Version, Part: answer.PartJoining}
+	if i := s.identity.Load(); i != nil {
+		n.Member = strconv.FormatUint(i.Member, 10)
+	}
+	g, err := peerHandler{s}.member()
+	if err != nil {
+		return n
+	}
+	status := g.Status()
+	n.Ready = s.ready.Load() && g.Ready()
+	n.Applied, n.LagSeconds = new(status.Applied), new(status.Lag.Seconds())
+	n.Part = s.partOf(n.Name)
+	if status.AheadKnown {
+		n.AheadSeconds = new(status.Ahead.Seconds())
+	}
+	return n
+}
+
+// partOf returns the part of a node in the group, as this node's log says; empty in a process without a log.
+func (s *server) partOf(node string) string {
+	g, err := peerHandler{s}.member()
+	if err != nil {
+		return ""
+	}
+	status := g.Status()
+	switch member, known := status.Nodes[node]; {
+	case known && slices.Contains(status.Members.Voters, member):
+		return answer.PartVoter
+	case known && slices.Contains(status.Members.Learners, member):
+		return answer.PartLearner
+	}
+	return answer.PartJoining
+}
+
+// aloneStatus describes a server in no cluster: one node, which leads.
+func (s *server) aloneStatus() answer.Cluster {
+	n := answer.ClusterNode{Name: "local", Ready: s.ready.Load(), Version: build.This().Version}
+	if host, err := os.Hostname(); err == nil {
+		n.Name = host
+	}
+	if s.aggregator != nil {
+		n.Applied, n.LagSeconds = new(s.aggregator.Applied()), new(0.0)
+	}
+	return answer.Cluster{Leader: n.Name, Nodes: []answer.ClusterNode{n}}
+}

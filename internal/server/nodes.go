@@ -1,0 +1,351 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/cluster"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/group"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// peerHandler answers other nodes, and collectors.
+type peerHandler struct{ *server }
+
+var _ peer.Handler = peerHandler{}
+
+// member returns the member of this node, once it is restored.
+func (h peerHandler) member() (*group.Group, error) {
+	if !h.opening.isOpen() {
+		return nil, errNotReady
+	}
+	return h.aggregator.(*group.Group), nil
+}
+
+// Receive implements peer.Handler. Before the member is restored, messages are lost, as on a network.
+func (h peerHandler) Receive(m peer.Message) {
+	if g, err := h.member(); err == nil {
+		g.Receive(group.Message{Message: m.Message, Sent: m.Sent})
+	}
+}
+
+// Push implements peer.Handler.
+func (h peerHandler) Push(ctx context.Context, _ uint64, push []byte) error {
+	g, err := h.member()
+	if err != nil {
+		return fmt.Errorf("%w: %w", replica.ErrNotLeader, err)
+	}
+	return h.notLeader(g, g.PushBytes(ctx, push))
+}
+
+// Write implements peer.Handler.
+func (h peerHandler) Write(ctx context.Context, _ uint64, e *entry.Entry) (*outcome.Outcome, error) {
+	g, err := h.member()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", replica.ErrNotLeader, err)
+	}
+	o, err := g.Write(ctx, e)
+	return o, h.notLeader(g, err)
+}
+
+// notLeader adds to an error which node leads. A member that has ended may have counted the call.
+func (h peerHandler) notLeader(g *group.Group, err error) error {
+	switch {
+	case errors.Is(err, group.ErrEnded):
+		return fmt.Errorf("%w: %w", member.ErrLost, err)
+	case errors.Is(err, replica.ErrNotLeader):
+		if leader := g.Leader(); leader != "" && leader != h.config.Cluster.Node {
+			address, _ := h.config.Cluster.Address(leader)
+			return &peer.NotLeaderError{Leader: leader, Address: address}
+		}
+	}
+	return err
+}
+
+// Join implements peer.Handler.
+func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error) {
+	g, err := h.member()
+	if err != nil {
+		return peer.Joined{}, fmt.Errorf("%w: %w", replica.ErrNotLeader, err)
+	}
+	status := g.Status()
+	if !status.Leads {
+		return peer.Joined{}, h.notLeader(g, replica.ErrNotLeader)
+	}
+	if _, named := h.config.Cluster.Address(j.Name); !named {
+		return peer.Joined{}, fmt.Errorf("%w: node %s is not in cluster.nodes of node %s, which leads; add it on all nodes",
+			cluster.ErrNotAdmitted, j.Name, h.config.Cluster.Node)
+	}
+	if j.Format < member.Format || j.Semantics < member.Semantics {
+		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster; upgrade it",
+			cluster.ErrNotAdmitted, j.Name)
+	}
+	if of, known := status.Nodes[j.Name]; status.Base > identity.BaseIndex && !(known && of == j.Member) {
+		return peer.Joined{}, fmt.Errorf("%w: the log of the group begins with entry %d, since older entries are in the "+
+			"stores alone. A new node can only be made from the whole log so far",
+			cluster.ErrNotAdmitted, status.Base+1)
+	}
+	if err := g.Join(ctx, entry.Node{Name: j.Name, Member: j.Member}); errors.Is(err, member.ErrKnown) {
+		return peer.Joined{}, fmt.Errorf("%w: node %s has another data directory already (%w). If that directory is there, "+
+			"start the node with it; if another machine has the same name, give this one a name of its own. A node whose "+
+			"directory was lost cannot be replaced yet", cluster.ErrNotAdmitted, j.Name, err)
+	} else if err != nil {
+		return peer.Joined{}, h.notLeader(g, err)
+	}
+	status = g.Status()
+	self := h.self()
+	return peer.Joined{Cluster: self.Cluster, Epoch: self.Epoch, Group: self.Group, Founder: h.identity.Load().Founder,
+		Index: status.Applied, Voters: status.Members.Voters, Nodes: status.Nodes}, nil
+}
+
+// Leader implements peer.Handler.
+func (h peerHandler) Leader(context.Context) peer.Leader {
+	self := h.self()
+	l := peer.Leader{Cluster: self.Cluster, Epoch: self.Epoch}
+	if g, err := h.member(); err == nil {
+		l.Name, l.Term = g.Leader(), g.Status().Term
+		l.Address, _ = h.config.Cluster.Address(l.Name)
+	}
+	return l
+}
+
+// Status implements peer.Handler.
+func (h peerHandler) Status(context.Context) peer.Status {
+	s := peer.Status{Name: h.config.Cluster.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
+		Version: build.This().Version, Lag: math.MaxInt32}
+	if g, err := h.member(); err == nil {
+		status := g.Status()
+		s.Ready, s.Applied, s.Committed = h.ready.Load() && g.Ready(), status.Applied, status.Committed
+		s.Lag = status.Lag.Seconds()
+	}
+	return s
+}
+
+// nodes are the connections to the nodes of a cluster, in both directions.
+type nodes struct {
+	peers    *peer.Peers
+	server   *peer.Server // nil in a process that is no node
+	listener net.Listener // of server
+
+	mu      sync.Mutex
+	members map[string]uint64 // the member of each node, by its name
+}
+
+// groupNumber is the only group of a cluster so far.
+const groupNumber = 0
+
+// openNodes opens the port for other nodes, and prepares the connections to them.
+func (s *server) openNodes() error {
+	if !s.inCluster() {
+		return nil
+	}
+	c := &s.config.Cluster
+	s.seen.nodes = map[string]seenNode{}
+	credentials, name, err := s.credentials()
+	if err != nil {
+		return conf.Mistake(err)
+	}
+	addresses := map[string]string{}
+	for _, a := range c.Nodes {
+		addresses[a.Node] = a.Address
+	}
+	s.nodes = &nodes{members: map[string]uint64{}}
+	s.nodes.peers, err = peer.NewPeers(peer.Options{
+		Name: name, Collector: c.Node == "", Credentials: credentials, Self: s.self, Nodes: addresses,
+		Registry: s.registry, Logger: s.logger,
+	})
+	if err != nil || c.Node == "" {
+		return err
+	}
+	s.nodes.server = peer.NewServer(peer.ServerOptions{
+		Credentials: credentials, Self: s.self, Handler: peerHandler{s}, Member: s.memberOf,
+		Registry: s.registry, Logger: s.logger,
+	})
+	address := cmp.Or(c.Listen, addresses[c.Node])
+	if s.nodes.listener, err = net.Listen("tcp", address); err != nil {
+		return listenError("cluster", address, "--cluster-listen", err)
+	}
+	return nil
+}
+
+// credentials returns what proves to others that this process is the node, or a collector, and its name.
+func (s *server) credentials() (*peer.Credentials, string, error) {
+	c := &s.config.Cluster
+	name := c.Node
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, "", fmt.Errorf("the name of this collector: %w", err)
+		}
+		name = host
+	}
+	if c.SecretFile == "" {
+		credentials, err := peer.Files(c.TLS.CertFile, c.TLS.KeyFile, c.TLS.CAFile)
+		return credentials, name, err
+	}
+	secret, err := peer.ReadSecret(c.SecretFile)
+	if err != nil {
+		return nil, "", fmt.Errorf("cluster.secret_file: %w", err)
+	}
+	if c.Node == "" {
+		credentials, err := secret.Collector(name)
+		return credentials, name, err
+	}
+	if secret.OnlyPush() {
+		return nil, "", fmt.Errorf("cluster.secret_file: %s has a push secret, which is for collectors; a node needs the "+
+			"cluster's secret", c.SecretFile)
+	}
+	credentials, err := secret.Node(name)
+	return credentials, name, err
+}
+
+// self returns what the process knows of itself.
+func (s *server) self() peer.Self {
+	i := s.identity.Load()
+	if i == nil {
+		return peer.Self{}
+	}
+	self := peer.Self{Epoch: i.Epoch, Member: i.Member}
+	if id, err := hex.DecodeString(i.Cluster); err == nil {
+		copy(self.Cluster[:], id)
+	}
+	return self
+}
+
+// memberOf returns the member of a node, if the log has named it.
+func (s *server) memberOf(node string) (member uint64, known bool) {
+	g, err := peerHandler{s}.member()
+	if err != nil {
+		return 0, false
+	}
+	member, known = g.Status().Nodes[node]
+	return member, known
+}
+
+// runNodes answers other nodes, and keeps the connections to them, until ctx is done.
+func (s *server) runNodes(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.nodes.peers.Run(ctx) })
+	if s.nodes.server == nil {
+		return nil
+	}
+	wg.Go(func() { s.nodes.learn(ctx, &s.config.Cluster) })
+	return s.nodes.server.Run(ctx, s.nodes.listener)
+}
+
+// Send implements group.Network.
+func (n *nodes) Send(messages []group.Message) {
+	all := make([]peer.Message, len(messages))
+	for i, m := range messages {
+		all[i] = peer.Message{Message: m.Message, Sent: m.Sent}
+	}
+	n.peers.Send(all)
+}
+
+// Route implements group.Network.
+func (n *nodes) Route(members map[string]uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.Copy(n.members, members)
+	n.peers.Route(n.members)
+}
+
+// learnEvery is how often a node asks the others for their members.
+const learnEvery = time.Second
+
+// learn asks for the members of nodes that the log has not named here, until all are known. A node that has
+// just joined has an empty log, and must know the leader to answer it.
+func (n *nodes) learn(ctx context.Context, c *settings.Cluster) {
+	for {
+		missing := false
+		for _, a := range c.Nodes {
+			n.mu.Lock()
+			_, known := n.members[a.Node]
+			n.mu.Unlock()
+			if known || a.Node == c.Node {
+				continue
+			}
+			missing = true
+			if s, err := n.peers.Status(ctx, a.Node); err == nil && s.Member != 0 && s.Name == a.Node {
+				n.Route(map[string]uint64{a.Node: s.Member})
+			}
+		}
+		select {
+		case <-time.After(learnEvery):
+			if !missing {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Leader implements gateway.Nodes.
+func (n *nodes) Leader(ctx context.Context, node string) (string, error) {
+	l, err := n.peers.Leader(ctx, node)
+	return l.Name, err
+}
+
+// Push implements gateway.Nodes.
+func (n *nodes) Push(ctx context.Context, node string, push []byte) error {
+	return n.peers.Push(ctx, node, groupNumber, push)
+}
+
+// Write implements gateway.Nodes.
+func (n *nodes) Write(ctx context.Context, node string, e *entry.Entry) (*outcome.Outcome, error) {
+	return n.peers.Write(ctx, node, groupNumber, e)
+}
+
+// join asks all other nodes, one after the other, to let this one join.
+func (n *nodes) join(ctx context.Context, i *identity.Identity, c *settings.Cluster) (to identity.Invitation, err error) {
+	err = errors.New("cluster.nodes has no other node")
+	for _, a := range c.Nodes {
+		if a.Node == i.Node {
+			continue
+		}
+		var j peer.Joined
+		j, err = n.peers.Join(ctx, a.Node, peer.Join{
+			Name: i.Node, Member: i.Member, Format: member.Format, Semantics: member.Semantics,
+		})
+		if err == nil {
+			return identity.Invitation{Cluster: j.Cluster.String(), Epoch: j.Epoch, Founder: j.Founder}, nil
+		}
+		if errors.Is(err, cluster.ErrNotAdmitted) {
+			return to, err
+		}
+	}
+	return to, err
+}
+
+// status asks another node for its figures.
+func (n *nodes) status(ctx context.Context, node string) (answer.ClusterNode, error) {
+	s, err := n.peers.Status(ctx, node)
+	if err != nil {
+		return answer.ClusterNode{}, err
+	}
+	return answer.ClusterNode{
+		Name: s.Name, Ready: s.Ready, Applied: &s.Applied, LagSeconds: &s.Lag,
+		Member: strconv.FormatUint(s.Member, 10), Version: s.Version,
+	}, nil
+}

@@ -1,0 +1,90 @@
+package settings
+
+import (
+	"strings"
+	"testing"
+)
+
+func nodesOf(t *testing.T, texts ...string) (all []NodeAddress) {
+	t.Helper()
+	for _, text := range texts {
+		var a NodeAddress
+		if err := a.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// A node is written as NAME=HOST:PORT, and read as it was written.
+func TestNodeAddress(t *testing.T) {
+	for _, good := range []string{"a=10.0.0.1:7126", "node-1=[::1]:7126", "b.eu=freshet.example:http"} {
+		var a NodeAddress
+		if err := a.UnmarshalText([]byte(good)); err != nil {
+			t.Error(err)
+		}
+		if text, err := a.MarshalText(); err != nil || string(text) != good {
+			t.Errorf("%s is written as %s, %v", good, text, err)
+		}
+	}
+	for _, bad := range []string{"", "a", "a=", "a=10.0.0.1", "=10.0.0.1:1", "a=:7126", "a b=10.0.0.1:1", "a=10.0.0.1:"} {
+		var a NodeAddress
+		if err := a.UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), "NAME=HOST:PORT") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// Each mistake names its key. A node, a collector and a server in no cluster are valid.
+func TestClusterIsValidated(t *testing.T) {
+	three := nodesOf(t, "a=10.0.0.1:7126", "b=10.0.0.2:7126", "c=10.0.0.3:7126")
+	tls := ClusterTLS{CAFile: "ca", CertFile: "cert", KeyFile: "key"}
+	for _, c := range []struct {
+		role    string
+		cluster Cluster
+		wrong   string // key; empty for none
+	}{
+		{RoleAll, Cluster{}, ""},
+		{RoleCollector, Cluster{}, ""},
+		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s"}, ""},
+		{RoleStore, Cluster{Node: "a", Nodes: three, SecretFile: "s", Join: true, Listen: "0.0.0.0:7126"}, ""},
+		{RoleAll, Cluster{Node: "a", Nodes: three, TLS: tls}, ""},
+		{RoleCollector, Cluster{Nodes: three, SecretFile: "s"}, ""},
+
+		{RoleAll, Cluster{Node: "a"}, "cluster.nodes"},
+		{RoleAll, Cluster{Nodes: three, SecretFile: "s"}, "cluster.node"},
+		{RoleAll, Cluster{Node: "d", Nodes: three, SecretFile: "s"}, "cluster.node"},
+		{RoleAll, Cluster{Node: "a", Nodes: append(three, three[0]), SecretFile: "s"}, "cluster.nodes"},
+		{RoleAll, Cluster{Node: "a", Nodes: three}, "cluster.secret_file"},
+		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", TLS: tls}, "cluster.secret_file"},
+		{RoleAll, Cluster{Node: "a", Nodes: three, TLS: ClusterTLS{CAFile: "ca"}}, "cluster.tls"},
+		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", Listen: "7126"}, "cluster.listen"},
+		{RoleCollector, Cluster{Node: "a", Nodes: three, SecretFile: "s"}, "cluster.node"},
+		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Join: true}, "cluster.node"},
+		{RoleStore, Cluster{}, "role"},
+		{"gate", Cluster{}, "role"},
+	} {
+		config := Default()
+		config.Role, config.Cluster = c.role, c.cluster
+		var wrong []string
+		for _, p := range config.Cluster.Validate() {
+			wrong = append(wrong, "cluster."+p.Key)
+		}
+		for _, p := range config.Validate() {
+			wrong = append(wrong, p.Key)
+		}
+		if got := strings.Join(wrong, " "); got != c.wrong {
+			t.Errorf("role %s, %+v: %q is wrong, want %q", c.role, c.cluster, got, c.wrong)
+		}
+	}
+}
+
+// A store has all roles that need no DogStatsD socket.
+func TestRolesOfAStore(t *testing.T) {
+	c := Default()
+	c.Role = RoleStore
+	if r := c.Roles(); r.Has(RoleCollector) || r.Has(RoleProber) || !r.Has(RoleAggregator) || !r.Has(RoleQuerier) {
+		t.Errorf("a store has the roles %v", r)
+	}
+}
