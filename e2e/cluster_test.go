@@ -384,10 +384,8 @@ func TestClusterMistakes(t *testing.T) {
 		t.Helper()
 		serve := serveCommand(dir, args...)
 		cmd := c.machines["d"].command(serve.Path, serve.Args[1:]...)
-		done := make(chan struct{})
 		timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 		out, err := cmd.CombinedOutput()
-		close(done)
 		timer.Stop()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), want) {
@@ -399,7 +397,8 @@ func TestClusterMistakes(t *testing.T) {
 	}
 	refused("an emptied directory of a known name", "has another data directory already", dataDir(t),
 		node("b", "--cluster-listen", "10.99.0.4:7126", "--cluster-join")...)
-	refused("no cluster, and no join", "freshet cluster init", dataDir(t), node("a", "--cluster-listen", "10.99.0.4:7126")...)
+	refused("no cluster, and no join", "freshet cluster init", dataDir(t),
+		node("a", "--cluster-listen", "10.99.0.4:7126")...)
 	c.nodes["c"].terminate(t)
 	refused("a cluster's directory without --cluster flags", "--cluster-node", c.dirs["c"])
 	refused("another node's directory", "is node c", c.dirs["c"], node("b", "--cluster-listen", "10.99.0.4:7126")...)

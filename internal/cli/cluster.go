@@ -1,13 +1,19 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
@@ -19,14 +25,15 @@ import (
 func newClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Found a cluster of three nodes",
+		Short: "Found a cluster of three nodes, and look at it",
 		Long: `Three nodes are one Freshet with three copies of all data. One of them founds the cluster,
 and the others join it when they start.`,
-		Example: `  freshet cluster init --data-dir /var/lib/freshet --name a`,
-		Args:    command.Unknown,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  freshet cluster init --data-dir /var/lib/freshet --name a
+  freshet cluster status`,
+		Args: command.Unknown,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand())
+	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand(), newClusterStatusCommand())
 	return cmd
 }
 
@@ -93,6 +100,77 @@ neither pass for a node nor read anything.`,
 		return err
 	}
 	return cmd
+}
+
+func newClusterStatusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the nodes of a cluster",
+		Long: `Prints how the nodes of a server's cluster are: which one leads, which are ready, and how
+far each has applied the log. An unreachable node has its last known figures.`,
+		Example: `  freshet cluster status
+  freshet cluster status --json | jq -r .data.leader`,
+		Args: command.NoWords,
+	}
+	server := apiclient.Flags(cmd.Flags())
+	asJSON := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		body, a, err := server.Ask(cmd.Context(), "/api/v1/status/cluster", nil)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			_, err := cmd.OutOrStdout().Write(body)
+			return err
+		}
+		var c answer.Cluster
+		if err := json.Unmarshal(a.Data, &c); err != nil {
+			return fmt.Errorf("the answer of the server: %w", err)
+		}
+		return printCluster(cmd.OutOrStdout(), &c)
+	}
+	return cmd
+}
+
+// printCluster prints a line for each node.
+func printCluster(out io.Writer, c *answer.Cluster) error {
+	var b strings.Builder
+	if c.Cluster != "" {
+		fmt.Fprintf(&b, "cluster %s\n", c.Cluster)
+	}
+	if c.Leader == "" {
+		b.WriteString("no leader: writes fail, and queries answer only in part (partial_response=true)\n")
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "node\tstate\tpart\tapplied\tlag\taddress\t")
+	for _, n := range c.Nodes {
+		state, applied, lag := "ready", "?", "?"
+		switch {
+		case n.Error != "":
+			state = "unreachable"
+		case !n.Ready:
+			state = "not ready"
+		case n.Name == c.Leader:
+			state = "leads"
+		}
+		if n.Applied != nil {
+			applied = strconv.FormatUint(*n.Applied, 10)
+		}
+		if n.LagSeconds != nil {
+			lag = strconv.FormatFloat(*n.LagSeconds, 'f', 1, 64) + " s"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", n.Name, state, n.Part, applied, lag, n.Address)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		if n.Error != "" {
+			fmt.Fprintf(&b, "node %s: %s\n", n.Name, n.Error)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
 }
 
 // initCluster holds the directory's lock, so that no server starts there meanwhile.

@@ -23,16 +23,6 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// inCluster reports whether the process belongs to a cluster: as a node, or as a collector or a gateway
-// beside the nodes.
-func (s *server) inCluster() bool { return len(s.config.Cluster.Nodes) > 0 }
-
-// discards reports whether the process has nobody to hand its windows to.
-func (s *server) discards() bool { return !s.has(settings.RoleAggregator) && !s.inCluster() }
-
-// inGroup reports whether requests and windows go through the log of a group.
-func (s *server) inGroup() bool { return s.inCluster() || os.Getenv(groupVariable) != "" }
-
 // openIdentity finds out which node the data directory is, and refuses a directory that the configuration
 // does not fit.
 func (s *server) openIdentity() error {
@@ -56,8 +46,8 @@ func (s *server) openIdentity() error {
 			"cluster: set --cluster-node %[2]s, --cluster-nodes and --cluster-secret-file, or use another directory",
 			s.config.DataDir, i.Node, i.Cluster))
 	case c.Node != i.Node:
-		return conf.Mistake(fmt.Errorf("the data directory %s is node %s, but --cluster-node is %s: set --cluster-node %[2]s, "+
-			"or use the directory of node %[3]s", s.config.DataDir, i.Node, c.Node))
+		return conf.Mistake(fmt.Errorf("the data directory %s is node %s, but --cluster-node is %s: "+
+			"set --cluster-node %[2]s, or use the directory of node %[3]s", s.config.DataDir, i.Node, c.Node))
 	case !i.Joined() && !c.Join:
 		return conf.Mistake(fmt.Errorf("the data directory %s has not joined its cluster yet: set --cluster-join",
 			s.config.DataDir))
@@ -69,14 +59,14 @@ func (s *server) openIdentity() error {
 // prepareJoin makes an empty directory a node that asks to join.
 func (s *server) prepareJoin(dir files.Dir) (*identity.Identity, error) {
 	if !s.config.Cluster.Join {
-		return nil, conf.Mistake(fmt.Errorf("the data directory %s belongs to no cluster: found a new one by freshet cluster init "+
-			"--data-dir %[1]s --name %s, or join the nodes of --cluster-nodes by --cluster-join",
+		return nil, conf.Mistake(fmt.Errorf("the data directory %s belongs to no cluster: found a new one by freshet "+
+			"cluster init --data-dir %[1]s --name %s, or join the nodes of --cluster-nodes by --cluster-join",
 			s.config.DataDir, s.config.Cluster.Node))
 	}
 	for _, name := range []string{"tsdb", "journal", answer.GroupPath} {
 		if _, err := os.Stat(s.path(name)); err == nil {
-			return nil, conf.Mistake(fmt.Errorf("the data directory %s has data of its own (%s), which a node that joins would lose: "+
-				"join with an empty directory", s.config.DataDir, name))
+			return nil, conf.Mistake(fmt.Errorf("the data directory %s has data of its own (%s), which a node that joins "+
+				"would lose: join with an empty directory", s.config.DataDir, name))
 		}
 	}
 	return identity.Prepare(dir, s.config.Cluster.Node)
@@ -84,6 +74,9 @@ func (s *server) prepareJoin(dir files.Dir) (*identity.Identity, error) {
 
 // joinPause is the pause after which a node asks again to join.
 const joinPause = time.Second
+
+// joinSaid is how often a node says in the log that it waits to join.
+const joinSaid = 5 * time.Second
 
 // join joins the cluster, unless the directory belongs to it. It asks until a leader lets it in.
 func (s *server) join(ctx context.Context) error {
@@ -114,7 +107,7 @@ func (s *server) join(ctx context.Context) error {
 		if errors.Is(err, cluster.ErrNotAdmitted) {
 			return conf.Mistake(err)
 		}
-		if time.Since(saidAt) >= progressTime {
+		if time.Since(saidAt) >= joinSaid {
 			saidAt = time.Now()
 			s.logger.Info("not ready yet: no leader has let this node join", "error", err)
 		}
@@ -142,14 +135,6 @@ type clusterWindows struct{ *gateway.Gateway }
 
 // Through implements collector.Aggregator.
 func (clusterWindows) Through(int64) {}
-
-// runPushing stands in for runAggregator in a collector, which pushes to the nodes of a cluster.
-func (s *server) runPushing(ctx context.Context) error {
-	s.openGateway(nil)
-	s.opening.open(clusterWindows{s.gateway}, newDiscarding(s.ledger, s.registry))
-	<-ctx.Done()
-	return nil
-}
 
 // transferTime bounds the wait until another member leads, before this one stops.
 const transferTime = 3 * time.Second
@@ -217,7 +202,7 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 		wg.Go(func() { c.Nodes[i] = s.nodeStatus(ctx, a) })
 	}
 	wg.Wait()
-	if g, err := (peerHandler{s}).member(); err == nil {
+	if g, err := s.member(); err == nil {
 		status := g.Status()
 		c.Leader = status.Leader
 		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied}
@@ -247,6 +232,9 @@ func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.
 	defer s.seen.mu.Unlock()
 	if err == nil {
 		n.Name, n.Address, n.Part = a.Node, a.Address, s.partOf(a.Node)
+		if s.seen.nodes == nil {
+			s.seen.nodes = map[string]seenNode{}
+		}
 		s.seen.nodes[a.Node] = seenNode{n, time.Now()}
 		return n
 	}
@@ -266,12 +254,12 @@ func (s *server) ownStatus() answer.ClusterNode {
 	if i := s.identity.Load(); i != nil {
 		n.Member = strconv.FormatUint(i.Member, 10)
 	}
-	g, err := peerHandler{s}.member()
+	g, err := s.member()
 	if err != nil {
 		return n
 	}
 	status := g.Status()
-	n.Ready = s.ready.Load() && g.Ready()
+	n.Ready = s.nodeReady()
 	n.Applied, n.LagSeconds = new(status.Applied), new(status.Lag.Seconds())
 	n.Part = s.partOf(n.Name)
 	if status.AheadKnown {
@@ -282,7 +270,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 
 // partOf returns the part of a node in the group, as this node's log says; empty in a process without a log.
 func (s *server) partOf(node string) string {
-	g, err := peerHandler{s}.member()
+	g, err := s.member()
 	if err != nil {
 		return ""
 	}

@@ -63,3 +63,17 @@ func (r *reloader) inForce() {
 	r.refused.Store(false)
 	r.read.Store(time.Now().UnixNano())
 }
+
+// inCluster reports whether the process belongs to a cluster: as a node, or as a collector or a gateway
+// beside the nodes.
+func (s *server) inCluster() bool { return len(s.config.Cluster.Nodes) > 0 }
+
+// discards reports whether the process has nobody to hand its windows to.
+func (s *server) discards() bool { return !s.has(settings.RoleAggregator) && !s.inCluster() }
+
+// inGroup reports whether requests and windows go through the log of a group.
+func (s *server) inGroup() bool { return s.inCluster() || os.Getenv(groupVariable) != "" }
+
+// groupVariable is the environment variable that makes a server a group of one. Tests use it to run the
+// code for several members. It is not a setting, since a group of one costs more and has no benefit.
+const groupVariable = "FRESHET_GROUP_OF_ONE"

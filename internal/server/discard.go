@@ -22,6 +22,14 @@ func (s *server) runDiscarding(ctx context.Context) error {
 	return nil
 }
 
+// runPushing stands in for runAggregator in a collector, which pushes to the nodes of a cluster.
+func (s *server) runPushing(ctx context.Context) error {
+	s.openGateway(nil)
+	s.opening.open(clusterWindows{s.gateway}, newDiscarding(s.ledger, s.registry))
+	<-ctx.Done()
+	return nil
+}
+
 // discarding stands in for the aggregator and the event log in a process that stores nothing.
 type discarding struct {
 	ledger *ledger.Ledger

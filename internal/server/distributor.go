@@ -33,10 +33,6 @@ func (l laterAggregator) TenantSeries(_ context.Context, tenant string) (int, er
 	return (*l.aggregator).TenantSeries(tenant), nil
 }
 
-// groupVariable is the environment variable that makes a server a group of one. Tests use it to run the
-// code for several members. It is not a setting, since a group of one costs more and has no benefit.
-const groupVariable = "FRESHET_GROUP_OF_ONE"
-
 // laterGroup stands in for the requests of a group, which is built after the distributor.
 type laterGroup struct{ requests **group.Requests }
 

@@ -29,16 +29,31 @@ import (
 )
 
 // peerHandler answers other nodes, and collectors.
-type peerHandler struct{ *server }
+type peerHandler struct {
+	config *settings.Cluster
+	self   func() peer.Self
+	member func() (*group.Group, error) // of this node; an error until it is restored
+	ready  func() bool                  // whether the node answers queries
+	joined func() identity.Invitation   // for a node that joins, what this one got when it joined
+}
 
 var _ peer.Handler = peerHandler{}
 
 // member returns the member of this node, once it is restored.
-func (h peerHandler) member() (*group.Group, error) {
-	if !h.opening.isOpen() {
+func (s *server) member() (*group.Group, error) {
+	if !s.opening.isOpen() {
 		return nil, errNotReady
 	}
-	return h.aggregator.(*group.Group), nil
+	if g, is := s.aggregator.(*group.Group); is {
+		return g, nil
+	}
+	return nil, errors.New("this process is no node")
+}
+
+// invitation returns what a node that joins gets.
+func (s *server) invitation() identity.Invitation {
+	i := s.identity.Load()
+	return identity.Invitation{Cluster: i.Cluster, Epoch: i.Epoch, Founder: i.Founder}
 }
 
 // Receive implements peer.Handler. Before the member is restored, messages are lost, as on a network.
@@ -73,8 +88,8 @@ func (h peerHandler) notLeader(g *group.Group, err error) error {
 	case errors.Is(err, group.ErrEnded):
 		return fmt.Errorf("%w: %w", member.ErrLost, err)
 	case errors.Is(err, replica.ErrNotLeader):
-		if leader := g.Leader(); leader != "" && leader != h.config.Cluster.Node {
-			address, _ := h.config.Cluster.Address(leader)
+		if leader := g.Leader(); leader != "" && leader != h.config.Node {
+			address, _ := h.config.Address(leader)
 			return &peer.NotLeaderError{Leader: leader, Address: address}
 		}
 	}
@@ -91,9 +106,9 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 	if !status.Leads {
 		return peer.Joined{}, h.notLeader(g, replica.ErrNotLeader)
 	}
-	if _, named := h.config.Cluster.Address(j.Name); !named {
+	if _, named := h.config.Address(j.Name); !named {
 		return peer.Joined{}, fmt.Errorf("%w: node %s is not in cluster.nodes of node %s, which leads; add it on all nodes",
-			cluster.ErrNotAdmitted, j.Name, h.config.Cluster.Node)
+			cluster.ErrNotAdmitted, j.Name, h.config.Node)
 	}
 	if j.Format < member.Format || j.Semantics < member.Semantics {
 		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster; upgrade it",
@@ -113,7 +128,7 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 	}
 	status = g.Status()
 	self := h.self()
-	return peer.Joined{Cluster: self.Cluster, Epoch: self.Epoch, Group: self.Group, Founder: h.identity.Load().Founder,
+	return peer.Joined{Cluster: self.Cluster, Epoch: self.Epoch, Group: self.Group, Founder: h.joined().Founder,
 		Index: status.Applied, Voters: status.Members.Voters, Nodes: status.Nodes}, nil
 }
 
@@ -123,18 +138,18 @@ func (h peerHandler) Leader(context.Context) peer.Leader {
 	l := peer.Leader{Cluster: self.Cluster, Epoch: self.Epoch}
 	if g, err := h.member(); err == nil {
 		l.Name, l.Term = g.Leader(), g.Status().Term
-		l.Address, _ = h.config.Cluster.Address(l.Name)
+		l.Address, _ = h.config.Address(l.Name)
 	}
 	return l
 }
 
 // Status implements peer.Handler.
 func (h peerHandler) Status(context.Context) peer.Status {
-	s := peer.Status{Name: h.config.Cluster.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
+	s := peer.Status{Name: h.config.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
 		Version: build.This().Version, Lag: math.MaxInt32}
 	if g, err := h.member(); err == nil {
 		status := g.Status()
-		s.Ready, s.Applied, s.Committed = h.ready.Load() && g.Ready(), status.Applied, status.Committed
+		s.Ready, s.Applied, s.Committed = h.ready(), status.Applied, status.Committed
 		s.Lag = status.Lag.Seconds()
 	}
 	return s
@@ -159,7 +174,6 @@ func (s *server) openNodes() error {
 		return nil
 	}
 	c := &s.config.Cluster
-	s.seen.nodes = map[string]seenNode{}
 	credentials, name, err := s.credentials()
 	if err != nil {
 		return conf.Mistake(err)
@@ -176,8 +190,9 @@ func (s *server) openNodes() error {
 	if err != nil || c.Node == "" {
 		return err
 	}
+	handler := peerHandler{config: c, self: s.self, member: s.member, ready: s.nodeReady, joined: s.invitation}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
-		Credentials: credentials, Self: s.self, Handler: peerHandler{s}, Member: s.memberOf,
+		Credentials: credentials, Self: s.self, Handler: handler, Member: s.memberOf,
 		Registry: s.registry, Logger: s.logger,
 	})
 	address := cmp.Or(c.Listen, addresses[c.Node])
@@ -233,7 +248,7 @@ func (s *server) self() peer.Self {
 
 // memberOf returns the member of a node, if the log has named it.
 func (s *server) memberOf(node string) (member uint64, known bool) {
-	g, err := peerHandler{s}.member()
+	g, err := s.member()
 	if err != nil {
 		return 0, false
 	}
@@ -318,7 +333,9 @@ func (n *nodes) Write(ctx context.Context, node string, e *entry.Entry) (*outcom
 }
 
 // join asks all other nodes, one after the other, to let this one join.
-func (n *nodes) join(ctx context.Context, i *identity.Identity, c *settings.Cluster) (to identity.Invitation, err error) {
+func (n *nodes) join(
+	ctx context.Context, i *identity.Identity, c *settings.Cluster,
+) (to identity.Invitation, err error) {
 	err = errors.New("cluster.nodes has no other node")
 	for _, a := range c.Nodes {
 		if a.Node == i.Node {

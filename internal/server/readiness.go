@@ -10,7 +10,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/record"
-	"github.com/freshet-io/freshet/internal/settings"
+	"github.com/freshet-io/freshet/internal/role/group"
 )
 
 // startRetry is the Retry-After of a request that comes before the server is ready.
@@ -76,7 +76,7 @@ func (s *server) looked() []record.BrokenStore {
 // tenants. This excludes a web page whose host name was made to resolve to this address.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{
-		Ready: s.ready.Load() && s.memberReady(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds(),
+		Ready: s.nodeReady(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds(),
 	}
 	switch i := s.identity.Load(); {
 	case i != nil && !i.Joined():
@@ -109,14 +109,14 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(state) // fails if the client is gone
 }
 
-// memberReady reports whether the member of this node votes and lags little. A server in no cluster has
-// nothing to catch up with.
-func (s *server) memberReady() bool {
-	if !s.inCluster() || !s.has(settings.RoleAggregator) {
-		return true
+// nodeReady reports whether the server answers at its usual speed. The member of a node must also vote, and
+// lag little.
+func (s *server) nodeReady() bool {
+	if !s.ready.Load() {
+		return false
 	}
-	g, err := peerHandler{s}.member()
-	return err == nil && g.Ready()
+	g, is := s.aggregator.(*group.Group)
+	return !is || !s.inCluster() || g.Ready()
 }
 
 // needsStores reports whether requests of a path read or write stores, so that they must wait until the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
 )
@@ -34,6 +35,7 @@ var sentinels = []struct {
 	{wire.Error_QUEUE_FULL, replica.ErrFull},
 	{wire.Error_UNSYNCED, batch.ErrUnsynced},
 	{wire.Error_REFUSED, batch.ErrRefused},
+	{wire.Error_NOT_ADMITTED, cluster.ErrNotAdmitted},
 }
 
 // remoteError is an error of another node: its text, and the error for which errors.Is looks.

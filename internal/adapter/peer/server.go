@@ -228,6 +228,8 @@ func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
 		return s.refusal(codes.PermissionDenied, refusedName, "%s says that it is %.80q", who, h.GetNode())
 	case knows == knowsNothing && (len(h.GetCluster()) == 0 || self.Cluster == (Cluster{})):
 		return nil
+	case self.Cluster == (Cluster{}):
+		return status.Errorf(codes.Unavailable, "this node has not joined its cluster yet") // and nobody is to blame
 	case len(h.GetCluster()) != len(theirs) || theirs != self.Cluster || theirs == (Cluster{}):
 		return s.refusal(bad, refusedCluster, "%s belongs to cluster %s, and this node to cluster %s; "+
 			"see cluster.nodes in the configurations of both", who, theirs, self.Cluster)

@@ -36,6 +36,7 @@ const (
 	Error_FULL         Error_Kind = 6 // nothing was done: too much waits
 	Error_QUEUE_FULL   Error_Kind = 7 // nothing was done: too many entries wait for other members
 	Error_MOVED        Error_Kind = 8 // nothing was done: made for other shards than the group has
+	Error_NOT_ADMITTED Error_Kind = 9 // the node must not join, and asking again does not help
 )
 
 // Enum value maps for Error_Kind.
@@ -50,6 +51,7 @@ var (
 		6: "FULL",
 		7: "QUEUE_FULL",
 		8: "MOVED",
+		9: "NOT_ADMITTED",
 	}
 	Error_Kind_value = map[string]int32{
 		"OTHER":        0,
@@ -61,6 +63,7 @@ var (
 		"FULL":         6,
 		"QUEUE_FULL":   7,
 		"MOVED":        8,
+		"NOT_ADMITTED": 9,
 	}
 )
 
@@ -1074,7 +1077,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"WriteReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xa6\x03\n" +
+	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xb9\x03\n" +
 	"\x05Error\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.freshet.peer.v1.Error.KindR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12=\n" +
@@ -1084,7 +1087,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x1a:\n" +
 	"\fSamplesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"}\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x8f\x01\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05OTHER\x10\x00\x12\x10\n" +
 	"\fTENANTS_FULL\x10\x01\x12\v\n" +
@@ -1096,7 +1099,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x04FULL\x10\x06\x12\x0e\n" +
 	"\n" +
 	"QUEUE_FULL\x10\a\x12\t\n" +
-	"\x05MOVED\x10\b\"q\n" +
+	"\x05MOVED\x10\b\x12\x10\n" +
+	"\fNOT_ADMITTED\x10\t\"q\n" +
 	"\vJoinRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1c\n" +
