@@ -41,6 +41,7 @@ func (s *sim) beginSaving(n *node) {
 		s.savingFailed(n, err)
 		return
 	}
+	n.noted.Begin()
 	n.saving = &saving{Writer: w, tenants: m.Tenants()}
 	for _, number := range s.Rand.Perm(series.Shards) {
 		n.saving.shards = append(n.saving.shards, uint16(number))
@@ -60,6 +61,7 @@ func (s *sim) savingFailed(n *node, err error) {
 		n.saving.Abort()
 		n.saving = nil
 	}
+	n.noted.Abort()
 	s.covered.checkpointErrors++
 	s.saveLater(n, 3*second, 8*second)
 }
@@ -122,7 +124,7 @@ func (s *sim) endSaving(n *node) {
 		return
 	}
 	n.saving = nil
-	_ = n.stored.Rewrite(c.Base(), n.tilesWait) // notes that cannot be written only cost time at the next start
+	n.rewriteNotes(c.Base())
 	if err := n.entries.Compact(n.base, keepBytes); err != nil && !n.sick() {
 		s.Fail("node %d: %v", n.n, err)
 	}
@@ -131,12 +133,23 @@ func (s *sim) endSaving(n *node) {
 	s.saveLater(n, 3*second, 8*second)
 }
 
+// rewriteNotes writes the notes anew, once a checkpoint is in place. Notes that cannot be written only cost
+// time at the next start.
+func (n *node) rewriteNotes(base uint64) {
+	_ = n.stored.Rewrite(base, n.tilesWait)
+	_ = n.noted.Commit()
+}
+
 // restore returns the state of the last checkpoint, and the index up to which some sections have had the
 // entries.
 func (n *node) restore(config *tile.Config) (state *member.Member, last uint64, err error) {
-	file := notes.In(n.disk, notes.OfTiles)
-	n.notes = &file
-	if n.stored, err = notes.ReadStored(n.notes, fmt.Sprint("boot ", n.boots)); err != nil {
+	boot := fmt.Sprint("boot ", n.boots)
+	ofTiles, ofRequests := notes.In(n.disk, notes.OfTiles), notes.In(n.disk, notes.OfRequests)
+	if n.stored, err = notes.ReadStored(&ofTiles, boot); err != nil {
+		return nil, 0, err
+	}
+	var noted [][]byte
+	if n.noted, noted, err = notes.ReadSince(&ofRequests, boot); err != nil {
 		return nil, 0, err
 	}
 	found, damage, err := checkpoint.Newest(n.disk)
@@ -162,6 +175,15 @@ func (n *node) restore(config *tile.Config) (state *member.Member, last uint64, 
 		})
 		if err != nil {
 			return nil, 0, err
+		}
+	}
+	for _, note := range noted {
+		counts, err := state.RestoreNote(note)
+		if err != nil {
+			return nil, 0, err
+		}
+		if counts {
+			n.sim.covered.noted++
 		}
 	}
 	state.Restored(n.stored.All())

@@ -14,7 +14,7 @@ type coverage struct {
 	windows, requests, reads, retries, elections, late, lateGauges, truncations, restored, requeued, turns, limits,
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
-	sickDisks, logErrors, checkpointErrors, storeErrors, waited int
+	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted int
 }
 
 func (c *coverage) each() []world.Count {
@@ -40,7 +40,7 @@ func (c *coverage) each() []world.Count {
 		counted("deltas that came again", &c.deltasAgain), counted("deltas refused by limits", &c.deltaLimits),
 		counted("sick disks", &c.sickDisks), counted("failed writes of a log", &c.logErrors),
 		counted("failed checkpoints", &c.checkpointErrors), counted("failed writes of stores", &c.storeErrors),
-		counted("tiles that waited at a restart", &c.waited),
+		counted("tiles that waited at a restart", &c.waited), counted("notes of requests that count", &c.noted),
 	}
 }
 
@@ -297,7 +297,11 @@ func (s *sim) breakOff(n *node, calls int, write func()) {
 func (s *sim) crashInWrite(n *node, tries int, lasts int64, power bool) {
 	switch {
 	case n.saving != nil && n.saving.commits:
-		s.breakOff(n, []int{0, 1, 2, 3, 4}[s.Rand.IntN(5)], func() { _ = n.saving.Commit(n.base) })
+		s.breakOff(n, s.Rand.IntN(12), func() {
+			if n.saving.Commit(n.base) == nil {
+				n.rewriteNotes(n.saving.Base())
+			}
+		})
 		s.crashNow(n, lasts, power)
 	case n.writing:
 		// Most writes take two calls: a write and a sync.

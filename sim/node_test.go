@@ -50,9 +50,9 @@ type node struct {
 	entries *entrylog.Log
 	leads   replica.Leadership
 	members replica.Members
-	whole   uint64 // entries up to this index have not had all of their effects in this life
-	stored  *notes.Stored
-	notes   *notes.File
+	whole   uint64        // entries up to this index have not had all of their effects in this life
+	stored  *notes.Stored // of tiles
+	noted   *notes.Since  // of requests
 
 	toWrite []*replica.Write
 	writing bool
@@ -186,6 +186,9 @@ func (s *sim) drain(n *node) {
 	s.nextWrite(n)
 	for i := range out.Applied {
 		s.oracle.applied(s, n, &out.Applied[i])
+	}
+	for _, tenant := range tenants {
+		s.oracle.decided(s, n, tenant)
 	}
 	slices.SortFunc(out.Work, func(a, b *member.Work) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(len(a.Requests), len(b.Requests)))
@@ -374,10 +377,12 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 		for _, r := range w.Requests {
 			s.oracle.outcome(s, n, r.Index, &r.Write.Outcome)
 		}
-		n.node.Done(w)
+		note := n.node.Done(w)
 		n.working--
-		if len(w.Tiles) > 0 {
-			_ = n.stored.Raise(w.Tenant, n.node.State().VisibleTiles(w.Tenant)) // as in endSaving
+		if len(w.Tiles) > 0 { // errors as in rewriteNotes
+			_ = n.stored.Raise(w.Tenant, n.node.State().VisibleTiles(w.Tenant))
+		} else {
+			_ = n.noted.Note(note)
 		}
 		s.drain(n)
 	}

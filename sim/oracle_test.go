@@ -24,6 +24,7 @@ type oracle struct {
 	heard    map[uint64]heard // by the producer that a collector is
 	effects  map[uint64]string
 	outcomes map[uint64]outcome.Outcome
+	digests  map[decisions]uint64
 	taken    string // the replica of the pair that was taken last
 
 	acked, sent map[string]float64                   // totals of counters, by tenant and name
@@ -35,6 +36,9 @@ type oracle struct {
 	deltas  map[string]*bounds // of totals of deltas, by tenant and name
 	counted map[string]uint64  // by tenant: increments of deltas that the books say are counted
 }
+
+// stored has the names of a tenant's stores.
+var stored = []string{tsdb.Raw, tile.Width10s.String(), tile.Width1m.String()}
 
 // bounds are the least and the greatest total that a series of deltas may have.
 type bounds struct{ least, most float64 }
@@ -48,7 +52,7 @@ type part struct {
 
 func (o *oracle) begin() {
 	*o = oracle{leaders: map[uint64]int{}, elected: map[uint64]int64{}, heard: map[uint64]heard{},
-		effects: map[uint64]string{}, outcomes: map[uint64]outcome.Outcome{},
+		effects: map[uint64]string{}, outcomes: map[uint64]outcome.Outcome{}, digests: map[decisions]uint64{},
 		acked: map[string]float64{}, sent: map[string]float64{}, offered: map[string]map[int64]map[uint64]bool{},
 		must: map[string]map[int64]float64{}, news: map[string][]offered{}, deltas: map[string]*bounds{},
 		counted: map[string]uint64{}}
@@ -181,6 +185,27 @@ func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 	}
 	if before != *got {
 		s.Fail("node %d: the request of entry %d has the outcome %+v, and before %+v", n.n, index, *got, before)
+	}
+}
+
+// decisions are those about a tenant's entries up to an index: those known when an entry is applied, or
+// those about requests that the stores have.
+type decisions struct {
+	tenant string
+	index  uint64
+	stored bool
+}
+
+// decided checks that all members have the same digests of their decisions.
+func (o *oracle) decided(s *sim, n *node, tenant string) {
+	applied, stored := n.node.State().Digests(tenant)
+	for i, d := range []member.Digest{applied, stored} {
+		key := decisions{tenant, d.Index, i == 1}
+		if before, known := o.digests[key]; known && before != d.Hash {
+			s.Fail("node %d: the decisions of tenant %s up to entry %d have the digest %x (stored %v), and on another node %x",
+				n.n, tenant, d.Index, d.Hash, key.stored, before)
+		}
+		o.digests[key] = d.Hash
 	}
 }
 
@@ -353,7 +378,27 @@ func (s *sim) finish() {
 		s.sameStores(s.nodes[0], n)
 	}
 	if s.Failed == nil {
+		s.noteEnd(s.nodes[0])
 		s.expected(s.nodes[0])
+	}
+}
+
+// noteEnd adds the state and the samples of a node to the digest of the run.
+func (s *sim) noteEnd(n *node) {
+	m := n.node.State()
+	s.Note(m.AppendGroup(nil))
+	for number := range uint16(series.Shards) {
+		b, _, _ := m.AppendShard(nil, number)
+		s.Note(b)
+	}
+	for _, tenant := range tenants {
+		s.Note(m.AppendTenant(nil, tenant, m.Index()))
+		for _, store := range stored {
+			all := n.all(tenant, store)
+			for _, ls := range slices.Sorted(maps.Keys(all)) {
+				s.Note([]byte(ls + all[ls]))
+			}
+		}
 	}
 }
 
@@ -380,7 +425,7 @@ func (s *sim) sameState(a, b *node) {
 
 func (s *sim) sameStores(a, b *node) {
 	for _, tenant := range tenants {
-		for _, store := range []string{tsdb.Raw, tile.Width10s.String(), tile.Width1m.String()} {
+		for _, store := range stored {
 			x, y := a.all(tenant, store), b.all(tenant, store)
 			for _, ls := range slices.Sorted(maps.Keys(x)) {
 				if x[ls] != y[ls] {

@@ -246,7 +246,7 @@ func (n *node) tend() {
 // blocks returns how many blocks the open databases have.
 func (n *node) blocks() (blocks int) {
 	for _, tenant := range tenants {
-		for _, store := range []string{tsdb.Raw, tile.Width10s.String(), tile.Width1m.String()} {
+		for _, store := range stored {
 			all, err := n.stores.Blocks(tenant, store)
 			if err != nil {
 				n.sim.Fail("node %d: %v", n.n, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -51,7 +52,11 @@ func (t *tenant) setState(s *write.State) {
 func (t *tenant) note(from uint64) []byte {
 	b := appendBytes([]byte{sectionVersion}, []byte(t.name))
 	b = binary.AppendUvarint(b, from)
-	b = t.digest.append(b)
+	claimed := t.digest
+	if mutant.NoteAhead {
+		claimed.Index++
+	}
+	b = claimed.append(b)
 	return t.state.AppendRecorded(b)
 }
 

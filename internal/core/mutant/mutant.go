@@ -10,6 +10,7 @@ const (
 	CommitGroups = false
 	Hasty        = false
 	LocalClock   = false
+	NoteAhead    = false
 	OldTerm      = false
 	OwnConfig    = false
 	PastCommit   = false

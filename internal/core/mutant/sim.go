@@ -9,6 +9,7 @@ var (
 	CommitGroups bool // a late sample is looked for in the store while others wait for the same commit
 	Hasty        bool // a new leader closes tiles before it has heard the senders
 	LocalClock   bool // the clock of each member decides which samples are too far ahead
+	NoteAhead    bool // a note of requests claims one entry more than the store has
 	OldTerm      bool // a proposal is answered by the entry of another leader at its index
 	OwnConfig    bool // each member closes tiles by its own times to live
 	PastCommit   bool // a restart replays all entries in the log, committed or not
