@@ -179,6 +179,25 @@ func TestAStaleNodeAnswersOnlyInPart(t *testing.T) {
 	}
 }
 
+// Exemplars wait like samples. Since their answer has no place for a warning, a query of a store that lacks
+// some fails, unless it accepts a partial answer.
+func TestExemplarsWait(t *testing.T) {
+	w := newWorld(t, "b@-10=2")
+	for _, lacks := range []*error{&w.open.stale, &w.open.lacks} {
+		*lacks = errors.New("not yet")
+		if _, err := w.ExemplarQuerier(ctx); !errors.Is(err, *lacks) {
+			t.Errorf("exemplars that may be missing: %v", err)
+		}
+		if _, err := w.ExemplarQuerier(partial.NewContext(ctx)); err != nil {
+			t.Errorf("a partial answer: %v", err)
+		}
+		*lacks = nil
+	}
+	if _, err := w.ExemplarQuerier(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 func words(t *testing.T, set storage.SeriesSet) string {
 	t.Helper()
 	var all []string

@@ -78,6 +78,11 @@ func (q *Queryable) ExemplarQuerier(ctx context.Context) (storage.ExemplarQuerie
 	if err != nil {
 		return nil, err
 	}
+	// The answer has no place for a warning.
+	err = cmp.Or(q.open.Current(ctx, name), q.open.Replayed(ctx, name))
+	if err != nil && !partial.Accepted(ctx) {
+		return nil, fmt.Errorf("exemplars may be missing: %w", err)
+	}
 	return q.store.ExemplarQuerier(ctx, name)
 }
 
