@@ -53,9 +53,13 @@ func (s *server) serveNoQuerier(mux *routes) {
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
 	}
+	because := "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"
+	if s.inCluster() {
+		because = "nothing is stored here: this collector pushes its windows to the nodes of cluster.nodes; ask one of them"
+	}
 	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, http.StatusNotImplemented, map[string]any{"status": "error", "errorType": "not_stored",
-			"error": "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"})
+			"error": because})
 	})
 	mux.HandleFunc("GET /api/v1/status/config", func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"yaml": s.inForce().YAML()}})
