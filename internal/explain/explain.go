@@ -78,7 +78,7 @@ func (x *Explainer) Explain(tenant string, packet []byte) answer.Explained {
 	for line := range dogstatsd.Lines(packet) {
 		e.Lines = append(e.Lines, x.line(tenant, line))
 	}
-	if !x.config.Roles().Has(settings.RoleAggregator) {
+	if !x.config.Roles().Has(settings.RoleAggregator) && len(x.config.Cluster.Nodes) == 0 {
 		e.Warnings = append(e.Warnings, "nothing is stored: "+settings.NothingStored)
 	}
 	if len(e.Lines) == 0 {

@@ -11,7 +11,9 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
@@ -161,6 +163,11 @@ type nodes struct {
 	server   *peer.Server // nil in a process that is no node
 	listener net.Listener // of server
 
+	// cluster is the cluster of a collector. It stays the same: if addresses come to lead to another cluster, its
+	// nodes must not get these windows.
+	cluster atomic.Pointer[peer.Cluster]
+	keep    func(peer.Cluster) error // keeps it for the next process
+
 	mu      sync.Mutex
 	members map[string]uint64 // the member of each node, by its name
 }
@@ -182,7 +189,10 @@ func (s *server) openNodes() error {
 	for _, a := range c.Nodes {
 		addresses[a.Node] = a.Address
 	}
-	s.nodes = &nodes{members: map[string]uint64{}}
+	s.nodes = &nodes{members: map[string]uint64{}, keep: s.keepCluster}
+	if err := s.readCluster(); err != nil {
+		return err
+	}
 	s.nodes.peers, err = peer.NewPeers(peer.Options{
 		Name: name, Collector: c.Node == "", Credentials: credentials, Self: s.self, Nodes: addresses,
 		Registry: s.registry, Logger: s.logger,
@@ -233,11 +243,11 @@ func (s *server) credentials() (*peer.Credentials, string, error) {
 	return credentials, name, err
 }
 
-// self returns what the process knows of itself.
+// self returns what the process knows of itself. A collector learns its cluster from the nodes.
 func (s *server) self() peer.Self {
 	i := s.identity.Load()
 	if i == nil {
-		return peer.Self{}
+		return peer.Self{Cluster: *s.nodes.cluster.Load()}
 	}
 	self := peer.Self{Epoch: i.Epoch, Member: i.Member}
 	if id, err := hex.DecodeString(i.Cluster); err == nil {
@@ -319,7 +329,48 @@ func (n *nodes) learn(ctx context.Context, c *settings.Cluster) {
 // Leader implements gateway.Nodes.
 func (n *nodes) Leader(ctx context.Context, node string) (string, error) {
 	l, err := n.peers.Leader(ctx, node)
-	return l.Name, err
+	if err != nil || n.server != nil || l.Cluster == (peer.Cluster{}) {
+		return l.Name, err
+	}
+	if *n.cluster.Load() == (peer.Cluster{}) {
+		if err := n.keep(l.Cluster); err != nil {
+			return "", err
+		}
+		n.cluster.Store(&l.Cluster)
+	}
+	if own := *n.cluster.Load(); l.Cluster != own {
+		return "", fmt.Errorf("node %s belongs to cluster %s, and this collector to cluster %s: correct cluster.nodes, or "+
+			"remove the file %s of this collector's data directory if it is to push to that cluster", node, l.Cluster, own,
+			clusterFile)
+	}
+	return l.Name, nil
+}
+
+// clusterFile has the cluster of a collector, in hexadecimal digits.
+const clusterFile = "cluster"
+
+// readCluster reads which cluster this collector pushes to, if it knows.
+func (s *server) readCluster() error {
+	var c peer.Cluster
+	s.nodes.cluster.Store(&c)
+	text, err := os.ReadFile(s.path(clusterFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the cluster of this collector: %w", err)
+	}
+	id, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(id) != len(c) {
+		return fmt.Errorf("the cluster of this collector: %s holds %.40q, not %d hexadecimal digits; remove the file",
+			s.path(clusterFile), text, 2*len(c))
+	}
+	copy(c[:], id)
+	return nil
+}
+
+func (s *server) keepCluster(c peer.Cluster) error {
+	return s.writeOnce(clusterFile, []byte(c.String()+"\n"))
 }
 
 // Push implements gateway.Nodes.
@@ -357,6 +408,10 @@ func (n *nodes) join(
 
 // status asks another node for its figures.
 func (n *nodes) status(ctx context.Context, node string) (answer.ClusterNode, error) {
+	if n.server == nil { // a collector may only ask for the leader
+		leader, err := n.Leader(ctx, node)
+		return answer.ClusterNode{Name: node, Ready: leader != ""}, err
+	}
 	s, err := n.peers.Status(ctx, node)
 	if err != nil {
 		return answer.ClusterNode{}, err
