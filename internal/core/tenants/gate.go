@@ -1,35 +1,65 @@
 package tenants
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // Gate is the Set of a server that is in no group: its limit never changes, and any goroutine may ask
-// it. A nil Gate admits every tenant.
+// it. A tenant is admitted when something of it is stored. Until then it has a place while work that may
+// store something is under way. A nil Gate admits every tenant.
 type Gate struct {
-	limit int
-	mu    sync.RWMutex
-	set   Set
+	limit  int
+	mu     sync.RWMutex
+	set    Set
+	trying map[string]int // works under way, by a tenant that is not admitted yet
 }
 
 // NewGate returns the gate of a server with a limit, or with none if it is 0.
-func NewGate(limit int) *Gate { return &Gate{limit: limit} }
+func NewGate(limit int) *Gate { return &Gate{limit: limit, trying: map[string]int{}} }
 
-// Admit admits a tenant, or returns the reason why not: see Set.Refusal.
-func (g *Gate) Admit(name string) error {
-	if g == nil {
-		return nil
-	}
-	g.mu.RLock()
-	has := g.set.Has(name)
-	g.mu.RUnlock()
-	if has {
+// Enter gives a tenant a place for one piece of work, or returns the reason why not: see Set.Refusal. If it
+// returns nil, Leave must follow.
+func (g *Gate) Enter(name string) error {
+	if g == nil || g.has(name) {
 		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.set.Admit(name, g.limit) {
+	taken := g.set.Len() + len(g.trying)
+	if g.trying[name] == 0 && !g.set.Has(name) && g.limit > 0 && taken >= g.limit {
 		return g.set.Refusal(name, g.limit)
 	}
+	g.trying[strings.Clone(name)]++
 	return nil
+}
+
+// Leave ends a piece of work. If it may have stored something, the tenant is admitted. Otherwise its place
+// is free again, unless other work of it is under way.
+func (g *Gate) Leave(name string, stored bool) {
+	if g == nil {
+		return
+	}
+	if g.has(name) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case stored:
+		delete(g.trying, name)
+		g.set.Admit(name, 0) // it had a place
+	case g.trying[name] > 1:
+		g.trying[name]--
+	default:
+		delete(g.trying, name)
+	}
+}
+
+func (g *Gate) has(name string) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.set.Has(name)
 }
 
 // Restore notes tenants that were admitted before a restart. It asks for no limit: the present one may

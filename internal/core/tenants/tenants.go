@@ -48,7 +48,7 @@ func (s *Set) Len() int { return len(s.names) }
 
 // Refusal tells a sender why a tenant is not admitted, and the way out.
 func (s *Set) Refusal(name string, limit int) error {
-	return fmt.Errorf("tenant %.80q would be one more than store.max_tenants (%d) allows, since %d tenants have stores; "+
+	return fmt.Errorf("tenant %.80q would be one more than store.max_tenants (%d) allows, since %d tenants are admitted; "+
 		"raise the setting, or find what makes tenants", name, limit, s.Len())
 }
 

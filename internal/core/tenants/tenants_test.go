@@ -127,16 +127,17 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Many goroutines ask for more tenants than may come in: exactly the limit does. Tenants of before a
-// restart keep their places, though there are more of them than the limit allows.
+// Many goroutines try more tenants than may come in: exactly the limit does. Tenants of before a restart keep
+// their places, though there are more of them than the limit allows.
 func TestGate(t *testing.T) {
 	g := NewGate(8)
 	var admitted atomic.Int64
 	var all sync.WaitGroup
 	for i := range 32 {
 		all.Go(func() {
-			if g.Admit(fmt.Sprint(i)) == nil {
+			if name := fmt.Sprint(i); g.Enter(name) == nil {
 				admitted.Add(1)
+				g.Leave(name, true)
 			}
 		})
 	}
@@ -144,16 +145,39 @@ func TestGate(t *testing.T) {
 	if admitted.Load() != 8 {
 		t.Errorf("%d tenants came in", admitted.Load())
 	}
-	err := g.Admit("one-more")
+	err := g.Enter("one-more")
 	if err == nil || !strings.Contains(err.Error(), "store.max_tenants (8)") {
 		t.Error(err)
 	}
 	g = NewGate(1)
 	g.Restore("a", "b")
-	if g.Admit("a") != nil || g.Admit("b") != nil || g.Admit("c") == nil {
+	if g.Enter("a") != nil || g.Enter("b") != nil || g.Enter("c") == nil {
 		t.Error("a restart takes places away, or gives more")
 	}
-	if (*Gate)(nil).Admit("any") != nil {
+	if (*Gate)(nil).Enter("any") != nil {
 		t.Error("no gate refuses")
 	}
+	(*Gate)(nil).Leave("any", true)
+}
+
+// Work that stores nothing gives its tenant's place back. While it is under way, the place is taken.
+func TestWorkThatStoresNothingTakesNoPlace(t *testing.T) {
+	g := NewGate(1)
+	enter := func(name string, want bool) {
+		t.Helper()
+		if err := g.Enter(name); (err == nil) != want {
+			t.Errorf("tenant %s: %v", name, err)
+		}
+	}
+	enter("a", true)
+	enter("a", true)
+	enter("b", false)
+	g.Leave("a", false)
+	enter("b", false) // the second work of a is under way
+	g.Leave("a", false)
+	enter("b", true)
+	g.Leave("b", true)
+	g.Leave("b", false) // the tenant stays, whatever later work does
+	enter("a", false)
+	enter("b", true)
 }

@@ -57,6 +57,7 @@ type Aggregator struct {
 	positions [series.Shards]journal.Position // of each shard's last frame
 
 	frames     []journal.Frame // scratch of one Append
+	entered    []string        // tenants of these frames, which have a place until the Append
 	boundaries []byte          // scratch, payloads of frames
 	checkpoint *checkpoint     // being written, or nil
 	lastSaved  time.Time       // when the last checkpoint began

@@ -112,13 +112,17 @@ func (a *Aggregator) count(pushes []*push, now time.Time) {
 
 // countTogether counts readable pushes.
 func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
-	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
+	a.frames, a.boundaries, a.entered = a.frames[:0], a.boundaries[:0], a.entered[:0]
 	for _, p := range pushes {
 		admitted, refusal := a.admit(p.batches)
 		p.refusal = refusal
 		a.frame(admitted, now)
 	}
-	if err := a.append(a.frames); err != nil && len(pushes) > 1 {
+	err := a.append(a.frames)
+	for _, tenant := range a.entered {
+		a.tenants.Leave(tenant, err == nil)
+	}
+	if err != nil && len(pushes) > 1 {
 		// A single push may be at fault, for example because it is too large, so give each push its
 		// own answer.
 		for i := range pushes {
@@ -222,7 +226,11 @@ func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r ref
 
 // refuseTenant refuses a batch of a tenant that is not admitted.
 func (a *Aggregator) refuseTenant(x *batch.Batch, h *batch.Header, r *refusal) (refused bool) {
-	if a.tenants.Admit(string(h.Tenant)) == nil {
+	if n := len(a.entered); n > 0 && a.entered[n-1] == string(h.Tenant) {
+		return false
+	}
+	if tenant := string(h.Tenant); a.tenants.Enter(tenant) == nil {
+		a.entered = append(a.entered, tenant)
 		return false
 	}
 	if r.noTenant == nil {

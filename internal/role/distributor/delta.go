@@ -60,9 +60,6 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
-	if err := d.Tenants.Admit(tenant); err != nil {
-		return d.notAdmitted(tenant, r, err), nil
-	}
 	pair := t.pairOf(r)
 	if d.Group != nil {
 		return d.pushToGroup(ctx, t, tenant, r, pair)
@@ -70,6 +67,10 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	if pair != (write.Pair{}) && !d.elected(tenant, pair) {
 		return d.notElected(tenant, parts), nil
 	}
+	if err := d.Tenants.Enter(tenant); err != nil {
+		return d.notAdmitted(tenant, r, err), nil
+	}
+	defer d.Tenants.Leave(tenant, false) // the aggregator admits the tenant when the journal has its deltas
 	of := d.deltasOf(tenant)
 	of.mu.Lock()
 	defer of.mu.Unlock()

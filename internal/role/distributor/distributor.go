@@ -212,14 +212,15 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
-	if err := d.Tenants.Admit(tenant); err != nil {
-		return d.notAdmitted(tenant, r, err), nil
-	}
 	pair := t.pairOf(r)
 	if pair != (write.Pair{}) && d.Group == nil && !d.elected(tenant, pair) {
 		return d.notElected(tenant, parts), nil
 	}
+	if err := d.Tenants.Enter(tenant); err != nil {
+		return d.notAdmitted(tenant, r, err), nil
+	}
 	o, copies, err := d.write(ctx, t, tenant, r, pair)
+	d.Tenants.Leave(tenant, err == nil && parts.Total() > 0)
 	if err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
