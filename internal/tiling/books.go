@@ -17,7 +17,8 @@ const (
 )
 
 // NotAdmitted is the text of the log line when samples of a tenant are refused for reasonTenant.
-const NotAdmitted = "samples of a tenant are refused, since as many tenants are admitted as store.max_tenants allows; " +
+const NotAdmitted = "samples of a tenant are refused, since as many tenants are admitted as " +
+	"store.max_tenants allows; " +
 	"raise the setting, or find what makes tenants"
 
 // Ledger keeps the books of samples.

@@ -245,8 +245,8 @@ func TestTooManyTenants(t *testing.T) {
 	w.mustPush("second", "up", "down")
 }
 
-// A request that stores nothing takes no place of store.max_tenants: one without samples, one that fails, and
-// deltas that are refused.
+// A request that stores nothing takes no place of store.max_tenants: one without samples, and one that
+// fails.
 func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Tenants = tenants.NewGate(1)
@@ -258,9 +258,6 @@ func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 		t.Fatal("a request is written to a full disk")
 	}
 	w.err = nil
-	if o, err := w.PushDeltas(t.Context(), "refused", w.request("up{a=1,a=2}")); err != nil || !o.AnyRefused() {
-		t.Fatalf("deltas with a label twice: %+v, %v", o, err)
-	}
 	w.mustPush("first", "up")
 	if o, err := w.Push(t.Context(), "second", w.request("up")); err != nil || !o.NoTenant() {
 		t.Errorf("a tenant beyond the limit: %+v, %v", o, err)
