@@ -14,7 +14,8 @@ type coverage struct {
 	windows, requests, reads, retries, elections, late, lateGauges, truncations, restored, requeued, turns, limits,
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
-	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted int
+	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills,
+	rewritten int
 }
 
 func (c *coverage) each() []world.Count {
@@ -41,6 +42,8 @@ func (c *coverage) each() []world.Count {
 		counted("sick disks", &c.sickDisks), counted("failed writes of a log", &c.logErrors),
 		counted("failed checkpoints", &c.checkpointErrors), counted("failed writes of stores", &c.storeErrors),
 		counted("tiles that waited at a restart", &c.waited), counted("notes of requests that count", &c.noted),
+		counted("crashes in cuts", &c.cutCrashes), counted("kills in openings", &c.openingKills),
+		counted("segments that killed openings rewrote", &c.rewritten),
 	}
 }
 

@@ -97,7 +97,9 @@ func (s *sim) start(n *node, fresh *entrylog.Base) {
 		s.Fail("node %d does not start: %v", n.n, err)
 		return
 	}
-	n.cutBack(state)
+	if !n.cutBack(state) {
+		return
+	}
 	applied := max(state.Index(), 1)
 	n.mark = s.Rand.Uint32()
 	r, l, err := replica.Open(n.disk, replica.Config{ID: n.id, Applied: applied, New: fresh,
@@ -368,8 +370,9 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 				return
 			}
 		}
-		n.writeRequests(w)
-		next()
+		if !s.writeOrDie(n, w.Tenant, func() { n.writeRequests(w) }) {
+			next()
+		}
 	case len(w.Tiles) > 0 && step < tile.NumWidths:
 		n.writeTiles(w, tile.Width(step))
 		next()

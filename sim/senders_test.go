@@ -48,7 +48,7 @@ func (s *sim) beginSenders() {
 		{tenant: "two", prefix: "limited", series: 20, most: 3, limit: 9, every: 500 * ms},
 		{tenant: "two", prefix: "pair", series: 3, most: 3, pair: pair("a"), every: second},
 		{tenant: "two", prefix: "pair", series: 3, most: 3, pair: pair("b"), every: second},
-		{tenant: "past", prefix: "p", series: 3, most: 3, behind: 8 * 3600 * second, every: 400 * ms},
+		{tenant: "past", prefix: "p", series: 4, most: 3, behind: 8 * 3600 * second, every: 250 * ms},
 		{tenant: "one", prefix: "delta", series: 4, most: 4, every: 400 * ms, deltas: true, body: 200},
 		{tenant: "two", prefix: "delta", series: 20, most: 3, limit: 18, every: 700 * ms, deltas: true},
 	}
@@ -398,7 +398,11 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 		if w.last == 0 {
 			w.last = now - w.behind
 		}
-		w.last += s.Between(second, 6*60*second)
+		if s.Chance(50) { // a late sample is then behind another one of its series
+			w.last += s.Between(second, 20*second)
+		} else {
+			w.last += s.Between(60*second, 11*60*second)
+		}
 		now = min(now, w.last)
 	}
 	if w.pair != (entry.Pair{}) { // both replicas have the same samples
@@ -409,7 +413,7 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 		return all
 	}
 	for range s.Between(1, int64(w.most)+1) {
-		x := offered{name: fmt.Sprint(w.prefix, s.Rand.IntN(w.series)), t: now - s.Between(0, second),
+		x := offered{name: fmt.Sprint(w.prefix, s.Rand.IntN(w.series-w.resting(now))), t: now - s.Between(0, second),
 			v: float64(s.Between(0, 1000))}
 		if s.Chance(20) {
 			x.name = fmt.Sprint(w.prefix, "_histogram", s.Rand.IntN(w.series))
@@ -418,7 +422,7 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 			x.v = stale
 		}
 		switch {
-		case s.Chance(10):
+		case s.Chance(10), w.behind > 0 && s.Chance(30):
 			x.t = now - s.Between(0, 50*second) // late
 		case w.spoils && s.Chance(5) && len(w.sent) > 0: // a second value
 			x = w.sent[s.Rand.IntN(len(w.sent))]
@@ -438,6 +442,15 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 	}
 	slices.SortFunc(all, func(a, b offered) int { return strings.Compare(a.name, b.name) })
 	return all
+}
+
+// resting returns how many of the last series of a sender that catches up have no samples at a time. They have
+// some again hours later, when the databases no longer have them in memory.
+func (w *writer) resting(now int64) int {
+	if begun := base - w.behind; w.behind > 0 && now > begun+3600*second && now < begun+4*3600*second {
+		return w.series - 1
+	}
+	return 0
 }
 
 // patience returns how long a sender waits for an answer. Some wait longer than an election takes.

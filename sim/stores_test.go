@@ -32,6 +32,8 @@ type stores struct {
 	// synced has the sizes, at our last sync, of the files that tsdb does not sync. It is nil after a power
 	// loss.
 	synced map[string]int64
+
+	atSync func(path string) // called before each sync, if not nil
 }
 
 func (n *node) openStores() {
@@ -44,6 +46,11 @@ func (n *node) openStores() {
 		return
 	}
 	all.CompactByHand()
+	all.BeforeSync(func(path string) {
+		if n.stores.atSync != nil {
+			n.stores.atSync(path)
+		}
+	})
 	n.stores.Stores = all
 }
 
@@ -56,57 +63,37 @@ func (n *node) closeStores() {
 	}
 }
 
-// cutBack cuts the databases back to their last sync if the power failed since, as role/group does.
-func (n *node) cutBack(state *member.Member) {
+// cutBack cuts the databases back to their last sync if the power failed since, as role/group does. It reports
+// whether the process survived that.
+func (n *node) cutBack(state *member.Member) (survives bool) {
 	boot := n.boots
 	if n.sim.mistakes.noCut {
 		boot = 0
 	}
-	n.stores.CutBack(fmt.Sprint("boot", boot), state.Requests())
-	if n.stores.synced == nil { // the power failed: what is left has survived
-		n.stores.synced = map[string]int64{}
-		n.noteSynced(n.stores.dir)
+	cut := func() { n.stores.CutBack(fmt.Sprint("boot", boot), state.Requests()) }
+	if n.stores.synced != nil {
+		cut()
+		return true
 	}
+	n.allSynced() // the power failed: what is left has survived
+	if n.sim.cutOrDie(n, cut) {
+		return false
+	}
+	n.allSynced()
+	return true
 }
 
 // crashStores leaves of the databases what a crash leaves. A kill leaves all files as they are. After a
 // power loss, a file has its synced bytes and any part of the bytes written since, perhaps with a hole. The
 // newest files of a directory may be missing.
 func (n *node) crashStores(power bool) {
-	n.sim.dirs++
-	left := filepath.Join(n.sim.dir, fmt.Sprint(n.sim.dirs))
-	before := n.stores.dir
 	lost := map[string]bool{} // directories that lack their newest files
-	err := filepath.WalkDir(before, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name := strings.TrimPrefix(path, before)
-		if d.IsDir() {
-			return os.MkdirAll(filepath.Join(left, name), 0o777)
-		}
-		if d.Name() == "lock" {
-			return nil
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
+	n.useStores(n.copyStores(func(name string, b []byte) []byte {
 		if power && unsynced(name) {
-			if b = n.torn(name, b, lost); b == nil {
-				return nil
-			}
+			return n.torn(name, b, lost)
 		}
-		return os.WriteFile(filepath.Join(left, name), b, 0o666)
-	})
-	if err != nil {
-		n.sim.Fail("node %d: copy the stores: %v", n.n, err)
-	}
-	n.closeStores()
-	if err := os.RemoveAll(before); err != nil {
-		n.sim.Fail("node %d: %v", n.n, err)
-	}
-	n.stores.dir = left
+		return b
+	}))
 	if power {
 		n.stores.synced = nil
 	}
@@ -141,6 +128,11 @@ func (n *node) syncStores() {
 		n.sim.Fail("node %d: %v", n.n, err)
 		return
 	}
+	n.allSynced()
+}
+
+// allSynced notes that all files are synced.
+func (n *node) allSynced() {
 	n.stores.synced = map[string]int64{}
 	n.noteSynced(n.stores.dir)
 }
@@ -203,20 +195,13 @@ func (n *node) writeRequests(w *member.Work) {
 
 // compact does what tsdb does each minute. A raw store is synced before it puts a block into place.
 func (n *node) compact() {
-	ends := map[string]string{}
-	for _, tenant := range tenants {
-		ends[tenant] = n.ends(tenant)
-	}
 	before := n.blocks()
-	if err := n.stores.Compact(context.Background(), n.sim.Chance(30)); err != nil {
-		n.sim.Fail("node %d: %v", n.n, err)
-	}
-	n.sim.covered.truncations += max(0, n.blocks()-before)
-	for _, tenant := range tenants {
-		if n.ends(tenant) != ends[tenant] {
-			n.noteSynced(n.rawDir(tenant))
+	n.noteEnds(func() {
+		if err := n.stores.Compact(context.Background(), n.sim.Chance(30)); err != nil {
+			n.sim.Fail("node %d: %v", n.n, err)
 		}
-	}
+	})
+	n.sim.covered.truncations += max(0, n.blocks()-before)
 }
 
 // rawDir returns the directory of a tenant's raw store.

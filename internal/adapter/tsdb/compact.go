@@ -19,6 +19,16 @@ func (s *Stores) CompactByHand() {
 	}
 }
 
+// BeforeSync makes the stores call fn before they sync a file or a directory. So a simulation can end a
+// process between two steps of its work on files. Call it before the first use of a store.
+func (s *Stores) BeforeSync(fn func(path string)) {
+	sync := s.fsync
+	s.fsync = func(path string) error {
+		fn(path)
+		return sync(path)
+	}
+}
+
 // Compact does the compactions of heads and blocks that are due in open databases. If `outOfOrder`
 // is true, it also compacts out-of-order samples, even if that is not due.
 func (s *Stores) Compact(ctx context.Context, outOfOrder bool) error {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,8 +42,8 @@ func (s *Stores) CutBack(boot string, requests map[string]uint64) {
 	defer s.mu.Unlock()
 	s.boot, s.requests = boot, requests
 	s.inGroup = true
-	for name, stores := range s.tenants {
-		st := stores[Raw]
+	for _, name := range slices.Sorted(maps.Keys(s.tenants)) { // so that a simulation repeats its run
+		st := s.tenants[name][Raw]
 		st.keepEnds(boot, requests[name])
 		if err := st.cutBack(boot); err != nil {
 			st.logger.Error("a store is not cut back to its last sync: after a power loss, this member may decide "+
