@@ -111,7 +111,7 @@ compile: $(WORKSPACE) # what race and fuzz run; CI does so while tests wait
 	@bash .ci/fuzz compile
 
 packages: # before anything that takes long
-	@bash .ci/packages clients lua engine
+	@bash .ci/packages clients cluster lua engine
 
 # The modules of Prometheus and of telegraf have the versions that ours has where both need
 # a module, so that most of it is compiled once.

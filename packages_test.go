@@ -16,7 +16,7 @@ import (
 const nobody = 65534
 
 // packages runs .ci/packages as a user who is not root. The script finds only these programs and
-// the programs of a minimal Debian.
+// the programs of a minimal Debian. A program is a name, or NAME=SCRIPT.
 func packages(t *testing.T, groups string, programs ...string) (out string, code int) {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join(".ci", "packages"))
@@ -40,8 +40,9 @@ func packages(t *testing.T, groups string, programs ...string) (out string, code
 			t.Fatal(err)
 		}
 	}
-	for _, name := range programs {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+	for _, p := range programs {
+		name, script, _ := strings.Cut(p, "=")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,8 +66,8 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 		programs    []string
 		want        []string
 	}{
-		{"a fresh Debian", "clients lua engine", []string{"apt-get"},
-			[]string{"nodejs", "npm", "python3", "python3-venv", "g++", "curl", "chromium-headless-shell",
+		{"a fresh Debian", "clients cluster lua engine", []string{"apt-get"},
+			[]string{"nodejs", "npm", "python3", "python3-venv", "g++", "curl", "chromium-headless-shell", "util-linux",
 				"fonts-dejavu-core", "luajit2", "lua-busted", "lua-check", "valgrind", "default-jdk-headless", "maven"}},
 		{"some are there", "clients lua engine",
 			[]string{
@@ -95,13 +96,21 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 			delete(got, name)
 		}
 		for name := range got {
-			if !strings.HasPrefix(name, "lib") { // libraries of nginx, which this machine may have
+			if !strings.HasPrefix(name, "lib") && name != "iproute2" { // in /sbin, which this machine may have
 				t.Errorf("%s: %s is listed although it is installed or listed twice: %s", c.why, name, list)
 			}
 		}
 	}
 	if out, code := packages(t, "page engine", "node", "npm", "javac", "mvn"); code != 0 || out != "" {
 		t.Errorf("with nothing missing, the exit code is %d: %s", code, out)
+	}
+	if out, code := packages(t, "cluster", "tc", "nsenter", "unshare"); code != 0 || out != "" {
+		t.Errorf("with network namespaces, the exit code is %d: %s", code, out)
+	}
+	if out, code := packages(t, "cluster", "tc", "nsenter", "unshare=exit 1"); code != 1 ||
+		!strings.Contains(out, "run make as root, or: sudo sysctl -w user.max_user_namespaces=") ||
+		strings.Count(out, "\n") != 1 {
+		t.Errorf("without network namespaces, the exit code is %d: %s", code, out)
 	}
 	if out, code := packages(t, "engine"); code != 1 || !strings.Contains(out, "(names are Debian's)") ||
 		!strings.HasSuffix(out, "    default-jdk-headless maven\n") {
@@ -111,7 +120,7 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 
 // Each target checks its packages before any long work, and only .ci/packages installs packages.
 func TestPackagesAreAskedForFirst(t *testing.T) {
-	for target, want := range map[string]string{"test": "bash .ci/packages clients lua engine",
+	for target, want := range map[string]string{"test": "bash .ci/packages clients cluster lua engine",
 		"edge-demo": "bash .ci/packages demo"} {
 		out, err := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-n", target).CombinedOutput()
 		if err != nil {

@@ -26,7 +26,7 @@ func inNamespace(t *testing.T) (inside bool) {
 		return true
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.count=1", "-test.v")
-	cmd.Env = append(os.Environ(), insideVariable+"="+freshet)
+	cmd.Env = append(os.Environ(), insideVariable+"="+freshet, "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin") // of tc
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
